@@ -1,0 +1,388 @@
+//! Argument kinds: the one place that knows what a C parameter means.
+//!
+//! A kind says how a parameter is read from the program ([`Arg::capture`]), what of it travels ([`Arg::Sent`]), how it is
+//! laid out for the driver ([`Arg::stage`], [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and how that is
+//! written for the program ([`Arg::deliver`]). A row of [`crate::calls`] lists one kind per parameter.
+
+use crate::code::{self, Code};
+use crate::handle::{Bindings, Kind};
+use crate::sys;
+use crate::wire::Wire;
+use std::ffi::{CStr, CString, c_char};
+use std::marker::PhantomData;
+
+/// A type of handle.
+pub trait Handle {
+    /// Its C type.
+    type C: Copy;
+    /// What it stands for.
+    const KIND: Kind;
+    /// Another kind that the driver accepts in its place (cudart passes a kernel where a function is wanted).
+    const ALSO: Kind = Self::KIND;
+    /// Whether calls that make, use or end it must be replayed in their order even when it is dead: the placement of globals
+    /// and code depends on the order of loads and unloads (docs/placement.md).
+    const ORDERED: bool = false;
+    /// The handle's number.
+    fn number(c: Self::C) -> u64;
+    /// The C value of a number.
+    fn c(number: u64) -> Self::C;
+}
+
+macro_rules! handles {
+    ($($name:ident = $c:ty, $kind:ident $(also $also:ident)? $(ordered $ordered:literal)?;)*) => {$(
+        #[doc = concat!("`", stringify!($c), "`")]
+        #[derive(Debug)]
+        pub struct $name;
+        impl Handle for $name {
+            type C = $c;
+            const KIND: Kind = Kind::$kind;
+            $(const ALSO: Kind = Kind::$also;)?
+            $(const ORDERED: bool = $ordered;)?
+            fn number(c: $c) -> u64 { c as u64 }
+            fn c(number: u64) -> $c { number as $c }
+        }
+    )*};
+}
+handles! {
+    Event = sys::CUevent, Event;
+    Stream = sys::CUstream, Stream;
+    Module = sys::CUmodule, Module ordered true;
+    Function = sys::CUfunction, Function also Kernel ordered true;
+    Library = sys::CUlibrary, Library ordered true;
+    Kernel = sys::CUkernel, Kernel ordered true;
+}
+
+/// What a kind needs of the recorder while it reads the program's arguments.
+pub trait Capture {
+    /// A new handle on the device of this call.
+    fn new_handle(&mut self, kind: Kind) -> Result<u64, Code>;
+    /// Checks that `number` is a live handle of one of two kinds; it decides the device of the call.
+    fn use_handle(&mut self, kind: Kind, also: Kind, number: u64) -> Result<u64, Code>;
+    /// Checks a device ordinal; it decides the device of the call.
+    fn use_device(&mut self, ordinal: i32) -> Result<(), Code>;
+    /// Resolves a stream argument: a live stream, or [`LEGACY`].
+    fn use_stream(&mut self, number: u64) -> Result<u64, Code>;
+}
+
+/// The legacy default stream on the wire, as `CU_STREAM_LEGACY`.
+pub const LEGACY: u64 = 1;
+
+/// The handles that a call makes, ends and uses: what the journal needs to tell the living from the dead.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Edges {
+    /// Handles that the call makes.
+    pub creates: Vec<u64>,
+    /// The handle that the call ends.
+    pub ends: Option<u64>,
+    /// Handles that the call's effect belongs to.
+    pub uses: Vec<u64>,
+}
+
+/// One parameter.
+pub trait Arg {
+    /// Type at the C boundary (enums as integers: a program may pass anything).
+    type C: Copy;
+    /// Type in CUDA's header, compared with the bindings at compile time.
+    type Check;
+    /// What travels.
+    type Sent: Wire;
+    /// What the driver is given.
+    type Staged;
+    /// What comes back.
+    type Returned: Wire;
+    /// True if the program reads something back that only the place knows.
+    const WRITES_BACK: bool = false;
+    /// See [`Handle::ORDERED`].
+    const ORDERED: bool = false;
+    /// Reads the program's argument.
+    ///
+    /// # Safety
+    /// `c` is what the program passed for this parameter.
+    unsafe fn capture(c: Self::C, cx: &mut dyn Capture) -> Result<Self::Sent, Code>;
+    /// Lays the argument out for the driver of a place.
+    fn stage(sent: &Self::Sent, h: &Bindings) -> Result<Self::Staged, Code>;
+    /// What is passed to the driver; valid while `staged` is.
+    fn c(staged: &mut Self::Staged) -> Self::C;
+    /// Takes the driver's answer after a call that returned `rc`.
+    fn finish(staged: Self::Staged, sent: &Self::Sent, h: &Bindings, rc: Code) -> Self::Returned;
+    /// Writes the answer for the program.
+    ///
+    /// # Safety
+    /// `c` is what the program passed, and the call has succeeded.
+    unsafe fn deliver(sent: &Self::Sent, returned: &Self::Returned, c: Self::C);
+    /// Adds what this argument means to the journal.
+    fn edges(_sent: &Self::Sent, _e: &mut Edges) {}
+}
+
+macro_rules! markers { ($($(#[$m:meta])* $n:ident)*) => {$( $(#[$m])* #[derive(Debug)] pub struct $n<T>(PhantomData<T>); )*}; }
+markers! {
+    /// A number by value.
+    Val
+    /// An enum by value.
+    Enum
+    /// An output that may be null.
+    Out
+    /// An output enum that may be null.
+    OutEnum
+    /// A parameter of a hand-written function: no meaning here, only its C type.
+    Raw
+    /// As [`Raw`], an enum by value.
+    RawEnum
+    /// Makes a handle; its number travels with the request, nothing comes back.
+    New
+    /// A live handle.
+    Use
+    /// Ends a handle.
+    End
+}
+/// A stream, or one of the default streams.
+#[derive(Debug)]
+pub struct StreamArg;
+/// A NUL-terminated string.
+#[derive(Debug)]
+pub struct Str;
+/// A device ordinal: it decides the device of the call; in its place every device is number 0 (one process, one GPU).
+#[derive(Debug)]
+pub struct DeviceArg;
+
+impl<T: Copy + Wire> Arg for Val<T> {
+    type C = T;
+    type Check = T;
+    type Sent = T;
+    type Staged = T;
+    type Returned = ();
+    unsafe fn capture(c: T, _: &mut dyn Capture) -> Result<T, Code> {
+        Ok(c)
+    }
+    fn stage(sent: &T, _: &Bindings) -> Result<T, Code> {
+        Ok(*sent)
+    }
+    fn c(staged: &mut T) -> T {
+        *staged
+    }
+    fn finish(_: T, _: &T, _: &Bindings, _: Code) {}
+    unsafe fn deliver(_: &T, (): &(), _: T) {}
+}
+
+impl<E> Arg for Enum<E> {
+    type C = u32;
+    type Check = E;
+    type Sent = u32;
+    type Staged = u32;
+    type Returned = ();
+    unsafe fn capture(c: u32, _: &mut dyn Capture) -> Result<u32, Code> {
+        Ok(c)
+    }
+    fn stage(sent: &u32, _: &Bindings) -> Result<u32, Code> {
+        Ok(*sent)
+    }
+    fn c(staged: &mut u32) -> u32 {
+        *staged
+    }
+    fn finish(_: u32, _: &u32, _: &Bindings, _: Code) {}
+    unsafe fn deliver(_: &u32, (): &(), _: u32) {}
+}
+
+macro_rules! out_kind {
+    ($kind:ident, $t:ident: $($bound:path),*; $c:ty, $check:ty) => {
+        impl<$t $(: $bound)*> Arg for $kind<$t> {
+            type C = *mut $c;
+            type Check = *mut $check;
+            type Sent = bool;
+            type Staged = Option<$c>;
+            type Returned = Option<$c>;
+            const WRITES_BACK: bool = true;
+            unsafe fn capture(c: *mut $c, _: &mut dyn Capture) -> Result<bool, Code> {
+                Ok(!c.is_null())
+            }
+            fn stage(sent: &bool, _: &Bindings) -> Result<Option<$c>, Code> {
+                Ok(sent.then(Default::default))
+            }
+            fn c(staged: &mut Option<$c>) -> *mut $c {
+                staged.as_mut().map_or(std::ptr::null_mut(), |v| v)
+            }
+            fn finish(staged: Option<$c>, _: &bool, _: &Bindings, _: Code) -> Option<$c> {
+                staged
+            }
+            unsafe fn deliver(_: &bool, returned: &Option<$c>, c: *mut $c) {
+                if let (Some(v), false) = (returned, c.is_null()) {
+                    // SAFETY: the program's non-null output pointers are writable (contract of `deliver`).
+                    unsafe { c.write(*v) }
+                }
+            }
+        }
+    };
+}
+/// A plain value that outputs can hold.
+pub trait Pod: Copy + Default + Wire {}
+impl<T: Copy + Default + Wire> Pod for T {}
+out_kind!(Out, T: Pod; T, T);
+out_kind!(OutEnum, E: ; u32, E);
+
+impl<T: Copy> Arg for Raw<T> {
+    type C = T;
+    type Check = T;
+    type Sent = ();
+    type Staged = ();
+    type Returned = ();
+    unsafe fn capture(_: T, _: &mut dyn Capture) -> Result<(), Code> {
+        Err(code::ERROR_NOT_SUPPORTED)
+    }
+    fn stage((): &(), _: &Bindings) -> Result<(), Code> {
+        Err(code::ERROR_NOT_SUPPORTED)
+    }
+    fn c((): &mut ()) -> T {
+        unreachable!("a hand-written function has no staged form")
+    }
+    fn finish((): (), (): &(), _: &Bindings, _: Code) {}
+    unsafe fn deliver((): &(), (): &(), _: T) {}
+}
+
+impl<E> Arg for RawEnum<E> {
+    type C = u32;
+    type Check = E;
+    type Sent = ();
+    type Staged = ();
+    type Returned = ();
+    unsafe fn capture(_: u32, _: &mut dyn Capture) -> Result<(), Code> {
+        Err(code::ERROR_NOT_SUPPORTED)
+    }
+    fn stage((): &(), _: &Bindings) -> Result<(), Code> {
+        Err(code::ERROR_NOT_SUPPORTED)
+    }
+    fn c((): &mut ()) -> u32 {
+        unreachable!("a hand-written function has no staged form")
+    }
+    fn finish((): (), (): &(), _: &Bindings, _: Code) {}
+    unsafe fn deliver((): &(), (): &(), _: u32) {}
+}
+
+impl<H: Handle> Arg for New<H> {
+    type C = *mut H::C;
+    type Check = *mut H::C;
+    type Sent = u64;
+    type Staged = H::C;
+    type Returned = ();
+    const ORDERED: bool = H::ORDERED;
+    unsafe fn capture(c: *mut H::C, cx: &mut dyn Capture) -> Result<u64, Code> {
+        if c.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        cx.new_handle(H::KIND)
+    }
+    fn stage(_: &u64, _: &Bindings) -> Result<H::C, Code> {
+        Ok(H::c(0))
+    }
+    fn c(staged: &mut H::C) -> *mut H::C {
+        staged
+    }
+    fn finish(staged: H::C, sent: &u64, h: &Bindings, rc: Code) {
+        if rc == code::SUCCESS { h.bind(*sent, H::number(staged)) } else { h.bind_failed(*sent, rc) }
+    }
+    unsafe fn deliver(sent: &u64, (): &(), c: *mut H::C) {
+        // SAFETY: not null (`capture`), and the program's output pointers are writable (contract).
+        unsafe { c.write(H::c(*sent)) }
+    }
+    fn edges(sent: &u64, e: &mut Edges) {
+        e.creates.push(*sent);
+    }
+}
+
+macro_rules! handle_in {
+    ($kind:ident, $finish:expr, $edges:expr) => {
+        impl<H: Handle> Arg for $kind<H> {
+            type C = H::C;
+            type Check = H::C;
+            type Sent = u64;
+            type Staged = H::C;
+            type Returned = ();
+            const ORDERED: bool = H::ORDERED;
+            unsafe fn capture(c: H::C, cx: &mut dyn Capture) -> Result<u64, Code> {
+                cx.use_handle(H::KIND, H::ALSO, H::number(c))
+            }
+            fn stage(sent: &u64, h: &Bindings) -> Result<H::C, Code> {
+                h.live(*sent).map(H::c)
+            }
+            fn c(staged: &mut H::C) -> H::C {
+                *staged
+            }
+            fn finish(_: H::C, sent: &u64, h: &Bindings, rc: Code) {
+                let f: fn(u64, &Bindings, Code) = $finish;
+                f(*sent, h, rc);
+            }
+            unsafe fn deliver(_: &u64, (): &(), _: H::C) {}
+            fn edges(sent: &u64, e: &mut Edges) {
+                let f: fn(u64, &mut Edges) = $edges;
+                f(*sent, e);
+            }
+        }
+    };
+}
+handle_in!(Use, |_, _, _| {}, |n, e| e.uses.push(n));
+handle_in!(End, |n, h, rc| if rc == code::SUCCESS { h.unbind(n) }, |n, e| e.ends = Some(n));
+
+impl Arg for StreamArg {
+    type C = sys::CUstream;
+    type Check = sys::CUstream;
+    type Sent = u64;
+    type Staged = u64;
+    type Returned = ();
+    unsafe fn capture(c: sys::CUstream, cx: &mut dyn Capture) -> Result<u64, Code> {
+        cx.use_stream(c as u64)
+    }
+    fn stage(sent: &u64, h: &Bindings) -> Result<u64, Code> {
+        stage_stream(*sent, h)
+    }
+    fn c(staged: &mut u64) -> sys::CUstream {
+        *staged as sys::CUstream
+    }
+    fn finish(_: u64, _: &u64, _: &Bindings, _: Code) {}
+    unsafe fn deliver(_: &u64, (): &(), _: sys::CUstream) {}
+}
+
+/// The driver's value of a stream as it travels.
+pub fn stage_stream(sent: u64, h: &Bindings) -> Result<u64, Code> {
+    if sent == LEGACY { Ok(LEGACY) } else { h.live(sent) }
+}
+
+impl Arg for Str {
+    type C = *const c_char;
+    type Check = *const c_char;
+    type Sent = Vec<u8>;
+    type Staged = CString;
+    type Returned = ();
+    unsafe fn capture(c: *const c_char, _: &mut dyn Capture) -> Result<Vec<u8>, Code> {
+        if c.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the program's strings are NUL-terminated by CUDA's contract.
+        Ok(unsafe { CStr::from_ptr(c) }.to_bytes().to_vec())
+    }
+    fn stage(sent: &Vec<u8>, _: &Bindings) -> Result<CString, Code> {
+        CString::new(sent.clone()).map_err(|_| code::ERROR_INVALID_VALUE)
+    }
+    fn c(staged: &mut CString) -> *const c_char {
+        staged.as_ptr()
+    }
+    fn finish(_: CString, _: &Vec<u8>, _: &Bindings, _: Code) {}
+    unsafe fn deliver(_: &Vec<u8>, (): &(), _: *const c_char) {}
+}
+
+impl Arg for DeviceArg {
+    type C = sys::CUdevice;
+    type Check = sys::CUdevice;
+    type Sent = ();
+    type Staged = ();
+    type Returned = ();
+    unsafe fn capture(c: sys::CUdevice, cx: &mut dyn Capture) -> Result<(), Code> {
+        cx.use_device(c)
+    }
+    fn stage((): &(), _: &Bindings) -> Result<(), Code> {
+        Ok(())
+    }
+    fn c((): &mut ()) -> sys::CUdevice {
+        0
+    }
+    fn finish((): (), (): &(), _: &Bindings, _: Code) {}
+    unsafe fn deliver((): &(), (): &(), _: sys::CUdevice) {}
+}

@@ -1,0 +1,297 @@
+//! The rows: every driver function, declared once, and what follows from a row without hand-written code.
+//!
+//! ```text
+//! /// What it does.
+//! 0x0401 state send fn cuStreamCreate(phStream: New<Stream>, Flags: Val<c_uint>);
+//! ^id    ^class ^how                  ^one argument kind per parameter      ^`ptsz`/`ptds` if it has such a form, after `older` if the header no longer has it
+//! ```
+//!
+//! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. A `custom` row needs a
+//! function of the same name in the recorder's file of its subject. Ids are only ever added, never reused: they are in journals.
+//!
+//! Each family's macro (`for_each_memory_call!` and so on) hands its rows to another macro: the recorder exports the symbols
+//! that way. [`by_id`] picks the generic functions of a row at run time: the executor, replay and printing are ordinary
+//! generic code over [`Call`].
+
+use crate::arg::Edges;
+use crate::class::{Class, How};
+use crate::code::{self, Code};
+use crate::handle::Bindings;
+use crate::wire::{Short, Wire};
+
+/// A row as data.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Number on the wire and in journals.
+    pub id: u16,
+    /// Exported symbol.
+    pub name: &'static str,
+    /// What it does to state.
+    pub class: Class,
+    /// How it is carried out.
+    pub how: How,
+    /// Parameter names and kinds.
+    pub params: &'static [(&'static str, &'static str)],
+    /// Also exported with this suffix (`ptsz`, `ptds`); may contain the marker `older`.
+    pub forms: &'static [&'static str],
+    /// What it does, or why it is refused.
+    pub doc: &'static str,
+}
+
+/// A call that is carried out from its kinds.
+pub trait Call {
+    /// Id of the row.
+    const ID: u16;
+    /// Symbol.
+    const NAME: &'static str;
+    /// Class.
+    const CLASS: Class;
+    /// Whether the caller must wait for the answer.
+    const WAITS: bool;
+    /// See [`crate::arg::Handle::ORDERED`].
+    const ORDERED: bool;
+    /// What travels.
+    type Sent: Wire;
+    /// What comes back on success.
+    type Reply: Wire;
+    /// Calls the driver of a place.
+    fn run(d: &Driver, sent: &Self::Sent, h: &Bindings) -> Result<Self::Reply, Code>;
+    /// The handles that it makes, ends and uses.
+    fn edges(sent: &Self::Sent) -> Edges;
+}
+
+/// A generic function over calls, chosen by id at run time.
+pub trait Visit {
+    /// Its result.
+    type Out;
+    /// Runs for the call `C`.
+    fn visit<C: Call>(self) -> Self::Out;
+}
+
+macro_rules! carried_out {
+    (custom $($rest:tt)*) => {};
+    (refused $($rest:tt)*) => {};
+    ($how:ident $id:literal $class:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
+        #[doc = concat!("Kinds of `", stringify!($name), "` at work.")]
+        pub mod $name {
+            use super::*;
+            /// Stands for the call in generic code.
+            #[derive(Debug)]
+            pub struct Fn;
+            wire_struct! {
+                /// What travels.
+                #[derive(Debug, Clone, PartialEq)]
+                pub struct Sent { $(#[doc = "Parameter of the row."] pub $p: <$kind as Arg>::Sent),* }
+            }
+            wire_struct! {
+                /// What comes back.
+                #[derive(Debug, Clone, PartialEq)]
+                pub struct Reply { $(#[doc = "Parameter of the row."] pub $p: <$kind as Arg>::Returned),* }
+            }
+            const _: () = assert!(
+                how!($how) as u8 != How::Send as u8 || !(false $(|| <$kind as Arg>::WRITES_BACK)*),
+                concat!(stringify!($name), ": a call that writes back must be `wait`")
+            );
+            impl Call for Fn {
+                const ID: u16 = $id;
+                const NAME: &'static str = stringify!($name);
+                const CLASS: Class = class!($class);
+                const WAITS: bool = how!($how) as u8 == How::Wait as u8;
+                const ORDERED: bool = false $(|| <$kind as Arg>::ORDERED)*;
+                type Sent = Sent;
+                type Reply = Reply;
+                fn run(d: &Driver, sent: &Sent, h: &Bindings) -> Result<Reply, Code> {
+                    $(let mut $p = <$kind as Arg>::stage(&sent.$p, h)?;)*
+                    let Some(f) = d.$family.$name else { return Err(code::ERROR_NOT_FOUND) };
+                    // SAFETY: each argument was staged by the kind that the bindings agree with (checked below), and staged
+                    // values live across the call.
+                    let rc = unsafe { f($(<$kind as Arg>::c(&mut $p)),*) };
+                    let reply = Reply { $($p: <$kind as Arg>::finish($p, &sent.$p, h, rc)),* };
+                    if rc == code::SUCCESS { Ok(reply) } else { Err(rc) }
+                }
+                fn edges(sent: &Sent) -> Edges {
+                    let mut e = Edges::default();
+                    $(<$kind as Arg>::edges(&sent.$p, &mut e);)*
+                    let _ = sent;
+                    e
+                }
+            }
+        }
+    };
+}
+
+macro_rules! how {
+    (send) => { How::Send };
+    (wait) => { How::Wait };
+    (custom) => { How::Custom };
+    (refused) => { How::Refused };
+}
+
+macro_rules! class {
+    (local) => { Class::Local };
+    (query) => { Class::Query };
+    (state) => { Class::State };
+    (memory) => { Class::Memory };
+    (work) => { Class::Work };
+    (sync) => { Class::Sync };
+    (refused) => { Class::Refused };
+    (internal) => { Class::Internal };
+}
+
+macro_rules! arm {
+    (custom $name:ident $v:ident) => { { let _ = $v; None } };
+    (refused $name:ident $v:ident) => { { let _ = $v; None } };
+    ($how:ident $name:ident $v:ident) => { Some($v.visit::<$name::Fn>()) };
+}
+
+/// Compares a row with the bindings; `older` marks symbols that the 13.0 header no longer declares.
+macro_rules! check {
+    ([older $($form:ident)*] $($rest:tt)*) => {};
+    ([$($form:ident)*] $name:ident ($($kind:ty),*)) => {
+        const _: unsafe fn($(<$kind as Arg>::Check),*) -> sys::CUresult = sys::$name;
+    };
+}
+
+macro_rules! define {
+    ($family:ident $table:ident; $(
+        $(#[doc = $doc:literal])+
+        $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;
+    )*) => {
+        $(carried_out! { $how $id $class $family $name ($($p : $kind),*) })*
+
+        /// Entry points of this family in a loaded driver; a missing symbol is a hole.
+        #[derive(Debug, Clone)]
+        #[allow(non_snake_case)]
+        pub struct $table { $($(#[doc = $doc])+ pub $name: Option<unsafe extern "C" fn($(<$kind as Arg>::C),*) -> Code>),* }
+        impl $table {
+            /// Fills the table from a symbol look-up that gives null for what is missing.
+            ///
+            /// # Safety
+            /// What `find` returns for a name is that function of a CUDA driver.
+            pub unsafe fn load(find: &dyn Fn(&str) -> *const c_void) -> Self {
+                // SAFETY: a non-null symbol of that name has this prototype (contract; the prototype is checked below).
+                unsafe { Self { $($name: std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn($(<$kind as Arg>::C),*) -> Code>>(find(stringify!($name)))),* } }
+            }
+        }
+
+        // The rows against the bindings of CUDA's header: a wrong type does not compile.
+        $(check! { [$($form)*] $name ($($kind),*) })*
+
+        /// The rows of this family.
+        pub const ROWS: &[Row] = &[$(Row {
+            id: $id, name: stringify!($name), class: class!($class), how: how!($how),
+            params: &[$((stringify!($p), stringify!($kind))),*], forms: &[$(stringify!($form)),*], doc: concat!($($doc),+),
+        }),*];
+
+        /// See [`super::by_id`].
+        pub fn by_id<V: Visit>(id: u16, v: V) -> Option<V::Out> {
+            match id { $($id => arm!($how $name v),)* _ => { let _ = v; None } }
+        }
+    };
+}
+
+/// Rows in; out come the call types here and a macro that hands the same rows on.
+macro_rules! calls {
+    ($d:tt $each:ident $family:ident $table:ident; $($rows:tt)*) => {
+        #[allow(unused_imports)]
+        use crate::{arg::*, calls::*, class::*, code::{self, Code}, handle::Bindings, sys, wire::*, wire_struct};
+        #[allow(unused_imports)]
+        use std::ffi::{c_char, c_int, c_uint, c_ushort, c_uchar, c_ulonglong, c_void};
+        define! { $family $table; $($rows)* }
+        /// Hands the rows of this family to the macro named.
+        #[macro_export]
+        macro_rules! $each { ($d each:ident) => { $d each! { $($rows)* } } }
+    };
+}
+
+macro_rules! families {
+    ($($family:ident $table:ident $high:literal;)*) => {
+        $(#[allow(non_snake_case, missing_docs)] pub mod $family;)*
+        /// A driver: the entry points of every family.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs)]
+        pub struct Driver { $(pub $family: $family::$table),* }
+        impl Driver {
+            /// Fills the table from a symbol look-up that gives null for what is missing.
+            ///
+            /// # Safety
+            /// What `find` returns for a name is that function of a CUDA driver.
+            pub unsafe fn from_symbols(find: &dyn Fn(&str) -> *const std::ffi::c_void) -> Self {
+                // SAFETY: passed on.
+                unsafe { Driver { $($family: $family::$table::load(find)),* } }
+            }
+        }
+        /// All rows.
+        pub fn rows() -> impl Iterator<Item = &'static Row> {
+            [$($family::ROWS),*].into_iter().flatten()
+        }
+        /// Runs `v` for the `send` or `wait` row with this id.
+        pub fn by_id<V: Visit>(id: u16, v: V) -> Option<V::Out> {
+            match id >> 8 { $($high => $family::by_id(id, v),)* _ => None }
+        }
+    };
+}
+families! {
+    device DeviceCalls 0x01;
+    context ContextCalls 0x02;
+    memory MemoryCalls 0x03;
+    stream StreamCalls 0x04;
+    module ModuleCalls 0x05;
+    launch LaunchCalls 0x06;
+    vmm VmmCalls 0x07;
+}
+
+/// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.
+#[derive(Debug)]
+pub struct RunEncoded<'a> {
+    /// Driver of the place.
+    pub driver: &'a Driver,
+    /// Its handles.
+    pub bindings: &'a Bindings,
+    /// Encoded [`Call::Sent`].
+    pub body: &'a [u8],
+    /// Receives the encoded [`Call::Reply`].
+    pub reply: &'a mut Vec<u8>,
+}
+
+impl Visit for RunEncoded<'_> {
+    type Out = Result<Code, Short>;
+    fn visit<C: Call>(self) -> Self::Out {
+        let sent = C::Sent::get(&mut { self.body })?;
+        Ok(match C::run(self.driver, &sent, self.bindings) {
+            Ok(reply) => {
+                reply.put(self.reply);
+                code::SUCCESS
+            }
+            Err(rc) => rc,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versions;
+
+    #[test]
+    fn ids_are_unique_and_in_their_family() {
+        let mut ids: Vec<_> = rows().map(|r| r.id).collect();
+        let n = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), n);
+    }
+
+    #[test]
+    fn rows_are_symbols_of_the_header_with_their_forms() {
+        for row in rows() {
+            assert!(versions::symbols().iter().any(|s| s.symbol == row.name), "{} is not in functions-13.0.txt", row.name);
+            for suffix in ["ptsz", "ptds"] {
+                let form = format!("{}_{suffix}", row.name);
+                let listed = versions::symbols().iter().any(|s| s.symbol == form);
+                let declared = row.forms.contains(&suffix);
+                assert!(row.class == Class::Internal || listed == declared, "{form}: listed {listed}, declared {declared}");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Contexts.
+
+calls! { $ for_each_context_call context ContextCalls;
+
+    /// Takes a reference to the primary context.
+    0x0201 local custom fn cuDevicePrimaryCtxRetain(pctx: Raw<*mut sys::CUcontext>, dev: Raw<sys::CUdevice>);
+    /// Gives a reference back.
+    0x0202 local custom fn cuDevicePrimaryCtxRelease_v2(dev: Raw<sys::CUdevice>);
+    /// Flags of the primary context.
+    0x0203 local custom fn cuDevicePrimaryCtxSetFlags_v2(dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
+    /// Flags of the primary context and whether it is active.
+    0x0204 local custom fn cuDevicePrimaryCtxGetState(dev: Raw<sys::CUdevice>, flags: Raw<*mut c_uint>, active: Raw<*mut c_int>);
+    /// Destroys everything in the primary context.
+    0x0205 state custom fn cuDevicePrimaryCtxReset_v2(dev: Raw<sys::CUdevice>);
+    /// Makes a context.
+    0x0206 local custom fn cuCtxCreate_v2(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>, dev: Raw<sys::CUdevice>) older;
+    /// Makes a context.
+    0x0207 local custom fn cuCtxCreate_v4(pctx: Raw<*mut sys::CUcontext>, ctxCreateParams: Raw<*mut sys::CUctxCreateParams>, flags: Raw<c_uint>, dev: Raw<sys::CUdevice>);
+    /// Destroys a context.
+    0x0208 local custom fn cuCtxDestroy_v2(ctx: Raw<sys::CUcontext>);
+    /// The context of the calling thread.
+    0x0209 local custom fn cuCtxGetCurrent(pctx: Raw<*mut sys::CUcontext>);
+    /// Changes the context of the calling thread.
+    0x020a local custom fn cuCtxSetCurrent(ctx: Raw<sys::CUcontext>);
+    /// Pushes a context.
+    0x020b local custom fn cuCtxPushCurrent_v2(ctx: Raw<sys::CUcontext>);
+    /// Pops a context.
+    0x020c local custom fn cuCtxPopCurrent_v2(pctx: Raw<*mut sys::CUcontext>);
+    /// Device of the current context.
+    0x020d local custom fn cuCtxGetDevice(device: Raw<*mut sys::CUdevice>);
+    /// Device of a context.
+    0x020e local custom fn cuCtxGetDevice_v2(device: Raw<*mut sys::CUdevice>, ctx: Raw<sys::CUcontext>);
+    /// Flags of the current context.
+    0x020f local custom fn cuCtxGetFlags(flags: Raw<*mut c_uint>);
+    /// Unique number of a context.
+    0x0210 local custom fn cuCtxGetId(ctx: Raw<sys::CUcontext>, ctxId: Raw<*mut c_ulonglong>);
+    /// API version of a context.
+    0x0211 local custom fn cuCtxGetApiVersion(ctx: Raw<sys::CUcontext>, version: Raw<*mut c_uint>);
+    /// Waits for everything in the current context.
+    0x0212 sync custom fn cuCtxSynchronize();
+    /// Waits for everything in a context.
+    0x0213 sync custom fn cuCtxSynchronize_v2(ctx: Raw<sys::CUcontext>);
+    /// A limit of the context.
+    0x0214 query wait fn cuCtxGetLimit(pvalue: Out<usize>, limit: Enum<sys::CUlimit>);
+    /// Changes a limit of the context.
+    0x0215 state wait fn cuCtxSetLimit(limit: Enum<sys::CUlimit>, value: Val<usize>);
+    /// Preference between cache and shared memory.
+    0x0216 query wait fn cuCtxGetCacheConfig(pconfig: OutEnum<sys::CUfunc_cache>);
+    /// Changes the preference between cache and shared memory.
+    0x0217 state send fn cuCtxSetCacheConfig(config: Enum<sys::CUfunc_cache>);
+    /// Lowest and highest priority of streams.
+    0x0218 local custom fn cuCtxGetStreamPriorityRange(leastPriority: Raw<*mut c_int>, greatestPriority: Raw<*mut c_int>);
+    /// Access to the memory of another context.
+    0x0219 local custom fn cuCtxEnablePeerAccess(peerContext: Raw<sys::CUcontext>, Flags: Raw<c_uint>);
+    /// Ends access to the memory of another context.
+    0x021a local custom fn cuCtxDisablePeerAccess(peerContext: Raw<sys::CUcontext>);
+}

@@ -1,0 +1,25 @@
+//! Launches and occupancy.
+
+calls! { $ for_each_launch_call launch LaunchCalls;
+
+    /// Launches a kernel.
+    0x0601 work custom fn cuLaunchKernel(f: Raw<sys::CUfunction>, gridDimX: Raw<c_uint>, gridDimY: Raw<c_uint>, gridDimZ: Raw<c_uint>, blockDimX: Raw<c_uint>, blockDimY: Raw<c_uint>, blockDimZ: Raw<c_uint>, sharedMemBytes: Raw<c_uint>, hStream: Raw<sys::CUstream>, kernelParams: Raw<*mut *mut c_void>, extra: Raw<*mut *mut c_void>) ptsz;
+    /// Launches a kernel with attributes.
+    0x0602 work custom fn cuLaunchKernelEx(config: Raw<*const sys::CUlaunchConfig>, f: Raw<sys::CUfunction>, kernelParams: Raw<*mut *mut c_void>, extra: Raw<*mut *mut c_void>) ptsz;
+    /// Launches a kernel whose blocks are all resident.
+    0x0603 work custom fn cuLaunchCooperativeKernel(f: Raw<sys::CUfunction>, gridDimX: Raw<c_uint>, gridDimY: Raw<c_uint>, gridDimZ: Raw<c_uint>, blockDimX: Raw<c_uint>, blockDimY: Raw<c_uint>, blockDimZ: Raw<c_uint>, sharedMemBytes: Raw<c_uint>, hStream: Raw<sys::CUstream>, kernelParams: Raw<*mut *mut c_void>) ptsz;
+    /// Blocks of a kernel that fit a multiprocessor.
+    0x0604 query wait fn cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks: Out<c_int>, func: Use<Function>, blockSize: Val<c_int>, dynamicSMemSize: Val<usize>);
+    /// Blocks of a kernel that fit a multiprocessor.
+    0x0605 query wait fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks: Out<c_int>, func: Use<Function>, blockSize: Val<c_int>, dynamicSMemSize: Val<usize>, flags: Val<c_uint>);
+    /// Shared memory left for each block.
+    0x0606 query wait fn cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<usize>, func: Use<Function>, numBlocks: Val<c_int>, blockSize: Val<c_int>);
+    /// Block size of the best occupancy.
+    0x0607 query custom fn cuOccupancyMaxPotentialBlockSize(minGridSize: Raw<*mut c_int>, blockSize: Raw<*mut c_int>, func: Raw<sys::CUfunction>, blockSizeToDynamicSMemSize: Raw<sys::CUoccupancyB2DSize>, dynamicSMemSize: Raw<usize>, blockSizeLimit: Raw<c_int>);
+    /// Block size of the best occupancy.
+    0x0608 query custom fn cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize: Raw<*mut c_int>, blockSize: Raw<*mut c_int>, func: Raw<sys::CUfunction>, blockSizeToDynamicSMemSize: Raw<sys::CUoccupancyB2DSize>, dynamicSMemSize: Raw<usize>, blockSizeLimit: Raw<c_int>, flags: Raw<c_uint>);
+    /// Clusters of a kernel that fit the device.
+    0x0609 query custom fn cuOccupancyMaxActiveClusters(numClusters: Raw<*mut c_int>, func: Raw<sys::CUfunction>, config: Raw<*const sys::CUlaunchConfig>);
+    /// Largest cluster of a kernel.
+    0x060a query custom fn cuOccupancyMaxPotentialClusterSize(clusterSize: Raw<*mut c_int>, func: Raw<sys::CUfunction>, config: Raw<*const sys::CUlaunchConfig>);
+}

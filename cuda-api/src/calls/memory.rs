@@ -1,0 +1,85 @@
+//! Allocation, copies, memsets, host memory.
+
+calls! { $ for_each_memory_call memory MemoryCalls;
+
+    /// Allocates device memory.
+    0x0301 memory custom fn cuMemAlloc_v2(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>);
+    /// Allocates rows of device memory.
+    0x0302 memory custom fn cuMemAllocPitch_v2(dptr: Raw<*mut sys::CUdeviceptr>, pPitch: Raw<*mut usize>, WidthInBytes: Raw<usize>, Height: Raw<usize>, ElementSizeBytes: Raw<c_uint>);
+    /// Frees device memory.
+    0x0303 memory custom fn cuMemFree_v2(dptr: Raw<sys::CUdeviceptr>);
+    /// Free and total memory of the device.
+    0x0304 query wait fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+    /// The allocation around an address.
+    0x0305 local custom fn cuMemGetAddressRange_v2(pbase: Raw<*mut sys::CUdeviceptr>, psize: Raw<*mut usize>, dptr: Raw<sys::CUdeviceptr>);
+    /// Allocates pinned host memory.
+    0x0306 local custom fn cuMemAllocHost_v2(pp: Raw<*mut *mut c_void>, bytesize: Raw<usize>);
+    /// Allocates pinned host memory.
+    0x0307 local custom fn cuMemHostAlloc(pp: Raw<*mut *mut c_void>, bytesize: Raw<usize>, Flags: Raw<c_uint>);
+    /// Frees pinned host memory.
+    0x0308 local custom fn cuMemFreeHost(p: Raw<*mut c_void>);
+    /// Device address of pinned host memory: not supported while the GPU may be elsewhere.
+    0x0309 local custom fn cuMemHostGetDevicePointer_v2(pdptr: Raw<*mut sys::CUdeviceptr>, p: Raw<*mut c_void>, Flags: Raw<c_uint>);
+    /// Flags of pinned host memory.
+    0x030a local custom fn cuMemHostGetFlags(pFlags: Raw<*mut c_uint>, p: Raw<*mut c_void>);
+    /// Pins host memory of the program.
+    0x030b local custom fn cuMemHostRegister_v2(p: Raw<*mut c_void>, bytesize: Raw<usize>, Flags: Raw<c_uint>);
+    /// Unpins host memory.
+    0x030c local custom fn cuMemHostUnregister(p: Raw<*mut c_void>);
+    /// A property of an address.
+    0x030d local custom fn cuPointerGetAttribute(data: Raw<*mut c_void>, attribute: RawEnum<sys::CUpointer_attribute>, ptr: Raw<sys::CUdeviceptr>);
+    /// Properties of an address.
+    0x030e local custom fn cuPointerGetAttributes(numAttributes: Raw<c_uint>, attributes: Raw<*mut sys::CUpointer_attribute>, data: Raw<*mut *mut c_void>, ptr: Raw<sys::CUdeviceptr>);
+    /// Changes a property of an allocation.
+    0x030f local custom fn cuPointerSetAttribute(value: Raw<*const c_void>, attribute: RawEnum<sys::CUpointer_attribute>, ptr: Raw<sys::CUdeviceptr>);
+    /// Copies between any two addresses.
+    0x0310 work custom fn cuMemcpy(dst: Raw<sys::CUdeviceptr>, src: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
+    /// Copies host bytes to the device.
+    0x0311 work custom fn cuMemcpyHtoD_v2(dstDevice: Raw<sys::CUdeviceptr>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>) ptds;
+    /// Copies device bytes to the host.
+    0x0312 work custom fn cuMemcpyDtoH_v2(dstHost: Raw<*mut c_void>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
+    /// Copies inside the device.
+    0x0313 work custom fn cuMemcpyDtoD_v2(dstDevice: Raw<sys::CUdeviceptr>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
+    /// Copies between any two addresses, in stream order.
+    0x0314 work custom fn cuMemcpyAsync(dst: Raw<sys::CUdeviceptr>, src: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies host bytes to the device, in stream order.
+    0x0315 work custom fn cuMemcpyHtoDAsync_v2(dstDevice: Raw<sys::CUdeviceptr>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies device bytes to the host, in stream order.
+    0x0316 work custom fn cuMemcpyDtoHAsync_v2(dstHost: Raw<*mut c_void>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies inside the device, in stream order.
+    0x0317 work custom fn cuMemcpyDtoDAsync_v2(dstDevice: Raw<sys::CUdeviceptr>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies a rectangle.
+    0x0318 work custom fn cuMemcpy2D_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>) ptds;
+    /// Copies a rectangle of any pitch.
+    0x0319 work custom fn cuMemcpy2DUnaligned_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>) ptds;
+    /// Copies a rectangle, in stream order.
+    0x031a work custom fn cuMemcpy2DAsync_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies a box.
+    0x031b work custom fn cuMemcpy3D_v2(pCopy: Raw<*const sys::CUDA_MEMCPY3D>) ptds;
+    /// Copies a box, in stream order.
+    0x031c work custom fn cuMemcpy3DAsync_v2(pCopy: Raw<*const sys::CUDA_MEMCPY3D>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Fills with 8-bit values.
+    0x031d work custom fn cuMemsetD8_v2(dstDevice: Raw<sys::CUdeviceptr>, uc: Raw<c_uchar>, N: Raw<usize>) ptds;
+    /// Fills with 8-bit values, in stream order.
+    0x031e work custom fn cuMemsetD8Async(dstDevice: Raw<sys::CUdeviceptr>, uc: Raw<c_uchar>, N: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Fills a rectangle with 8-bit values.
+    0x031f work custom fn cuMemsetD2D8_v2(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, uc: Raw<c_uchar>, Width: Raw<usize>, Height: Raw<usize>) ptds;
+    /// Fills a rectangle with 8-bit values, in stream order.
+    0x0320 work custom fn cuMemsetD2D8Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, uc: Raw<c_uchar>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Fills with 16-bit values.
+    0x0321 work custom fn cuMemsetD16_v2(dstDevice: Raw<sys::CUdeviceptr>, us: Raw<c_ushort>, N: Raw<usize>) ptds;
+    /// Fills with 16-bit values, in stream order.
+    0x0322 work custom fn cuMemsetD16Async(dstDevice: Raw<sys::CUdeviceptr>, us: Raw<c_ushort>, N: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Fills a rectangle with 16-bit values.
+    0x0323 work custom fn cuMemsetD2D16_v2(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, us: Raw<c_ushort>, Width: Raw<usize>, Height: Raw<usize>) ptds;
+    /// Fills a rectangle with 16-bit values, in stream order.
+    0x0324 work custom fn cuMemsetD2D16Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, us: Raw<c_ushort>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Fills with 32-bit values.
+    0x0325 work custom fn cuMemsetD32_v2(dstDevice: Raw<sys::CUdeviceptr>, ui: Raw<c_uint>, N: Raw<usize>) ptds;
+    /// Fills with 32-bit values, in stream order.
+    0x0326 work custom fn cuMemsetD32Async(dstDevice: Raw<sys::CUdeviceptr>, ui: Raw<c_uint>, N: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Fills a rectangle with 32-bit values.
+    0x0327 work custom fn cuMemsetD2D32_v2(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>) ptds;
+    /// Fills a rectangle with 32-bit values, in stream order.
+    0x0328 work custom fn cuMemsetD2D32Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+}

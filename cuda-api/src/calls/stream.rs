@@ -1,0 +1,55 @@
+//! Streams and events.
+
+calls! { $ for_each_stream_call stream StreamCalls;
+
+    /// Creates a stream.
+    0x0401 state send fn cuStreamCreate(phStream: New<Stream>, Flags: Val<c_uint>);
+    /// Creates a stream with a priority.
+    0x0402 state send fn cuStreamCreateWithPriority(phStream: New<Stream>, flags: Val<c_uint>, priority: Val<c_int>);
+    /// Destroys a stream; its work goes on.
+    0x0403 state send fn cuStreamDestroy_v2(hStream: End<Stream>);
+    /// Whether a stream has finished.
+    0x0404 query wait fn cuStreamQuery(hStream: StreamArg) ptsz;
+    /// Waits for a stream.
+    0x0405 sync custom fn cuStreamSynchronize(hStream: Raw<sys::CUstream>) ptsz;
+    /// Makes a stream wait for an event.
+    0x0406 work send fn cuStreamWaitEvent(hStream: StreamArg, hEvent: Use<Event>, Flags: Val<c_uint>) ptsz;
+    /// Flags of a stream.
+    0x0407 local custom fn cuStreamGetFlags(hStream: Raw<sys::CUstream>, flags: Raw<*mut c_uint>) ptsz;
+    /// Priority of a stream.
+    0x0408 local custom fn cuStreamGetPriority(hStream: Raw<sys::CUstream>, priority: Raw<*mut c_int>) ptsz;
+    /// Context of a stream.
+    0x0409 local custom fn cuStreamGetCtx(hStream: Raw<sys::CUstream>, pctx: Raw<*mut sys::CUcontext>) ptsz;
+    /// Device of a stream.
+    0x040a local custom fn cuStreamGetDevice(hStream: Raw<sys::CUstream>, device: Raw<*mut sys::CUdevice>) ptsz;
+    /// Unique number of a stream.
+    0x040b local custom fn cuStreamGetId(hStream: Raw<sys::CUstream>, streamId: Raw<*mut c_ulonglong>) ptsz;
+    /// Runs a host function in stream order.
+    0x040c work custom fn cuStreamAddCallback(hStream: Raw<sys::CUstream>, callback: Raw<sys::CUstreamCallback>, userData: Raw<*mut c_void>, flags: Raw<c_uint>) ptsz;
+    /// Runs a host function in stream order.
+    0x040d work custom fn cuLaunchHostFunc(hStream: Raw<sys::CUstream>, fn_: Raw<sys::CUhostFn>, userData: Raw<*mut c_void>) ptsz;
+    /// Whether a stream is being captured.
+    0x040e local custom fn cuStreamIsCapturing(hStream: Raw<sys::CUstream>, captureStatus: Raw<*mut sys::CUstreamCaptureStatus>) ptsz;
+    /// State of a capture.
+    0x040f local custom fn cuStreamGetCaptureInfo_v2(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, numDependencies_out: Raw<*mut usize>) older ptsz;
+    /// State of a capture.
+    0x0410 local custom fn cuStreamGetCaptureInfo_v3(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, edgeData_out: Raw<*mut *const sys::CUgraphEdgeData>, numDependencies_out: Raw<*mut usize>) ptsz;
+    /// Capture mode of the calling thread.
+    0x0411 local custom fn cuThreadExchangeStreamCaptureMode(mode: Raw<*mut sys::CUstreamCaptureMode>);
+    /// Creates an event.
+    0x0412 state send fn cuEventCreate(phEvent: New<Event>, Flags: Val<c_uint>);
+    /// Destroys an event.
+    0x0413 state send fn cuEventDestroy_v2(hEvent: End<Event>);
+    /// Records an event in a stream.
+    0x0414 work custom fn cuEventRecord(hEvent: Raw<sys::CUevent>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Records an event in a stream.
+    0x0415 work custom fn cuEventRecordWithFlags(hEvent: Raw<sys::CUevent>, hStream: Raw<sys::CUstream>, flags: Raw<c_uint>) ptsz;
+    /// Whether an event has happened.
+    0x0416 query custom fn cuEventQuery(hEvent: Raw<sys::CUevent>);
+    /// Waits for an event.
+    0x0417 sync custom fn cuEventSynchronize(hEvent: Raw<sys::CUevent>);
+    /// Milliseconds between two events.
+    0x0418 local custom fn cuEventElapsedTime(pMilliseconds: Raw<*mut f32>, hStart: Raw<sys::CUevent>, hEnd: Raw<sys::CUevent>) older;
+    /// Milliseconds between two events.
+    0x0419 local custom fn cuEventElapsedTime_v2(pMilliseconds: Raw<*mut f32>, hStart: Raw<sys::CUevent>, hEnd: Raw<sys::CUevent>);
+}

@@ -1,0 +1,201 @@
+//! Handles: numbers that the recorder gives out and that mean the same in every place.
+//!
+//! `0x5C` · kind (8 bits) · generation (18 bits) · slot (24 bits) · six zero bits. One compare tells whether a value is ours,
+//! one shift gives the slot, and a destroyed handle's number does not come back before 2^18 reuses of its slot.
+
+use crate::code::{self, Code};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+const MARK: u64 = 0x5c;
+const SEGMENT_BITS: u32 = 12;
+const SEGMENTS: usize = 1 << (24 - SEGMENT_BITS);
+
+/// What a handle stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// `CUcontext`
+    Context = 1,
+    /// `CUstream`
+    Stream = 2,
+    /// `CUevent`
+    Event = 3,
+    /// `CUmodule`
+    Module = 4,
+    /// `CUfunction`
+    Function = 5,
+    /// `CUlibrary`
+    Library = 6,
+    /// `CUkernel`
+    Kernel = 7,
+}
+
+/// Number of kinds, for tables indexed by kind.
+pub const KINDS: usize = 8;
+
+impl Kind {
+    /// The kind with this number.
+    pub fn from_number(n: u8) -> Option<Kind> {
+        [Kind::Context, Kind::Stream, Kind::Event, Kind::Module, Kind::Function, Kind::Library, Kind::Kernel]
+            .into_iter()
+            .find(|k| *k as u8 == n)
+    }
+}
+
+/// Composes a handle. `slot` < 2^24, `generation` < 2^18.
+pub fn compose(kind: Kind, generation: u32, slot: u32) -> u64 {
+    MARK << 56 | (kind as u64) << 48 | u64::from(generation & 0x3ffff) << 30 | u64::from(slot & 0xff_ffff) << 6
+}
+
+/// Kind of one of our handles.
+pub fn kind(handle: u64) -> Option<Kind> {
+    (handle >> 56 == MARK && handle & 63 == 0).then(|| Kind::from_number((handle >> 48) as u8)).flatten()
+}
+
+/// Slot of a handle.
+pub fn slot(handle: u64) -> u32 {
+    (handle >> 6) as u32 & 0xff_ffff
+}
+
+/// A growing array indexed by slot whose cells never move: reading takes no lock.
+#[derive(Debug)]
+pub struct Cells<T> {
+    segments: Box<[AtomicPtr<T>]>,
+}
+
+impl<T: Default> Cells<T> {
+    /// An empty array; segments of 4096 cells are made on first use.
+    pub fn new() -> Self {
+        Cells { segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect() }
+    }
+
+    /// The cell, if its segment exists.
+    pub fn get(&self, slot: u32) -> Option<&T> {
+        let p = self.segments.get((slot >> SEGMENT_BITS) as usize)?.load(Ordering::Acquire);
+        // SAFETY: a published segment holds 2^SEGMENT_BITS initialised cells and lives as long as `self`.
+        (!p.is_null()).then(|| unsafe { &*p.add((slot & ((1 << SEGMENT_BITS) - 1)) as usize) })
+    }
+
+    /// The cell, making its segment if need be. `slot` must be below 2^24.
+    pub fn at(&self, slot: u32) -> &T {
+        let slot = slot & 0xff_ffff;
+        loop {
+            if let Some(cell) = self.get(slot) {
+                return cell;
+            }
+            let fresh: Box<[T]> = (0..1 << SEGMENT_BITS).map(|_| T::default()).collect();
+            let fresh = Box::into_raw(fresh).cast::<T>();
+            let place = &self.segments[(slot >> SEGMENT_BITS) as usize];
+            if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: `fresh` was made by Box::into_raw just above and was not published.
+                drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(fresh, 1 << SEGMENT_BITS)) });
+            }
+        }
+    }
+}
+
+impl<T: Default> Default for Cells<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for Cells<T> {
+    fn drop(&mut self) {
+        for s in &mut self.segments {
+            let p = *s.get_mut();
+            if !p.is_null() {
+                // SAFETY: made by Box::into_raw of a slice of exactly this length in `at`; nobody borrows `self` any more.
+                drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(p, 1 << SEGMENT_BITS)) });
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Binding {
+    handle: AtomicU64,
+    live: AtomicU64,
+}
+
+/// An executor's view: our handle → the driver's own value in this place.
+#[derive(Debug)]
+pub struct Bindings {
+    kinds: [Cells<Binding>; KINDS],
+}
+
+/// Values at or above this are not driver handles but "its creation failed with code (value - FAILED)".
+const FAILED: u64 = 0xffff_ffff_0000_0000;
+
+impl Bindings {
+    /// No handle bound.
+    pub fn new() -> Self {
+        Bindings { kinds: std::array::from_fn(|_| Cells::new()) }
+    }
+
+    /// Binds `handle` to the driver's `live` value.
+    pub fn bind(&self, handle: u64, live: u64) {
+        if let Some(k) = kind(handle) {
+            let b = self.kinds[k as usize].at(slot(handle));
+            b.live.store(live, Ordering::Relaxed);
+            b.handle.store(handle, Ordering::Release);
+        }
+    }
+
+    /// Remembers that the creation of `handle` failed: its first use must say so.
+    pub fn bind_failed(&self, handle: u64, code: Code) {
+        self.bind(handle, FAILED | u64::from(code as u32));
+    }
+
+    /// The driver's value, or the error that its use must return.
+    pub fn live(&self, handle: u64) -> Result<u64, Code> {
+        let k = kind(handle).ok_or(code::ERROR_INVALID_HANDLE)?;
+        let b = self.kinds[k as usize].get(slot(handle)).ok_or(code::ERROR_INVALID_HANDLE)?;
+        if b.handle.load(Ordering::Acquire) != handle {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        let v = b.live.load(Ordering::Relaxed);
+        if v >= FAILED { Err(v as u32 as Code) } else { Ok(v) }
+    }
+
+    /// Forgets `handle`.
+    pub fn unbind(&self, handle: u64) {
+        if let Some(b) = kind(handle).and_then(|k| self.kinds[k as usize].get(slot(handle))) {
+            let _ = b.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Bindings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_tell_reuse() {
+        let (a, b) = (compose(Kind::Event, 1, 77), compose(Kind::Event, 2, 77));
+        let t = Bindings::new();
+        t.bind(a, 0x1000);
+        assert_eq!(t.live(a), Ok(0x1000));
+        assert_eq!(t.live(b), Err(code::ERROR_INVALID_HANDLE));
+        t.bind(b, 0x2000);
+        assert_eq!(t.live(a), Err(code::ERROR_INVALID_HANDLE));
+        t.unbind(a);
+        assert_eq!(t.live(b), Ok(0x2000));
+        t.bind_failed(b, code::ERROR_OUT_OF_MEMORY);
+        assert_eq!(t.live(b), Err(code::ERROR_OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn only_ours_have_a_kind() {
+        assert_eq!(kind(compose(Kind::Stream, 3, 9)), Some(Kind::Stream));
+        for h in [0, 1, 2, 0x7f00_1234_5678, compose(Kind::Stream, 3, 9) | 8] {
+            assert_eq!(kind(h), None);
+        }
+    }
+}

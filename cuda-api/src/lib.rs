@@ -1,0 +1,24 @@
+//! The CUDA driver API as data: each function is one row, everything else follows from the rows.
+//!
+//! * [`calls`]: the rows, by family. A row gives an id, a class, how it is executed and an argument kind per parameter.
+//! * [`arg`]: the argument kinds: the only place that knows what a C parameter means.
+//! * [`ops`]: the few operations that peculiar functions are turned into before they travel.
+//! * [`wire`]: the byte encoding shared by the connection and the journal.
+//! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
+//! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
+//! * [`versions`]: which symbol `cuGetProcAddress` means by a base name and a version.
+//! * [`image`]: module images: sizes, entries, names in them.
+//! * [`cudart`]: the private tables that NVIDIA's runtime libraries want from a libcuda.
+
+pub mod arg;
+pub mod calls;
+pub mod class;
+pub mod code;
+pub mod driver;
+pub mod handle;
+pub mod ops;
+pub mod versions;
+pub mod wire;
+
+pub use class::{Class, How};
+pub use cudarc::driver::sys;

@@ -1,0 +1,235 @@
+//! Operations: what peculiar driver functions become before they travel.
+//!
+//! Many functions are one operation (all copies to the device are [`CopyIn`]). An operation is encoded like a call, has an id
+//! of the same space (family 0x0f), and is carried out by the executor's hand-written code. Fixed head, then raw bytes.
+
+use crate::wire::{Short, Wire, take};
+use crate::wire_struct;
+
+macro_rules! ids {
+    ($($(#[doc = $doc:literal])+ $name:ident = $value:literal $text:literal;)*) => {
+        /// Ids of operations.
+        pub mod id {
+            $($(#[doc = $doc])+ pub const $name: u16 = $value;)*
+        }
+        /// Name of an operation, for journals and logs.
+        pub fn name(op: u16) -> Option<&'static str> {
+            match op { $($value => Some($text),)* _ => None }
+        }
+    };
+}
+
+ids! {
+    /// [`super::Launch`]
+    LAUNCH = 0x0f01 "Launch";
+    /// [`super::CopyIn`]
+    COPY_IN = 0x0f02 "CopyIn";
+    /// [`super::CopyOut`]; the answer is the bytes, rows packed.
+    COPY_OUT = 0x0f03 "CopyOut";
+    /// [`super::CopyDevice`]
+    COPY_DEVICE = 0x0f04 "CopyDevice";
+    /// [`super::Fill`]
+    FILL = 0x0f05 "Fill";
+    /// [`super::Chunk`]: physical memory at an address of the own arena. Waits.
+    CHUNK_MAP = 0x0f10 "ChunkMap";
+    /// [`super::Chunk`]: takes it away. The recorder has made sure that nothing uses it.
+    CHUNK_UNMAP = 0x0f11 "ChunkUnmap";
+    /// [`super::ImagePut`]: bytes of a module image, once for each content hash.
+    IMAGE_PUT = 0x0f12 "ImagePut";
+    /// [`super::ImageLoad`]: makes a module or library of an image. Waits.
+    IMAGE_LOAD = 0x0f13 "ImageLoad";
+    /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
+    FUNCTION_INFO = 0x0f14 "FunctionInfo";
+    /// Body: stream as it travels. Answered when everything in it is done.
+    STREAM_SYNC = 0x0f20 "StreamSync";
+    /// No body. Answered when everything in the context is done.
+    CONTEXT_SYNC = 0x0f21 "ContextSync";
+    /// Body: event handle. Answered when its last record is done.
+    EVENT_SYNC = 0x0f22 "EventSync";
+    /// [`super::EventRecord`]
+    EVENT_RECORD = 0x0f23 "EventRecord";
+    /// Body: event handle. The answer is the result code alone: success or not ready.
+    EVENT_QUERY = 0x0f24 "EventQuery";
+    /// Body: two event handles. The answer: f32 milliseconds.
+    EVENT_ELAPSED = 0x0f25 "EventElapsed";
+    /// Body: event handle. The answer: f64, milliseconds from the place's reference event to the event's last record.
+    EVENT_TIME = 0x0f26 "EventTime";
+    /// Destroys the primary context and makes it anew. Waits.
+    CONTEXT_RESET = 0x0f28 "ContextReset";
+}
+
+wire_struct! {
+    /// A kernel launch. After it: `attributes` × [`ATTRIBUTE_BYTES`] bytes of `CUlaunchAttribute`, then the parameter buffer
+    /// (each parameter at its offset, padding zero) to the end.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Launch {
+        /// Function or kernel handle.
+        pub function: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+        /// Blocks.
+        pub grid: [u32; 3],
+        /// Threads of a block.
+        pub block: [u32; 3],
+        /// Dynamic shared memory in bytes.
+        pub shared: u32,
+        /// Number of launch attributes that follow.
+        pub attributes: u16,
+        /// Whether it is a cooperative launch (`cuLaunchCooperativeKernel`).
+        pub cooperative: bool,
+    }
+}
+
+/// Size of a `CUlaunchAttribute`.
+pub const ATTRIBUTE_BYTES: usize = size_of::<crate::sys::CUlaunchAttribute>();
+
+/// A launch as it arrives: head, attributes, parameters.
+pub fn split_launch(mut body: &[u8]) -> Result<(Launch, &[u8], &[u8]), Short> {
+    let head = Launch::get(&mut body)?;
+    let attributes = take(&mut body, usize::from(head.attributes) * ATTRIBUTE_BYTES)?;
+    Ok((head, attributes, body))
+}
+
+wire_struct! {
+    /// Host bytes to a rectangle of device memory; the bytes follow, rows packed. `rows` = 1 for a plain copy.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CopyIn {
+        /// First byte of the destination.
+        pub dst: u64,
+        /// Bytes from row to row.
+        pub pitch: u64,
+        /// Bytes of a row.
+        pub width: u64,
+        /// Rows.
+        pub rows: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// A rectangle of device memory to the host; the answer is sent when the stream has reached it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CopyOut {
+        /// First byte of the source.
+        pub src: u64,
+        /// Bytes from row to row.
+        pub pitch: u64,
+        /// Bytes of a row.
+        pub width: u64,
+        /// Rows.
+        pub rows: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// A rectangle inside device memory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CopyDevice {
+        /// First byte of the destination.
+        pub dst: u64,
+        /// Bytes from row to row of the destination.
+        pub dst_pitch: u64,
+        /// First byte of the source.
+        pub src: u64,
+        /// Bytes from row to row of the source.
+        pub src_pitch: u64,
+        /// Bytes of a row.
+        pub width: u64,
+        /// Rows.
+        pub rows: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// Fills a rectangle with a value of 1, 2 or 4 bytes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Fill {
+        /// First byte.
+        pub dst: u64,
+        /// Bytes from row to row.
+        pub pitch: u64,
+        /// The value.
+        pub value: u32,
+        /// Its size in bytes.
+        pub element: u8,
+        /// Elements of a row.
+        pub width: u64,
+        /// Rows.
+        pub rows: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// Physical memory in the own arena, a multiple of 2 MiB at a multiple of 2 MiB.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Chunk {
+        /// Address.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// A module image; its bytes (as `image::Image` keeps them) follow.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct ImagePut {
+        /// blake3 of kind and bytes.
+        pub hash: [u8; 32],
+        /// `image::Kind` as a number.
+        pub kind: u8,
+    }
+}
+
+wire_struct! {
+    /// Makes a module (`library` false) or a library of an image that was put before. The answer is empty; a refusal carries
+    /// the compiler's error log as text.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ImageLoad {
+        /// Handle of the module or library.
+        pub handle: u64,
+        /// Content hash of the image.
+        pub hash: [u8; 32],
+        /// Library or module.
+        pub library: bool,
+        /// `CUjit_option` and value of each plain option (no buffers).
+        pub options: Vec<(u32, u64)>,
+    }
+}
+
+wire_struct! {
+    /// What launches of a function must know and check.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct FunctionInfo {
+        /// Offset and size of each parameter in bytes.
+        pub params: Vec<(u32, u32)>,
+        /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`
+        pub max_threads: u32,
+        /// `CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES`
+        pub static_shared: u32,
+        /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`
+        pub max_dynamic_shared: u32,
+        /// Name of the kernel.
+        pub name: String,
+    }
+}
+
+wire_struct! {
+    /// Records an event in a stream.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct EventRecord {
+        /// The event.
+        pub event: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+        /// `CUevent_record_flags`.
+        pub flags: u32,
+    }
+}

@@ -1,0 +1,144 @@
+//! The byte encoding that the connection, the shared ring and the journal have in common: little endian, no padding, no text.
+
+/// The bytes ended early, or a length in them was impossible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the message is shorter than its fields")]
+pub struct Short;
+
+/// A value with a byte form.
+pub trait Wire: Sized {
+    /// Appends the value.
+    fn put(&self, out: &mut Vec<u8>);
+    /// Takes the value off the front of `src`.
+    fn get(src: &mut &[u8]) -> Result<Self, Short>;
+}
+
+/// Takes `n` bytes off the front.
+pub fn take<'a>(src: &mut &'a [u8], n: usize) -> Result<&'a [u8], Short> {
+    let (head, tail) = src.split_at_checked(n).ok_or(Short)?;
+    *src = tail;
+    Ok(head)
+}
+
+macro_rules! plain { ($($t:ty)*) => {$(
+    impl Wire for $t {
+        fn put(&self, out: &mut Vec<u8>) { out.extend_from_slice(&self.to_le_bytes()) }
+        fn get(src: &mut &[u8]) -> Result<Self, Short> {
+            let (head, tail) = src.split_first_chunk().ok_or(Short)?;
+            *src = tail;
+            Ok(<$t>::from_le_bytes(*head))
+        }
+    })*};
+}
+plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
+impl Wire for usize {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u64).put(out);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        usize::try_from(u64::get(src)?).map_err(|_| Short)
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        u8::from(*self).put(out);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        Ok(u8::get(src)? != 0)
+    }
+}
+
+impl Wire for () {
+    fn put(&self, _: &mut Vec<u8>) {}
+    fn get(_: &mut &[u8]) -> Result<Self, Short> {
+        Ok(())
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(v) = self {
+            v.put(out);
+        }
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        bool::get(src)?.then(|| T::get(src)).transpose()
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        self.iter().for_each(|v| v.put(out));
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        let n = usize::get(src)?;
+        // Every element takes at least one byte, so a longer count is a lie; this bounds the allocation.
+        if n > src.len() {
+            return Err(Short);
+        }
+        (0..n).map(|_| T::get(src)).collect()
+    }
+}
+
+impl Wire for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        let n = usize::get(src)?;
+        String::from_utf8(take(src, n)?.to_vec()).map_err(|_| Short)
+    }
+}
+
+impl<T: Wire, const N: usize> Wire for [T; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|v| v.put(out));
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        let v: Vec<T> = (0..N).map(|_| T::get(src)).collect::<Result<_, _>>()?;
+        v.try_into().map_err(|_| Short)
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        Ok((A::get(src)?, B::get(src)?))
+    }
+}
+
+/// Declares a struct whose byte form is its fields in order.
+#[macro_export]
+macro_rules! wire_struct {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident : $t:ty),* $(,)? }) => {
+        $(#[$meta])* $vis struct $name { $($(#[$fmeta])* $fvis $field: $t),* }
+        impl $crate::wire::Wire for $name {
+            fn put(&self, out: &mut Vec<u8>) { $($crate::wire::Wire::put(&self.$field, out);)* }
+            fn get(src: &mut &[u8]) -> Result<Self, $crate::wire::Short> { Ok(Self { $($field: $crate::wire::Wire::get(src)?),* }) }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lying_length_is_refused() {
+        let mut out = Vec::new();
+        vec![1u32, 2, 3].put(&mut out);
+        assert_eq!(Vec::<u32>::get(&mut &out[..]), Ok(vec![1, 2, 3]));
+        out[0] = 200;
+        assert_eq!(Vec::<u32>::get(&mut &out[..]), Err(Short));
+        out[..8].fill(0xff);
+        assert_eq!(Vec::<u32>::get(&mut &out[..]), Err(Short));
+    }
+}
