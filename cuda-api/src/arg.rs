@@ -112,6 +112,8 @@ pub trait Arg {
     unsafe fn deliver(sent: &Self::Sent, returned: &Self::Returned, c: Self::C);
     /// Adds what this argument means to the journal.
     fn edges(_sent: &Self::Sent, _e: &mut Edges) {}
+    /// Puts `handle` in the place of the one that the call would have made.
+    fn rename(_sent: &mut Self::Sent, _handle: u64) {}
 }
 
 macro_rules! markers { ($($(#[$m:meta])* $n:ident)*) => {$( $(#[$m])* #[derive(Debug)] pub struct $n<T>(PhantomData<T>); )*}; }
@@ -285,6 +287,9 @@ impl<H: Handle> Arg for New<H> {
     }
     fn edges(sent: &u64, e: &mut Edges) {
         e.creates.push(*sent);
+    }
+    fn rename(sent: &mut u64, handle: u64) {
+        *sent = handle;
     }
 }
 

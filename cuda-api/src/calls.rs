@@ -58,6 +58,8 @@ pub trait Call {
     fn run(d: &Driver, sent: &Self::Sent, h: &Bindings) -> Result<Self::Reply, Code>;
     /// The handles that it makes, ends and uses.
     fn edges(sent: &Self::Sent) -> Edges;
+    /// Puts `handle` in the place of the one that the call would have made.
+    fn rename(sent: &mut Self::Sent, handle: u64);
 }
 
 /// A generic function over calls, chosen by id at run time.
@@ -70,6 +72,7 @@ pub trait Visit {
 
 macro_rules! carried_out {
     (custom $($rest:tt)*) => {};
+    (bare $($rest:tt)*) => {};
     (refused $($rest:tt)*) => {};
     ($how:ident $id:literal $class:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
         #[doc = concat!("Kinds of `", stringify!($name), "` at work.")]
@@ -115,6 +118,10 @@ macro_rules! carried_out {
                     let _ = sent;
                     e
                 }
+                fn rename(sent: &mut Sent, handle: u64) {
+                    $(<$kind as Arg>::rename(&mut sent.$p, handle);)*
+                    let _ = (sent, handle);
+                }
             }
         }
     };
@@ -124,6 +131,7 @@ macro_rules! how {
     (send) => { How::Send };
     (wait) => { How::Wait };
     (custom) => { How::Custom };
+    (bare) => { How::Bare };
     (refused) => { How::Refused };
 }
 
@@ -140,6 +148,7 @@ macro_rules! class {
 
 macro_rules! arm {
     (custom $name:ident $v:ident) => { { let _ = $v; None } };
+    (bare $name:ident $v:ident) => { { let _ = $v; None } };
     (refused $name:ident $v:ident) => { { let _ = $v; None } };
     ($how:ident $name:ident $v:ident) => { Some($v.visit::<$name::Fn>()) };
 }

@@ -51,6 +51,8 @@ pub enum How {
     Wait,
     /// By a hand-written function of the recorder.
     Custom,
+    /// By a hand-written function that works before `cuInit` and touches no place.
+    Bare,
     /// Not carried out.
     Refused,
 }

@@ -40,6 +40,10 @@ ids! {
     IMAGE_LOAD = 0x0f13 "ImageLoad";
     /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
     FUNCTION_INFO = 0x0f14 "FunctionInfo";
+    /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxActiveClusters`.
+    MAX_ACTIVE_CLUSTERS = 0x0f16 "MaxActiveClusters";
+    /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxPotentialClusterSize`.
+    MAX_CLUSTER_SIZE = 0x0f17 "MaxClusterSize";
     /// Body: stream as it travels. Answered when everything in it is done.
     STREAM_SYNC = 0x0f20 "StreamSync";
     /// No body. Answered when everything in the context is done.

@@ -1,1 +1,34 @@
-//! (to be written)
+//! The recorder: a `libcuda.so.1` that runs the job's calls wherever its place is, and can change the place.
+//!
+//! The life of a call: an exported symbol ([`exports`]) reads the program's arguments by their kinds and enters
+//! ([`enter`]) through the gate ([`gate`]); what the job's own tables know is answered at once; the rest is encoded once and
+//! given to the place ([`place`]), a remote worker or the executor in this process; calls that build state are appended to the
+//! device's journal ([`ledger`]). A move ([`mover`]) closes the gate, replays the journal in the new place, copies memory,
+//! compares, and changes the place by one store.
+//!
+//! Files by subject: [`device`], [`context`], [`memory`], [`host_memory`], [`copy`], [`stream`], [`module`], [`launch`],
+//! [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks.
+
+// Hand-written functions carry the names that CUDA gives them.
+#![allow(non_snake_case)]
+
+mod config;
+mod context;
+mod control;
+mod copy;
+mod device;
+mod enter;
+mod exports;
+mod gate;
+mod host_memory;
+mod job;
+mod launch;
+mod ledger;
+mod log;
+mod memory;
+mod module;
+mod mover;
+mod place;
+mod stream;
+mod symbols;
+mod tables;

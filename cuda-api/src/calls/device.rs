@@ -3,9 +3,9 @@
 calls! { $ for_each_device_call device DeviceCalls;
 
     /// Starts the driver.
-    0x0101 local custom fn cuInit(Flags: Raw<c_uint>);
+    0x0101 local bare fn cuInit(Flags: Raw<c_uint>);
     /// Version of the driver that the job sees.
-    0x0102 local custom fn cuDriverGetVersion(driverVersion: Raw<*mut c_int>);
+    0x0102 local bare fn cuDriverGetVersion(driverVersion: Raw<*mut c_int>);
     /// A device by its ordinal.
     0x0103 local custom fn cuDeviceGet(device: Raw<*mut sys::CUdevice>, ordinal: Raw<c_int>);
     /// Number of devices.
@@ -31,19 +31,19 @@ calls! { $ for_each_device_call device DeviceCalls;
     /// Properties of the link between two devices.
     0x010e local custom fn cuDeviceGetP2PAttribute(value: Raw<*mut c_int>, attrib: RawEnum<sys::CUdevice_P2PAttribute>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
     /// Name of a result code.
-    0x010f local custom fn cuGetErrorName(error: RawEnum<sys::CUresult>, pStr: Raw<*mut *const c_char>);
+    0x010f local bare fn cuGetErrorName(error: RawEnum<sys::CUresult>, pStr: Raw<*mut *const c_char>);
     /// Description of a result code.
-    0x0110 local custom fn cuGetErrorString(error: RawEnum<sys::CUresult>, pStr: Raw<*mut *const c_char>);
+    0x0110 local bare fn cuGetErrorString(error: RawEnum<sys::CUresult>, pStr: Raw<*mut *const c_char>);
     /// Address of a driver function, version 1 of the call.
-    0x0111 local custom fn cuGetProcAddress(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>) older;
+    0x0111 local bare fn cuGetProcAddress(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>) older;
     /// Address of a driver function.
-    0x0112 local custom fn cuGetProcAddress_v2(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>, symbolStatus: Raw<*mut sys::CUdriverProcAddressQueryResult>);
+    0x0112 local bare fn cuGetProcAddress_v2(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>, symbolStatus: Raw<*mut sys::CUdriverProcAddressQueryResult>);
     /// The private tables of NVIDIA's own libraries.
-    0x0113 local custom fn cuGetExportTable(ppExportTable: Raw<*mut *const c_void>, pExportTableId: Raw<*const sys::CUuuid>);
+    0x0113 local bare fn cuGetExportTable(ppExportTable: Raw<*mut *const c_void>, pExportTableId: Raw<*const sys::CUuuid>);
     /// Pools are not there yet: not supported.
-    0x0114 local custom fn cuDeviceGetMemPool(pool: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
+    0x0114 refused refused fn cuDeviceGetMemPool(pool: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
     /// Pools are not there yet: not supported.
-    0x0115 local custom fn cuDeviceGetDefaultMemPool(pool_out: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
+    0x0115 refused refused fn cuDeviceGetDefaultMemPool(pool_out: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
     /// Widest linear texture.
     0x0116 local custom fn cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements: Raw<*mut usize>, format: RawEnum<sys::CUarray_format>, numChannels: Raw<c_uint>, dev: Raw<sys::CUdevice>);
     /// Whether contexts can be bound to multiprocessors: no.

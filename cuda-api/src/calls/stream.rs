@@ -24,10 +24,10 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x040a local custom fn cuStreamGetDevice(hStream: Raw<sys::CUstream>, device: Raw<*mut sys::CUdevice>) ptsz;
     /// Unique number of a stream.
     0x040b local custom fn cuStreamGetId(hStream: Raw<sys::CUstream>, streamId: Raw<*mut c_ulonglong>) ptsz;
-    /// Runs a host function in stream order.
-    0x040c work custom fn cuStreamAddCallback(hStream: Raw<sys::CUstream>, callback: Raw<sys::CUstreamCallback>, userData: Raw<*mut c_void>, flags: Raw<c_uint>) ptsz;
-    /// Runs a host function in stream order.
-    0x040d work custom fn cuLaunchHostFunc(hStream: Raw<sys::CUstream>, fn_: Raw<sys::CUhostFn>, userData: Raw<*mut c_void>) ptsz;
+    /// Host functions are not carried to other places yet.
+    0x040c refused refused fn cuStreamAddCallback(hStream: Raw<sys::CUstream>, callback: Raw<sys::CUstreamCallback>, userData: Raw<*mut c_void>, flags: Raw<c_uint>) ptsz;
+    /// Host functions are not carried to other places yet.
+    0x040d refused refused fn cuLaunchHostFunc(hStream: Raw<sys::CUstream>, fn_: Raw<sys::CUhostFn>, userData: Raw<*mut c_void>) ptsz;
     /// Whether a stream is being captured.
     0x040e local custom fn cuStreamIsCapturing(hStream: Raw<sys::CUstream>, captureStatus: Raw<*mut sys::CUstreamCaptureStatus>) ptsz;
     /// State of a capture.

@@ -1,0 +1,150 @@
+//! What an ELF file of device code says about itself.
+
+use super::source::{u16_at, u32_at, u64_at};
+use super::{ImageError, Param, Result, size};
+use std::collections::HashMap;
+
+const SYMTAB: u32 = 2;
+const SYMBOL: usize = 24;
+/// Symbol types of variables: ordinary, and the vendor's own, which relocatable cubins use.
+const OBJECT: u8 = 1;
+const CUDA_OBJECT: u8 = 13;
+const FUNCTION: u8 = 2;
+/// Bit of a symbol's `st_other`: the function is a kernel.
+const ENTRY_POINT: u8 = 0x10;
+/// Section type of `.nv.info` and `.nv.info.<kernel>`.
+const INFO: u32 = 0x7000_0000;
+/// A longer name is taken for damage.
+const MAX_NAME: usize = 1 << 16;
+
+struct Section<'a> {
+    name: &'a str,
+    kind: u32,
+    link: u32,
+    body: &'a [u8],
+}
+
+/// A cubin whose section table has been read.
+pub(super) struct Cubin<'a> {
+    sections: Vec<Section<'a>>,
+    /// Attribute records by kernel: libraries have thousands of kernels in one cubin.
+    info: HashMap<&'a str, &'a [u8]>,
+}
+
+/// What a symbol is, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Symbol<'a> {
+    /// A variable in global or constant memory.
+    Variable(&'a str),
+    /// A kernel.
+    Kernel(&'a str),
+    /// Any other function, defined here or wanted from elsewhere.
+    Function(&'a str),
+}
+
+/// Compute capability (10 × major + minor) that a cubin is for; 0 if its header is not whole.
+pub(super) fn sm(bytes: &[u8]) -> u32 {
+    // Since toolkit 13 (ELF OS/ABI 0x41) the number is in the second byte of e_flags, before in the first.
+    let flags = u32_at(bytes, 0x30);
+    if bytes.get(7) == Some(&0x41) { flags >> 8 & 0xFF } else { flags & 0xFF }
+}
+
+impl<'a> Cubin<'a> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Cubin<'a>> {
+        if !bytes.starts_with(b"\x7fELF") {
+            return Err(ImageError::Damaged { what: "ELF magic", at: 0 });
+        }
+        let tables = size::elf_tables(bytes)?;
+        let (at, count) = tables.sections;
+        let table = range(bytes, at, count * size::SECTION_ROW).ok_or(ImageError::Damaged { what: "section table", at })?;
+        let rows: Vec<&[u8]> = table.chunks_exact(size::SECTION_ROW as usize).collect();
+        let body = |row: &[u8]| match size::no_bytes(u32_at(row, 0x04)) {
+            true => Some(&[][..]),
+            false => range(bytes, u64_at(row, 0x18), u64_at(row, 0x20)),
+        };
+        let names = usize::try_from(tables.names).ok().and_then(|n| rows.get(n)).and_then(|row| body(row)).unwrap_or(&[]);
+        let mut sections = Vec::with_capacity(rows.len());
+        for (n, row) in rows.iter().enumerate() {
+            sections.push(Section {
+                name: string(names, u32_at(row, 0)).unwrap_or(""),
+                kind: u32_at(row, 0x04),
+                link: u32_at(row, 0x28),
+                body: body(row)
+                    .ok_or(ImageError::Damaged { what: "body of a section", at: at + n as u64 * size::SECTION_ROW })?,
+            });
+        }
+        let info = sections.iter().filter(|s| s.kind == INFO).filter_map(|s| Some((s.name.strip_prefix(".nv.info.")?, s.body))).collect();
+        Ok(Cubin { sections, info })
+    }
+
+    /// All symbols of interest.
+    pub(super) fn symbols(&self) -> impl Iterator<Item = Symbol<'a>> {
+        let tables = self.sections.iter().filter(|s| s.kind == SYMTAB);
+        tables.flat_map(move |table| {
+            let names = self.sections.get(table.link as usize).map_or(&[][..], |s| s.body);
+            table.body.chunks_exact(SYMBOL).filter_map(move |row| {
+                let name = string(names, u32_at(row, 0)).filter(|n| !n.is_empty())?;
+                match row[4] & 0xF {
+                    OBJECT | CUDA_OBJECT => {
+                        let home = self.sections.get(usize::from(u16_at(row, 6)))?.name;
+                        variable_memory(home).then_some(Symbol::Variable(name))
+                    }
+                    FUNCTION if row[5] & ENTRY_POINT != 0 => Some(Symbol::Kernel(name)),
+                    FUNCTION => Some(Symbol::Function(name)),
+                    _ => None,
+                }
+            })
+        })
+    }
+
+    /// Parameters of a kernel, in order; `None` if the cubin does not describe this kernel.
+    pub(super) fn params(&self, kernel: &str) -> Option<Vec<Param>> {
+        params(self.info.get(kernel)?)
+    }
+}
+
+/// Whether a section holds variables that the program can ask for by name. Bank 0 holds parameters.
+fn variable_memory(section: &str) -> bool {
+    section.starts_with(".nv.global")
+        || section.strip_prefix(".nv.constant").is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
+}
+
+/// Reads the attribute records of a kernel.
+fn params(mut records: &[u8]) -> Option<Vec<Param>> {
+    const SIZED: u8 = 4;
+    const KPARAM_INFO: u8 = 0x17;
+    const KPARAM_INFO_V2: u8 = 0x45;
+    let mut found: Vec<(u16, Param)> = Vec::new();
+    while let [format, attribute, low, high, rest @ ..] = records {
+        let mut len = 0;
+        if *format == SIZED {
+            len = usize::from(u16::from_le_bytes([*low, *high]));
+            let value = rest.get(..len)?;
+            let offset = u32::from(u16_at(value, 6));
+            match *attribute {
+                KPARAM_INFO if len >= 12 => found.push((u16_at(value, 4), Param { offset, size: u32_at(value, 8) >> 18 })),
+                KPARAM_INFO_V2 if len >= 12 => {
+                    found.push((u16_at(value, 4), Param { offset, size: u32::from(u16_at(value, 8)) }));
+                }
+                _ => {}
+            }
+        }
+        // Records start at multiples of four.
+        records = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    found.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+    let in_order = found.iter().enumerate().all(|(n, (ordinal, _))| n == usize::from(*ordinal));
+    in_order.then(|| found.into_iter().map(|(_, p)| p).collect())
+}
+
+fn range(bytes: &[u8], at: u64, len: u64) -> Option<&[u8]> {
+    let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
+    bytes.get(at..at.checked_add(len)?)
+}
+
+/// The zero-terminated string at an offset of a string table.
+fn string(table: &[u8], at: u32) -> Option<&str> {
+    let tail = table.get(at as usize..)?;
+    let len = tail.iter().take(MAX_NAME).position(|b| *b == 0)?;
+    std::str::from_utf8(&tail[..len]).ok()
+}

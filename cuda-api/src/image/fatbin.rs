@@ -1,0 +1,82 @@
+//! The entries of a fat binary.
+
+use super::source::{u16_at, u32_at, u64_at};
+use super::{Entry, EntryKind, ImageError, Result, trim_zeros};
+use std::io::Read;
+
+/// Bytes of the fixed part of an entry's header.
+const ENTRY_HEADER: usize = 64;
+const PTX: u16 = 1;
+const CUBIN: u16 = 2;
+const LZ4: u64 = 0x2000;
+const ZSTD: u64 = 0x8000;
+/// Code for one architecture (`sm_90a`), or for one family of them (`sm_100f`).
+const SPECIFIC: u64 = 0x0010_0000 | 0x0020_0000;
+/// No entry is larger once decompressed: beyond it, it is taken for a trap.
+const MAX_ENTRY: usize = 1 << 30;
+/// One byte of an LZ4 block stands for at most 255 bytes.
+const LZ4_RATIO: usize = 255;
+
+/// Calls `f` with each entry of the fat binary, or with what is wrong with it.
+pub(super) fn visit(bytes: &[u8], f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+    let mut at = usize::from(u16_at(bytes, 6));
+    let mut number = 0;
+    while at < bytes.len() {
+        let damaged = |what| ImageError::Damaged { what, at: at as u64 };
+        let rest = &bytes[at..];
+        if rest.len() < ENTRY_HEADER {
+            // Padding behind the last entry.
+            return if rest.iter().all(|b| *b == 0) { Ok(()) } else { Err(damaged("header of an entry")) };
+        }
+        let header = u32_at(rest, 0x04) as usize;
+        let end = usize::try_from(u64_at(rest, 0x08)).ok().and_then(|size| size.checked_add(header));
+        let Some(end) = end.filter(|end| header >= ENTRY_HEADER && *end <= rest.len()) else {
+            return Err(damaged("size of an entry"));
+        };
+        f(decode(&rest[..ENTRY_HEADER], &rest[header..end], number))?;
+        at += end;
+        number += 1;
+    }
+    Ok(())
+}
+
+fn decode(header: &[u8], payload: &[u8], number: usize) -> Result<Entry> {
+    let kind = match u16_at(header, 0x00) {
+        PTX => EntryKind::Ptx,
+        CUBIN => EntryKind::Cubin,
+        _ => EntryKind::Other,
+    };
+    let flags = u64_at(header, 0x28);
+    let (packed, expected) = (u32_at(header, 0x10) as usize, u64_at(header, 0x38));
+    let failed = ImageError::Compression { entry: number };
+    let bytes = if kind == EntryKind::Other || flags & (LZ4 | ZSTD) == 0 {
+        payload.to_vec()
+    } else {
+        let packed = if packed == 0 { payload } else { payload.get(..packed).ok_or(failed.clone())? };
+        let bytes = if flags & ZSTD != 0 { unpack_zstd(packed) } else { unpack_lz4(packed, expected) };
+        bytes.ok_or(failed)?
+    };
+    let bytes = if kind == EntryKind::Ptx { trim_zeros(&bytes).to_vec() } else { bytes };
+    Ok(Entry { kind, sm: u32_at(header, 0x1C), arch_specific: flags & SPECIFIC != 0, bytes })
+}
+
+fn unpack_zstd(packed: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One frame only: what follows it is padding.
+    let decoder = zstd::stream::read::Decoder::with_buffer(packed).ok()?.single_frame();
+    decoder.take(MAX_ENTRY as u64 + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() <= MAX_ENTRY).then_some(bytes)
+}
+
+/// The expected size is a hint: old tools left it out or wrote too little.
+fn unpack_lz4(packed: &[u8], expected: u64) -> Option<Vec<u8>> {
+    let most = packed.len().checked_mul(LZ4_RATIO)?.clamp(1024, MAX_ENTRY);
+    let mut size = usize::try_from(expected).unwrap_or(most).clamp(1024, most);
+    loop {
+        match lz4_flex::block::decompress(packed, size) {
+            Ok(bytes) => return Some(bytes),
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if size < most => size = (size * 2).min(most),
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Every environment variable that the shim reads, once.
+
+use rcuda_forwarder::Endpoint;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What `mrcuda run` tells the shim.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// `MRCUDA_SERVERS`: one remote GPU per virtual device. Empty: the job starts in-process on the local GPU.
+    pub(crate) servers: Vec<Endpoint>,
+    /// `MRCUDA_ON_USR1`: where the job moves on the signal.
+    pub(crate) on_signal: String,
+    /// `MRCUDA_SIGNAL`: which signal.
+    pub(crate) signal: i32,
+    /// `MRCUDA_DRIVER`: the driver of the in-process place.
+    pub(crate) driver: Option<PathBuf>,
+    /// `MRCUDA_TOKEN_FILE` or the default place.
+    pub(crate) token_file: PathBuf,
+    /// `MRCUDA_LOG`: `1` for stderr, otherwise a file that is appended to.
+    pub(crate) log: Option<String>,
+    /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
+    pub(crate) coverage: Option<PathBuf>,
+    /// `MRCUDA_KEEP_JOURNAL`: a folder where journals are kept after the job's end.
+    pub(crate) keep_journal: Option<PathBuf>,
+}
+
+fn read() -> Result<Config, String> {
+    let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+    let servers = var("MRCUDA_SERVERS")
+        .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {s}: {e}"))).collect())
+        .transpose()?
+        .unwrap_or_default();
+    let signal = match var("MRCUDA_SIGNAL").as_deref() {
+        None => libc::SIGUSR1,
+        Some(name) => signal_number(name).ok_or_else(|| format!("MRCUDA_SIGNAL: no signal is called {name}"))?,
+    };
+    Ok(Config {
+        servers,
+        on_signal: var("MRCUDA_ON_USR1").unwrap_or_else(|| "local".into()),
+        signal,
+        driver: var("MRCUDA_DRIVER").map(PathBuf::from),
+        token_file: rcuda_forwarder::Token::default_path(),
+        log: var("MRCUDA_LOG"),
+        coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
+        keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
+    })
+}
+
+fn signal_number(name: &str) -> Option<i32> {
+    let name = name.trim_start_matches("SIG");
+    format!("SIG{name}").parse::<nix::sys::signal::Signal>().ok().map(|s| s as i32)
+}
+
+/// The configuration, or what is wrong with it.
+pub(crate) fn get() -> Result<&'static Config, &'static str> {
+    static CONFIG: OnceLock<Result<Config, String>> = OnceLock::new();
+    CONFIG.get_or_init(read).as_ref().map_err(String::as_str)
+}

@@ -1,0 +1,324 @@
+//! Contexts: which one each thread has, and the primary context of each device.
+//!
+//! A place has one real context, the primary one of its GPU. Contexts that the program creates share it: they have handles and
+//! a place in the thread's stack of their own, and streams, modules and memory of the same device.
+
+use crate::enter::Entered;
+use crate::job::{self, Device, Job};
+use crate::log::lock;
+use crate::stream;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, compose, kind, slot};
+use cuda_api::{ops, sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// `CU_CTX_FLAGS_MASK` of CUDA 13.0's header.
+const FLAGS_MASK: u32 = 0xff;
+/// First slot of contexts that the program creates; below are the primary ones.
+const FIRST_CREATED: u32 = 32;
+
+static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
+/// Created contexts: device and flags.
+static CREATED: Mutex<Option<HashMap<u64, (u32, u32)>>> = Mutex::new(None);
+
+thread_local! {
+    static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The handle of a device's primary context: it exists before the context does (driver-abi 2.4).
+pub(crate) fn primary(device: u32) -> u64 {
+    compose(Kind::Context, 1, device)
+}
+
+/// The calling thread's context, 0 without one.
+pub(crate) fn current() -> u64 {
+    STACK.try_with(|s| s.borrow().last().copied().unwrap_or(0)).unwrap_or(0)
+}
+
+fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T, Code> {
+    STACK.try_with(|s| f(&mut s.borrow_mut())).map_err(|_| code::ERROR_DEINITIALIZED)
+}
+
+/// Device of a context, if that is one of ours and alive.
+fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
+    if kind(ctx) != Some(Kind::Context) {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    let index = if slot(ctx) < FIRST_CREATED {
+        slot(ctx)
+    } else {
+        lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)).map(|c| c.0).ok_or(code::ERROR_CONTEXT_IS_DESTROYED)?
+    };
+    job.devices.get(index as usize).ok_or(code::ERROR_INVALID_CONTEXT)
+}
+
+/// The device of the thread's context; an error unless the context is active.
+pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code> {
+    let ctx = current();
+    if ctx == 0 {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    let device = device_of(job, ctx)?;
+    if slot(ctx) < FIRST_CREATED && lock(&device.primary).references == 0 {
+        return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+    }
+    Ok(device)
+}
+
+fn given_or_current(job: &'static Job, ctx: sys::CUcontext) -> Result<&'static Device, Code> {
+    if ctx.is_null() { current_device(job) } else { device_of(job, ctx as u64) }
+}
+
+/// Writes an output that must not be null.
+pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's non-null output pointers are writable by CUDA's contract.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut Entered, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    give(pctx, primary(device.index) as sys::CUcontext)?;
+    lock(&device.primary).references += 1;
+    Ok(())
+}
+
+pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let last = {
+        let mut p = lock(&device.primary);
+        p.references = p.references.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)?;
+        p.references == 0
+    };
+    if last { empty(cx, device) } else { Ok(()) }
+}
+
+pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    if flags & !FLAGS_MASK != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    lock(&device.primary).flags = flags;
+    Ok(())
+}
+
+pub(crate) fn cuDevicePrimaryCtxGetState(cx: &mut Entered, dev: sys::CUdevice, flags: *mut c_uint, active: *mut c_int) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let p = lock(&device.primary);
+    give(flags, p.flags)?;
+    give(active, c_int::from(p.references > 0))
+}
+
+pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    lock(&device.primary).references = 0;
+    cuda_api::cudart::context_destroyed(primary(device.index) as usize);
+    empty(cx, device)
+}
+
+/// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (driver-abi 5.6).
+fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    cx.on(device);
+    if device.sticky() != 0 {
+        return Ok(());
+    }
+    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    stream::end_all(cx, device)?;
+    crate::module::unload_all(cx, device)?;
+    crate::memory::free_all(cx, device)
+}
+
+fn create(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    if flags & !FLAGS_MASK != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ctx = compose(Kind::Context, 1, NEXT.fetch_add(1, Ordering::Relaxed));
+    give(pctx, ctx as sys::CUcontext)?;
+    lock(&CREATED).get_or_insert_default().insert(ctx, (device.index, flags));
+    with_stack(|s| s.push(ctx))
+}
+
+pub(crate) fn cuCtxCreate_v2(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
+    create(cx, pctx, flags, dev)
+}
+
+pub(crate) fn cuCtxCreate_v4(
+    cx: &mut Entered,
+    pctx: *mut sys::CUcontext,
+    params: *mut sys::CUctxCreateParams,
+    flags: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    // Parameters ask for a share of the multiprocessors or for graphics: neither is offered.
+    if !params.is_null() {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    create(cx, pctx, flags, dev)
+}
+
+pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+    let ctx = ctx as u64;
+    let device = device_of(cx.job, ctx)?;
+    if slot(ctx) < FIRST_CREATED {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    lock(&CREATED).get_or_insert_default().remove(&ctx);
+    cuda_api::cudart::context_destroyed(ctx as usize);
+    with_stack(|s| {
+        if s.last() == Some(&ctx) {
+            s.pop();
+        }
+    })
+}
+
+pub(crate) fn cuCtxGetCurrent(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    give(pctx, current() as sys::CUcontext)
+}
+
+pub(crate) fn cuCtxSetCurrent(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+    if !ctx.is_null() {
+        device_of(cx.job, ctx as u64)?;
+    }
+    with_stack(|s| {
+        s.pop();
+        if !ctx.is_null() {
+            s.push(ctx as u64);
+        }
+    })
+}
+
+pub(crate) fn cuCtxPushCurrent_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+    device_of(cx.job, ctx as u64)?;
+    with_stack(|s| s.push(ctx as u64))
+}
+
+pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    let ctx = with_stack(Vec::pop)?.ok_or(code::ERROR_INVALID_CONTEXT)?;
+    if pctx.is_null() { Ok(()) } else { give(pctx, ctx as sys::CUcontext) }
+}
+
+pub(crate) fn cuCtxGetDevice(cx: &mut Entered, device: *mut sys::CUdevice) -> Result<(), Code> {
+    let ctx = current();
+    if ctx == 0 {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    give(device, device_of(cx.job, ctx)?.index as sys::CUdevice)
+}
+
+pub(crate) fn cuCtxGetDevice_v2(cx: &mut Entered, device: *mut sys::CUdevice, ctx: sys::CUcontext) -> Result<(), Code> {
+    if ctx.is_null() { cuCtxGetDevice(cx, device) } else { give(device, device_of(cx.job, ctx as u64)?.index as sys::CUdevice) }
+}
+
+pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), Code> {
+    let ctx = current();
+    let device = current_device(cx.job)?;
+    let value = match lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)) {
+        Some((_, flags)) => *flags,
+        None => lock(&device.primary).flags,
+    };
+    give(flags, value)
+}
+
+pub(crate) fn cuCtxGetId(cx: &mut Entered, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
+    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
+    device_of(cx.job, ctx)?;
+    give(id, c_ulonglong::from(slot(ctx)) + 1)
+}
+
+pub(crate) fn cuCtxGetApiVersion(cx: &mut Entered, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
+    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
+    device_of(cx.job, ctx)?;
+    // Every driver reports this version, whatever the context was made with (driver-abi 1.9).
+    give(version, 3020)
+}
+
+pub(crate) fn cuCtxSynchronize(cx: &mut Entered) -> Result<(), Code> {
+    let device = cx.device()?;
+    cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
+}
+
+pub(crate) fn cuCtxSynchronize_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+    let device = given_or_current(cx.job, ctx)?;
+    cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
+}
+
+pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut Entered, least: *mut c_int, greatest: *mut c_int) -> Result<(), Code> {
+    let [lowest, highest] = cx.device()?.info.priorities;
+    for (to, value) in [(least, lowest), (greatest, highest)] {
+        if !to.is_null() {
+            give(to, value)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cuCtxEnablePeerAccess(cx: &mut Entered, peer: sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+    let (here, there) = (cx.device()?, device_of(cx.job, peer as u64)?);
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if here.index == there.index { Err(code::ERROR_INVALID_DEVICE) } else { Err(code::ERROR_PEER_ACCESS_UNSUPPORTED) }
+}
+
+pub(crate) fn cuCtxDisablePeerAccess(cx: &mut Entered, peer: sys::CUcontext) -> Result<(), Code> {
+    cx.device()?;
+    device_of(cx.job, peer as u64)?;
+    Err(code::ERROR_PEER_ACCESS_NOT_ENABLED)
+}
+
+/// What NVIDIA's libraries ask through the private tables.
+#[derive(Debug)]
+pub(crate) struct PrivateTables;
+
+impl cuda_api::cudart::Host for PrivateTables {
+    fn driver_version(&self) -> i32 {
+        crate::device::driver_version()
+    }
+
+    fn devices(&self) -> Vec<cuda_api::cudart::DeviceIdentity> {
+        let Ok(job) = job::get() else { return Vec::new() };
+        job.devices
+            .iter()
+            .map(|d| cuda_api::cudart::DeviceIdentity {
+                uuid: d.info.uuid,
+                pci_domain: d.info.pci[0],
+                pci_bus: d.info.pci[1],
+                pci_device: d.info.pci[2],
+            })
+            .collect()
+    }
+
+    fn current_context(&self) -> usize {
+        current() as usize
+    }
+
+    fn primary_context(&self, ordinal: i32) -> Result<usize, i32> {
+        Ok(primary(job::get()?.device(ordinal)?.index) as usize)
+    }
+
+    fn load_fatbin(&self, image: *const std::ffi::c_void) -> Result<usize, i32> {
+        crate::module::load_for_runtime(image)
+    }
+
+    fn unknown_table(&self, uuid: &[u8; 16]) {
+        crate::log::missed(format!("private table {}", hex(uuid)));
+    }
+
+    fn unknown_slot(&self, uuid: &[u8; 16], slot: usize) {
+        crate::log::missed(format!("slot {slot} of private table {}", hex(uuid)));
+    }
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

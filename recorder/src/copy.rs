@@ -1,0 +1,400 @@
+//! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device.
+
+use crate::enter::Entered;
+use crate::host_memory;
+use crate::job::Device;
+use crate::memory::is_device;
+use crate::place::{Place, Waiting};
+use cuda_api::arg::{Capture, stage_stream};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut, Fill};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use rcuda_forwarder::Landing;
+use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+
+/// Bytes that travel in one operation: larger copies are several, which a stream keeps in order.
+const PIECE: u64 = 4 << 20;
+
+/// One end of a copy.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    address: u64,
+    pitch: u64,
+    device: bool,
+}
+
+impl End {
+    fn at(address: u64, pitch: u64) -> End {
+        End { address, pitch, device: is_device(address) }
+    }
+
+    fn host(p: *const c_void, pitch: u64) -> End {
+        End { address: p as u64, pitch, device: false }
+    }
+
+    fn device(address: u64, pitch: u64) -> End {
+        End { address, pitch, device: true }
+    }
+
+    fn span(&self, width: u64, rows: u64) -> Result<u64, Code> {
+        (rows - 1).checked_mul(self.pitch).and_then(|b| b.checked_add(width)).ok_or(code::ERROR_INVALID_VALUE)
+    }
+}
+
+/// A copy of `rows` rows of `width` bytes.
+#[derive(Debug, Clone, Copy)]
+struct Rect {
+    dst: End,
+    src: End,
+    width: u64,
+    rows: u64,
+}
+
+/// When the call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// When the bytes are where the caller may use them.
+    Done,
+    /// When the source may be changed, if it is pageable; at once if it is pinned.
+    Submitted,
+}
+
+fn encode<T: Wire>(value: &T) -> Vec<u8> {
+    let mut body = Vec::with_capacity(64);
+    value.put(&mut body);
+    body
+}
+
+fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+    if r.width == 0 || r.rows == 0 {
+        cx.device()?;
+        return Ok(());
+    }
+    if r.rows > 1 && (r.width > r.dst.pitch || r.width > r.src.pitch) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    for end in [r.dst, r.src] {
+        if end.device {
+            device.check_range(end.address, end.span(r.width, r.rows)?)?;
+        } else if end.address == 0 {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+    }
+    device.check()?;
+    match (r.src.device, r.dst.device) {
+        (true, true) => {
+            let op = CopyDevice {
+                dst: r.dst.address,
+                dst_pitch: r.dst.pitch,
+                src: r.src.address,
+                src_pitch: r.src.pitch,
+                width: r.width,
+                rows: r.rows,
+                stream,
+            };
+            cx.work(device, ops::id::COPY_DEVICE, &[&encode(&op)])
+        }
+        (false, true) => copy_in(cx, device, r, stream),
+        (true, false) => copy_out(cx, device, r, stream, until),
+        (false, false) => {
+            cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+            for row in 0..r.rows {
+                let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
+                // SAFETY: both are host memory of the program, which says that they have this size; they may overlap.
+                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, r.width as usize) };
+            }
+            Ok(())
+        }
+    }
+}
+
+fn copy_in(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64) -> Result<(), Code> {
+    if let Place::Local { exec, .. } = cx.place(device) {
+        let live = stage_stream(stream, exec.bindings())?;
+        return device.noting(direct_rect(exec, r, live));
+    }
+    pieces(r, |piece| {
+        let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
+        let (head, mut packed) = (encode(&op), Vec::new());
+        let bytes = if piece.rows == 1 || piece.src.pitch == piece.width {
+            // SAFETY: the program says that its source has these bytes.
+            unsafe { std::slice::from_raw_parts(piece.src.address as *const u8, (piece.width * piece.rows) as usize) }
+        } else {
+            for row in 0..piece.rows {
+                let from = (piece.src.address + row * piece.src.pitch) as *const u8;
+                // SAFETY: as above, row by row.
+                packed.extend_from_slice(unsafe { std::slice::from_raw_parts(from, piece.width as usize) });
+            }
+            &packed
+        };
+        cx.work(device, ops::id::COPY_IN, &[&head, bytes])
+    })
+}
+
+fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+    let link = match cx.place(device) {
+        Place::Local { exec, .. } => {
+            let live = stage_stream(stream, exec.bindings())?;
+            device.noting(direct_rect(exec, r, live))?;
+            // For the driver of this process the destination is pageable, so it has arrived; a stream of its own is asked.
+            return if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) };
+        }
+        Place::Remote { link, .. } => link.clone(),
+    };
+    let pinned = host_memory::is_pinned(r.dst.address, r.dst.span(r.width, r.rows)?);
+    let mut last = None;
+    pieces(r, |piece| {
+        let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream };
+        let landing = Landing {
+            ptr: piece.dst.address as *mut u8,
+            pitch: piece.dst.pitch as usize,
+            width: piece.width as usize,
+            rows: piece.rows as usize,
+        };
+        // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
+        let waiting = unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) };
+        let before = last.replace(device.noting(waiting)?);
+        if until == Until::Done || !pinned {
+            if let Some(w) = before {
+                cx.wait_for(device, w)?;
+            }
+        }
+        Ok(())
+    })?;
+    match last {
+        // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
+        Some(Waiting::Reply(_)) if until == Until::Submitted && pinned => Ok(()),
+        Some(w) => cx.wait_for(device, w).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Cuts a rectangle into pieces of at most [`PIECE`] bytes, in order.
+fn pieces(r: Rect, mut each: impl FnMut(Rect) -> Result<(), Code>) -> Result<(), Code> {
+    let step = |e: End, bytes: u64| End { address: e.address + bytes, ..e };
+    if r.width > PIECE {
+        for row in 0..r.rows {
+            let mut at = 0;
+            while at < r.width {
+                let width = PIECE.min(r.width - at);
+                let (dst, src) = (step(r.dst, row * r.dst.pitch + at), step(r.src, row * r.src.pitch + at));
+                each(Rect { dst, src, width, rows: 1 })?;
+                at += width;
+            }
+        }
+        return Ok(());
+    }
+    let at_once = (PIECE / r.width).max(1);
+    let mut row = 0;
+    while row < r.rows {
+        let rows = at_once.min(r.rows - row);
+        each(Rect { dst: step(r.dst, row * r.dst.pitch), src: step(r.src, row * r.src.pitch), rows, ..r })?;
+        row += rows;
+    }
+    Ok(())
+}
+
+/// A copy by the driver of this process, with the program's own pointers.
+fn direct_rect(exec: &replayer::Executor, r: Rect, live: u64) -> Result<(), Code> {
+    exec.make_current()?;
+    let calls = &exec.driver().memory;
+    let stream = live as sys::CUstream;
+    let kind = |e: End| {
+        use sys::CUmemorytype_enum as M;
+        if e.device { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST }
+    };
+    let missing = code::ERROR_NOT_FOUND;
+    let rc = if r.rows == 1 && !r.src.device {
+        let f = calls.cuMemcpyHtoDAsync_v2.ok_or(missing)?;
+        // SAFETY: the program's pointers and size, checked against what is known of them.
+        unsafe { f(r.dst.address, r.src.address as *const c_void, r.width as usize, stream) }
+    } else if r.rows == 1 {
+        let f = calls.cuMemcpyDtoHAsync_v2.ok_or(missing)?;
+        // SAFETY: as above.
+        unsafe { f(r.dst.address as *mut c_void, r.src.address, r.width as usize, stream) }
+    } else {
+        let f = calls.cuMemcpy2DAsync_v2.ok_or(missing)?;
+        // SAFETY: all-zero is a valid value of this plain C struct.
+        let mut c: sys::CUDA_MEMCPY2D = unsafe { std::mem::zeroed() };
+        (c.srcMemoryType, c.dstMemoryType) = (kind(r.src), kind(r.dst));
+        (c.srcHost, c.srcDevice, c.srcPitch) = (r.src.address as *const c_void, r.src.address, r.src.pitch as usize);
+        (c.dstHost, c.dstDevice, c.dstPitch) = (r.dst.address as *mut c_void, r.dst.address, r.dst.pitch as usize);
+        (c.WidthInBytes, c.Height) = (r.width as usize, r.rows as usize);
+        // SAFETY: as above; the struct is only read during the call.
+        unsafe { f(&raw const c, stream) }
+    };
+    if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
+}
+
+fn linear(cx: &mut Entered, dst: End, src: End, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
+    copy(cx, Rect { dst, src, width: bytes as u64, rows: 1 }, stream, until)
+}
+
+pub(crate) fn cuMemcpy(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
+    linear(cx, End::at(dst, 0), End::at(src, 0), n, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpyAsync(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+    linear(cx, End::at(dst, 0), End::at(src, 0), n, stream as u64, Until::Submitted)
+}
+
+pub(crate) fn cuMemcpyHtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: *const c_void, n: usize) -> Result<(), Code> {
+    linear(cx, End::device(dst, 0), End::host(src, 0), n, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpyHtoDAsync_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: *const c_void, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+    linear(cx, End::device(dst, 0), End::host(src, 0), n, stream as u64, Until::Submitted)
+}
+
+pub(crate) fn cuMemcpyDtoH_v2(cx: &mut Entered, dst: *mut c_void, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
+    linear(cx, End::host(dst, 0), End::device(src, 0), n, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpyDtoHAsync_v2(cx: &mut Entered, dst: *mut c_void, src: sys::CUdeviceptr, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+    linear(cx, End::host(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
+}
+
+pub(crate) fn cuMemcpyDtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
+    linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpyDtoDAsync_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+    linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
+}
+
+/// One end of a 2-D or 3-D copy, from the fields that its memory type selects.
+fn described(kind: u32, host: *const c_void, device: u64, pitch: usize, offset: u64) -> Result<End, Code> {
+    use sys::CUmemorytype_enum as M;
+    let pitch = pitch as u64;
+    let end = if kind == M::CU_MEMORYTYPE_HOST as u32 {
+        End::host(host, pitch)
+    } else if kind == M::CU_MEMORYTYPE_DEVICE as u32 {
+        End::device(device, pitch)
+    } else if kind == M::CU_MEMORYTYPE_UNIFIED as u32 {
+        End::at(device, pitch)
+    } else {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    };
+    Ok(End { address: end.address.checked_add(offset).ok_or(code::ERROR_INVALID_VALUE)?, ..end })
+}
+
+/// Reads a field of a C struct that the program filled, enums as integers.
+macro_rules! raw_enum {
+    ($s:expr, $field:ident) => {
+        // SAFETY: the pointer was checked for null and the program says that it is such a struct.
+        unsafe { (&raw const (*$s).$field).cast::<u32>().read() }
+    };
+}
+
+fn copy_2d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: u64, until: Until) -> Result<(), Code> {
+    if p.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (src_kind, dst_kind) = (raw_enum!(p, srcMemoryType), raw_enum!(p, dstMemoryType));
+    // SAFETY: not null; every field but the enums read above is valid for any bits.
+    let c = unsafe { (&raw const (*p)).cast::<std::mem::MaybeUninit<sys::CUDA_MEMCPY2D>>().read() };
+    let c = c.as_ptr();
+    // SAFETY: `c` is a copy of the program's struct; only integer and pointer fields are read.
+    let (sx, sy, sh, sd, sp) = unsafe { ((*c).srcXInBytes, (*c).srcY, (*c).srcHost, (*c).srcDevice, (*c).srcPitch) };
+    // SAFETY: as above.
+    let (dx, dy, dh, dd, dp, w, h) =
+        unsafe { ((*c).dstXInBytes, (*c).dstY, (*c).dstHost, (*c).dstDevice, (*c).dstPitch, (*c).WidthInBytes, (*c).Height) };
+    let offset = |x: usize, y: usize, pitch: usize| y.checked_mul(pitch).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE);
+    let (sp, dp) = (if sp == 0 { w } else { sp }, if dp == 0 { w } else { dp });
+    let src = described(src_kind, sh, sd, sp, offset(sx, sy, sp)?)?;
+    let dst = described(dst_kind, dh, dd, dp, offset(dx, dy, dp)?)?;
+    copy(cx, Rect { dst, src, width: w as u64, rows: h as u64 }, stream, until)
+}
+
+pub(crate) fn cuMemcpy2D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
+    copy_2d(cx, p, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
+    copy_2d(cx, p, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: sys::CUstream) -> Result<(), Code> {
+    copy_2d(cx, p, stream as u64, Until::Submitted)
+}
+
+fn copy_3d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: u64, until: Until) -> Result<(), Code> {
+    if p.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (src_kind, dst_kind) = (raw_enum!(p, srcMemoryType), raw_enum!(p, dstMemoryType));
+    // SAFETY: not null; only integer and pointer fields are read.
+    let (w, h, depth, slod, dlod) = unsafe { ((*p).WidthInBytes, (*p).Height, (*p).Depth, (*p).srcLOD, (*p).dstLOD) };
+    if slod != 0 || dlod != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: as above.
+    let (sx, sy, sz, sh, sd, sp, sheight) =
+        unsafe { ((*p).srcXInBytes, (*p).srcY, (*p).srcZ, (*p).srcHost, (*p).srcDevice, (*p).srcPitch, (*p).srcHeight) };
+    // SAFETY: as above.
+    let (dx, dy, dz, dh, dd, dp, dheight) =
+        unsafe { ((*p).dstXInBytes, (*p).dstY, (*p).dstZ, (*p).dstHost, (*p).dstDevice, (*p).dstPitch, (*p).dstHeight) };
+    let offset = |x: usize, y: usize, z: usize, pitch: usize, height: usize| {
+        let rows = z.checked_mul(height).and_then(|r| r.checked_add(y));
+        rows.and_then(|r| r.checked_mul(pitch)).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE)
+    };
+    let (sp, dp) = (if sp == 0 { w } else { sp }, if dp == 0 { w } else { dp });
+    let (sheight, dheight) = (if sheight == 0 { h } else { sheight }, if dheight == 0 { h } else { dheight });
+    for z in 0..depth {
+        let src = described(src_kind, sh, sd, sp, offset(sx, sy, sz + z, sp, sheight)?)?;
+        let dst = described(dst_kind, dh, dd, dp, offset(dx, dy, dz + z, dp, dheight)?)?;
+        copy(cx, Rect { dst, src, width: w as u64, rows: h as u64 }, stream, until)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn cuMemcpy3D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D) -> Result<(), Code> {
+    copy_3d(cx, p, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: sys::CUstream) -> Result<(), Code> {
+    copy_3d(cx, p, stream as u64, Until::Submitted)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width: usize, rows: usize, stream: u64) -> Result<(), Code> {
+    let stream = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    device.check()?;
+    let bytes = width.checked_mul(element.into()).ok_or(code::ERROR_INVALID_VALUE)? as u64;
+    if bytes == 0 || rows == 0 {
+        return Ok(());
+    }
+    let size = u64::from(element);
+    if dst % size != 0 || (rows > 1 && (pitch as u64 % size != 0 || (pitch as u64) < bytes)) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    device.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
+    cx.work(device, ops::id::FILL, &[&encode(&op)])
+}
+
+macro_rules! fills {
+    ($($plain:ident $plain_async:ident $pitched:ident $pitched_async:ident $t:ty, $size:literal;)*) => {$(
+        pub(crate) fn $plain(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize) -> Result<(), Code> {
+            fill(cx, dst, 0, v.into(), $size, n, 1, 0)
+        }
+        pub(crate) fn $plain_async(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+            fill(cx, dst, 0, v.into(), $size, n, 1, stream as u64)
+        }
+        pub(crate) fn $pitched(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize) -> Result<(), Code> {
+            fill(cx, dst, pitch, v.into(), $size, w, h, 0)
+        }
+        pub(crate) fn $pitched_async(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize, stream: sys::CUstream) -> Result<(), Code> {
+            fill(cx, dst, pitch, v.into(), $size, w, h, stream as u64)
+        }
+    )*};
+}
+fills! {
+    cuMemsetD8_v2 cuMemsetD8Async cuMemsetD2D8_v2 cuMemsetD2D8Async c_uchar, 1;
+    cuMemsetD16_v2 cuMemsetD16Async cuMemsetD2D16_v2 cuMemsetD2D16Async c_ushort, 2;
+    cuMemsetD32_v2 cuMemsetD32Async cuMemsetD2D32_v2 cuMemsetD2D32Async c_uint, 4;
+}

@@ -1,0 +1,175 @@
+//! Devices: everything about them is known when the job has started, so nothing here travels.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::{self, Device};
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::OnceLock;
+
+/// Driver version that the job sees: that of its first place, asked for before `cuInit` too (driver-abi 1.6). It never changes
+/// while the process lives: the runtime's check hashes it.
+pub(crate) fn driver_version() -> i32 {
+    static VERSION: OnceLock<i32> = OnceLock::new();
+    *VERSION.get_or_init(|| {
+        let _ = job::start();
+        job::get().ok().and_then(|j| j.devices.first()).map_or(13000, |d| d.info.driver_version)
+    })
+}
+
+/// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
+fn fixed(attribute: u32) -> Option<i32> {
+    use sys::CUdevice_attribute_enum as A;
+    const ZERO: [A; 12] = [
+        A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+        A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+        A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+    ];
+    ZERO.iter().any(|a| *a as u32 == attribute).then_some(0)
+}
+
+/// An attribute as the program sees it.
+pub(crate) fn attribute(device: &Device, attribute: u32) -> Option<i32> {
+    let known = device.info.attributes.iter().find(|(a, _)| *a as u32 == attribute).map(|(_, v)| *v)?;
+    Some(fixed(attribute).unwrap_or(known))
+}
+
+pub(crate) fn cuDeviceGet(cx: &mut Entered, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {
+    let index = cx.job.device(ordinal)?.index;
+    give(device, index as sys::CUdevice)
+}
+
+pub(crate) fn cuDeviceGetCount(cx: &mut Entered, count: *mut c_int) -> Result<(), Code> {
+    give(count, cx.job.devices.len() as c_int)
+}
+
+/// Writes a NUL-terminated string into a buffer of `len` bytes, cut to fit.
+fn give_text(to: *mut c_char, len: c_int, text: &str) -> Result<(), Code> {
+    let len = usize::try_from(len).ok().filter(|l| *l > 0).ok_or(code::ERROR_INVALID_VALUE)?;
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let n = text.len().min(len - 1);
+    // SAFETY: the program says that `len` > n bytes can be written.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, n);
+        to.add(n).write(0);
+    }
+    Ok(())
+}
+
+pub(crate) fn cuDeviceGetName(cx: &mut Entered, name: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
+    give_text(name, len, &cx.job.device(dev)?.info.name)
+}
+
+fn uuid(cx: &Entered, uuid: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
+    let bytes = cx.job.device(dev)?.info.uuid;
+    give(uuid, sys::CUuuid { bytes: bytes.map(|b| b as c_char) })
+}
+
+pub(crate) fn cuDeviceGetUuid(cx: &mut Entered, to: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
+    uuid(cx, to, dev)
+}
+
+pub(crate) fn cuDeviceGetUuid_v2(cx: &mut Entered, to: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
+    uuid(cx, to, dev)
+}
+
+pub(crate) fn cuDeviceTotalMem_v2(cx: &mut Entered, bytes: *mut usize, dev: sys::CUdevice) -> Result<(), Code> {
+    give(bytes, cx.job.device(dev)?.info.total_bytes as usize)
+}
+
+pub(crate) fn cuDeviceGetAttribute(cx: &mut Entered, pi: *mut c_int, attrib: u32, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    give(pi, attribute(device, attrib).ok_or(code::ERROR_INVALID_VALUE)?)
+}
+
+pub(crate) fn cuDeviceGetPCIBusId(cx: &mut Entered, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
+    let [domain, bus, device] = cx.job.device(dev)?.info.pci;
+    give_text(to, len, &format!("{domain:08X}:{bus:02X}:{device:02X}.0"))
+}
+
+pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, id: *const c_char) -> Result<(), Code> {
+    if id.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let text = unsafe { CStr::from_ptr(id) }.to_string_lossy().into_owned();
+    let text = text.split('.').next().unwrap_or_default();
+    let numbers: Vec<i32> = text.split(':').filter_map(|p| i32::from_str_radix(p, 16).ok()).collect();
+    let wanted = match numbers[..] {
+        [bus, device] => [0, bus, device],
+        [domain, bus, device] => [domain, bus, device],
+        _ => return Err(code::ERROR_INVALID_VALUE),
+    };
+    let found = cx.job.devices.iter().find(|d| d.info.pci == wanted).ok_or(code::ERROR_INVALID_DEVICE)?;
+    give(dev, found.index as sys::CUdevice)
+}
+
+pub(crate) fn cuDeviceComputeCapability(cx: &mut Entered, major: *mut c_int, minor: *mut c_int, dev: sys::CUdevice) -> Result<(), Code> {
+    let [a, b] = cx.job.device(dev)?.info.capability;
+    give(major, a)?;
+    give(minor, b)
+}
+
+pub(crate) fn cuDeviceCanAccessPeer(cx: &mut Entered, can: *mut c_int, dev: sys::CUdevice, peer: sys::CUdevice) -> Result<(), Code> {
+    cx.job.device(dev)?;
+    cx.job.device(peer)?;
+    give(can, 0)
+}
+
+pub(crate) fn cuDeviceGetP2PAttribute(cx: &mut Entered, value: *mut c_int, _attrib: u32, src: sys::CUdevice, dst: sys::CUdevice) -> Result<(), Code> {
+    if cx.job.device(src)?.index == cx.job.device(dst)?.index {
+        return Err(code::ERROR_INVALID_DEVICE);
+    }
+    give(value, 0)
+}
+
+pub(crate) fn cuDeviceGetTexture1DLinearMaxWidth(
+    cx: &mut Entered,
+    width: *mut usize,
+    _format: u32,
+    _channels: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    let id = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH as u32;
+    let device = cx.job.device(dev)?;
+    give(width, attribute(device, id).unwrap_or(0) as usize)
+}
+
+pub(crate) fn cuDeviceGetExecAffinitySupport(cx: &mut Entered, pi: *mut c_int, _kind: u32, dev: sys::CUdevice) -> Result<(), Code> {
+    cx.job.device(dev)?;
+    give(pi, 0)
+}
+
+pub(crate) fn cuProfilerStart(_cx: &mut Entered) -> Result<(), Code> {
+    Ok(())
+}
+
+pub(crate) fn cuProfilerStop(_cx: &mut Entered) -> Result<(), Code> {
+    Ok(())
+}
+
+/// `cuDriverGetVersion` works before `cuInit` (driver-abi 1.6), so it does not enter.
+pub(crate) fn get_version(to: *mut c_int) -> Result<(), Code> {
+    give(to, driver_version())
+}
+
+/// `cuGetErrorName` and `cuGetErrorString`: `second` chooses the description.
+pub(crate) fn error_text(error: u32, to: *mut *const c_char, second: bool) -> Result<(), Code> {
+    let known = code::describe(error as Code);
+    let text = known.map_or(std::ptr::null(), |(name, text)| if second { text } else { name }.as_ptr().cast());
+    give(to, text)?;
+    known.map(drop).ok_or(code::ERROR_INVALID_VALUE)
+}
+

@@ -1,0 +1,237 @@
+//! How a call gets in: the gate, the arguments, the place, the journal. Every exported symbol passes here.
+
+use crate::context;
+use crate::gate::{self, Pass};
+use crate::job::{self, Device, Job};
+use crate::log::{self, lock};
+use crate::place::{Place, Waiting};
+use crate::stream;
+use crate::tables::EVERY_DEVICE;
+use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::calls::Call;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::wire::Wire;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+/// Libraries belong to no device: these rows are carried out on every one.
+const EVERYWHERE: [&str; 2] = ["cuLibraryGetKernel", "cuLibraryUnload"];
+
+/// One call of the program, inside the gate.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) job: &'static Job,
+    pub(crate) pass: Pass,
+    /// Whether the `_ptsz`/`_ptds` form was called: stream 0 means the thread's own.
+    pub(crate) per_thread: bool,
+    device: Option<u32>,
+    made: Vec<u64>,
+}
+
+/// Runs the body of an exported symbol: nothing unwinds into C, and nothing runs without a job.
+pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut Entered) -> Result<(), Code>) -> Code {
+    let run = || -> Result<(), Code> {
+        let job = job::get()?;
+        let mut cx = Entered { job, pass: gate::enter(), per_thread, device: None, made: Vec::new() };
+        let r = body(&mut cx);
+        if r.is_err() {
+            for h in cx.made.drain(..) {
+                cx.job.tables.end(h);
+            }
+        }
+        r
+    };
+    outermost(symbol, run)
+}
+
+/// As [`guard`] for calls that need no job.
+pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
+    crate::exports::count(symbol);
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => code::SUCCESS,
+        Ok(Err(rc)) => rc,
+        Err(_) => {
+            log::tell(&format!("internal error in {symbol}; please report it"));
+            code::ERROR_UNKNOWN
+        }
+    }
+}
+
+impl Capture for Entered {
+    fn new_handle(&mut self, kind: Kind) -> Result<u64, Code> {
+        let device = match kind {
+            Kind::Library | Kind::Kernel => EVERY_DEVICE,
+            _ => self.device()?.index,
+        };
+        let h = self.job.tables.make(kind, device)?;
+        self.made.push(h);
+        Ok(h)
+    }
+
+    fn use_handle(&mut self, kind: Kind, also: Kind, number: u64) -> Result<u64, Code> {
+        match cuda_api::handle::kind(number) {
+            Some(k) if k == kind || k == also => {
+                let device = self.job.tables.device(k, number)?;
+                if device != EVERY_DEVICE {
+                    self.device = Some(device);
+                }
+                Ok(number)
+            }
+            _ => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+
+    fn use_device(&mut self, ordinal: i32) -> Result<(), Code> {
+        self.device = Some(self.job.device(ordinal)?.index);
+        Ok(())
+    }
+
+    fn use_stream(&mut self, number: u64) -> Result<u64, Code> {
+        match number {
+            0 if !self.per_thread => Ok(LEGACY),
+            LEGACY => Ok(LEGACY),
+            0 | 2 => stream::of_thread(self),
+            _ => {
+                self.device = Some(self.job.tables.streams.get(number)?.device());
+                Ok(number)
+            }
+        }
+    }
+}
+
+impl Entered {
+    /// The device of this call: that of its handles, else of the thread's context.
+    pub(crate) fn device(&self) -> Result<&'static Device, Code> {
+        match self.device {
+            Some(d) => self.job.devices.get(d as usize).ok_or(code::ERROR_INVALID_DEVICE),
+            None => context::current_device(self.job),
+        }
+    }
+
+    /// Chooses the device of this call.
+    pub(crate) fn on(&mut self, device: &Device) {
+        self.device = Some(device.index);
+    }
+
+    /// The place of a device, for the time inside the gate.
+    pub(crate) fn place(&self, device: &'static Device) -> &Place {
+        device.place(&self.pass)
+    }
+
+    /// Carries out a `send` or `wait` row.
+    pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
+        let edges = C::edges(sent);
+        let reply = if EVERYWHERE.contains(&C::NAME) {
+            let mut last = Err(code::ERROR_NO_DEVICE);
+            for device in &self.job.devices {
+                last = Ok(self.carry_on::<C>(device, sent, &edges)?);
+            }
+            last
+        } else {
+            let device = self.device()?;
+            self.carry_on::<C>(device, sent, &edges)
+        }?;
+        self.ended(&edges);
+        Ok(reply)
+    }
+
+    fn ended(&self, edges: &Edges) {
+        if let Some(h) = edges.ends {
+            for device in &self.job.devices {
+                let children = lock(&device.ledger).forget_children(h);
+                for c in children {
+                    self.job.tables.end(c);
+                }
+            }
+            self.job.tables.end(h);
+        }
+    }
+
+    fn carry_on<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
+        device.check()?;
+        let mut body = Vec::with_capacity(64);
+        sent.put(&mut body);
+        let decode = |bytes: &[u8]| C::Reply::get(&mut { bytes }).map_err(|_| code::ERROR_UNKNOWN);
+        if !C::CLASS.recorded() {
+            let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
+            return decode(&bytes);
+        }
+        let mut ledger = lock(&device.ledger);
+        // Asking twice for the same kernel, module or variable gives the same answer without a trip.
+        let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
+        if let Some(known) = key.as_ref().and_then(|k| ledger.known(k)) {
+            C::rename(sent, known);
+            for h in &edges.creates {
+                self.job.tables.end(*h);
+                self.made.retain(|m| m != h);
+            }
+            return decode(&[]);
+        }
+        let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
+        ledger.append(C::ID, &body, &bytes, edges, C::ORDERED)?;
+        stream::note_creation(self, C::ID, &body);
+        if let Some(k) = key {
+            ledger.learn(k, edges);
+        }
+        for h in &edges.creates {
+            if let (Ok(f), Some(parent)) = (self.job.tables.function(*h), edges.uses.first()) {
+                f.parent.store(*parent, Ordering::Relaxed);
+            }
+        }
+        decode(&bytes)
+    }
+
+    /// Asks the place and waits inside the gate: for answers that do not depend on the GPU getting somewhere.
+    pub(crate) fn ask(&self, device: &'static Device, id: u16, parts: &[&[u8]]) -> Result<Vec<u8>, Code> {
+        let (rc, bytes) = device.noting(self.place(device).begin(id, parts))?.finish();
+        if rc == code::SUCCESS {
+            return Ok(bytes);
+        }
+        if !bytes.is_empty() {
+            log::trace(|| format!("{id:#06x} failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
+        }
+        device.note(rc);
+        Err(rc)
+    }
+
+    /// Hands a call over and waits for its answer outside the gate: for what the GPU must reach first.
+    pub(crate) fn wait(&self, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
+        device.check()?;
+        let waiting = device.noting(self.place(device).begin(id, &[body]))?;
+        self.wait_for(device, waiting)
+    }
+
+    /// Waits outside the gate for an answer that is on its way.
+    pub(crate) fn wait_for(&self, device: &'static Device, waiting: Waiting) -> Result<Vec<u8>, Code> {
+        // Counted while still inside: the mover that finds the gate empty finds the waiter counted.
+        device.waiters.fetch_add(1, Ordering::AcqRel);
+        let (rc, bytes) = self.pass.outside(|| {
+            let answer = waiting.finish();
+            device.waiters.fetch_sub(1, Ordering::AcqRel);
+            answer
+        });
+        device.note(rc);
+        if rc == code::SUCCESS { Ok(bytes) } else { Err(rc) }
+    }
+
+    /// Carries out a state-building operation: asked, and journalled on success.
+    pub(crate) fn build(&self, device: &'static Device, op: u16, body: &[u8], edges: &Edges, ordered: bool) -> Result<Vec<u8>, Code> {
+        device.check()?;
+        let mut ledger = lock(&device.ledger);
+        let bytes = self.ask(device, op, &[body])?;
+        ledger.append(op, body, &bytes, edges, ordered)?;
+        Ok(bytes)
+    }
+
+    /// Sends work: nothing comes back, nothing is journalled.
+    pub(crate) fn work(&self, device: &'static Device, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
+        device.check()?;
+        device.noting(self.place(device).send(op, parts))
+    }
+
+    /// A handle that this call has made stays even if the rest of the call fails.
+    pub(crate) fn keep(&mut self, h: u64) {
+        self.made.retain(|m| *m != h);
+    }
+}

@@ -1,0 +1,149 @@
+//! The C symbols: one short macro over the rows. Nothing else in this crate is called from outside.
+
+use crate::enter::{guard, outermost};
+use crate::log::{self, lock};
+use cuda_api::arg::*;
+use cuda_api::calls;
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use std::io::Write;
+use std::sync::{Mutex, OnceLock};
+
+/// The hand-written functions, by the name of their row.
+mod bodies {
+    pub(super) use crate::{context::*, copy::*, device::*, host_memory::*, launch::*, memory::*, module::*, stream::*, symbols::*};
+}
+
+macro_rules! body {
+    (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
+        outermost(stringify!($name), || bodies::$name($($p),*))
+    };
+    (custom $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
+        guard(stringify!($name), $per_thread, |cx| bodies::$name(cx, $($p),*))
+    };
+    (refused $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
+        $(let _ = $p;)*
+        log::missed(concat!(stringify!($name), " (not supported)").to_owned());
+        code::ERROR_NOT_SUPPORTED
+    }};
+    ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
+        guard(stringify!($name), $per_thread, |cx| {
+            let mut sent = calls::$family::$name::Sent {
+                // SAFETY: the program's own arguments.
+                $($p: unsafe { <$kind as Arg>::capture($p, cx) }?),*
+            };
+            let reply = cx.carry::<calls::$family::$name::Fn>(&mut sent)?;
+            // SAFETY: the program's own arguments, and the call has succeeded.
+            $(unsafe { <$kind as Arg>::deliver(&sent.$p, &reply.$p, $p) };)*
+            let _ = reply;
+            Ok(())
+        })
+    };
+}
+
+macro_rules! per_thread {
+    ([] $($rest:tt)*) => {};
+    ([older $($form:ident)*] $($rest:tt)*) => { per_thread! { [$($form)*] $($rest)* } };
+    ([ptsz] $how:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
+        #[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]
+        pub(super) unsafe extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
+            body! { $how $family $name true ($($p : $kind),*) }
+        }
+    };
+    ([ptds] $how:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
+        #[unsafe(export_name = concat!(stringify!($name), "_ptds"))]
+        pub(super) unsafe extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
+            body! { $how $family $name true ($($p : $kind),*) }
+        }
+    };
+}
+
+macro_rules! enlist {
+    ($to:ident $name:ident []) => {};
+    ($to:ident $name:ident [older $($form:ident)*]) => { enlist! { $to $name [$($form)*] } };
+    ($to:ident $name:ident [$form:ident]) => {
+        $to.insert(concat!(stringify!($name), "_", stringify!($form)), $name::per_thread as *const c_void as usize);
+    };
+}
+
+macro_rules! export {
+    ($family:ident $($(#[doc = $doc:literal])+ $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;)*) => {
+        mod $family {
+            use super::*;
+            $(mod $name {
+                use super::*;
+                #[unsafe(export_name = stringify!($name))]
+                pub(super) unsafe extern "C" fn entry($($p: <$kind as Arg>::C),*) -> Code {
+                    body! { $how $family $name false ($($p : $kind),*) }
+                }
+                per_thread! { [$($form)*] $how $family $name ($($p : $kind),*) }
+            })*
+            pub(super) fn enlist(to: &mut HashMap<&'static str, usize>) {
+                $(
+                    to.insert(stringify!($name), $name::entry as *const c_void as usize);
+                    enlist! { to $name [$($form)*] }
+                )*
+            }
+        }
+    };
+}
+
+macro_rules! export_device { ($($rows:tt)*) => { export! { device $($rows)* } }; }
+macro_rules! export_context { ($($rows:tt)*) => { export! { context $($rows)* } }; }
+macro_rules! export_memory { ($($rows:tt)*) => { export! { memory $($rows)* } }; }
+macro_rules! export_stream { ($($rows:tt)*) => { export! { stream $($rows)* } }; }
+macro_rules! export_module { ($($rows:tt)*) => { export! { module $($rows)* } }; }
+macro_rules! export_launch { ($($rows:tt)*) => { export! { launch $($rows)* } }; }
+
+cuda_api::for_each_device_call!(export_device);
+cuda_api::for_each_context_call!(export_context);
+cuda_api::for_each_memory_call!(export_memory);
+cuda_api::for_each_stream_call!(export_stream);
+cuda_api::for_each_module_call!(export_module);
+cuda_api::for_each_launch_call!(export_launch);
+
+/// The address of an exported symbol.
+pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
+    static ALL: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let mut m = HashMap::new();
+        device::enlist(&mut m);
+        context::enlist(&mut m);
+        memory::enlist(&mut m);
+        stream::enlist(&mut m);
+        module::enlist(&mut m);
+        launch::enlist(&mut m);
+        m
+    });
+    all.get(symbol).map(|a| *a as *mut c_void)
+}
+
+static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+/// Remembers that a function was called, when `MRCUDA_COVERAGE` asks for it.
+pub(crate) fn count(symbol: &'static str) {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    if *WANTED.get_or_init(|| crate::config::get().is_ok_and(|c| c.coverage.is_some())) {
+        lock(&CALLED).insert(symbol);
+    }
+}
+
+/// The exit report: what was asked for and not found, and what was called.
+pub(crate) extern "C" fn at_exit() {
+    if crate::job::is_forked_child() {
+        return;
+    }
+    let missed = log::missed_list();
+    if !missed.is_empty() {
+        log::trace(|| format!("exit: asked for and not found: {}", missed.join(", ")));
+    }
+    let Ok(config) = crate::config::get() else { return };
+    if let Some(path) = &config.coverage {
+        let called: String = lock(&CALLED).iter().map(|n| format!("{n}\n")).collect();
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut f| f.write_all(called.as_bytes()));
+    }
+    crate::control::stop();
+}

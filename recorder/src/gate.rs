@@ -1,0 +1,221 @@
+//! The gate: calls pass it for the price of a store and a load; the mover can close it and knows when nobody is inside.
+//!
+//! A thread marks itself inside with a plain store and then reads one flag. The mover sets the flag, issues a process-wide
+//! barrier (`membarrier`), and waits until no thread is marked: store and load of a passing thread cannot both miss the
+//! mover's. Where `membarrier` is refused, passing threads pay a fence. Threads that wait for the GPU step outside
+//! ([`Pass::outside`]): the reply they wait for arrives while the gate is closed.
+
+use crate::log::lock;
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, compiler_fence, fence};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Default)]
+struct Slot {
+    inside: AtomicU32,
+    taken: AtomicBool,
+}
+
+static CLOSED: AtomicI32 = AtomicI32::new(0);
+static NEEDS_FENCE: AtomicBool = AtomicBool::new(true);
+static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+struct Mine(&'static Slot);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+thread_local! {
+    static MINE: Mine = Mine(claim());
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+fn claim() -> &'static Slot {
+    let mut slots = lock(&SLOTS);
+    for s in slots.iter() {
+        if s.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return s;
+        }
+    }
+    let s: &'static Slot = Box::leak(Box::new(Slot { inside: AtomicU32::new(0), taken: AtomicBool::new(true) }));
+    slots.push(s);
+    s
+}
+
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: i32 = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+
+fn membarrier(cmd: i32) -> bool {
+    // SAFETY: membarrier takes no pointers.
+    unsafe { libc::syscall(libc::SYS_membarrier, cmd, 0, 0) == 0 }
+}
+
+/// Prepares the cheap form; without it every call fences.
+pub(crate) fn init() {
+    NEEDS_FENCE.store(!membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED), Ordering::SeqCst);
+}
+
+/// Proof of being inside. Re-entrant: only the outermost one counts.
+#[derive(Debug)]
+pub(crate) struct Pass(());
+
+/// Passes the gate, waiting while it is closed.
+pub(crate) fn enter() -> Pass {
+    let depth = DEPTH.with(|d| d.replace(d.get() + 1));
+    if depth == 0 {
+        mark_inside();
+    }
+    Pass(())
+}
+
+fn slot() -> Option<&'static Slot> {
+    // At thread exit the thread-local may be gone: such late calls go unmarked, as they do nothing that a move could miss.
+    MINE.try_with(|m| m.0).ok()
+}
+
+fn mark_inside() {
+    let Some(slot) = slot() else { return };
+    loop {
+        slot.inside.store(1, Ordering::Relaxed);
+        if NEEDS_FENCE.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+        if CLOSED.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        slot.inside.store(0, Ordering::Release);
+        while CLOSED.load(Ordering::Acquire) != 0 {
+            wait_on(&CLOSED, 1);
+        }
+    }
+}
+
+fn mark_outside() {
+    if let Some(slot) = slot() {
+        slot.inside.store(0, Ordering::Release);
+    }
+}
+
+impl Pass {
+    /// Steps outside for the time of `wait`, and in again after it. Nothing that depends on the place may be held across.
+    pub(crate) fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let depth = DEPTH.with(Cell::get);
+        if depth == 1 {
+            mark_outside();
+        }
+        let result = wait();
+        if depth == 1 {
+            mark_inside();
+        }
+        result
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let depth = DEPTH.with(|d| {
+            d.set(d.get() - 1);
+            d.get()
+        });
+        if depth == 0 {
+            mark_outside();
+        }
+    }
+}
+
+/// A closed gate; opens when dropped.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    since: Instant,
+}
+
+/// Closes the gate and waits at most `limit` until nobody is inside; `None` leaves it open.
+pub(crate) fn close(limit: Duration) -> Option<Closed> {
+    CLOSED.store(1, Ordering::SeqCst);
+    if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        fence(Ordering::SeqCst);
+    }
+    let closed = Closed { since: Instant::now() };
+    let slots = lock(&SLOTS).clone();
+    for s in slots {
+        while s.inside.load(Ordering::Acquire) != 0 {
+            if closed.since.elapsed() > limit {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+    Some(closed)
+}
+
+impl Closed {
+    /// Opens the gate. Returns how long it was closed: the longest time that a call can have waited.
+    pub(crate) fn open(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        CLOSED.store(0, Ordering::SeqCst);
+        wake_all(&CLOSED);
+    }
+}
+
+fn wait_on(word: &AtomicI32, value: i32) {
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    // SAFETY: the word outlives the call (it is static); FUTEX_WAIT reads it and the timeout only.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, &raw const timeout) };
+}
+
+fn wake_all(word: &AtomicI32) {
+    // SAFETY: FUTEX_WAKE does not touch the word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn nobody_is_inside_a_closed_gate() {
+        init();
+        static INSIDE: AtomicU64 = AtomicU64::new(0);
+        static STOP: AtomicBool = AtomicBool::new(false);
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(|| {
+                    while !STOP.load(Ordering::Relaxed) {
+                        let _pass = enter();
+                        INSIDE.fetch_add(1, Ordering::SeqCst);
+                        std::hint::spin_loop();
+                        INSIDE.fetch_sub(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..300 {
+            let closed = close(Duration::from_secs(5)).expect("threads come out");
+            for _ in 0..100 {
+                assert_eq!(INSIDE.load(Ordering::SeqCst), 0);
+            }
+            closed.open();
+        }
+        STOP.store(true, Ordering::Relaxed);
+        for t in threads {
+            t.join().unwrap();
+        }
+        let pass = enter();
+        assert!(close(Duration::from_millis(20)).is_none(), "a thread inside keeps the gate from closing");
+        pass.outside(|| assert!(close(Duration::from_millis(20)).is_some()));
+    }
+}

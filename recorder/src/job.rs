@@ -1,0 +1,240 @@
+//! The job: its devices and what belongs to all of them.
+
+use crate::ledger::Ledger;
+use crate::log::{self, lock};
+use crate::memory::Memory;
+use crate::place::{Place, Spec};
+use crate::tables::Tables;
+use crate::{config, control, gate};
+use cuda_api::code::{self, Code};
+use replayer::DeviceInfo;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, RwLock};
+use std::time::Instant;
+
+/// The job, once `cuInit` has succeeded.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) tables: Tables,
+    /// Zero of the clock on which event times of different places are compared.
+    started: Instant,
+}
+
+/// One GPU as the program sees it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Its ordinal.
+    pub(crate) index: u32,
+    /// The identity that the program sees: that of the first place, whatever place it is on now.
+    pub(crate) info: DeviceInfo,
+    place: AtomicPtr<Place>,
+    /// Number of the current place, from 1; events remember in which they were recorded.
+    pub(crate) epoch: AtomicU64,
+    /// An error of execution that stays (0: none).
+    sticky: AtomicI32,
+    /// Threads that wait for an answer outside the gate.
+    pub(crate) waiters: AtomicU32,
+    /// The journal, held over a state-building call and its record.
+    pub(crate) ledger: Mutex<Ledger>,
+    /// Allocations and the arena.
+    pub(crate) memory: RwLock<Memory>,
+    /// References to the primary context.
+    pub(crate) primary: Mutex<Primary>,
+    /// Streams of threads that have ended, for the next thread's default stream.
+    pub(crate) idle_streams: Mutex<Vec<u64>>,
+    /// The event that ties this place's event times to the job's clock.
+    pub(crate) clock: Mutex<Clock>,
+}
+
+/// State of a primary context.
+#[derive(Debug, Default)]
+pub(crate) struct Primary {
+    pub(crate) references: u32,
+    pub(crate) flags: u32,
+}
+
+/// When the reference event of the current place happened on the job's clock.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    pub(crate) reference_ms: f64,
+}
+
+impl Device {
+    fn new(index: u32, place: Place) -> Result<Device, String> {
+        let info = place.device().clone();
+        Ok(Device {
+            index,
+            ledger: Mutex::new(Ledger::create(index, &info)?),
+            memory: RwLock::new(Memory::new(index)),
+            info,
+            place: AtomicPtr::new(Box::into_raw(Box::new(place))),
+            epoch: AtomicU64::new(1),
+            sticky: AtomicI32::new(0),
+            waiters: AtomicU32::new(0),
+            primary: Mutex::default(),
+            idle_streams: Mutex::default(),
+            clock: Mutex::default(),
+        })
+    }
+
+    /// The place. Only inside the gate, or by the mover: a move replaces it when nobody is inside.
+    pub(crate) fn place(&self, _inside: &gate::Pass) -> &Place {
+        // SAFETY: made by Box::into_raw; replaced only by `commit`, whose caller has closed the gate.
+        unsafe { &*self.place.load(Ordering::Acquire) }
+    }
+
+    /// The place, for the only thread that may change it.
+    pub(crate) fn place_for_mover(&self, _moving: &crate::mover::Moving) -> &Place {
+        // SAFETY: as in `place`; moves are one at a time and only they commit.
+        unsafe { &*self.place.load(Ordering::Acquire) }
+    }
+
+    /// The commit of a move: one atomic store. Gives back the old place.
+    pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &crate::mover::Moving) -> Box<Place> {
+        let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: made by Box::into_raw; the gate is closed and no waiter is left, so nobody borrows it.
+        unsafe { Box::from_raw(old) }
+    }
+
+    /// The error that every call must return now, if any.
+    pub(crate) fn check(&self) -> Result<(), Code> {
+        match self.sticky.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            rc => Err(rc),
+        }
+    }
+
+    /// Takes note of what a call returned.
+    pub(crate) fn note(&self, rc: Code) {
+        if code::is_sticky(rc) && self.sticky.compare_exchange(0, rc, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            log::trace(|| format!("device {}: error {rc} stays", self.index));
+            if rc == code::ERROR_DEVICE_UNAVAILABLE {
+                log::tell(&format!("the place of GPU {} is lost; its calls return CUDA_ERROR_DEVICE_UNAVAILABLE", self.index));
+            }
+        }
+    }
+
+    /// Notes the code of a result.
+    pub(crate) fn noting<T>(&self, r: Result<T, Code>) -> Result<T, Code> {
+        if let Err(rc) = &r {
+            self.note(*rc);
+        }
+        r
+    }
+
+    /// Hears of errors of work that nobody waited for.
+    pub(crate) fn watch(&self, place: &Place) {
+        if let Place::Remote { link, .. } = place {
+            let index = self.index as usize;
+            link.set_fault_hook(Box::new(move |fault| {
+                log::trace(|| format!("device {index}: {:#06x} failed with {}", fault.id, fault.code));
+                if let Ok(job) = get() {
+                    job.devices[index].note(fault.code);
+                }
+            }));
+        }
+    }
+
+    /// The error of execution that stays, or 0.
+    pub(crate) fn sticky(&self) -> Code {
+        self.sticky.load(Ordering::Relaxed)
+    }
+}
+
+static JOB: OnceLock<Result<Job, Code>> = OnceLock::new();
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The job, or the code that every call returns without one.
+pub(crate) fn get() -> Result<&'static Job, Code> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(code::ERROR_NOT_INITIALIZED);
+    }
+    match JOB.get() {
+        Some(Ok(job)) => Ok(job),
+        Some(Err(rc)) => Err(*rc),
+        None => Err(code::ERROR_NOT_INITIALIZED),
+    }
+}
+
+/// Whether this process is a forked child of a job: nothing of the job is its own.
+pub(crate) fn is_forked_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+extern "C" fn in_forked_child() {
+    FORKED.store(true, Ordering::SeqCst);
+}
+
+/// `cuInit`: connects to the places and starts the control socket. Only the first call does anything.
+pub(crate) fn start() -> Result<(), Code> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(code::ERROR_NOT_INITIALIZED);
+    }
+    JOB.get_or_init(|| {
+        open().map_err(|why| {
+            log::tell(&why);
+            code::ERROR_NO_DEVICE
+        })
+    })
+    .as_ref()
+    .map_err(|rc| *rc)?;
+    static CONTROL: OnceLock<()> = OnceLock::new();
+    CONTROL.get_or_init(control::start);
+    Ok(())
+}
+
+fn open() -> Result<Job, String> {
+    let config = config::get()?;
+    gate::init();
+    let specs: Vec<Spec> = if config.servers.is_empty() {
+        vec![Spec::Local(0)]
+    } else {
+        config.servers.iter().cloned().map(Spec::Remote).collect()
+    };
+    let mut devices = Vec::new();
+    for (index, spec) in (0u32..32).zip(&specs) {
+        replayer::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;
+        let place = Place::open(spec, index).map_err(|e| format!("cannot use {spec}: {e}"))?;
+        log::trace(|| format!("device {index} is {} at {spec}", place.device().name));
+        let device = Device::new(index, place)?;
+        device.watch(device.place(&gate::enter()));
+        devices.push(device);
+    }
+    // SAFETY: the handler only stores a flag.
+    unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
+    // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
+    unsafe { libc::atexit(crate::exports::at_exit) };
+    Ok(Job { devices, tables: Tables::new(), started: Instant::now() })
+}
+
+impl Job {
+    /// The device with this ordinal.
+    pub(crate) fn device(&self, ordinal: i32) -> Result<&Device, Code> {
+        usize::try_from(ordinal).ok().and_then(|i| self.devices.get(i)).ok_or(code::ERROR_INVALID_DEVICE)
+    }
+
+    /// Milliseconds since the job's start: the clock of event times across places.
+    pub(crate) fn now_ms(&self) -> f64 {
+        self.started.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Live objects of a device: what `mrcuda ps` shows.
+    pub(crate) fn live(&self, device: u32) -> HashMap<&'static str, u64> {
+        let d = &self.devices[device as usize];
+        HashMap::from([
+            ("streams", self.tables.streams.live()),
+            ("events", self.tables.events.live()),
+            ("modules", self.tables.modules.live() + self.tables.libraries.live()),
+            ("functions", self.tables.functions.live() + self.tables.kernels.live()),
+            ("allocations", d.memory.read().map_or(0, |m| m.count())),
+        ])
+    }
+
+    /// Number of records in a device's journal.
+    pub(crate) fn records(&self, device: u32) -> u64 {
+        lock(&self.devices[device as usize].ledger).records()
+    }
+}

@@ -1,0 +1,342 @@
+//! Launches: parameters are packed by the layout that the place told once, checked, and sent.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::Device;
+use cuda_api::arg::{Capture, Edges};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use std::cell::RefCell;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
+
+/// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
+const EXTRA_END: usize = 0;
+const EXTRA_POINTER: usize = 1;
+const EXTRA_SIZE: usize = 2;
+/// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
+const MAX_PARAM_BYTES: usize = 32764;
+
+thread_local! {
+    static BODY: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// What launches of a function must know. The first time on a device its code is put there: a journalled first use.
+pub(crate) fn info(cx: &mut Entered, function: u64) -> Result<&'static FunctionInfo, Code> {
+    let device = cx.device()?;
+    let data = cx.job.tables.function(function)?;
+    let bit = 1 << device.index;
+    if data.used_on.load(Ordering::Acquire) & bit != 0
+        && let Some(info) = data.info()
+    {
+        return Ok(info);
+    }
+    let edges = Edges { uses: vec![function], ..Edges::default() };
+    let bytes = cx.build(device, ops::id::FUNCTION_INFO, &function.to_le_bytes(), &edges, true)?;
+    let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    if data.info().is_none() {
+        data.learn(info);
+    }
+    data.used_on.fetch_or(bit, Ordering::AcqRel);
+    data.info().ok_or(code::ERROR_INVALID_HANDLE)
+}
+
+fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
+    crate::device::attribute(device, id as u32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX)
+}
+
+/// The errors that the driver returns from the launch itself.
+fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<(), Code> {
+    use sys::CUdevice_attribute_enum as A;
+    let grid = [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z];
+    let block = [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z];
+    let inside = |values: [u32; 3], limits: [A; 3]| values.iter().zip(limits).all(|(v, id)| *v != 0 && *v <= limit(device, id));
+    if !inside(l.grid, grid) || !inside(l.block, block) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let threads = l.block.iter().map(|b| u64::from(*b)).product::<u64>();
+    if threads > u64::from(limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if info.max_threads != 0 && threads > u64::from(info.max_threads) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// Packs the parameters after the head: from the array of pointers, or from the one buffer of `extra`.
+///
+/// # Safety
+/// Exactly one of the two is what the program passed for this function.
+unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<(), Code> {
+    let start = body.len();
+    if !extra.is_null() {
+        if !params.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let (mut buffer, mut size) = (std::ptr::null::<u8>(), std::ptr::null::<usize>());
+        let mut at = extra;
+        loop {
+            // SAFETY: the array alternates keys and values until its end key (contract).
+            let key = unsafe { at.read() } as usize;
+            if key == EXTRA_END {
+                break;
+            }
+            // SAFETY: as above.
+            let value = unsafe { at.add(1).read() };
+            match key {
+                EXTRA_POINTER => buffer = value.cast(),
+                EXTRA_SIZE => size = value.cast(),
+                _ => return Err(code::ERROR_INVALID_VALUE),
+            }
+            // SAFETY: as above.
+            at = unsafe { at.add(2) };
+        }
+        if buffer.is_null() || size.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the value of this key points at the size of the buffer.
+        let n = unsafe { size.read() };
+        if n > MAX_PARAM_BYTES {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the program says that the buffer has this size.
+        body.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer, n) });
+        return Ok(());
+    }
+    if info.params.is_empty() {
+        return Ok(());
+    }
+    if params.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    for (i, (offset, bytes)) in info.params.iter().enumerate() {
+        let (offset, bytes) = (*offset as usize, *bytes as usize);
+        if offset + bytes > MAX_PARAM_BYTES {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if body.len() < start + offset {
+            body.resize(start + offset, 0);
+        }
+        // SAFETY: the array has a pointer for each parameter of the function, and each points at the parameter's bytes.
+        let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast_const().cast::<u8>(), bytes) };
+        body.extend_from_slice(value);
+    }
+    Ok(())
+}
+
+/// A launch: `head` without handles, attributes as the program gave them.
+unsafe fn launch(
+    cx: &mut Entered,
+    function: u64,
+    stream: u64,
+    mut head: Launch,
+    attributes: &[u8],
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<(), Code> {
+    head.stream = cx.use_stream(stream)?;
+    let on = cx.device()?;
+    head.function = cx.use_handle(Kind::Function, Kind::Kernel, function)?;
+    cx.on(on);
+    on.check()?;
+    let info = info(cx, head.function)?;
+    check(on, info, &head)?;
+    BODY.with_borrow_mut(|body| {
+        body.clear();
+        head.put(body);
+        body.extend_from_slice(attributes);
+        // SAFETY: passed on by the exported symbols as the program gave it.
+        unsafe { pack(body, info, params, extra) }?;
+        cx.work(on, ops::id::LAUNCH, &[body])
+    })
+}
+
+fn head(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Launch {
+    Launch { function: 0, stream: 0, grid, block, shared, attributes: 0, cooperative: false }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuLaunchKernel(
+    cx: &mut Entered,
+    f: sys::CUfunction,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: sys::CUstream,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<(), Code> {
+    let head = head([gx, gy, gz], [bx, by, bz], shared);
+    // SAFETY: the program's arguments.
+    unsafe { launch(cx, f as u64, stream as u64, head, &[], params, extra) }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuLaunchCooperativeKernel(
+    cx: &mut Entered,
+    f: sys::CUfunction,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: sys::CUstream,
+    params: *mut *mut c_void,
+) -> Result<(), Code> {
+    let head = Launch { cooperative: true, ..head([gx, gy, gz], [bx, by, bz], shared) };
+    // SAFETY: the program's arguments.
+    unsafe { launch(cx, f as u64, stream as u64, head, &[], params, std::ptr::null_mut()) }
+}
+
+/// Reads a launch configuration: head, stream, attributes as bytes.
+fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
+    if config.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null; every field is an integer or a pointer.
+    let (g, b, shared, stream) = unsafe {
+        let c = &*config;
+        ([c.gridDimX, c.gridDimY, c.gridDimZ], [c.blockDimX, c.blockDimY, c.blockDimZ], c.sharedMemBytes, c.hStream)
+    };
+    // SAFETY: as above.
+    let (attributes, count) = unsafe { ((*config).attrs, (*config).numAttrs as usize) };
+    if count > 64 || (count > 0 && attributes.is_null()) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let bytes: &[u8] = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: the program says that there are `count` attributes; they are used before the call returns.
+        unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
+    };
+    // These name handles, which would need translation.
+    for a in bytes.chunks_exact(ATTRIBUTE_BYTES) {
+        let id = u32::from_le_bytes([a[0], a[1], a[2], a[3]]);
+        use sys::CUlaunchAttributeID_enum as A;
+        let names_handles = [
+            A::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+            A::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+            A::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+        ];
+        if names_handles.iter().any(|x| *x as u32 == id) {
+            crate::log::missed(format!("launch attribute {id}"));
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+    }
+    let head = Launch { attributes: count as u16, ..head(g, b, shared) };
+    Ok((head, stream as u64, bytes))
+}
+
+pub(crate) fn cuLaunchKernelEx(
+    cx: &mut Entered,
+    config: *const sys::CUlaunchConfig,
+    f: sys::CUfunction,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<(), Code> {
+    let (head, stream, attributes) = read_config(config)?;
+    // SAFETY: the program's arguments.
+    unsafe { launch(cx, f as u64, stream, head, attributes, params, extra) }
+}
+
+/// Occupancy questions that take a launch configuration: asked with the encoding of a launch.
+fn clusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig, op: u16) -> Result<(), Code> {
+    let (mut head, _, attributes) = read_config(config)?;
+    let device = cx.device()?;
+    head.function = cx.use_handle(Kind::Function, Kind::Kernel, f as u64)?;
+    cx.on(device);
+    let mut body = Vec::new();
+    head.put(&mut body);
+    body.extend_from_slice(attributes);
+    let bytes = cx.ask(device, op, &[&body])?;
+    give(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
+}
+
+pub(crate) fn cuOccupancyMaxActiveClusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig) -> Result<(), Code> {
+    clusters(cx, to, f, config, ops::id::MAX_ACTIVE_CLUSTERS)
+}
+
+pub(crate) fn cuOccupancyMaxPotentialClusterSize(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig) -> Result<(), Code> {
+    clusters(cx, to, f, config, ops::id::MAX_CLUSTER_SIZE)
+}
+
+fn potential_block_size(
+    cx: &mut Entered,
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: sys::CUfunction,
+    shared_of: sys::CUoccupancyB2DSize,
+    shared: usize,
+    block_limit: c_int,
+    flags: c_uint,
+) -> Result<(), Code> {
+    use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags as row;
+    use sys::CUdevice_attribute_enum as A;
+    let device = cx.device()?;
+    let function = cx.use_handle(Kind::Function, Kind::Kernel, f as u64)?;
+    cx.on(device);
+    let info = info(cx, function)?;
+    let warp = 32;
+    let most = limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK).min(info.max_threads.max(warp));
+    let most = if block_limit > 0 { most.min(block_limit as u32) } else { most };
+    let processors = limit(device, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    let threads_per = limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    let (mut best, mut best_block, mut best_blocks) = (0, 0, 0);
+    let mut size = most.next_multiple_of(warp);
+    while size > 0 {
+        let size_here = size.min(most);
+        let bytes = match shared_of {
+            // SAFETY: the program's callback, called on the program's thread as the driver would.
+            Some(callback) => unsafe { callback(size_here as c_int) },
+            None => shared,
+        };
+        let mut sent = row::Sent { numBlocks: true, func: function, blockSize: size_here as c_int, dynamicSMemSize: bytes, flags };
+        let blocks = cx.carry::<row::Fn>(&mut sent)?.numBlocks.unwrap_or(0).max(0) as u32;
+        if blocks * size_here > best {
+            (best, best_block, best_blocks) = (blocks * size_here, size_here, blocks);
+        }
+        if best == threads_per {
+            break;
+        }
+        size -= warp;
+    }
+    give(grid, (best_blocks * processors) as c_int)?;
+    give(block, best_block as c_int)
+}
+
+pub(crate) fn cuOccupancyMaxPotentialBlockSize(
+    cx: &mut Entered,
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: sys::CUfunction,
+    shared_of: sys::CUoccupancyB2DSize,
+    shared: usize,
+    block_limit: c_int,
+) -> Result<(), Code> {
+    potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, 0)
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    cx: &mut Entered,
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: sys::CUfunction,
+    shared_of: sys::CUoccupancyB2DSize,
+    shared: usize,
+    block_limit: c_int,
+    flags: c_uint,
+) -> Result<(), Code> {
+    potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, flags)
+}
+

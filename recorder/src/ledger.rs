@@ -1,0 +1,175 @@
+//! A device's journal and what goes with it: held locked over a state-building call and its record, so that the journal is the
+//! order of those calls.
+
+use cuda_api::arg::Edges;
+use cuda_api::code::Code;
+use journal::{Meta, OwnedRecord, Record, Writer};
+use replayer::DeviceInfo;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What was asked: id and encoded arguments without the handle that the call makes.
+pub(crate) type Key = (u16, Vec<u8>);
+
+/// Journal and memory of one device's state-building calls.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    writer: Writer,
+    device: u32,
+    seq: u64,
+    /// Records since the move in progress took its copy.
+    tail: Option<Vec<OwnedRecord>>,
+    /// Images that the device has been sent.
+    images: HashSet<[u8; 32]>,
+    /// Handles that asking again must give again.
+    known: HashMap<Key, u64>,
+    /// Handles that end with another: functions with their module, kernels with their library.
+    children: HashMap<u64, Vec<(u64, Key)>>,
+    keep: bool,
+}
+
+impl Ledger {
+    /// An empty journal for a device; its file goes when the job ends, unless it is to be kept.
+    pub(crate) fn create(device: u32, info: &DeviceInfo) -> Result<Ledger, String> {
+        let kept = crate::config::get()?.keep_journal.clone();
+        let folder: PathBuf = match &kept {
+            Some(folder) => folder.clone(),
+            None => crate::control::make_folder().map_err(|e| format!("cannot make the job's folder: {e}"))?,
+        };
+        let path = folder.join(format!("{}.d{device}.journal", std::process::id()));
+        let meta = Meta {
+            build: rcuda_forwarder::build_digest(),
+            pid: std::process::id(),
+            created_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            driver_version: info.driver_version,
+            about: serde_json::json!({ "device": device, "name": info.name, "capability": info.capability }).to_string(),
+        };
+        let writer = Writer::create(&path, &meta).map_err(|e| format!("cannot write the journal {}: {e}", path.display()))?;
+        Ok(Ledger {
+            writer,
+            device,
+            seq: 0,
+            tail: None,
+            images: HashSet::new(),
+            known: HashMap::new(),
+            children: HashMap::new(),
+            keep: kept.is_some(),
+        })
+    }
+
+    /// Appends the record of a call that has succeeded. If the file cannot grow the job goes on and moves are refused.
+    pub(crate) fn append(&mut self, id: u16, body: &[u8], reply: &[u8], edges: &Edges, ordered: bool) -> Result<(), Code> {
+        self.seq += 1;
+        let record = Record {
+            seq: self.seq,
+            id,
+            ordered,
+            device: self.device,
+            creates: &edges.creates,
+            ends: edges.ends,
+            uses: &edges.uses,
+            body,
+            reply,
+        };
+        let was_complete = self.writer.is_complete();
+        if let Err(e) = self.writer.append(&record) {
+            if was_complete {
+                crate::log::tell(&format!("the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device));
+            }
+            return Ok(());
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.push(OwnedRecord {
+                seq: record.seq,
+                id,
+                ordered,
+                device: self.device,
+                creates: edges.creates.clone(),
+                ends: edges.ends,
+                uses: edges.uses.clone(),
+                body: body.to_vec(),
+                reply: reply.to_vec(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes what a fresh place must be told, and collects what comes after it.
+    pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, String> {
+        if !self.writer.is_complete() {
+            return Err("the journal is not complete (its file could not grow)".into());
+        }
+        self.tail = Some(Vec::new());
+        Ok(self.writer.live().collect())
+    }
+
+    /// What came since the last call of this or [`Ledger::begin_move`].
+    pub(crate) fn take_tail(&mut self) -> Vec<OwnedRecord> {
+        self.tail.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The move is over, one way or the other.
+    pub(crate) fn end_move(&mut self) {
+        self.tail = None;
+    }
+
+    /// Records appended so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.writer.records()
+    }
+
+    /// Where the file is.
+    pub(crate) fn path(&self) -> &Path {
+        self.writer.path()
+    }
+
+    /// Whether the file outlives the job.
+    pub(crate) fn kept(&self) -> bool {
+        self.keep
+    }
+
+    /// Whether the device has an image.
+    pub(crate) fn has_image(&self, hash: &[u8; 32]) -> bool {
+        self.images.contains(hash)
+    }
+
+    /// The device has an image now.
+    pub(crate) fn put_image(&mut self, hash: [u8; 32]) {
+        self.images.insert(hash);
+    }
+
+    /// The handle that was given for the same question.
+    pub(crate) fn known(&self, key: &Key) -> Option<u64> {
+        self.known.get(key).copied()
+    }
+
+    /// Remembers the handle that was given, as a child of the first handle that the question used.
+    pub(crate) fn learn(&mut self, key: Key, edges: &Edges) {
+        let Some(made) = edges.creates.first() else { return };
+        self.known.insert(key.clone(), *made);
+        if let Some(parent) = edges.uses.first() {
+            self.children.entry(*parent).or_default().push((*made, key));
+        }
+    }
+
+    /// Whether a handle was lent by another (the module of a library).
+    pub(crate) fn is_child(&self, handle: u64) -> bool {
+        self.children.values().flatten().any(|(h, _)| *h == handle)
+    }
+
+    /// Forgets what ended with `parent`, and gives it.
+    pub(crate) fn forget_children(&mut self, parent: u64) -> Vec<u64> {
+        let mut gone = Vec::new();
+        let mut from = vec![parent];
+        while let Some(p) = from.pop() {
+            for (handle, key) in self.children.remove(&p).unwrap_or_default() {
+                self.known.remove(&key);
+                gone.push(handle);
+                from.push(handle);
+            }
+        }
+        gone
+    }
+}
+

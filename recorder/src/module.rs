@@ -1,0 +1,246 @@
+//! Modules and libraries: images travel once for each content hash, the rest are rows.
+
+use crate::context::give;
+use crate::enter::{Entered, guard};
+use crate::job::Device;
+use crate::log::lock;
+use cuda_api::arg::{Capture, Edges};
+use cuda_api::calls::module::cuModuleUnload;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::image::Image;
+use cuda_api::ops::{self, ImageLoad, ImagePut};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::sync::atomic::Ordering;
+
+/// `CU_MODULE_LAZY_LOADING`
+const LAZY: u32 = 2;
+/// `CU_JIT_INFO_LOG_BUFFER` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: options that carry buffers of the program.
+const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
+/// `CU_JIT_WALL_TIME`: an output.
+const WALL_TIME: u32 = 2;
+
+fn put(cx: &Entered, device: &'static Device, image: &Image) -> Result<[u8; 32], Code> {
+    let hash = image.hash();
+    if lock(&device.ledger).has_image(&hash) {
+        return Ok(hash);
+    }
+    let mut body = Vec::with_capacity(64 + image.bytes.len());
+    ImagePut { hash, kind: image.kind as u8 }.put(&mut body);
+    body.extend_from_slice(&image.bytes);
+    cx.build(device, ops::id::IMAGE_PUT, &body, &Edges::default(), true)?;
+    lock(&device.ledger).put_image(hash);
+    Ok(hash)
+}
+
+fn load(cx: &Entered, device: &'static Device, handle: u64, library: bool, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
+    device.check()?;
+    let hash = put(cx, device, image)?;
+    let mut body = Vec::new();
+    ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
+    let edges = Edges { creates: vec![handle], ..Edges::default() };
+    cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop)
+}
+
+/// What a program points at, copied: it may free it when the call returns (driver-abi 3.12).
+fn measure(code: *const c_void) -> Result<Image, Code> {
+    if code.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program says that a module image starts here; its size is read from its own headers.
+    unsafe { cuda_api::image::measure(code.cast()) }.map_err(|e| {
+        crate::log::trace(|| format!("module image refused: {e}"));
+        code::ERROR_INVALID_IMAGE
+    })
+}
+
+fn load_module(cx: &mut Entered, to: *mut sys::CUmodule, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let device = cx.device()?;
+    let handle = cx.new_handle(Kind::Module)?;
+    load(cx, device, handle, false, image, options)?;
+    give(to, handle as sys::CUmodule)
+}
+
+/// Options of a load by number and value; buffers for logs are emptied, since a successful load has nothing to say.
+fn options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<Vec<(u32, u64)>, Code> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if keys.is_null() || values.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut plain = Vec::new();
+    for i in 0..count as usize {
+        // SAFETY: the program says that both arrays have `count` elements.
+        let (key, value) = unsafe { (keys.add(i).read(), values.add(i).read() as u64) };
+        match key {
+            WALL_TIME => {}
+            // Sizes come back as the number of bytes written: none.
+            // SAFETY: the option's value is an in-out slot of the program's array.
+            4 | 6 => unsafe { values.add(i).write(std::ptr::null_mut()) },
+            k if LOGS.contains(&k) => {
+                if value != 0 {
+                    // SAFETY: the option's value is a buffer of the program with room for at least the final NUL.
+                    unsafe { (value as *mut u8).write(0) };
+                }
+            }
+            k => plain.push((k, value)),
+        }
+    }
+    Ok(plain)
+}
+
+fn read_file(path: *const c_char) -> Result<Image, Code> {
+    if path.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+    let mut bytes = std::fs::read(&path).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
+    // PTX text must end in NUL; no other image minds one more byte.
+    bytes.push(0);
+    measure(bytes.as_ptr().cast())
+}
+
+pub(crate) fn cuModuleLoad(cx: &mut Entered, to: *mut sys::CUmodule, path: *const c_char) -> Result<(), Code> {
+    let image = read_file(path)?;
+    load_module(cx, to, &image, &[])
+}
+
+pub(crate) fn cuModuleLoadData(cx: &mut Entered, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+    cx.device()?;
+    let image = measure(image)?;
+    load_module(cx, to, &image, &[])
+}
+
+pub(crate) fn cuModuleLoadDataEx(
+    cx: &mut Entered,
+    to: *mut sys::CUmodule,
+    image: *const c_void,
+    count: c_uint,
+    keys: *mut sys::CUjit_option,
+    values: *mut *mut c_void,
+) -> Result<(), Code> {
+    cx.device()?;
+    let image = measure(image)?;
+    let options = options(count, keys.cast_const().cast(), values)?;
+    load_module(cx, to, &image, &options)
+}
+
+pub(crate) fn cuModuleLoadFatBinary(cx: &mut Entered, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+    cuModuleLoadData(cx, to, image)
+}
+
+/// The private way in which CUDA 11's runtime loads its modules.
+pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
+    let mut module: sys::CUmodule = std::ptr::null_mut();
+    match guard("CUDART_INTERFACE::get_module", false, |cx| cuModuleLoadData(cx, &raw mut module, image)) {
+        code::SUCCESS => Ok(module as usize),
+        rc => Err(rc),
+    }
+}
+
+pub(crate) fn cuModuleGetLoadingMode(_cx: &mut Entered, mode: *mut sys::CUmoduleLoadingMode) -> Result<(), Code> {
+    give(mode.cast::<u32>(), LAZY)
+}
+
+fn load_library(
+    cx: &mut Entered,
+    to: *mut sys::CUlibrary,
+    image: &Image,
+    jit: &[(u32, u64)],
+) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let handle = cx.new_handle(Kind::Library)?;
+    for device in &cx.job.devices {
+        load(cx, device, handle, true, image, jit)?;
+    }
+    give(to, handle as sys::CUlibrary)
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuLibraryLoadData(
+    cx: &mut Entered,
+    to: *mut sys::CUlibrary,
+    code: *const c_void,
+    jit_keys: *mut sys::CUjit_option,
+    jit_values: *mut *mut c_void,
+    jit_count: c_uint,
+    _keys: *mut sys::CUlibraryOption,
+    _values: *mut *mut c_void,
+    _count: c_uint,
+) -> Result<(), Code> {
+    // Library options say what the driver may assume of the program's copy of the image; every place has its own copy.
+    let image = measure(code)?;
+    let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    load_library(cx, to, &image, &jit)
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuLibraryLoadFromFile(
+    cx: &mut Entered,
+    to: *mut sys::CUlibrary,
+    path: *const c_char,
+    jit_keys: *mut sys::CUjit_option,
+    jit_values: *mut *mut c_void,
+    jit_count: c_uint,
+    _keys: *mut sys::CUlibraryOption,
+    _values: *mut *mut c_void,
+    _count: c_uint,
+) -> Result<(), Code> {
+    let image = read_file(path)?;
+    let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    load_library(cx, to, &image, &jit)
+}
+
+/// Unloads the modules of a device; libraries belong to no context and stay.
+pub(crate) fn unload_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    let all: Vec<u64> = cx.job.tables.modules.all(device.index).into_iter().map(|(h, _)| h).collect();
+    for h in all {
+        // A module that a library lent is not ours to unload.
+        if lock(&device.ledger).is_child(h) {
+            continue;
+        }
+        cx.on(device);
+        cx.carry::<cuModuleUnload::Fn>(&mut cuModuleUnload::Sent { hmod: h })?;
+    }
+    Ok(())
+}
+
+fn parent(cx: &Entered, handle: u64) -> Result<u64, Code> {
+    Ok(cx.job.tables.function(handle)?.parent.load(Ordering::Relaxed))
+}
+
+pub(crate) fn cuKernelGetLibrary(cx: &mut Entered, to: *mut sys::CUlibrary, kernel: sys::CUkernel) -> Result<(), Code> {
+    let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
+    give(to, parent(cx, kernel)? as sys::CUlibrary)
+}
+
+pub(crate) fn cuFuncGetModule(cx: &mut Entered, to: *mut sys::CUmodule, function: sys::CUfunction) -> Result<(), Code> {
+    let function = cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
+    give(to, parent(cx, function)? as sys::CUmodule)
+}
+
+fn name(cx: &mut Entered, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
+    let info = crate::launch::info(cx, handle)?;
+    // The name stays valid while the program runs: the driver promises as long as the module, and functions are few.
+    let text = std::ffi::CString::new(info.name.clone()).map_err(|_| code::ERROR_UNKNOWN)?;
+    give(to, text.into_raw().cast_const())
+}
+
+pub(crate) fn cuKernelGetName(cx: &mut Entered, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
+    let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
+    name(cx, to, kernel)
+}
+
+pub(crate) fn cuFuncGetName(cx: &mut Entered, to: *mut *const c_char, function: sys::CUfunction) -> Result<(), Code> {
+    let function = cx.use_handle(Kind::Function, Kind::Kernel, function as u64)?;
+    name(cx, to, function)
+}

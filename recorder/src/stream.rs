@@ -1,0 +1,283 @@
+//! Streams and events: what the rows alone do not say.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::log::lock;
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::calls::Call;
+use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::wire::Wire;
+use cuda_api::{ops, sys};
+use std::cell::RefCell;
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::atomic::Ordering;
+
+/// `CU_EVENT_DISABLE_TIMING`
+const DISABLE_TIMING: u32 = 2;
+
+/// The streams that stand for `CU_STREAM_PER_THREAD` of one thread, by device; when the thread ends the next one takes them.
+#[derive(Debug, Default)]
+struct Own(Vec<(u32, u64)>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let Ok(job) = crate::job::get() else { return };
+        for (device, stream) in self.0.drain(..) {
+            if let Some(d) = job.devices.get(device as usize) {
+                lock(&d.idle_streams).push(stream);
+            }
+        }
+    }
+}
+
+thread_local! {
+    static OWN: RefCell<Own> = RefCell::default();
+}
+
+/// The calling thread's default stream on the device of its context.
+pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
+    let device = cx.device()?;
+    let known = OWN.try_with(|o| o.borrow().0.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
+    if let Some(stream) = known.map_err(|_| code::ERROR_DEINITIALIZED)? {
+        return Ok(stream);
+    }
+    let idle = lock(&device.idle_streams).pop();
+    let stream = match idle {
+        Some(s) => s,
+        None => {
+            let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
+            cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+            cx.keep(sent.phStream);
+            cx.job.tables.streams.get(sent.phStream)?.data.per_thread.store(true, Ordering::Relaxed);
+            sent.phStream
+        }
+    };
+    OWN.try_with(|o| o.borrow_mut().0.push((device.index, stream))).map_err(|_| code::ERROR_DEINITIALIZED)?;
+    Ok(stream)
+}
+
+/// Ends all streams and events of a device.
+pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    let streams: Vec<u64> = cx.job.tables.streams.all(device.index).into_iter().map(|(h, _)| h).collect();
+    for h in streams {
+        cx.on(device);
+        cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: h })?;
+    }
+    let events: Vec<u64> = cx.job.tables.events.all(device.index).into_iter().map(|(h, _)| h).collect();
+    for h in events {
+        cx.on(device);
+        cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: h })?;
+    }
+    lock(&device.idle_streams).clear();
+    let _ = OWN.try_with(|o| o.borrow_mut().0.retain(|(d, _)| *d != device.index));
+    Ok(())
+}
+
+/// Remembers what a creation asked for: the program may ask for it later.
+pub(crate) fn note_creation(cx: &Entered, id: u16, mut body: &[u8]) {
+    let body = &mut body;
+    let (handle, flags, priority) = match id {
+        cuStreamCreate::Fn::ID => match cuStreamCreate::Sent::get(body) {
+            Ok(s) => (s.phStream, s.Flags, 0),
+            Err(_) => return,
+        },
+        cuStreamCreateWithPriority::Fn::ID => match cuStreamCreateWithPriority::Sent::get(body) {
+            Ok(s) => (s.phStream, s.flags, s.priority),
+            Err(_) => return,
+        },
+        cuEventCreate::Fn::ID => match cuEventCreate::Sent::get(body) {
+            Ok(s) => (s.phEvent, s.Flags, 0),
+            Err(_) => return,
+        },
+        _ => return,
+    };
+    if let Ok(s) = cx.job.tables.streams.get(handle) {
+        s.data.flags.store(flags, Ordering::Relaxed);
+        s.data.priority.store(priority as u32, Ordering::Relaxed);
+    } else if let Ok(e) = cx.job.tables.events.get(handle) {
+        e.data.flags.store(flags, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
+}
+
+pub(crate) fn cuStreamGetFlags(cx: &mut Entered, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let value = if stream == LEGACY { 0 } else { cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) };
+    give(flags, value)
+}
+
+pub(crate) fn cuStreamGetPriority(cx: &mut Entered, stream: sys::CUstream, priority: *mut c_int) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    if stream == LEGACY {
+        return give(priority, 0);
+    }
+    let asked = cx.job.tables.streams.get(stream)?.data.priority.load(Ordering::Relaxed) as i32;
+    let [least, greatest] = cx.device()?.info.priorities;
+    give(priority, asked.clamp(greatest.min(least), least.max(greatest)))
+}
+
+pub(crate) fn cuStreamGetCtx(cx: &mut Entered, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    cx.use_stream(stream as u64)?;
+    give(pctx, crate::context::primary(cx.device()?.index) as sys::CUcontext)
+}
+
+pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
+    cx.use_stream(stream as u64)?;
+    give(device, cx.device()?.index as sys::CUdevice)
+}
+
+pub(crate) fn cuStreamGetId(cx: &mut Entered, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    give(id, if stream == LEGACY { 1 } else { stream })
+}
+
+pub(crate) fn cuStreamIsCapturing(cx: &mut Entered, stream: sys::CUstream, status: *mut sys::CUstreamCaptureStatus) -> Result<(), Code> {
+    cx.use_stream(stream as u64)?;
+    give(status, sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+pub(crate) fn cuStreamGetCaptureInfo_v2(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    status: *mut sys::CUstreamCaptureStatus,
+    _id: *mut sys::cuuint64_t,
+    _graph: *mut sys::CUgraph,
+    _dependencies: *mut *const sys::CUgraphNode,
+    _count: *mut usize,
+) -> Result<(), Code> {
+    cuStreamIsCapturing(cx, stream, status)
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuStreamGetCaptureInfo_v3(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    status: *mut sys::CUstreamCaptureStatus,
+    _id: *mut sys::cuuint64_t,
+    _graph: *mut sys::CUgraph,
+    _dependencies: *mut *const sys::CUgraphNode,
+    _edges: *mut *const sys::CUgraphEdgeData,
+    _count: *mut usize,
+) -> Result<(), Code> {
+    cuStreamIsCapturing(cx, stream, status)
+}
+
+pub(crate) fn cuThreadExchangeStreamCaptureMode(_cx: &mut Entered, mode: *mut sys::CUstreamCaptureMode) -> Result<(), Code> {
+    thread_local! {
+        static MODE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    if mode.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null; the enum is read and written as the integer that it is in C, and only known values are written.
+    unsafe {
+        let wanted = mode.cast::<u32>().read();
+        if wanted > 2 {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        mode.cast::<u32>().write(MODE.replace(wanted));
+    }
+    Ok(())
+}
+
+fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
+    // `CU_EVENT_RECORD_EXTERNAL` only changes what a capture does.
+    if flags > 1 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    let on = cx.device()?.index;
+    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    let device = cx.device()?;
+    if device.index != on {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    let mut body = Vec::with_capacity(32);
+    ops::EventRecord { event, stream, flags: 0 }.put(&mut body);
+    cx.work(device, ops::id::EVENT_RECORD, &[&body])?;
+    let data = &cx.job.tables.events.get(event)?.data;
+    data.epoch.store(device.epoch.load(Ordering::Relaxed), Ordering::Release);
+    Ok(())
+}
+
+pub(crate) fn cuEventRecord(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream) -> Result<(), Code> {
+    record(cx, event, stream, 0)
+}
+
+pub(crate) fn cuEventRecordWithFlags(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: c_uint) -> Result<(), Code> {
+    record(cx, event, stream, flags)
+}
+
+/// The event's device if its last record may still be running: only then is the place asked.
+fn unfinished(cx: &mut Entered, event: sys::CUevent) -> Result<Option<(u64, &'static Device)>, Code> {
+    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    let epoch = cx.job.tables.events.get(event)?.data.epoch.load(Ordering::Acquire);
+    // A move waits until everything is done, so what was recorded in an earlier place has happened.
+    Ok((epoch == device.epoch.load(Ordering::Relaxed)).then_some((event, device)))
+}
+
+pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+    match unfinished(cx, event)? {
+        Some((event, device)) => cx.ask(device, ops::id::EVENT_QUERY, &[&event.to_le_bytes()]).map(drop),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+    match unfinished(cx, event)? {
+        Some((event, device)) => cx.wait(device, ops::id::EVENT_SYNC, &event.to_le_bytes()).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// When an event happened, in milliseconds on the job's clock; `place_ms` asks the place of the current epoch.
+fn happened_ms(cx: &Entered, event: u64, device: &'static Device) -> Result<f64, Code> {
+    let data = &cx.job.tables.events.get(event)?.data;
+    if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
+        return Ok(f64::from_bits(data.happened_ms.load(Ordering::Relaxed)));
+    }
+    let bytes = cx.ask(device, ops::id::EVENT_TIME, &[&event.to_le_bytes()])?;
+    let since = f64::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    Ok(lock(&device.clock).reference_ms + since)
+}
+
+fn elapsed(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+    let start = cx.use_handle(Kind::Event, Kind::Event, start as u64)?;
+    let from = cx.device()?;
+    let end = cx.use_handle(Kind::Event, Kind::Event, end as u64)?;
+    let device = cx.device()?;
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    device.check()?;
+    let known = |h: u64| cx.job.tables.events.get(h).map(|e| (e.data.flags.load(Ordering::Relaxed), e.data.epoch.load(Ordering::Acquire)));
+    let ((flags_a, epoch_a), (flags_b, epoch_b)) = (known(start)?, known(end)?);
+    if (flags_a | flags_b) & DISABLE_TIMING != 0 || epoch_a == 0 || epoch_b == 0 || from.index != device.index {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    let now = device.epoch.load(Ordering::Relaxed);
+    if epoch_a == now && epoch_b == now {
+        let body = [start.to_le_bytes(), end.to_le_bytes()].concat();
+        let bytes = cx.ask(device, ops::id::EVENT_ELAPSED, &[&body])?;
+        return give(to, f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?);
+    }
+    give(to, (happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
+}
+
+pub(crate) fn cuEventElapsedTime(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+    elapsed(cx, to, start, end)
+}
+
+pub(crate) fn cuEventElapsedTime_v2(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+    elapsed(cx, to, start, end)
+}

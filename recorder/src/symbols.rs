@@ -1,0 +1,94 @@
+//! What works without a job: start-up, versions, symbol look-up, private tables, error texts.
+
+use crate::context::{PrivateTables, give, hex};
+use crate::{device, exports, job, log};
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use cuda_api::versions::{Lookup, resolve};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Once;
+
+pub(crate) fn cuInit(flags: c_uint) -> Result<(), Code> {
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    job::start()
+}
+
+pub(crate) fn cuDriverGetVersion(to: *mut c_int) -> Result<(), Code> {
+    device::get_version(to)
+}
+
+pub(crate) fn cuGetErrorName(error: u32, to: *mut *const c_char) -> Result<(), Code> {
+    device::error_text(error, to, false)
+}
+
+pub(crate) fn cuGetErrorString(error: u32, to: *mut *const c_char) -> Result<(), Code> {
+    device::error_text(error, to, true)
+}
+
+/// Resolves a name; `Ok(None)` with a status when there is nothing to hand out.
+fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<*mut c_void>, u32), Code> {
+    use sys::CUdriverProcAddressQueryResult_enum as S;
+    if symbol.is_null() || flags > 2 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let name = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+    if version > device::driver_version() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let not_found = S::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND as u32;
+    Ok(match resolve(&name, version, flags) {
+        Lookup::Found(symbol) => match exports::find(symbol) {
+            Some(p) => (Some(p), S::CU_GET_PROC_ADDRESS_SUCCESS as u32),
+            None => {
+                log::missed(symbol.to_owned());
+                (None, not_found)
+            }
+        },
+        Lookup::NeedsNewer => (None, S::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT as u32),
+        Lookup::Unknown => {
+            // The runtime's first request is the empty name (driver-abi 1.5).
+            if !name.is_empty() {
+                log::missed(name.into_owned());
+            }
+            (None, not_found)
+        }
+    })
+}
+
+/// Version 1 must fail for what is not there: CUDA 11's runtime calls whatever it is given (driver-abi 1.15).
+pub(crate) fn cuGetProcAddress(symbol: *const c_char, to: *mut *mut c_void, version: c_int, flags: sys::cuuint64_t) -> Result<(), Code> {
+    let (found, _) = look_up(symbol, version, flags)?;
+    give(to, found.unwrap_or(std::ptr::null_mut()))?;
+    found.map(drop).ok_or(code::ERROR_NOT_FOUND)
+}
+
+pub(crate) fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: sys::cuuint64_t,
+    status: *mut sys::CUdriverProcAddressQueryResult,
+) -> Result<(), Code> {
+    let (found, how) = look_up(symbol, version, flags)?;
+    give(to, found.unwrap_or(std::ptr::null_mut()))?;
+    if status.is_null() { Ok(()) } else { give(status.cast::<u32>(), how) }
+}
+
+pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -> Result<(), Code> {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| cuda_api::cudart::install(&PrivateTables));
+    if to.is_null() || id.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null; a uuid is sixteen bytes.
+    let uuid: [u8; 16] = unsafe { id.cast::<[u8; 16]>().read() };
+    let table = cuda_api::cudart::table(&uuid);
+    give(to, table.unwrap_or(std::ptr::null()))?;
+    if table.is_none() {
+        log::missed(format!("private table {}", hex(&uuid)));
+    }
+    table.map(drop).ok_or(code::ERROR_INVALID_VALUE)
+}

@@ -1,0 +1,278 @@
+//! The job's handles: who is alive, on which device, and what the shim knows of it.
+
+use crate::log::lock;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Cells, Kind, compose, slot};
+use cuda_api::ops::FunctionInfo;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::Mutex;
+
+/// Device of handles that belong to every device (libraries and kernels).
+pub(crate) const EVERY_DEVICE: u32 = u32::MAX;
+
+#[derive(Debug, Default)]
+pub(crate) struct Slot<S> {
+    handle: AtomicU64,
+    generation: AtomicU32,
+    device: AtomicU32,
+    pub(crate) data: S,
+}
+
+impl<S> Slot<S> {
+    /// Virtual device, or [`EVERY_DEVICE`].
+    pub(crate) fn device(&self) -> u32 {
+        self.device.load(Ordering::Relaxed)
+    }
+}
+
+/// What is known of a handle of some kind; forgotten when its slot is used again.
+pub(crate) trait Known: Default + Sync {
+    /// Back to the state of a new handle.
+    fn forget(&self);
+}
+
+#[derive(Debug)]
+pub(crate) struct Table<S> {
+    kind: Kind,
+    cells: Cells<Slot<S>>,
+    free: Mutex<Free>,
+    live: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    next: u32,
+    reuse: VecDeque<u32>,
+}
+
+impl<S: Known> Table<S> {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Table { kind, cells: Cells::new(), free: Mutex::default(), live: AtomicU64::new(0) }
+    }
+
+    /// A new handle on `device`.
+    pub(crate) fn make(&self, device: u32) -> Result<u64, Code> {
+        let slot = {
+            let mut free = lock(&self.free);
+            // A freed slot rests until 64 others are free: a stale handle is told apart for longer.
+            if free.reuse.len() > 64 || free.next == 1 << 24 {
+                free.reuse.pop_front().ok_or(code::ERROR_OUT_OF_MEMORY)?
+            } else {
+                free.next += 1;
+                free.next - 1
+            }
+        };
+        let cell = self.cells.at(slot);
+        let generation = cell.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let handle = compose(self.kind, generation, slot);
+        cell.data.forget();
+        cell.device.store(device, Ordering::Relaxed);
+        cell.handle.store(handle, Ordering::Release);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Ok(handle)
+    }
+
+    /// The slot of a live handle.
+    pub(crate) fn get(&self, handle: u64) -> Result<&Slot<S>, Code> {
+        let cell = self.cells.get(slot(handle)).ok_or(code::ERROR_INVALID_HANDLE)?;
+        if handle != 0 && cell.handle.load(Ordering::Acquire) == handle { Ok(cell) } else { Err(code::ERROR_INVALID_HANDLE) }
+    }
+
+    /// Ends a live handle. False if it was not alive.
+    pub(crate) fn end(&self, handle: u64) -> bool {
+        let Some(cell) = self.cells.get(slot(handle)) else { return false };
+        if cell.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        lock(&self.free).reuse.push_back(slot(handle));
+        true
+    }
+
+    /// Number of live handles.
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// All live handles of a device with what is known of them.
+    pub(crate) fn all(&self, device: u32) -> Vec<(u64, &Slot<S>)> {
+        let made = lock(&self.free).next;
+        (0..made)
+            .filter_map(|s| self.cells.get(s))
+            .map(|c| (c.handle.load(Ordering::Acquire), c))
+            .filter(|(h, c)| *h != 0 && c.device() == device)
+            .collect()
+    }
+}
+
+/// What the shim knows of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct StreamData {
+    pub(crate) flags: AtomicU32,
+    /// Priority, as the bits of an `i32`.
+    pub(crate) priority: AtomicU32,
+    /// A per-thread default stream: the program cannot destroy it.
+    pub(crate) per_thread: AtomicBool,
+}
+
+impl Known for StreamData {
+    fn forget(&self) {
+        self.flags.store(0, Ordering::Relaxed);
+        self.priority.store(0, Ordering::Relaxed);
+        self.per_thread.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What the shim knows of an event.
+#[derive(Debug, Default)]
+pub(crate) struct EventData {
+    pub(crate) flags: AtomicU32,
+    /// Epoch of the place in which it was last recorded; 0: never.
+    pub(crate) epoch: AtomicU64,
+    /// When it happened, if that was in an earlier place: bits of f64 milliseconds on the job's clock.
+    pub(crate) happened_ms: AtomicU64,
+}
+
+impl Known for EventData {
+    fn forget(&self) {
+        self.flags.store(0, Ordering::Relaxed);
+        self.epoch.store(0, Ordering::Relaxed);
+        self.happened_ms.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What the shim knows of a function or kernel.
+#[derive(Debug, Default)]
+pub(crate) struct FunctionData {
+    info: AtomicPtr<FunctionInfo>,
+    /// Bit d: its code has been used on device d (the journalled first use).
+    pub(crate) used_on: AtomicU32,
+    /// Module or library that it came from.
+    pub(crate) parent: AtomicU64,
+}
+
+impl FunctionData {
+    /// Its parameters and limits, once known.
+    pub(crate) fn info(&self) -> Option<&FunctionInfo> {
+        // SAFETY: a published info was leaked by `learn` and is never freed: launches may hold it while the handle ends.
+        unsafe { self.info.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Publishes what was learned. Functions are few and live as long as their module: the old value is left to the process.
+    pub(crate) fn learn(&self, info: FunctionInfo) {
+        self.info.store(Box::into_raw(Box::new(info)), Ordering::Release);
+    }
+}
+
+impl Known for FunctionData {
+    fn forget(&self) {
+        self.info.store(std::ptr::null_mut(), Ordering::Release);
+        self.used_on.store(0, Ordering::Relaxed);
+        self.parent.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A kind of which the shim needs to know nothing more.
+#[derive(Debug, Default)]
+pub(crate) struct Nothing;
+
+impl Known for Nothing {
+    fn forget(&self) {}
+}
+
+/// All handles of the job.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) streams: Table<StreamData>,
+    pub(crate) events: Table<EventData>,
+    pub(crate) modules: Table<Nothing>,
+    pub(crate) libraries: Table<Nothing>,
+    pub(crate) functions: Table<FunctionData>,
+    pub(crate) kernels: Table<FunctionData>,
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        Tables {
+            streams: Table::new(Kind::Stream),
+            events: Table::new(Kind::Event),
+            modules: Table::new(Kind::Module),
+            libraries: Table::new(Kind::Library),
+            functions: Table::new(Kind::Function),
+            kernels: Table::new(Kind::Kernel),
+        }
+    }
+
+    /// A new handle of any kind but a context.
+    pub(crate) fn make(&self, kind: Kind, device: u32) -> Result<u64, Code> {
+        match kind {
+            Kind::Stream => self.streams.make(device),
+            Kind::Event => self.events.make(device),
+            Kind::Module => self.modules.make(device),
+            Kind::Library => self.libraries.make(EVERY_DEVICE),
+            Kind::Function => self.functions.make(device),
+            Kind::Kernel => self.kernels.make(EVERY_DEVICE),
+            Kind::Context => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// Device of a live handle of this kind.
+    pub(crate) fn device(&self, kind: Kind, handle: u64) -> Result<u32, Code> {
+        match kind {
+            Kind::Stream => self.streams.get(handle).map(Slot::device),
+            Kind::Event => self.events.get(handle).map(Slot::device),
+            Kind::Module => self.modules.get(handle).map(Slot::device),
+            Kind::Library => self.libraries.get(handle).map(Slot::device),
+            Kind::Function => self.functions.get(handle).map(Slot::device),
+            Kind::Kernel => self.kernels.get(handle).map(Slot::device),
+            Kind::Context => Err(code::ERROR_INVALID_CONTEXT),
+        }
+    }
+
+    /// Ends a handle of any kind; functions and kernels end with their module or library ([`Tables::end_children`]).
+    pub(crate) fn end(&self, handle: u64) -> bool {
+        match cuda_api::handle::kind(handle) {
+            Some(Kind::Stream) => self.streams.end(handle),
+            Some(Kind::Event) => self.events.end(handle),
+            Some(Kind::Module) => self.modules.end(handle),
+            Some(Kind::Library) => self.libraries.end(handle),
+            Some(Kind::Function) => self.functions.end(handle),
+            Some(Kind::Kernel) => self.kernels.end(handle),
+            Some(Kind::Context) | None => false,
+        }
+    }
+
+    /// What is known of a function or kernel.
+    pub(crate) fn function(&self, handle: u64) -> Result<&FunctionData, Code> {
+        match cuda_api::handle::kind(handle) {
+            Some(Kind::Kernel) => self.kernels.get(handle).map(|s| &s.data),
+            Some(Kind::Function) => self.functions.get(handle).map(|s| &s.data),
+            _ => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_handles_stay_ended() {
+        let t: Table<Nothing> = Table::new(Kind::Event);
+        let mut old = Vec::new();
+        for i in 0..1000 {
+            let h = t.make(i % 3).unwrap();
+            assert_eq!(t.get(h).unwrap().device(), i % 3);
+            assert!(t.end(h));
+            assert!(!t.end(h));
+            old.push(h);
+        }
+        assert_eq!(t.live(), 0);
+        assert!(old.iter().all(|h| t.get(*h).is_err()));
+        old.sort_unstable();
+        old.dedup();
+        assert_eq!(old.len(), 1000);
+        assert!(lock(&t.free).next < 100, "slots are used again");
+    }
+}
