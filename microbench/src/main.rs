@@ -1,1 +1,51 @@
-fn main() {}
+//! `microbench`: what calls, moves and the CPU driver cost. Each measurement prints one line of JSON.
+//!
+//! | command | measures |
+//! |---|---|
+//! | `softgpu` | thread-level PTX instructions a second of the CPU driver, on a tiled matrix product |
+//! | `calls` | the cost of each kind of driver call, on whatever `libcuda.so.1` is loaded: run it natively, under `mrcuda run`, and after a move |
+//! | `live` | nothing itself: keeps memory alive and works on a little of it, to be moved meanwhile |
+
+mod calls;
+mod gpu;
+mod live;
+
+use clap::{Parser, Subcommand};
+use serde_json::json;
+
+#[derive(Debug, Parser)]
+#[command(name = "microbench", about = "What calls, moves and the CPU driver cost")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Speed of the CPU driver's interpreter
+    Softgpu {
+        /// Threads of the host
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+        threads: u32,
+    },
+    /// Cost of driver calls
+    Calls(calls::CallsArgs),
+    /// Keep memory alive, to be moved
+    Live(live::LiveArgs),
+}
+
+fn main() {
+    let done = match Cli::parse().command {
+        Command::Softgpu { threads } => {
+            let speed = softgpu::ptx::bench_tiled_matmul(threads as usize);
+            println!("{}", json!({"measures": "softgpu", "threads": threads, "instructions_per_second": speed}));
+            Ok(())
+        }
+        Command::Calls(args) => calls::calls(&args),
+        Command::Live(args) => live::live(&args),
+    };
+    if let Err(why) = done {
+        eprintln!("microbench: {why}");
+        std::process::exit(1);
+    }
+}

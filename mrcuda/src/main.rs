@@ -1,1 +1,83 @@
-fn main() {}
+//! `mrcuda`: run a CUDA program on a GPU somewhere else, and move it while it runs.
+//!
+//! One file per command. [`control`] is how a command talks to a running job, [`drivers`] finds CUDA drivers, [`places`]
+//! checks what people write for a place, [`layout`] knows where our own files are.
+
+mod calls;
+mod control;
+mod doctor;
+mod drivers;
+mod elf;
+mod failure;
+mod jobs;
+mod journal_show;
+mod layout;
+mod places;
+mod probe;
+mod run;
+mod serve;
+mod table;
+
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+#[derive(Debug, Parser)]
+#[command(name = "mrcuda", version, about = "Run a CUDA program on a GPU somewhere else, and move it while it runs")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program; its GPU work is done where --server says, and can be moved
+    Run(run::RunArgs),
+    /// Lend this machine's GPUs to jobs on other machines
+    Serve(serve::ServeArgs),
+    /// List the jobs of this user on this machine
+    Ps(jobs::PsArgs),
+    /// Move the GPU side of a running job
+    Migrate(jobs::MigrateArgs),
+    /// Show the moves that a running job has made
+    Moves(jobs::MovesArgs),
+    /// Say what will not work on this machine, and why
+    Doctor(doctor::DoctorArgs),
+    /// List the driver functions and what mrcuda makes of each
+    Calls(calls::CallsArgs),
+    /// Work with journal files
+    #[command(subcommand)]
+    Journal(JournalCommand),
+    /// One client's GPU work; started by `mrcuda serve`
+    #[command(hide = true, disable_help_flag = true)]
+    Worker {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Load a driver library and say what it is; started by `mrcuda doctor`
+    #[command(hide = true)]
+    Probe(probe::ProbeArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum JournalCommand {
+    /// Print the records of a journal file
+    Show(journal_show::ShowArgs),
+}
+
+fn main() {
+    let done = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Ps(args) => jobs::ps(&args),
+        Command::Migrate(args) => jobs::migrate(&args),
+        Command::Moves(args) => jobs::moves(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Calls(args) => calls::calls(&args),
+        Command::Journal(JournalCommand::Show(args)) => journal_show::show(&args),
+        Command::Worker { args } => std::process::exit(serve::worker(args)),
+        Command::Probe(args) => probe::probe(&args),
+    };
+    if let Err(failure) = done {
+        failure.exit();
+    }
+}

@@ -1,1 +1,16 @@
-//! (to be written)
+//! A strict CUDA driver on the CPU: a second `libcuda.so.1`, for machines without a GPU.
+//!
+//! It is a test bed, not a product: as unforgiving as hardware, and a little more random. Bad pointers and handles fail,
+//! asynchronous work starts late and independent streams interleave at random by seed, so that a missing wait shows.
+//!
+//! * [`abi`]: the exported functions, by subject. They check arguments and call the rest; nothing else is exported.
+//! * [`gpu`]: devices, contexts, streams, memory, modules, launches, as plain Rust.
+//! * [`ptx`]: parsing and running PTX.
+//!
+//! Device memory is memory of this process at the device address; there is no second address space. Settings are
+//! environment variables, listed at [`config`].
+
+mod abi;
+mod config;
+mod gpu;
+pub mod ptx;

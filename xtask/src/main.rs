@@ -1,1 +1,56 @@
-fn main() {}
+//! `cargo xtask`: what is done with the whole workspace.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
+//! | `test` | installs what the tests need, builds everything, runs all tests |
+//! | `soak` | runs the test programs again and again, moved at random moments |
+//! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
+
+mod bundle;
+mod demo;
+mod gpu;
+mod soak;
+mod suite;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "What is done with the whole workspace")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Move a running program between two servers and this machine, and show it
+    Demo(demo::DemoArgs),
+    /// Install what the tests need, build everything, run all tests
+    Test(suite::TestArgs),
+    /// Run the test programs, moved at random moments, and compare with native runs
+    Soak(soak::SoakArgs),
+    /// Make target/bundle, to be carried to a machine with GPUs
+    Bundle,
+    /// What run-gpu.sh of the bundle runs on a machine with GPUs
+    Gpu(gpu::GpuArgs),
+}
+
+fn main() {
+    let done = match Cli::parse().command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Test(args) => suite::test(&args),
+        Command::Soak(args) => soak::soak(&args),
+        Command::Bundle => bundle::bundle(),
+        Command::Gpu(args) => gpu::gpu(&args),
+    };
+    if let Err(why) = done {
+        eprintln!("{why}");
+        std::process::exit(1);
+    }
+}
+
+/// Says what happens next.
+fn step(text: &str) {
+    eprintln!("==> {text}");
+}

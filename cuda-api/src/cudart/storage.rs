@@ -5,7 +5,6 @@
 use super::{Host, give, guard};
 use crate::code::{self, Code};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{PoisonError, RwLock};
 
 /// What a library wants called when the context goes: (context, key, value).
@@ -83,9 +82,7 @@ pub fn context_destroyed(context: usize) {
     for Value { key, value, destructor } in gone.unwrap_or_default() {
         if let Some(destructor) = destructor {
             // SAFETY: the library that attached the value wants this call, once; it outlives its values.
-            let call = || unsafe { destructor(context, key, value) };
-            // A foreign function may be another Rust library's.
-            let _ = catch_unwind(AssertUnwindSafe(call));
+            unsafe { destructor(context, key, value) };
         }
     }
 }

@@ -1,37 +1,177 @@
-//! PTX on the CPU: parse, link, run. Pure: it knows device memory only as address ranges of this process.
+//! PTX on the CPU: parse, link, run.
 //!
-//! CONTRACT (between the ptx helper, who implements it, and the driver helper, who calls it; the ptx helper turns this into docs):
-//!
-//! ```ignore
-//! /// A parsed PTX module, not yet placed.
-//! pub struct Image { pub globals: Vec<GlobalVar>, pub functions: Vec<FunctionInfo>, /* private: decoded code */ }
-//! pub enum Space { Global, Const }
-//! /// Module-scope variable. `init` has `size` bytes (zero-filled); `relocs` are (offset in init, what address to store there, addend).
-//! pub struct GlobalVar { pub name: String, pub space: Space, pub align: u64, pub size: u64, pub init: Vec<u8>, pub relocs: Vec<Reloc> }
-//! pub struct Reloc { pub offset: u64, pub target: Target, pub addend: i64 }   // Target::Global(usize) | Target::Function(usize)
-//! pub struct FunctionInfo { pub name: String, pub is_kernel: bool, pub params: Vec<ParamInfo>, pub static_shared: u32, pub local_bytes: u32, pub max_threads: Option<u32>, pub num_regs: u32 }
-//! pub struct ParamInfo { pub offset: u32, pub size: u32, pub align: u32 }
-//! impl Image { pub fn parse(ptx: &str) -> Result<Image, PtxError>; }          // PtxError { line: usize, message: String }
-//!
-//! /// Addresses chosen by the driver: one per `Image::globals`, and code_base; function i has code address code_base + 16*i (so function pointers are plain numbers that stay equal when placement is equal).
-//! pub struct Placement { pub globals: Vec<u64>, pub code_base: u64 }
-//! pub struct Program { pub image: Image, pub placement: Placement, .. }
-//! impl Program { pub fn link(image: Image, placement: Placement) -> Arc<Program>;   // resolves symbols in code
-//!                pub fn init_bytes(&self, global: usize) -> Vec<u8>;                // init with relocs applied; the DRIVER writes them to memory
-//!                pub fn code_bytes(&self) -> u64; }                                 // 16 * number of functions, at least 16
-//!
-//! /// What a launch may touch and use; built by the driver for each launch (cheap: Arcs).
-//! pub struct Env {
-//!   pub ranges: Arc<Ranges>,          // sorted, disjoint accessible [start,end) ranges of device + mapped host memory (addresses are valid pointers of this process)
-//!   pub code: Arc<CodeMap>,           // code address -> (Arc<Program>, function index), for calls through pointers, over all loaded modules of the context
-//!   pub heap: Arc<dyn DeviceHeap>,    // device malloc/free (vprintf, __assertfail, malloc, free are recognised by name)
-//!   pub output: Arc<dyn Fn(&[u8]) + Send + Sync>, // device printf text
-//!   pub cancel: Arc<AtomicBool>,      // abort the launch soon after it turns true (returns Fault::Cancelled)
-//!   pub threads: usize,               // CPU threads to spread CTAs over
-//!   pub clock_hz: u64,                // what %clock64/%globaltimer count from (std::time::Instant based)
-//! }
-//! pub trait DeviceHeap: Send + Sync { fn malloc(&self, size: u64) -> u64; fn free(&self, addr: u64) -> bool; }
-//! pub struct Launch<'a> { pub program: &'a Arc<Program>, pub function: usize, pub grid: [u32;3], pub block: [u32;3], pub dynamic_shared: u32, pub params: &'a [u8] }
-//! pub enum Fault { IllegalAddress(u64), MisalignedAddress(u64), IllegalInstruction(String), Assert(String /* text as CUDA prints it */), Trap, InvalidPc(u64), Timeout, Cancelled }
-//! pub fn run(launch: &Launch, env: &Env) -> Result<(), Fault>;
+//! ```text
+//! text --lex--> tokens --parse--> RawModule --decode--> Image --link--> Program --run--> effects on memory
 //! ```
+//!
+//! The module knows device memory only as ranges of addresses of this process. The driver places globals and code,
+//! writes initial values, and passes an `Env` with each launch.
+//!
+//! Decoding turns each function into an array of instructions, each with a pointer to the loop that executes it for the
+//! 32 lanes of a warp. `lanes` has those loops, `warp` divergence and calls, `sync` what lanes and warps wait for,
+//! `grid` the scheduling of CTAs over CPU threads, `mem` the address windows and checks.
+//!
+//! What a module uses but the interpreter lacks does not stop it from loading: the function concerned fails when it
+//! runs, with `Fault::IllegalInstruction` naming the cause.
+
+mod alu;
+mod ast;
+mod atomics;
+mod bench;
+mod builtin;
+mod code;
+mod cvt;
+mod decode;
+mod decode_mem;
+mod decode_ops;
+mod falu;
+mod float;
+mod grid;
+mod image;
+mod lanes;
+mod lex;
+mod mem;
+mod parse;
+mod printf;
+mod program;
+mod special;
+mod sync;
+mod warp;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub use bench::bench_tiled_matmul;
+pub use code::Target;
+pub use grid::run;
+pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space};
+pub use mem::Ranges;
+pub use program::{CodeMap, Program};
+
+/// Why a text is not a PTX module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PtxError {
+    /// Line of the text, from 1.
+    pub line: usize,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+impl PtxError {
+    pub(crate) fn new(line: usize, message: impl Into<String>) -> PtxError {
+        PtxError { line, message: message.into() }
+    }
+}
+
+impl std::fmt::Display for PtxError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ptx line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for PtxError {}
+
+/// Addresses chosen by the driver.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// Address of each of `Image::globals`.
+    pub globals: Vec<u64>,
+    /// Address of the first function; function `i` lies at `code_base + 16 * i`, so that function pointers stay equal
+    /// where placement is equal. The addresses need not be mapped.
+    pub code_base: u64,
+}
+
+/// What a launch may touch and use. Cheap to make for every launch.
+pub struct Env {
+    /// Accessible memory. Every byte must stay mapped until the launch ends.
+    pub ranges: Arc<Ranges>,
+    /// Functions of all loaded modules, for calls through pointers.
+    pub code: Arc<CodeMap>,
+    /// Device `malloc` and `free`; its memory must lie within `ranges` from the start.
+    pub heap: Arc<dyn DeviceHeap>,
+    /// Takes the text of each device `printf` in one piece.
+    pub output: Arc<dyn Fn(&[u8]) + Send + Sync>,
+    /// The launch ends with `Fault::Cancelled` soon after this turns true.
+    pub cancel: Arc<AtomicBool>,
+    /// CPU threads to spread CTAs over, the calling one included.
+    pub threads: usize,
+    /// Frequency of `%clock` and `%clock64` (Hz).
+    pub clock_hz: u64,
+}
+
+/// Memory for device `malloc`.
+pub trait DeviceHeap: Send + Sync {
+    /// Address of `size` new bytes, aligned to 16; 0 if there is no room.
+    fn malloc(&self, size: u64) -> u64;
+    /// Takes back what `malloc` gave; false if `addr` is not such an address.
+    fn free(&self, addr: u64) -> bool;
+}
+
+/// A kernel launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The module of the kernel.
+    pub program: &'a Arc<Program>,
+    /// Index into `Image::functions`.
+    pub function: usize,
+    /// CTAs in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads in x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory (bytes).
+    pub dynamic_shared: u32,
+    /// Parameter buffer, laid out as `FunctionInfo::params` says.
+    pub params: &'a [u8],
+    /// Whether grid-wide synchronisation is allowed (a cooperative launch).
+    pub cooperative: bool,
+}
+
+/// Work done by a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunStats {
+    /// Instructions executed, counted for each thread.
+    pub thread_instructions: u64,
+    /// Instructions issued, each for up to 32 threads.
+    pub warp_instructions: u64,
+}
+
+/// How a launch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An access outside the memory the kernel may touch.
+    IllegalAddress(u64),
+    /// An access to an address that is not a multiple of its size.
+    MisalignedAddress(u64),
+    /// Something the interpreter cannot run; the text names it.
+    IllegalInstruction(String),
+    /// A failed device `assert`, with the text as CUDA prints it.
+    Assert(String),
+    /// `trap`
+    Trap,
+    /// A call or branch to an address where no function begins.
+    InvalidPc(u64),
+    /// All threads of a CTA wait for each other.
+    Timeout,
+    /// `Env::cancel` was set.
+    Cancelled,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::IllegalAddress(address) => write!(f, "illegal address {address:#x}"),
+            Fault::MisalignedAddress(address) => write!(f, "misaligned address {address:#x}"),
+            Fault::IllegalInstruction(what) => write!(f, "illegal instruction: {what}"),
+            Fault::Assert(text) => write!(f, "device assertion: {text}"),
+            Fault::Trap => write!(f, "trap"),
+            Fault::InvalidPc(address) => write!(f, "no function at code address {address:#x}"),
+            Fault::Timeout => write!(f, "all threads of a block wait for each other"),
+            Fault::Cancelled => write!(f, "cancelled"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

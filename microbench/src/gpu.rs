@@ -1,0 +1,170 @@
+//! The driver under measurement: whatever `libcuda.so.1` the dynamic linker finds.
+
+use cuda_api::code::{Code, SUCCESS};
+use cuda_api::driver::Loaded;
+use cuda_api::sys::{CUcontext, CUevent, CUfunction, CUmodule, CUstream};
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::path::Path;
+
+/// Our kernels.
+const KERNELS: &str = include_str!("kernels.ptx");
+
+/// A driver with a context on GPU 0.
+pub(crate) struct Gpu {
+    loaded: Loaded,
+}
+
+/// Calls a function of a family; a hole in the table and a result other than success are errors.
+macro_rules! call {
+    ($gpu:expr, $family:ident.$name:ident($($arg:expr),*)) => {{
+        match $gpu.loaded.calls.$family.$name {
+            // SAFETY: pointers among the arguments point to live values of the types in the table.
+            Some(f) => $gpu.check(stringify!($name), unsafe { f($($arg),*) }),
+            None => Err(format!("the driver has no {}", stringify!($name))),
+        }
+    }};
+}
+
+/// The result of a call: an error names the call.
+pub(crate) type Done<T = ()> = Result<T, String>;
+
+impl Gpu {
+    /// Loads the driver and makes the primary context of GPU 0 current.
+    pub(crate) fn open() -> Done<Gpu> {
+        let gpu = Gpu { loaded: Loaded::open(Path::new("libcuda.so.1")).map_err(|e| e.to_string())? };
+        call!(gpu, device.cuInit(0))?;
+        let mut device = 0;
+        call!(gpu, device.cuDeviceGet(&raw mut device, 0))?;
+        let mut context: CUcontext = std::ptr::null_mut();
+        call!(gpu, context.cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+        call!(gpu, context.cuCtxSetCurrent(context))?;
+        Ok(gpu)
+    }
+
+    fn check(&self, call: &str, code: Code) -> Done {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        let mut name: *const c_char = std::ptr::null();
+        if let Some(f) = self.loaded.calls.device.cuGetErrorName {
+            // SAFETY: the place for the answer is valid; the code is one that a driver gave.
+            unsafe { f(code.cast_unsigned(), &raw mut name) };
+        }
+        // SAFETY: not null, so the driver answered with a C string of its own.
+        let name = if name.is_null() { "unknown".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
+        Err(format!("{call}: {name} ({code})"))
+    }
+
+    /// Name of the GPU.
+    pub(crate) fn name(&self) -> Done<String> {
+        let mut text = [0 as c_char; 128];
+        call!(self, device.cuDeviceGetName(text.as_mut_ptr(), 128, 0))?;
+        // SAFETY: the driver ends the text within the buffer.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// Loads our kernels.
+    pub(crate) fn kernels(&self) -> Done<CUmodule> {
+        let text = CString::new(KERNELS).map_err(|e| e.to_string())?;
+        let mut module = std::ptr::null_mut();
+        call!(self, module.cuModuleLoadData(&raw mut module, text.as_ptr().cast()))?;
+        Ok(module)
+    }
+
+    /// A kernel by name.
+    pub(crate) fn function(&self, module: CUmodule, name: &CStr) -> Done<CUfunction> {
+        let mut function = std::ptr::null_mut();
+        call!(self, module.cuModuleGetFunction(&raw mut function, module, name.as_ptr()))?;
+        Ok(function)
+    }
+
+    /// Allocates device memory.
+    pub(crate) fn allocate(&self, bytes: usize) -> Done<u64> {
+        let mut address = 0;
+        call!(self, memory.cuMemAlloc_v2(&raw mut address, bytes))?;
+        Ok(address)
+    }
+
+    /// Frees device memory.
+    pub(crate) fn free(&self, address: u64) -> Done {
+        call!(self, memory.cuMemFree_v2(address))
+    }
+
+    /// Copies to the device and waits.
+    pub(crate) fn write(&self, to: u64, from: &[u8]) -> Done {
+        call!(self, memory.cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len()))
+    }
+
+    /// Copies from the device and waits.
+    pub(crate) fn read(&self, to: &mut [u8], from: u64) -> Done {
+        call!(self, memory.cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()))
+    }
+
+    /// Fills memory with a byte, in stream order.
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize, stream: CUstream) -> Done {
+        call!(self, memory.cuMemsetD8Async(address, byte, bytes, stream))
+    }
+
+    /// Free memory of the GPU in bytes.
+    pub(crate) fn free_bytes(&self) -> Done<usize> {
+        let (mut free, mut total) = (0, 0);
+        call!(self, memory.cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
+        Ok(free)
+    }
+
+    /// Makes a stream that does not wait for the default stream.
+    pub(crate) fn stream(&self) -> Done<CUstream> {
+        let mut stream = std::ptr::null_mut();
+        call!(self, stream.cuStreamCreate(&raw mut stream, 1))?;
+        Ok(stream)
+    }
+
+    /// Ends a stream.
+    pub(crate) fn end_stream(&self, stream: CUstream) -> Done {
+        call!(self, stream.cuStreamDestroy_v2(stream))
+    }
+
+    /// Waits for a stream.
+    pub(crate) fn wait(&self, stream: CUstream) -> Done {
+        call!(self, stream.cuStreamSynchronize(stream))
+    }
+
+    /// Makes an event without times.
+    pub(crate) fn event(&self) -> Done<CUevent> {
+        let mut event = std::ptr::null_mut();
+        call!(self, stream.cuEventCreate(&raw mut event, 2))?;
+        Ok(event)
+    }
+
+    /// Ends an event.
+    pub(crate) fn end_event(&self, event: CUevent) -> Done {
+        call!(self, stream.cuEventDestroy_v2(event))
+    }
+
+    /// Records an event.
+    pub(crate) fn record(&self, event: CUevent, stream: CUstream) -> Done {
+        call!(self, stream.cuEventRecord(event, stream))
+    }
+
+    /// Waits for an event.
+    pub(crate) fn reach(&self, event: CUevent) -> Done {
+        call!(self, stream.cuEventSynchronize(event))
+    }
+
+    /// A property of the GPU.
+    pub(crate) fn attribute(&self, which: c_uint) -> Done<i32> {
+        let mut value = 0;
+        call!(self, device.cuDeviceGetAttribute(&raw mut value, which, 0))?;
+        Ok(value)
+    }
+
+    /// Launches a kernel; each parameter is passed as the 8 bytes in which its value stands first.
+    pub(crate) fn launch(&self, kernel: CUfunction, blocks: u32, threads: u32, stream: CUstream, params: &[u64]) -> Done {
+        let mut pointers = [std::ptr::null_mut::<c_void>(); 8];
+        for (pointer, param) in pointers.iter_mut().zip(params) {
+            *pointer = std::ptr::from_ref(param).cast_mut().cast();
+        }
+        let nothing = std::ptr::null_mut();
+        call!(self, launch.cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), nothing))
+    }
+}

@@ -1,0 +1,159 @@
+//! `mrcuda calls`: every driver function, and what mrcuda makes of it. Nothing is said here that the rows do not say.
+
+use crate::failure::Failure;
+use crate::table::{Table, say};
+use cuda_api::calls::{Row, rows};
+use cuda_api::versions::{self, Symbol};
+use cuda_api::{Class, How};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// Calls that the test suite has exercised; tests/tests/coverage.rs keeps the list honest.
+const COVERAGE: &str = include_str!("../../tests/coverage.txt");
+
+/// Arguments of `mrcuda calls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CallsArgs {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of the list.
+#[derive(Debug)]
+struct Line {
+    name: &'static str,
+    /// First CUDA version in which the symbol is meant, 1000 × major + 10 × minor.
+    version: i32,
+    class: &'static str,
+    recorded: bool,
+    tested: bool,
+    /// What it does; for what is not carried out, why.
+    reason: String,
+}
+
+/// Prints the list.
+pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
+    let lines = lines(&tested());
+    if args.json {
+        say(&Value::Array(lines.iter().map(Line::json).collect()).to_string());
+        return Ok(());
+    }
+    let mut table = Table::new(&["NAME", "SINCE", "CLASS", "RECORDED", "STATE", "REASON"]);
+    for line in &lines {
+        let recorded = if line.recorded { "yes" } else { "no" };
+        table.row(vec![
+            line.name.to_owned(),
+            line.version_text(),
+            line.class.to_owned(),
+            recorded.to_owned(),
+            line.state().to_owned(),
+            line.reason.clone(),
+        ]);
+    }
+    say(&table.render());
+    let count = |class: &str| lines.iter().filter(|l| l.class == class).count();
+    let tested = lines.iter().filter(|l| l.tested).count();
+    say(&format!("{} functions: {tested} tested, {} refused, {} absent", lines.len(), count("refused"), count("absent")));
+    Ok(())
+}
+
+impl Line {
+    fn state(&self) -> &'static str {
+        if self.tested { "tested" } else { "untested" }
+    }
+
+    fn version_text(&self) -> String {
+        format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
+    }
+
+    fn json(&self) -> Value {
+        json!({"name": self.name, "version": self.version_text(), "class": self.class, "recorded": self.recorded,
+            "state": self.state(), "reason": self.reason})
+    }
+}
+
+/// Names in the coverage list; `#` starts a comment.
+fn tested() -> HashSet<&'static str> {
+    COVERAGE.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).collect()
+}
+
+/// All lines: a row for each symbol that has one, then the base functions that have none.
+fn lines(tested: &HashSet<&'static str>) -> Vec<Line> {
+    let all: Vec<&Row> = rows().collect();
+    let mut lines: Vec<Line> = all
+        .iter()
+        .map(|row| Line {
+            name: row.name,
+            version: versions::symbols().iter().find(|s| s.symbol == row.name).map_or(0, |s| s.since),
+            class: row.class.name(),
+            recorded: row.class.recorded(),
+            tested: tested.contains(row.name),
+            reason: reason(row),
+        })
+        .collect();
+    let carried: HashSet<&str> = all
+        .iter()
+        .filter_map(|row| versions::symbols().iter().find(|s| s.symbol == row.name))
+        .map(|s| s.base)
+        .collect();
+    lines.extend(versions::bases().into_iter().filter(|base| !carried.contains(base)).map(|base| Line {
+        name: base,
+        version: first(base).map_or(0, |s| s.since),
+        class: "absent",
+        recorded: false,
+        tested: false,
+        reason: "not declared: a program that asks for it is told that the driver has no such function".to_owned(),
+    }));
+    lines
+}
+
+/// The oldest symbol of a base function.
+fn first(base: &str) -> Option<&'static Symbol> {
+    versions::symbols().iter().filter(|s| s.base == base).min_by_key(|s| s.since)
+}
+
+fn reason(row: &Row) -> String {
+    let doc = row.doc.trim();
+    match (row.how, row.class) {
+        (How::Refused, _) | (_, Class::Refused) => format!("refused: {doc}"),
+        (_, Class::Internal) => format!("{doc} (not exported: used by mrcuda itself)"),
+        _ => doc.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_base_function_and_every_row_is_listed_once() {
+        let lines = lines(&tested());
+        let names: HashSet<_> = lines.iter().map(|l| l.name).collect();
+        assert_eq!(names.len(), lines.len());
+        for row in rows() {
+            assert!(names.contains(row.name), "{}", row.name);
+        }
+        for base in versions::bases() {
+            let symbols: Vec<_> = versions::symbols().iter().filter(|s| s.base == base).collect();
+            assert!(symbols.iter().any(|s| names.contains(s.symbol)) || names.contains(base), "{base}");
+        }
+        assert!(lines.iter().all(|l| l.version >= 2000), "a function without a version");
+    }
+
+    #[test]
+    fn only_what_tests_called_is_tested() {
+        let none = lines(&HashSet::new());
+        assert!(none.iter().all(|l| l.state() == "untested"));
+        let one = lines(&HashSet::from(["cuInit"]));
+        assert_eq!(one.iter().filter(|l| l.tested).map(|l| l.name).collect::<Vec<_>>(), ["cuInit"]);
+    }
+
+    #[test]
+    fn the_coverage_list_names_rows_only() {
+        let names: HashSet<_> = rows().map(|r| r.name).collect();
+        for name in tested() {
+            assert!(names.contains(name), "tests/coverage.txt names {name}, which has no row");
+        }
+    }
+}

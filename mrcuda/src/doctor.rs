@@ -1,0 +1,158 @@
+//! `mrcuda doctor`: looks at everything that has to be right, and says what will not work here and what to do about it.
+
+mod machine;
+mod program;
+
+use crate::failure::Failure;
+use crate::table::say;
+use crate::{control, drivers, layout, probe};
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+
+/// Arguments of `mrcuda doctor`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// CUDA driver to look at: a path, or `soft` for the one that needs no GPU [default: this machine's]
+    #[arg(long, value_name = "PATH|soft")]
+    driver: Option<OsString>,
+    /// A program that is to run under mrcuda: would it find our library?
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// How serious a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, with something to know.
+    Note,
+    /// Will not work.
+    Bad,
+}
+
+/// One thing looked at.
+#[derive(Debug)]
+struct Finding {
+    subject: &'static str,
+    verdict: Verdict,
+    text: String,
+}
+
+impl Finding {
+    fn good(subject: &'static str, text: impl Into<String>) -> Finding {
+        Finding { subject, verdict: Verdict::Good, text: text.into() }
+    }
+
+    fn note(subject: &'static str, text: impl Into<String>) -> Finding {
+        Finding { subject, verdict: Verdict::Note, text: text.into() }
+    }
+
+    fn bad(subject: &'static str, text: impl Into<String>) -> Finding {
+        Finding { subject, verdict: Verdict::Bad, text: text.into() }
+    }
+}
+
+/// Prints all findings; exit code 1 when something will not work.
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
+    let mut findings = vec![shim(), driver(args.driver.as_ref()), runtime_folder(), token()];
+    findings.extend(machine::look());
+    if let Some(name) = args.program.first() {
+        findings.extend(program::look(name));
+    }
+    let mut bad = 0;
+    for finding in &findings {
+        let mark = match finding.verdict {
+            Verdict::Good => "ok",
+            Verdict::Note => "note",
+            Verdict::Bad => "BAD",
+        };
+        bad += usize::from(finding.verdict == Verdict::Bad);
+        say(&format!("{mark:<5}{:<16}{}", finding.subject, finding.text));
+    }
+    if bad == 0 {
+        say("everything that was looked at will work");
+        Ok(())
+    } else {
+        say(&format!("{bad} of {} will not work", findings.len()));
+        Err(Failure::silent(1))
+    }
+}
+
+fn shim() -> Finding {
+    const SUBJECT: &str = "library";
+    let path = match layout::beside(layout::SHIM) {
+        Ok(path) => path,
+        Err(e) => return Finding::bad(SUBJECT, format!("{e}; cargo build --release makes it")),
+    };
+    if let Err(why) = probe::ask(&path, true) {
+        return Finding::bad(SUBJECT, format!("{} cannot be loaded: {why}", path.display()));
+    }
+    match layout::library_folder() {
+        Ok(folder) => Finding::good(SUBJECT, format!("programs get it from {}", folder.display())),
+        Err(e) => Finding::bad(SUBJECT, format!("the library folder cannot be laid out: {e}")),
+    }
+}
+
+fn driver(named: Option<&OsString>) -> Finding {
+    const SUBJECT: &str = "driver";
+    let path = match named {
+        Some(text) => match drivers::named(text) {
+            Ok(path) => path,
+            Err(why) => return Finding::bad(SUBJECT, why),
+        },
+        None => match drivers::find() {
+            Some(path) => path,
+            None => {
+                return Finding::note(
+                    SUBJECT,
+                    "none on this machine: jobs can start on a server (run --server) and cannot move to `local`",
+                );
+            }
+        },
+    };
+    let soft = layout::beside(layout::SOFTGPU).is_ok_and(|soft| soft == path);
+    let place = if soft { "softgpu, the driver without a GPU".to_owned() } else { path.display().to_string() };
+    match probe::ask(&path, false) {
+        Err(why) => Finding::bad(SUBJECT, format!("{place}: {why}")),
+        Ok(found) => {
+            let version = format!("CUDA {}.{}", found.version / 1000, found.version % 1000 / 10);
+            match (found.init, found.gpus) {
+                (0, 0) => Finding::bad(SUBJECT, format!("{place}: {version}, but it shows no GPU")),
+                (0, n) => Finding::good(SUBJECT, format!("{place}: {version}, {n} GPU{}", if n == 1 { "" } else { "s" })),
+                (code, _) => Finding::bad(SUBJECT, format!("{place}: {version}, but cuInit answers error {code}")),
+            }
+        }
+    }
+}
+
+fn runtime_folder() -> Finding {
+    const SUBJECT: &str = "control sockets";
+    match control::make_folder() {
+        Ok(folder) => Finding::good(SUBJECT, format!("in {}", folder.display())),
+        Err(e) => Finding::bad(SUBJECT, format!("{}: {e}; ps and migrate need it", control::folder().display())),
+    }
+}
+
+fn token() -> Finding {
+    const SUBJECT: &str = "token";
+    let path = match rcuda_forwarder::Token::default_path() {
+        Ok(path) => path,
+        Err(e) => return Finding::bad(SUBJECT, e.to_string()),
+    };
+    match std::fs::symlink_metadata(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Finding::note(
+            SUBJECT,
+            format!("{} is not there: mrcuda serve makes one, copy it from there to use a server elsewhere", path.display()),
+        ),
+        Err(e) => Finding::bad(SUBJECT, format!("{}: {e}", path.display())),
+        Ok(meta) if meta.mode() & 0o077 != 0 => Finding::bad(
+            SUBJECT,
+            format!("{} can be read by others (mode {:o}): chmod 600 it", path.display(), meta.mode() & 0o777),
+        ),
+        Ok(_) => match rcuda_forwarder::Token::load(&path) {
+            Ok(_) => Finding::good(SUBJECT, path.display().to_string()),
+            Err(e) => Finding::bad(SUBJECT, e.to_string()),
+        },
+    }
+}

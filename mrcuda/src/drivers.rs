@@ -1,0 +1,109 @@
+//! Finding a CUDA driver on this machine: the genuine one, never our own library that goes by the same name.
+
+use crate::elf::Elf;
+use crate::layout;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A symbol that our shim exports and no driver has.
+const MARKER: &str = "mrcuda_shim_version";
+
+/// Where drivers are when neither the search path nor the linker's cache knows.
+const KNOWN: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+];
+
+/// The driver that an option names: a path, or `soft` for the one that needs no GPU.
+pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {
+    if text == "soft" {
+        return layout::beside(layout::SOFTGPU).map_err(|e| e.to_string());
+    }
+    let path = std::path::absolute(text).map_err(|e| format!("{}: {e}", Path::new(text).display()))?;
+    if !path.is_file() {
+        return Err(format!("there is no driver at {}", path.display()));
+    }
+    if is_shim(&path) {
+        return Err(format!("{} is mrcuda's own library, not a driver", path.display()));
+    }
+    Ok(path)
+}
+
+/// The driver of this machine, if it has one.
+pub(crate) fn find() -> Option<PathBuf> {
+    candidates().into_iter().find(|path| path.is_file() && !is_shim(path))
+}
+
+/// Every place where this machine's driver may be, best first.
+fn candidates() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
+        .map(|path| std::env::split_paths(&path).filter(|p| p.is_absolute()).collect())
+        .unwrap_or_default();
+    // Folders of stubs hold something to link with, not something to run.
+    folders.retain(|f| !f.components().any(|c| c.as_os_str() == "stubs"));
+    let mut paths: Vec<PathBuf> = folders.iter().map(|f| f.join("libcuda.so.1")).collect();
+    paths.extend(from_cache(&linker_cache()));
+    paths.extend(KNOWN.iter().map(|f| Path::new(f).join("libcuda.so.1")));
+    paths
+}
+
+/// What the dynamic linker's cache lists, as `ldconfig -p` prints it; empty where there is no ldconfig.
+fn linker_cache() -> String {
+    ["/sbin/ldconfig", "ldconfig"]
+        .iter()
+        .find_map(|program| Command::new(program).arg("-p").output().ok().filter(|o| o.status.success()))
+        .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
+        .unwrap_or_default()
+}
+
+/// 64-bit x86 drivers in the listing of the cache.
+fn from_cache(listing: &str) -> Vec<PathBuf> {
+    listing
+        .lines()
+        .filter_map(|line| line.trim().split_once(" => "))
+        .filter(|(name, _)| name.starts_with("libcuda.so.1 ") && name.contains("x86-64"))
+        .map(|(_, path)| PathBuf::from(path))
+        .collect()
+}
+
+/// Whether a library is our shim under another name: the same file, or one that exports the marker.
+pub(crate) fn is_shim(path: &Path) -> bool {
+    let real = std::fs::canonicalize(path).ok();
+    if real.is_some() && real == layout::beside(layout::SHIM).ok().and_then(|p| std::fs::canonicalize(p).ok()) {
+        return true;
+    }
+    Elf::read(path).is_ok_and(|library| library.mentions(MARKER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_gives_64_bit_drivers_only() {
+        let listing = "1000 libs found in cache `/etc/ld.so.cache'\n\
+            \tlibcudart.so.13 (libc6,x86-64) => /usr/lib/libcudart.so.13\n\
+            \tlibcuda.so.1 (libc6) => /usr/lib/i386-linux-gnu/libcuda.so.1\n\
+            \tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n\
+            \tlibcuda.so (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so\n";
+        assert_eq!(from_cache(listing), [PathBuf::from("/usr/lib/x86_64-linux-gnu/libcuda.so.1")]);
+        assert!(from_cache("").is_empty());
+    }
+
+    #[test]
+    fn our_own_library_is_no_driver() {
+        let path = std::env::temp_dir().join(format!("mrcuda-marker-{}.so", std::process::id()));
+        std::fs::write(&path, crate::elf::tests::library(None, MARKER)).unwrap();
+        assert!(is_shim(&path));
+        assert!(named(path.as_os_str()).unwrap_err().contains("own library"));
+        std::fs::write(&path, crate::elf::tests::library(None, "cuInit")).unwrap();
+        assert!(!is_shim(&path));
+        assert_eq!(named(path.as_os_str()).unwrap(), path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(named(path.as_os_str()).is_err());
+    }
+}

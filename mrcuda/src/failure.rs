@@ -1,0 +1,35 @@
+//! Why a command ended early: a message for the person and an exit code for the shell.
+
+use std::fmt::Display;
+
+/// The end of a command that did not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: i32,
+    message: String,
+}
+
+impl Failure {
+    /// The command could not do its work: exit code 1.
+    pub(crate) fn new(message: impl Display) -> Failure {
+        Failure { code: 1, message: message.to_string() }
+    }
+
+    /// The same with an exit code that means something to the caller.
+    pub(crate) fn with_code(code: i32, message: impl Display) -> Failure {
+        Failure { code, message: message.to_string() }
+    }
+
+    /// Everything there is to say was printed already.
+    pub(crate) fn silent(code: i32) -> Failure {
+        Failure { code, message: String::new() }
+    }
+
+    /// Prints the message and ends the process.
+    pub(crate) fn exit(self) -> ! {
+        if !self.message.is_empty() {
+            eprintln!("mrcuda: {}", self.message);
+        }
+        std::process::exit(self.code)
+    }
+}

@@ -1,0 +1,96 @@
+//! Where our own files are: everything beside the executable, the library folder made when it is first needed.
+
+use crate::control;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The library that programs get as `libcuda.so.1`.
+pub(crate) const SHIM: &str = "libmrcuda_shim.so";
+/// The driver that needs no GPU.
+pub(crate) const SOFTGPU: &str = "libsoftgpu.so";
+/// Folder beside the executable that holds the shim under the names that programs look for.
+const LIBRARIES: &str = "mrcuda-lib";
+/// Those names: linked programs and cudart use the first, Triton and some others the second.
+const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+
+/// A file of ours that should lie beside the executable.
+pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let path = exe.with_file_name(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    let folder = exe.parent().unwrap_or(Path::new("/")).display().to_string();
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing beside the mrcuda program in {folder}")))
+}
+
+/// The library folder, laid out: beside the executable, or among the runtime files where that cannot be written.
+pub(crate) fn library_folder() -> io::Result<PathBuf> {
+    let shim = beside(SHIM)?;
+    let near = shim.with_file_name(LIBRARIES);
+    if lay_out(&near, &Path::new("..").join(SHIM)).is_ok() {
+        return Ok(near);
+    }
+    // One folder for each installation: two of them may be in use at once.
+    let mark = fnv1a(shim.as_os_str());
+    let far = control::make_folder()?.join(format!("lib-{mark:016x}"));
+    lay_out(&far, &shim)?;
+    Ok(far)
+}
+
+/// Makes the folder with its links. Jobs may be started at the same time, so each link appears whole or not at all.
+fn lay_out(folder: &Path, target: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for name in NAMES {
+        let link = folder.join(name);
+        if std::fs::read_link(&link).is_ok_and(|now| now == target) {
+            continue;
+        }
+        let fresh = folder.join(format!(".{name}.{}", std::process::id()));
+        std::os::unix::fs::symlink(target, &fresh)?;
+        std::fs::rename(&fresh, &link)?;
+    }
+    Ok(())
+}
+
+/// FNV-1a, 64 bits: a stable name for a path.
+fn fnv1a(text: &OsStr) -> u64 {
+    text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The search path that puts `folder` first.
+pub(crate) fn prepend(folder: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
+    let mut path = folder.as_os_str().to_owned();
+    if let Some(rest) = before.filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laying_out_twice_changes_nothing_and_a_wrong_link_is_replaced() {
+        let dir = std::env::temp_dir().join(format!("mrcuda-layout-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        lay_out(&dir, Path::new("/a/shim.so")).unwrap();
+        lay_out(&dir, Path::new("/a/shim.so")).unwrap();
+        assert_eq!(std::fs::read_link(dir.join("libcuda.so.1")).unwrap(), Path::new("/a/shim.so"));
+        lay_out(&dir, Path::new("/b/shim.so")).unwrap();
+        assert_eq!(std::fs::read_link(dir.join("libcuda.so")).unwrap(), Path::new("/b/shim.so"));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn our_folder_comes_first() {
+        assert_eq!(prepend(Path::new("/m"), None), "/m");
+        assert_eq!(prepend(Path::new("/m"), Some(OsStr::new(""))), "/m");
+        assert_eq!(prepend(Path::new("/m"), Some(OsStr::new("/x:/y"))), "/m:/x:/y");
+    }
+}

@@ -1,0 +1,91 @@
+//! Asks a driver library what it is, in a process of its own: a library that hangs or crashes when it is loaded takes only
+//! the probe with it.
+
+use crate::failure::Failure;
+use crate::table::say;
+use cuda_api::driver::Loaded;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a driver may take to start: with eight GPUs and no persistence daemon the genuine one needs some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Arguments of the hidden `mrcuda probe`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProbeArgs {
+    /// The library
+    library: PathBuf,
+    /// Only load it
+    #[arg(long)]
+    load_only: bool,
+}
+
+/// Loads the library and prints what it says, as one line of JSON.
+pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
+    let loaded = Loaded::open(&args.library).map_err(Failure::new)?;
+    if args.load_only {
+        say(&json!({}).to_string());
+        return Ok(());
+    }
+    let device = &loaded.calls.device;
+    let mut version = 0;
+    if let Some(f) = device.cuDriverGetVersion {
+        // SAFETY: a driver's function, called with a valid place for its answer; allowed before cuInit.
+        unsafe { f(&raw mut version) };
+    }
+    let init = match device.cuInit {
+        // SAFETY: the call that starts a driver.
+        Some(f) => unsafe { f(0) },
+        None => cuda_api::code::ERROR_NOT_FOUND,
+    };
+    let mut gpus = 0;
+    if let (0, Some(f)) = (init, device.cuDeviceGetCount) {
+        // SAFETY: after a successful cuInit, with a valid place for the answer.
+        unsafe { f(&raw mut gpus) };
+    }
+    say(&json!({"version": version, "init": init, "gpus": gpus}).to_string());
+    Ok(())
+}
+
+/// What a probe found out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Probed {
+    /// 1000 × major + 10 × minor.
+    pub(crate) version: i64,
+    /// Result of `cuInit`.
+    pub(crate) init: i64,
+    /// Number of GPUs.
+    pub(crate) gpus: i64,
+}
+
+/// Probes a library in a process of its own; the error is in words.
+pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new(exe);
+    command.arg("probe").arg(library).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if load_only {
+        command.arg("--load-only");
+    }
+    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    let start = Instant::now();
+    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
+        if start.elapsed() > PATIENCE {
+            // It may have ended in between; either way there is no answer.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("does not answer within {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let words = words.trim().trim_start_matches("mrcuda: ");
+        return Err(if words.is_empty() { format!("loading it ended with {}", output.status) } else { words.to_owned() });
+    }
+    let answer: Value = serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())?;
+    let number = |key: &str| answer.get(key).and_then(Value::as_i64).unwrap_or(0);
+    Ok(Probed { version: number("version"), init: number("init"), gpus: number("gpus") })
+}

@@ -1,0 +1,80 @@
+//! `mrcuda run`: prepares the environment and becomes the program. The process id stays the same, so whoever started us
+//! (a shell, Slurm) can send the signal that moves the job.
+
+use crate::failure::Failure;
+use crate::{drivers, layout, places};
+use nix::sys::signal::{SigHandler, Signal};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Arguments of `mrcuda run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Servers whose GPUs the program sees, one for each GPU: HOST:PORT[/GPU],…; without it the job starts on this machine's GPU
+    #[arg(long, value_name = "SERVERS", value_parser = places::servers)]
+    server: Option<String>,
+    /// Where the signal moves the job: local[:GPU], helper[:GPU] or HOST:PORT[/GPU]
+    #[arg(long, value_name = "PLACE", default_value = "local", value_parser = places::place)]
+    on_usr1: String,
+    /// The signal that moves the job
+    #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
+    signal: Signal,
+    /// CUDA driver of this machine: a path, or `soft` for the one that needs no GPU
+    #[arg(long, value_name = "PATH|soft")]
+    driver: Option<OsString>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Becomes the program; comes back only when that is not possible.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library folder: {e}")))?;
+    // The option wins over the variable, the variable over what the machine has.
+    let named = args.driver.clone().or_else(|| std::env::var_os("MRCUDA_DRIVER").filter(|v| !v.is_empty()));
+    let driver = match named {
+        Some(text) => Some(drivers::named(&text).map_err(Failure::new)?),
+        None => drivers::find(),
+    };
+    if driver.is_none() && args.server.is_none() {
+        return Err(Failure::new(
+            "this machine has no CUDA driver and no --server was given, so there is no GPU to start on \
+             (mrcuda doctor says more; --driver soft needs no GPU)",
+        ));
+    }
+
+    let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
+        return Err(Failure::with_code(2, "no program was given"));
+    };
+    let mut command = Command::new(program);
+    command.args(rest);
+    let before = std::env::var_os("LD_LIBRARY_PATH");
+    command.env("LD_LIBRARY_PATH", layout::prepend(&libraries, before.as_deref()));
+    // Triton looks for libcuda.so in this folder instead of asking the linker.
+    command.env("TRITON_LIBCUDA_PATH", &libraries);
+    set(&mut command, "MRCUDA_SERVERS", args.server.as_deref().map(OsStr::new));
+    set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
+    command.env("MRCUDA_ON_USR1", &args.on_usr1);
+    command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));
+
+    // "Ignore" survives exec: a signal that comes before the program's first CUDA call does no harm, and the shim takes the
+    // signal over only if the program left it alone.
+    // SAFETY: no handler is installed, so no code can run in signal context.
+    unsafe { nix::sys::signal::signal(args.signal, SigHandler::SigIgn) }
+        .map_err(|e| Failure::new(format!("cannot ignore {}: {e}", args.signal)))?;
+    let error = command.exec();
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => 127,
+        _ => 126,
+    };
+    Err(Failure::with_code(code, format!("cannot run {}: {error}", program.display())))
+}
+
+/// Sets a variable, or takes away what an enclosing job has set.
+fn set(command: &mut Command, name: &str, value: Option<&OsStr>) {
+    match value {
+        Some(value) => command.env(name, value),
+        None => command.env_remove(name),
+    };
+}

@@ -1,0 +1,101 @@
+//! Plain aligned tables, and figures as people read them.
+
+use std::io::Write;
+
+/// A table in the making; the first row is the heading.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn new(heading: &[&str]) -> Table {
+        Table { rows: vec![heading.iter().map(|h| (*h).to_owned()).collect()] }
+    }
+
+    /// Adds a line.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as text: columns padded to their widest cell, figures flush right.
+    pub(crate) fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let figure = |s: &str| s.starts_with(|c: char| c.is_ascii_digit()) && !s.contains([':', '/']);
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (c, cell) in row.iter().enumerate() {
+                let right = if number == 0 {
+                    self.rows.get(1).and_then(|r| r.get(c)).is_some_and(|s| figure(s))
+                } else {
+                    figure(cell)
+                };
+                let width = widths[c];
+                if right { line.push_str(&format!("{cell:>width$}")) } else { line.push_str(&format!("{cell:<width$}")) }
+                line.push_str("  ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Writes to stdout; a reader that has gone away (`| head`) ends the process quietly, like any other filter.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
+    if written.and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Bytes with a binary unit.
+pub(crate) fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Milliseconds as ms or s.
+pub(crate) fn duration(ms: f64) -> String {
+    if ms < 10.0 {
+        format!("{ms:.2} ms")
+    } else if ms < 1000.0 {
+        format!("{ms:.0} ms")
+    } else {
+        format!("{:.2} s", ms / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut t = Table::new(&["PID", "PLACE", "USED"]);
+        t.row(vec!["7".into(), "10.0.0.1:7878/0".into(), bytes(1536)]);
+        t.row(vec!["12345".into(), "local:0".into(), bytes(12)]);
+        assert_eq!(t.render(), "  PID  PLACE               USED\n    7  10.0.0.1:7878/0  1.5 KiB\n12345  local:0             12 B\n");
+    }
+
+    #[test]
+    fn figures_have_units() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(16 << 30), "16.0 GiB");
+        assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
+        assert_eq!(duration(0.5), "0.50 ms");
+        assert_eq!(duration(12.4), "12 ms");
+        assert_eq!(duration(2500.0), "2.50 s");
+    }
+}

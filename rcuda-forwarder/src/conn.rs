@@ -1,0 +1,192 @@
+//! A connected socket, TCP or Unix, with deadlines.
+
+use crate::endpoint::Endpoint;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, send, sendmsg, setsockopt, shutdown, sockopt};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A connection. Reading and writing raise no SIGPIPE and may be done by two threads at once.
+#[derive(Debug)]
+pub struct Conn {
+    fd: OwnedFd,
+}
+
+/// How long data may stay unacknowledged before a peer counts as gone, in milliseconds.
+const UNACKNOWLEDGED_MS: u32 = 15_000;
+
+fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(nix::Error::EINTR) => {}
+            r => return Ok(r?),
+        }
+    }
+}
+
+impl Conn {
+    /// A connection over a connected stream socket.
+    pub(crate) fn new(fd: OwnedFd) -> Conn {
+        Conn { fd }
+    }
+
+    /// Connects to a server.
+    pub(crate) fn open(to: &Endpoint, limit: Duration) -> io::Result<Conn> {
+        if let Some(path) = to.unix_path() {
+            return Ok(Conn::new(UnixStream::connect(path)?.into()));
+        }
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in (to.host.as_str(), to.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, limit) {
+                Ok(s) => {
+                    let conn = Conn::new(s.into());
+                    conn.tune()?;
+                    return Ok(conn);
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    /// Options of a TCP connection: nothing waits for more data, and a peer that vanished is noticed.
+    pub(crate) fn tune(&self) -> io::Result<()> {
+        setsockopt(&self.fd, sockopt::TcpNoDelay, &true)?;
+        setsockopt(&self.fd, sockopt::KeepAlive, &true)?;
+        setsockopt(&self.fd, sockopt::TcpKeepIdle, &5)?;
+        setsockopt(&self.fd, sockopt::TcpKeepInterval, &5)?;
+        setsockopt(&self.fd, sockopt::TcpKeepCount, &3)?;
+        setsockopt(&self.fd, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
+        Ok(())
+    }
+
+    /// Waits until one of `wanted` is so, or the peer has gone; empty when the time is over.
+    pub(crate) fn ready(&self, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
+        let mut fds = [PollFd::new(self.fd.as_fd(), wanted)];
+        // Rounded up: a rest below a millisecond must not become a busy loop.
+        let ms = limit.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        again(|| poll(&mut fds, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)))?;
+        Ok(fds[0].revents().unwrap_or(PollFlags::POLLERR))
+    }
+
+    /// Fills `to` before `deadline`.
+    pub(crate) fn read_exact_by(&mut self, mut to: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !to.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.ready(PollFlags::POLLIN, left)?.is_empty() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match self.read(to)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => to = &mut to[n..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes several pieces, one after the other.
+    pub(crate) fn write_pieces(&self, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = pieces.iter().filter(|p| !p.is_empty()).map(|p| IoSlice::new(p)).collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            // The kernel takes at most 1024 pieces at a time.
+            let some = &rest[..rest.len().min(1024)];
+            let n = again(|| sendmsg::<()>(self.fd.as_raw_fd(), some, &[], MsgFlags::MSG_NOSIGNAL, None))?;
+            IoSlice::advance_slices(&mut rest, n);
+        }
+        Ok(())
+    }
+
+    /// Ends both directions: whoever reads or writes, here or there, returns.
+    pub(crate) fn shutdown(&self) {
+        // A connection that is not connected any more needs no shutdown.
+        let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
+    }
+
+    /// The socket.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Read for Conn {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(to)
+    }
+}
+
+impl Write for Conn {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        (&*self).write(from)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for &Conn {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::empty()))
+    }
+}
+
+impl Write for &Conn {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        again(|| send(self.fd.as_raw_fd(), from, MsgFlags::MSG_NOSIGNAL))
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn pair() -> (Conn, Conn) {
+    let (a, b) = UnixStream::pair().unwrap();
+    (Conn::new(a.into()), Conn::new(b.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_hold_though_bytes_drip() {
+        let (mut a, mut b) = pair();
+        std::thread::spawn(move || {
+            while b.write_all(&[1]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let began = Instant::now();
+        let e = a.read_exact_by(&mut [0; 100], began + Duration::from_millis(200)).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() < Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn pieces_arrive_in_order_and_whole() {
+        let (a, mut b) = pair();
+        let big = vec![5u8; 3 << 20];
+        let parts: Vec<&[u8]> = std::iter::once(&big[..]).chain((0..3000).map(|_| &b"xy"[..])).chain([&b""[..]]).collect();
+        let want = parts.concat();
+        let reader = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            b.read_to_end(&mut got).unwrap();
+            got
+        });
+        a.write_pieces(&parts).unwrap();
+        drop(a);
+        assert!(reader.join().unwrap() == want);
+    }
+
+    #[test]
+    fn a_gone_peer_is_an_error_and_no_signal() {
+        let (mut a, b) = pair();
+        drop(b);
+        assert!(a.write_all(&[0; 10]).is_err());
+        assert_eq!(a.read_exact_by(&mut [0], Instant::now() + Duration::from_secs(5)).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a server listens, as people write it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A GPU of a server: `HOST:PORT[/GPU]`, `[IPV6]:PORT[/GPU]` or `unix:PATH[/GPU]`; without a GPU it is number 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// Name or address; `unix:PATH` for a Unix socket.
+    pub host: String,
+    /// TCP port; 0 with a Unix socket.
+    pub port: u16,
+    /// Number of the GPU at that server.
+    pub gpu: u32,
+}
+
+/// Why a text is no endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Neither a port nor `unix:`.
+    #[error("a server is HOST:PORT[/GPU] or unix:PATH[/GPU]")]
+    Shape,
+    /// The port is not one.
+    #[error("`{0}` is no port (1 to 65535)")]
+    Port(String),
+    /// The GPU is not one.
+    #[error("`{0}` is no GPU number (0 to 31)")]
+    Gpu(String),
+}
+
+/// GPUs that a server can have.
+pub(crate) const GPUS: u32 = 32;
+const UNIX: &str = "unix:";
+
+fn gpu(text: &str) -> Result<u32, EndpointError> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let n = plain.then(|| text.parse::<u32>().ok()).flatten();
+    n.filter(|n| *n < GPUS).ok_or_else(|| EndpointError::Gpu(text.to_owned()))
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+    fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        if let Some(rest) = text.strip_prefix(UNIX) {
+            // A last component of digits is the GPU: a socket in a file of such a name needs its GPU written out.
+            let (path, gpu) = match rest.rsplit_once('/') {
+                Some((path, last)) if gpu(last).is_ok() => (path, gpu(last)?),
+                _ => (rest, 0),
+            };
+            if path.is_empty() {
+                return Err(EndpointError::Shape);
+            }
+            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu });
+        }
+        let (server, gpu) = match text.split_once('/') {
+            Some((server, number)) => (server, gpu(number)?),
+            None => (text, 0),
+        };
+        let (host, port) = server.rsplit_once(':').ok_or(EndpointError::Shape)?;
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        // An IPv6 address without brackets would lose its last group to the port.
+        if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) || bare == Some("") {
+            return Err(EndpointError::Shape);
+        }
+        let port = port.parse().ok().filter(|p| *p != 0).ok_or_else(|| EndpointError::Port(port.to_owned()))?;
+        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.unix_path(), self.host.contains(':')) {
+            (Some(_), _) => write!(f, "{}/{}", self.host, self.gpu),
+            (None, true) => write!(f, "[{}]:{}/{}", self.host, self.port, self.gpu),
+            (None, false) => write!(f, "{}:{}/{}", self.host, self.port, self.gpu),
+        }
+    }
+}
+
+impl Endpoint {
+    /// The file of a Unix socket.
+    pub fn unix_path(&self) -> Option<&str> {
+        self.host.strip_prefix(UNIX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_and_read_back() {
+        for (text, host, port, gpu) in [
+            ("gpubox:7878", "gpubox", 7878, 0),
+            ("10.0.0.1:1/31", "10.0.0.1", 1, 31),
+            ("[::1]:7878/2", "::1", 7878, 2),
+            ("unix:/run/m.sock", "unix:/run/m.sock", 0, 0),
+            ("unix:/run/m.sock/3", "unix:/run/m.sock", 0, 3),
+        ] {
+            let e: Endpoint = text.parse().unwrap();
+            assert_eq!((e.host.as_str(), e.port, e.gpu), (host, port, gpu));
+            assert_eq!(e.to_string().parse::<Endpoint>().unwrap(), e);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in ["", ":", "a", "a:", "a:0", "a:b", ":1", "a:1/", "a:1/32", "a:1/+1", "a:1/-1", "::1:7", "[]:1", "unix:", "unix:/3", "a:65536"] {
+            assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Reading messages off a connection: small ones through a buffer, long bodies straight to where they belong.
+
+use std::io::{self, Read};
+
+/// Bytes read ahead.
+const AHEAD: usize = 256 << 10;
+/// A long body is taken in pieces of this size, so that a length that lies costs no memory.
+const PIECE: usize = 4 << 20;
+
+/// A buffered reader.
+#[derive(Debug)]
+pub(crate) struct Inbox<R> {
+    from: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl<R: Read> Inbox<R> {
+    /// An empty buffer before `from`.
+    pub(crate) fn new(from: R) -> Inbox<R> {
+        Inbox { from, buffer: vec![0; AHEAD], start: 0, end: 0 }
+    }
+
+    /// Whether bytes lie ready in the buffer.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.start < self.end
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        match self.from.read(&mut self.buffer[self.end..])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                self.end += n;
+                Ok(())
+            }
+        }
+    }
+
+    /// Fills `to`.
+    pub(crate) fn take_into(&mut self, mut to: &mut [u8]) -> io::Result<()> {
+        loop {
+            let n = to.len().min(self.end - self.start);
+            to[..n].copy_from_slice(&self.buffer[self.start..self.start + n]);
+            self.start += n;
+            to = &mut to[n..];
+            if to.is_empty() {
+                return Ok(());
+            }
+            if to.len() >= AHEAD {
+                return self.from.read_exact(to);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The next `N` bytes; `None` at an orderly end before the first of them.
+    pub(crate) fn head<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
+        while self.end - self.start < N {
+            let empty = self.start == self.end;
+            match self.fill() {
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && empty => return Ok(None),
+                r => r?,
+            }
+        }
+        let mut head = [0; N];
+        self.take_into(&mut head)?;
+        Ok(Some(head))
+    }
+
+    /// Appends `n` bytes to `to`; memory grows with what has really arrived.
+    pub(crate) fn append(&mut self, to: &mut Vec<u8>, n: usize) -> io::Result<()> {
+        let mut left = n;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            let had = to.len();
+            to.resize(had + piece, 0);
+            self.take_into(&mut to[had..])?;
+            left -= piece;
+        }
+        Ok(())
+    }
+
+    /// The next `n` bytes, for the time of `look`: from the buffer if they fit, else collected in `long`.
+    pub(crate) fn with<T>(&mut self, n: usize, long: &mut Vec<u8>, look: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+        if n > AHEAD / 2 {
+            long.clear();
+            self.append(long, n)?;
+            return Ok(look(long));
+        }
+        while self.end - self.start < n {
+            self.fill()?;
+        }
+        let out = look(&self.buffer[self.start..self.start + n]);
+        self.start += n;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives a few bytes at a time.
+    struct Drip<'a>(&'a [u8], usize);
+    impl Read for Drip<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let n = to.len().min(self.1).min(self.0.len());
+            to[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn every_way_of_taking_gives_the_same_bytes() {
+        let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        for step in [1000, 4096, 1 << 20] {
+            let mut inbox = Inbox::new(Drip(&data, step));
+            let (mut got, mut long) = (Vec::new(), Vec::new());
+            got.extend(inbox.head::<24>().unwrap().unwrap());
+            inbox.with(1001, &mut long, |b| got.extend(b)).unwrap();
+            inbox.with(AHEAD, &mut long, |b| got.extend(b)).unwrap();
+            inbox.append(&mut got, 999_999).unwrap();
+            let mut direct = vec![0; 700_000];
+            inbox.take_into(&mut direct).unwrap();
+            got.extend(direct);
+            inbox.with(0, &mut long, |b| assert!(b.is_empty())).unwrap();
+            let left = data.len() - got.len();
+            inbox.append(&mut got, left).unwrap();
+            assert!(got == data);
+            assert!(inbox.head::<16>().unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn an_end_inside_a_message_is_an_error() {
+        let mut inbox = Inbox::new(Drip(&[1; 30], 7));
+        assert!(inbox.head::<24>().unwrap().is_some());
+        assert_eq!(inbox.head::<24>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let mut inbox = Inbox::new(Drip(&[1; 30], 7));
+        let mut out = Vec::new();
+        assert!(inbox.append(&mut out, 1 << 30).is_err());
+        assert!(out.capacity() <= 2 * PIECE, "a lying length costs no memory");
+    }
+}

@@ -1,0 +1,168 @@
+//! The secret that a client and a server share.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A secret of 256 bits, kept as 64 hexadecimal digits in a file that only its owner can read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub(crate) [u8; 32]);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(secret)")
+    }
+}
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file could not be read.
+    #[error("cannot read the token file {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The file could not be made.
+    #[error("cannot make the token file {path}: {source}")]
+    Make {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Others can read the secret.
+    #[error("the token file {path} can be read by others; run: chmod 600 {path}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else is in the file.
+    #[error("the token file {path} does not hold 64 hexadecimal digits")]
+    Content {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Bytes from the system's source of randomness.
+pub(crate) fn random() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Token {
+    /// `$MRCUDA_TOKEN_FILE`, else `$XDG_CONFIG_HOME/mrcuda/token`, else `~/.config/mrcuda/token`.
+    pub fn default_path() -> PathBuf {
+        let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(path) = set("MRCUDA_TOKEN_FILE") {
+            return path;
+        }
+        let home = || set("HOME").or_else(|| Some(nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??.dir));
+        let config = set("XDG_CONFIG_HOME").unwrap_or_else(|| home().unwrap_or_default().join(".config"));
+        config.join("mrcuda").join("token")
+    }
+
+    /// Reads the token; a file that others can read is refused.
+    pub fn load(path: &Path) -> Result<Token, TokenError> {
+        let failed = |source| TokenError::Read { path: path.into(), source };
+        let file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+            return Err(TokenError::Open { path: path.into() });
+        }
+        let mut text = String::new();
+        // A token is 64 digits; a file that is longer by more than white space is no token, however long it is.
+        file.take(256).read_to_string(&mut text).map_err(failed)?;
+        parse(text.trim()).ok_or_else(|| TokenError::Content { path: path.into() })
+    }
+
+    /// Reads the token, or makes one: the file appears whole, readable by its owner only.
+    pub fn load_or_create(path: &Path) -> Result<Token, TokenError> {
+        match fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            _ => return Token::load(path),
+        }
+        match create(path) {
+            // Somebody else was faster: theirs is the one.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Token::load(path),
+            Err(source) => Err(TokenError::Make { path: path.into(), source }),
+            Ok(token) => Ok(token),
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<Token> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let token = Token(random()?);
+    let fresh = folder.join(format!(".token.{}.{:?}", std::process::id(), std::thread::current().id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let written = (|| {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        writeln!(file, "{}", hex(&token.0))?;
+        file.sync_all()?;
+        fs::hard_link(&fresh, path)
+    })();
+    fs::remove_file(&fresh)?;
+    written.map(|()| token)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn parse(text: &str) -> Option<Token> {
+    if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (i, b) in bytes.iter_mut().enumerate() {
+        *b = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+    }
+    Some(Token(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("mrcuda-token-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn made_once_for_its_owner_only() {
+        let dir = folder("made");
+        let path = dir.join("deep").join("token");
+        let made = Token::load_or_create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(Token::load_or_create(&path).unwrap(), made);
+        assert_eq!(Token::load(&path).unwrap(), made);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no half-made file stays");
+        assert_eq!(format!("{made:?}"), "Token(secret)");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn open_files_and_wrong_content_are_refused() {
+        let dir = folder("bad");
+        let path = dir.join("token");
+        Token::load_or_create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Token::load(&path), Err(TokenError::Open { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        for bad in ["", "abc", &"g".repeat(64), &"a".repeat(65), &"é".repeat(32)] {
+            fs::write(&path, bad).unwrap();
+            assert!(matches!(Token::load(&path), Err(TokenError::Content { .. })), "{bad}");
+        }
+        assert!(matches!(Token::load(&dir.join("none")), Err(TokenError::Read { .. })));
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,392 @@
+//! The driver's calls that the executor itself makes, with Rust's results.
+//!
+//! Device addresses and handles are plain numbers here: a wrong one is the driver's to refuse, it cannot harm this process.
+
+use cuda_api::calls::Driver;
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::Arc;
+
+/// Calls of one loaded driver.
+#[derive(Debug, Clone)]
+pub(crate) struct Gpu(pub(crate) Arc<Driver>);
+
+fn checked(rc: Code) -> Result<(), Code> {
+    if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
+}
+
+/// Calls an entry point; a missing one is `NOT_FOUND`.
+macro_rules! call {
+    ($self:ident.$family:ident.$name:ident($($arg:expr),* $(,)?)) => {{
+        let f = $self.0.$family.$name.ok_or(code::ERROR_NOT_FOUND)?;
+        // SAFETY: outputs point to live variables of the types that the row gives; pointers to host memory are vouched for
+        // by the caller where the wrapper takes one.
+        checked(unsafe { f($($arg),*) })
+    }};
+}
+
+/// Timing is not wanted of the executor's own events.
+const EVENT_WITHOUT_TIMING: u32 = 2;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`
+const RELAXED: u32 = 2;
+
+impl Gpu {
+    pub(crate) fn init(&self) -> Result<(), Code> {
+        call!(self.device.cuInit(0))
+    }
+
+    pub(crate) fn driver_version(&self) -> Result<i32, Code> {
+        let mut v = 0;
+        call!(self.device.cuDriverGetVersion(&raw mut v)).map(|()| v)
+    }
+
+    pub(crate) fn device_count(&self) -> Result<i32, Code> {
+        let mut n = 0;
+        call!(self.device.cuDeviceGetCount(&raw mut n)).map(|()| n)
+    }
+
+    pub(crate) fn device_name(&self) -> Result<String, Code> {
+        let mut text = [0 as c_char; 256];
+        call!(self.device.cuDeviceGetName(text.as_mut_ptr(), 255, 0))?;
+        // SAFETY: the last byte of the buffer was never given to the driver, so there is a NUL.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn device_uuid(&self) -> Result<[u8; 16], Code> {
+        let mut uuid = [0u8; 16];
+        call!(self.device.cuDeviceGetUuid_v2(uuid.as_mut_ptr().cast(), 0)).map(|()| uuid)
+    }
+
+    pub(crate) fn total_bytes(&self) -> Result<u64, Code> {
+        let mut n = 0usize;
+        call!(self.device.cuDeviceTotalMem_v2(&raw mut n, 0)).map(|()| n as u64)
+    }
+
+    pub(crate) fn attribute(&self, attribute: u32) -> Result<i32, Code> {
+        let mut v = 0;
+        call!(self.device.cuDeviceGetAttribute(&raw mut v, attribute, 0)).map(|()| v)
+    }
+
+    pub(crate) fn retain(&self) -> Result<usize, Code> {
+        let mut context: sys::CUcontext = std::ptr::null_mut();
+        call!(self.context.cuDevicePrimaryCtxRetain(&raw mut context, 0)).map(|()| context as usize)
+    }
+
+    pub(crate) fn release(&self) -> Result<(), Code> {
+        call!(self.context.cuDevicePrimaryCtxRelease_v2(0))
+    }
+
+    pub(crate) fn reset(&self) -> Result<(), Code> {
+        call!(self.context.cuDevicePrimaryCtxReset_v2(0))
+    }
+
+    pub(crate) fn set_current(&self, context: usize) -> Result<(), Code> {
+        call!(self.context.cuCtxSetCurrent(context as sys::CUcontext))
+    }
+
+    /// Another thread's capture must not be disturbed by what this thread does (docs/design.md, "Copies, …, capture").
+    pub(crate) fn relax_capture(&self) -> Result<(), Code> {
+        let mut mode = RELAXED;
+        call!(self.stream.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()))
+    }
+
+    pub(crate) fn priorities(&self) -> Result<[i32; 2], Code> {
+        let (mut least, mut greatest) = (0, 0);
+        call!(self.context.cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)).map(|()| [least, greatest])
+    }
+
+    pub(crate) fn limit(&self, limit: sys::CUlimit_enum) -> Result<u64, Code> {
+        let mut n = 0usize;
+        call!(self.context.cuCtxGetLimit(&raw mut n, limit as u32)).map(|()| n as u64)
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<(), Code> {
+        call!(self.context.cuCtxSynchronize())
+    }
+
+    /// Free and total bytes.
+    pub(crate) fn memory_info(&self) -> Result<(u64, u64), Code> {
+        let (mut free, mut total) = (0usize, 0usize);
+        call!(self.memory.cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| (free as u64, total as u64))
+    }
+
+    pub(crate) fn new_stream(&self) -> Result<u64, Code> {
+        let mut s: sys::CUstream = std::ptr::null_mut();
+        call!(self.stream.cuStreamCreate(&raw mut s, NON_BLOCKING)).map(|()| s as u64)
+    }
+
+    pub(crate) fn destroy_stream(&self, stream: u64) -> Result<(), Code> {
+        call!(self.stream.cuStreamDestroy_v2(stream as sys::CUstream))
+    }
+
+    pub(crate) fn synchronize_stream(&self, stream: u64) -> Result<(), Code> {
+        call!(self.stream.cuStreamSynchronize(stream as sys::CUstream))
+    }
+
+    /// An event; without `timing` it is cheaper.
+    pub(crate) fn new_event(&self, timing: bool) -> Result<u64, Code> {
+        let mut e: sys::CUevent = std::ptr::null_mut();
+        let flags = if timing { 0 } else { EVENT_WITHOUT_TIMING };
+        call!(self.stream.cuEventCreate(&raw mut e, flags)).map(|()| e as u64)
+    }
+
+    pub(crate) fn destroy_event(&self, event: u64) -> Result<(), Code> {
+        call!(self.stream.cuEventDestroy_v2(event as sys::CUevent))
+    }
+
+    pub(crate) fn record(&self, event: u64, stream: u64) -> Result<(), Code> {
+        call!(self.stream.cuEventRecord(event as sys::CUevent, stream as sys::CUstream))
+    }
+
+    pub(crate) fn record_with_flags(&self, event: u64, stream: u64, flags: u32) -> Result<(), Code> {
+        call!(self.stream.cuEventRecordWithFlags(event as sys::CUevent, stream as sys::CUstream, flags))
+    }
+
+    /// Success when the event has happened, `NOT_READY` before.
+    pub(crate) fn query_event(&self, event: u64) -> Result<(), Code> {
+        call!(self.stream.cuEventQuery(event as sys::CUevent))
+    }
+
+    /// Milliseconds between two events.
+    pub(crate) fn elapsed(&self, from: u64, to: u64) -> Result<f32, Code> {
+        let mut ms = 0f32;
+        let (from, to) = (from as sys::CUevent, to as sys::CUevent);
+        if self.0.stream.cuEventElapsedTime_v2.is_some() {
+            return call!(self.stream.cuEventElapsedTime_v2(&raw mut ms, from, to)).map(|()| ms);
+        }
+        call!(self.stream.cuEventElapsedTime(&raw mut ms, from, to)).map(|()| ms)
+    }
+
+    pub(crate) fn reserve(&self, bytes: u64, at: u64) -> Result<u64, Code> {
+        let mut address = 0;
+        call!(self.vmm.cuMemAddressReserve(&raw mut address, bytes as usize, 0, at, 0)).map(|()| address)
+    }
+
+    pub(crate) fn unreserve(&self, at: u64, bytes: u64) -> Result<(), Code> {
+        call!(self.vmm.cuMemAddressFree(at, bytes as usize))
+    }
+
+    /// Physical memory of the device that can be handed to other processes.
+    pub(crate) fn create_memory(&self, bytes: u64, rdma: bool) -> Result<u64, Code> {
+        let mut handle = 0;
+        let prop = sys::CUmemAllocationProp {
+            type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            location: own_device(),
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+                compressionType: 0,
+                gpuDirectRDMACapable: u8::from(rdma),
+                usage: 0,
+                reserved: [0; 4],
+            },
+        };
+        call!(self.vmm.cuMemCreate(&raw mut handle, bytes as usize, &raw const prop, 0)).map(|()| handle)
+    }
+
+    pub(crate) fn release_memory(&self, handle: u64) -> Result<(), Code> {
+        call!(self.vmm.cuMemRelease(handle))
+    }
+
+    pub(crate) fn map(&self, at: u64, bytes: u64, handle: u64) -> Result<(), Code> {
+        call!(self.vmm.cuMemMap(at, bytes as usize, 0, handle, 0))
+    }
+
+    pub(crate) fn unmap(&self, at: u64, bytes: u64) -> Result<(), Code> {
+        call!(self.vmm.cuMemUnmap(at, bytes as usize))
+    }
+
+    pub(crate) fn allow(&self, at: u64, bytes: u64) -> Result<(), Code> {
+        let access = sys::CUmemAccessDesc {
+            location: own_device(),
+            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        call!(self.vmm.cuMemSetAccess(at, bytes as usize, &raw const access, 1))
+    }
+
+    /// Page-locked host memory that the device can use at the same address.
+    pub(crate) fn pin(&self, bytes: usize) -> Result<usize, Code> {
+        let mut p: *mut c_void = std::ptr::null_mut();
+        call!(self.memory.cuMemHostAlloc(&raw mut p, bytes, 0)).map(|()| p as usize)
+    }
+
+    pub(crate) fn unpin(&self, at: usize) -> Result<(), Code> {
+        call!(self.memory.cuMemFreeHost(at as *mut c_void))
+    }
+
+    /// # Safety
+    /// `from` has `bytes` readable bytes until the copy has been made.
+    pub(crate) unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: u64, stream: u64) -> Result<(), Code> {
+        call!(self.memory.cuMemcpyHtoDAsync_v2(to, from.cast(), bytes as usize, stream as sys::CUstream))
+    }
+
+    /// # Safety
+    /// `to` has `bytes` writable bytes until the copy has been made.
+    pub(crate) unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: u64, stream: u64) -> Result<(), Code> {
+        call!(self.memory.cuMemcpyDtoHAsync_v2(to.cast(), from, bytes as usize, stream as sys::CUstream))
+    }
+
+    pub(crate) fn copy_device(&self, to: u64, from: u64, bytes: u64, stream: u64) -> Result<(), Code> {
+        call!(self.memory.cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream as sys::CUstream))
+    }
+
+    /// # Safety
+    /// Host ends of the copy are valid until it has been made.
+    pub(crate) unsafe fn copy_2d(&self, copy: &sys::CUDA_MEMCPY2D, stream: u64) -> Result<(), Code> {
+        call!(self.memory.cuMemcpy2DAsync_v2(copy, stream as sys::CUstream))
+    }
+
+    /// Sets `width` elements of 1, 2 or 4 bytes in each of `rows` rows.
+    pub(crate) fn fill(&self, op: &cuda_api::ops::Fill, stream: u64) -> Result<(), Code> {
+        let stream = stream as sys::CUstream;
+        let (pitch, width, rows) = (op.pitch as usize, op.width as usize, op.rows as usize);
+        match (op.element, op.rows) {
+            (_, 0) => Ok(()),
+            (1, 1) => call!(self.memory.cuMemsetD8Async(op.dst, op.value as u8, width, stream)),
+            (2, 1) => call!(self.memory.cuMemsetD16Async(op.dst, op.value as u16, width, stream)),
+            (4, 1) => call!(self.memory.cuMemsetD32Async(op.dst, op.value, width, stream)),
+            (1, _) => call!(self.memory.cuMemsetD2D8Async(op.dst, pitch, op.value as u8, width, rows, stream)),
+            (2, _) => call!(self.memory.cuMemsetD2D16Async(op.dst, pitch, op.value as u16, width, rows, stream)),
+            (4, _) => call!(self.memory.cuMemsetD2D32Async(op.dst, pitch, op.value, width, rows, stream)),
+            _ => Err(code::ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Launches with a parameter buffer.
+    pub(crate) fn launch(&self, function: u64, grid: [u32; 3], block: [u32; 3], shared: u32, stream: u64, params: &[u8]) -> Result<(), Code> {
+        let mut size = params.len();
+        let mut extra = extra(params, &raw mut size);
+        let [gx, gy, gz] = grid;
+        let [bx, by, bz] = block;
+        let (function, stream) = (function as sys::CUfunction, stream as sys::CUstream);
+        let extra = if params.is_empty() { std::ptr::null_mut() } else { extra.as_mut_ptr() };
+        call!(self.launch.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, std::ptr::null_mut(), extra))
+    }
+
+    /// Launches with attributes.
+    ///
+    /// # Safety
+    /// The configuration's attributes are valid.
+    pub(crate) unsafe fn launch_ex(&self, config: &sys::CUlaunchConfig, function: u64, params: &[u8]) -> Result<(), Code> {
+        let mut size = params.len();
+        let mut extra = extra(params, &raw mut size);
+        let extra = if params.is_empty() { std::ptr::null_mut() } else { extra.as_mut_ptr() };
+        call!(self.launch.cuLaunchKernelEx(config, function as sys::CUfunction, std::ptr::null_mut(), extra))
+    }
+
+    /// # Safety
+    /// The configuration's attributes are valid.
+    pub(crate) unsafe fn max_active_clusters(&self, function: u64, config: &sys::CUlaunchConfig) -> Result<i32, Code> {
+        let mut n = 0;
+        call!(self.launch.cuOccupancyMaxActiveClusters(&raw mut n, function as sys::CUfunction, config)).map(|()| n)
+    }
+
+    /// # Safety
+    /// The configuration's attributes are valid.
+    pub(crate) unsafe fn max_cluster_size(&self, function: u64, config: &sys::CUlaunchConfig) -> Result<i32, Code> {
+        let mut n = 0;
+        call!(self.launch.cuOccupancyMaxPotentialClusterSize(&raw mut n, function as sys::CUfunction, config)).map(|()| n)
+    }
+
+    /// Loads a module; the keys are `CUjit_option`s.
+    ///
+    /// # Safety
+    /// `image` is a whole module image; values of options with buffers point to such.
+    pub(crate) unsafe fn load_module(&self, image: *const c_void, keys: &mut [u32], values: &mut [*mut c_void]) -> Result<u64, Code> {
+        let mut module: sys::CUmodule = std::ptr::null_mut();
+        let count = keys.len().min(values.len()) as u32;
+        call!(self.module.cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr().cast(), values.as_mut_ptr()))
+            .map(|()| module as u64)
+    }
+
+    /// As [`Gpu::load_module`], a library.
+    ///
+    /// # Safety
+    /// As [`Gpu::load_module`].
+    pub(crate) unsafe fn load_library(&self, image: *const c_void, keys: &mut [u32], values: &mut [*mut c_void]) -> Result<u64, Code> {
+        let mut library: sys::CUlibrary = std::ptr::null_mut();
+        let (none, no_values) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let count = keys.len().min(values.len()) as u32;
+        let keys = keys.as_mut_ptr().cast();
+        call!(self.module.cuLibraryLoadData(&raw mut library, image, keys, values.as_mut_ptr(), count, none, no_values, 0))
+            .map(|()| library as u64)
+    }
+
+    pub(crate) fn unload_module(&self, module: u64) -> Result<(), Code> {
+        call!(self.module.cuModuleUnload(module as sys::CUmodule))
+    }
+
+    pub(crate) fn unload_library(&self, library: u64) -> Result<(), Code> {
+        call!(self.module.cuLibraryUnload(library as sys::CUlibrary))
+    }
+
+    pub(crate) fn function(&self, module: u64, name: &CStr) -> Result<u64, Code> {
+        let mut f: sys::CUfunction = std::ptr::null_mut();
+        call!(self.module.cuModuleGetFunction(&raw mut f, module as sys::CUmodule, name.as_ptr())).map(|()| f as u64)
+    }
+
+    pub(crate) fn kernel_function(&self, kernel: u64) -> Result<u64, Code> {
+        let mut f: sys::CUfunction = std::ptr::null_mut();
+        call!(self.module.cuKernelGetFunction(&raw mut f, kernel as sys::CUkernel)).map(|()| f as u64)
+    }
+
+    /// Puts a function's code on the device; drivers before CUDA 12.4 have no call for it.
+    pub(crate) fn load_function(&self, function: u64) -> Result<(), Code> {
+        if self.0.module.cuFuncLoad.is_none() {
+            return Ok(());
+        }
+        call!(self.module.cuFuncLoad(function as sys::CUfunction))
+    }
+
+    /// Offset and size of a parameter; `INVALID_VALUE` after the last.
+    pub(crate) fn function_param(&self, function: u64, index: usize) -> Result<(u32, u32), Code> {
+        let (mut offset, mut size) = (0usize, 0usize);
+        call!(self.module.cuFuncGetParamInfo(function as sys::CUfunction, index, &raw mut offset, &raw mut size))?;
+        narrow(offset, size)
+    }
+
+    pub(crate) fn function_attribute(&self, function: u64, attribute: sys::CUfunction_attribute_enum) -> Result<u32, Code> {
+        let mut v: c_int = 0;
+        call!(self.module.cuFuncGetAttribute(&raw mut v, attribute as u32, function as sys::CUfunction))?;
+        Ok(u32::try_from(v).unwrap_or(0))
+    }
+
+    pub(crate) fn function_name(&self, function: u64) -> Result<String, Code> {
+        let mut name: *const c_char = std::ptr::null();
+        call!(self.module.cuFuncGetName(&raw mut name, function as sys::CUfunction))?;
+        if name.is_null() {
+            return Err(code::ERROR_NOT_FOUND);
+        }
+        // SAFETY: the driver's string lives as long as the module.
+        Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+
+    /// Address and bytes of a variable of a module or library.
+    pub(crate) fn variable(&self, owner: u64, library: bool, name: &CString) -> Result<(u64, u64), Code> {
+        let (mut address, mut bytes) = (0, 0usize);
+        if library {
+            call!(self.module.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, owner as sys::CUlibrary, name.as_ptr()))?;
+        } else {
+            call!(self.module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, owner as sys::CUmodule, name.as_ptr()))?;
+        }
+        Ok((address, bytes as u64))
+    }
+}
+
+fn own_device() -> sys::CUmemLocation {
+    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: 0 }
+}
+
+fn narrow(offset: usize, size: usize) -> Result<(u32, u32), Code> {
+    let (Ok(offset), Ok(size)) = (u32::try_from(offset), u32::try_from(size)) else { return Err(code::ERROR_UNKNOWN) };
+    Ok((offset, size))
+}
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `_BUFFER_SIZE` and `_END` with their values.
+fn extra(params: &[u8], size: *mut usize) -> [*mut c_void; 5] {
+    let key = std::ptr::without_provenance_mut::<c_void>;
+    [key(1), params.as_ptr().cast_mut().cast(), key(2), size.cast(), key(0)]
+}

@@ -1,0 +1,233 @@
+//! What libcuda calls in place of `mmap`, `munmap` and `getenv`.
+//!
+//! These run inside the driver, on any thread, with any lock held: no allocation, no lock, no panic.
+
+use super::{ARENA, DEVICES, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, ranges};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// Smaller requests are the driver's own bookkeeping: device addresses come in units of this many bytes.
+const SMALLEST: u64 = 2 << 20;
+/// Requests of this size and more are aligned to it, smaller ones to [`SMALLEST`]: the driver then need not ask for more to
+/// cut an aligned piece out of.
+const COARSE: u64 = 1 << 30;
+/// How often a scratch address that turns out to be taken is given up for the next.
+const TRIES: u32 = 64;
+
+/// Virtual device of the executor opened last: whose scratch range serves threads of the driver.
+static DEVICE: AtomicU32 = AtomicU32::new(0);
+/// What libcuda is told when it asks for `CUDA_VISIBLE_DEVICES`; null: what the environment says.
+static VISIBLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whose scratch range serves requests from threads of the driver.
+pub(crate) fn use_device(virtual_device: u32) {
+    DEVICE.store(virtual_device, Ordering::Relaxed);
+}
+
+/// Sets what libcuda reads as `CUDA_VISIBLE_DEVICES`. The text lives for ever: the driver may keep the pointer.
+pub(crate) fn set_visible(text: &'static CStr) {
+    VISIBLE.store(text.as_ptr().cast_mut(), Ordering::Release);
+}
+
+/// Takes `len` bytes of a range: the offset, if there is room.
+fn take(next: &std::sync::atomic::AtomicU64, len: u64, limit: u64) -> Option<u64> {
+    let align = if len >= COARSE { COARSE } else { SMALLEST };
+    let mut at = 0;
+    next.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+        at = used.checked_next_multiple_of(align)?;
+        at.checked_add(len).filter(|end| *end <= limit)
+    })
+    .ok()
+    .map(|_| at)
+}
+
+/// The device whose range at `base` wholly contains the bytes.
+fn inside(base: u64, address: u64, len: u64) -> Option<(u32, &'static Ranges)> {
+    let offset = address.checked_sub(base)?;
+    let device = u32::try_from(offset / ARENA).ok().filter(|d| *d < DEVICES)?;
+    let end = (offset % ARENA).checked_add(len)?;
+    let state = ranges(device);
+    (end <= ARENA && state.held.load(Ordering::Acquire)).then_some((device, state))
+}
+
+/// In place of `mmap` and `mmap64`.
+///
+/// # Safety
+/// As `mmap`.
+pub(super) unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    let bytes = len as u64;
+    if !fixed && address.is_null() && bytes >= SMALLEST {
+        // SAFETY: the caller's own contract.
+        if let Some(at) = unsafe { choose(bytes, protection, flags, fd, offset) } {
+            return at;
+        }
+    }
+    let mut flags = flags;
+    if !fixed
+        && let Some((_, state)) = inside(OWN, address as u64, bytes)
+        && !state.own_taken.swap(true, Ordering::AcqRel)
+    {
+        // Only our placeholder lies there: the driver's mapping takes its place in one step.
+        flags |= libc::MAP_FIXED;
+    }
+    // SAFETY: the caller's own contract; MAP_FIXED was added only over our placeholder.
+    unsafe { libc::mmap(address, len, protection, flags, fd, offset) }
+}
+
+/// Serves a request without an address from the placed range or from scratch.
+///
+/// # Safety
+/// As `mmap`.
+unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset: libc::off_t) -> Option<*mut c_void> {
+    // A thread that is ending has no thread-locals any more: it is not in a placing call.
+    let placing = PLACING.try_with(std::cell::Cell::get).unwrap_or(0);
+    if let Some(device) = placing.checked_sub(1) {
+        let state = ranges(device);
+        if state.held.load(Ordering::Acquire)
+            && let Some(at) = take(&state.placed_next, bytes, ARENA)
+        {
+            let want = (PLACED + u64::from(device) * ARENA + at) as *mut c_void;
+            // SAFETY: these bytes of the placed range were never given out since it began anew, when all of it was
+            // placeholder.
+            let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | libc::MAP_FIXED, fd, offset) };
+            if got != libc::MAP_FAILED {
+                state.placed_out.fetch_add(bytes, Ordering::AcqRel);
+                return Some(got);
+            }
+        }
+        return None;
+    }
+    let device = DEVICE.load(Ordering::Relaxed);
+    let base = SCRATCH + u64::from(device) * SCRATCH_BYTES;
+    for _ in 0..TRIES {
+        let want = (base + take(&ranges(device).scratch_next, bytes, SCRATCH_BYTES)?) as *mut c_void;
+        // SAFETY: the caller's own contract; nothing that is mapped is replaced.
+        let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) };
+        if got != libc::MAP_FAILED {
+            return Some(got);
+        }
+    }
+    None
+}
+
+/// In place of `munmap`: what lay in a held range becomes placeholder again.
+///
+/// # Safety
+/// As `munmap`.
+pub(super) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_int {
+    let bytes = len as u64;
+    let own = inside(OWN, address as u64, bytes);
+    let placed = inside(PLACED, address as u64, bytes);
+    if own.is_none() && placed.is_none() {
+        // SAFETY: the caller's own contract.
+        return unsafe { libc::munmap(address, len) };
+    }
+    // SAFETY: the caller gives these pages up, so nobody uses them.
+    let at = unsafe { libc::mmap(address, len, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return -1;
+    }
+    if let Some((device, state)) = own
+        && address as u64 == super::own_base(device)
+        && bytes == ARENA
+    {
+        state.own_taken.store(false, Ordering::Release);
+    }
+    if let Some((_, state)) = placed {
+        let left = |out: u64| Some(out.saturating_sub(bytes));
+        // The closure never declines, so neither does the update.
+        let _ = state.placed_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+    }
+    0
+}
+
+/// In place of `getenv` and `secure_getenv`.
+///
+/// # Safety
+/// As `getenv`.
+pub(super) unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
+    let visible = VISIBLE.load(Ordering::Acquire);
+    if !visible.is_null() && !name.is_null() {
+        // SAFETY: the caller passes a NUL-terminated name.
+        if unsafe { CStr::from_ptr(name) } == c"CUDA_VISIBLE_DEVICES" {
+            return visible;
+        }
+    }
+    // SAFETY: the caller's own contract.
+    unsafe { libc::getenv(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::*;
+
+    const READ: c_int = libc::PROT_READ;
+    const ANONYMOUS: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+    fn ask(address: u64, len: u64) -> u64 {
+        // SAFETY: an anonymous mapping at an address that the hook chooses.
+        unsafe { mmap(address as *mut c_void, len as usize, READ, ANONYMOUS, -1, 0) as u64 }
+    }
+
+    fn give_back(address: u64, len: u64) {
+        // SAFETY: mapped by `ask` in the same test.
+        assert_eq!(unsafe { munmap(address as *mut c_void, len as usize) }, 0);
+    }
+
+    #[test]
+    fn placed_requests_follow_each_other_and_begin_anew_only_when_all_is_back() {
+        hold_ranges(28).expect("address space");
+        let base = placed_base(28);
+        let placing = Placing::enter(28);
+        let (a, b) = (ask(0, 2 << 20), ask(0, 3 << 20));
+        assert_eq!((a, b), (base, base + (2 << 20)));
+        assert_eq!(ask(0, 1 << 30), base + (1 << 30), "coarsely aligned");
+        give_back(a, 2 << 20);
+        assert_eq!(ask(0, 2 << 20), base + (2 << 30), "what was given back does not come again");
+        assert!(!begin_anew(28));
+        for (at, len) in [(b, 3 << 20), (base + (1 << 30), 1 << 30), (base + (2 << 30), 2 << 20)] {
+            give_back(at, len);
+        }
+        assert!(begin_anew(28));
+        assert_eq!(ask(0, 2 << 20), base);
+        give_back(base, 2 << 20);
+        drop(placing);
+        let elsewhere = ask(0, 2 << 20);
+        assert!((SCRATCH..SCRATCH + 32 * SCRATCH_BYTES).contains(&elsewhere), "{elsewhere:x}");
+        give_back(elsewhere, 2 << 20);
+    }
+
+    #[test]
+    fn a_reservation_takes_the_placeholder_once() {
+        hold_ranges(27).expect("address space");
+        let base = own_base(27);
+        assert_eq!(ask(base, ARENA), base);
+        assert!(!is_free(27));
+        assert_ne!(ask(base, ARENA), base, "the range is taken");
+        give_back(base, ARENA);
+        assert!(is_free(27));
+        assert_eq!(ask(base, ARENA), base);
+        give_back(base, ARENA);
+    }
+
+    #[test]
+    fn the_environment_is_answered_for_one_name() {
+        // SAFETY: NUL-terminated names; the answer is compared at once.
+        let read = |name: &CStr| unsafe {
+            let p = getenv(name.as_ptr());
+            (!p.is_null()).then(|| CStr::from_ptr(p).to_owned())
+        };
+        set_visible(c"3");
+        assert_eq!(read(c"CUDA_VISIBLE_DEVICES").as_deref(), Some(c"3"));
+        assert_eq!(read(c"PATH"), std::env::var("PATH").ok().map(|p| std::ffi::CString::new(p).expect("no NUL")));
+    }
+}

@@ -1,0 +1,202 @@
+//! Contexts.
+
+use super::{Out, Res, abi};
+use crate::gpu::context::{self, Context, Live};
+use crate::gpu::{device, lock, stream};
+use cuda_api::sys::{CUcontext, CUctxCreateParams, CUdevice, CUfunc_cache, CUlimit, CUresult, CUsharedconfig};
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const STACK_SIZE: c_uint = 0;
+const PRINTF_FIFO_SIZE: c_uint = 1;
+const MALLOC_HEAP_SIZE: c_uint = 2;
+const L2_FETCH_GRANULARITY: c_uint = 5;
+const PERSISTING_L2: c_uint = 6;
+
+abi! {
+    call fn cuCtxCreate_v2 [gone] (out: Out<CUcontext> as *mut CUcontext, flags: c_uint, dev: CUdevice) {
+        create(out, flags, dev)
+    }
+
+    call fn cuCtxCreate_v3 [gone] (out: Out<CUcontext> as *mut CUcontext, affinity: Out<u8>, count: c_int, flags: c_uint, dev: CUdevice) {
+        if count != 0 && !affinity.is_null() {
+            return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+        }
+        create(out, flags, dev)
+    }
+
+    call fn cuCtxCreate_v4(out: Out<CUcontext> as *mut CUcontext, params: Out<CUctxCreateParams> as *mut CUctxCreateParams, flags: c_uint, dev: CUdevice) {
+        if !params.is_null() {
+            let params = params.get()?;
+            if params.numExecAffinityParams != 0 || !params.cigParams.is_null() {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+        }
+        create(out, flags, dev)
+    }
+
+    call fn cuCtxDestroy_v2 / cuCtxDestroy(ctx: CUcontext) {
+        context::destroy(&context::resolve(ctx)?)
+    }
+
+    call fn cuCtxSetCurrent(ctx: CUcontext) {
+        context::set_current(if ctx.is_null() { None } else { Some(context::resolve(ctx)?) })
+    }
+
+    call fn cuCtxGetCurrent(out: Out<CUcontext> as *mut CUcontext) {
+        out.set(context::top().map_or(std::ptr::null_mut(), |context| context.handle as CUcontext))
+    }
+
+    call fn cuCtxPushCurrent_v2 / cuCtxPushCurrent(ctx: CUcontext) {
+        context::push(context::resolve(ctx)?)
+    }
+
+    call fn cuCtxPopCurrent_v2 / cuCtxPopCurrent(out: Out<CUcontext> as *mut CUcontext) {
+        let context = context::pop()?;
+        out.set_if_wanted(context.handle as CUcontext);
+        Ok(())
+    }
+
+    call fn cuCtxGetDevice(dev: Out<CUdevice> as *mut CUdevice) {
+        dev.set(context::top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.device.ordinal)
+    }
+
+    call fn cuCtxGetDevice_v2(dev: Out<CUdevice> as *mut CUdevice, ctx: CUcontext) {
+        dev.set(named(ctx)?.device.ordinal)
+    }
+
+    call fn cuCtxGetFlags(flags: Out<c_uint> as *mut c_uint) {
+        flags.set(named(std::ptr::null_mut())?.reported_flags())
+    }
+
+    call fn cuCtxSetFlags(flags: c_uint) {
+        named(std::ptr::null_mut())?.set_flags(flags)
+    }
+
+    call fn cuCtxGetId(ctx: CUcontext, id: Out<u64> as *mut u64) {
+        id.set(live(ctx)?.number)
+    }
+
+    call fn cuCtxGetApiVersion(ctx: CUcontext, version: Out<c_uint> as *mut c_uint) {
+        live(ctx)?;
+        // What every real driver answers.
+        version.set(3020)
+    }
+
+    call fn cuCtxSynchronize() {
+        context::current()?.synchronise()
+    }
+
+    call fn cuCtxSynchronize_v2(ctx: CUcontext) {
+        let live = live(ctx)?;
+        live.check()?;
+        live.synchronise()
+    }
+
+    call fn cuCtxGetLimit(value: Out<usize> as *mut usize, limit: c_uint as CUlimit) {
+        let live = context::current()?;
+        let limits = *lock(&live.limits);
+        value.set(match limit {
+            STACK_SIZE => limits.stack,
+            PRINTF_FIFO_SIZE => limits.printf,
+            MALLOC_HEAP_SIZE => limits.heap,
+            L2_FETCH_GRANULARITY => 128,
+            PERSISTING_L2 => 0,
+            _ => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+        })
+    }
+
+    call fn cuCtxSetLimit(limit: c_uint as CUlimit, value: usize) {
+        let live = context::current()?;
+        let mut limits = lock(&live.limits);
+        match limit {
+            STACK_SIZE if value <= 512 << 10 => limits.stack = value.next_multiple_of(16),
+            PRINTF_FIFO_SIZE if value <= 1 << 30 => limits.printf = value,
+            // Too late once the heap has its place.
+            MALLOC_HEAP_SIZE if live.has_heap() => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            MALLOC_HEAP_SIZE if value as u64 <= live.device.total => limits.heap = value.max(4096).next_multiple_of(4096),
+            STACK_SIZE | PRINTF_FIFO_SIZE => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            MALLOC_HEAP_SIZE => return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+            // Hints.
+            L2_FETCH_GRANULARITY if value <= 128 => {}
+            PERSISTING_L2 => {}
+            _ => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+        }
+        Ok(())
+    }
+
+    call fn cuCtxGetCacheConfig(config: Out<c_uint> as *mut CUfunc_cache) {
+        context::current()?;
+        config.set(0)
+    }
+
+    call fn cuCtxSetCacheConfig(_config: c_uint as CUfunc_cache) {
+        context::current().map(drop)
+    }
+
+    call fn cuCtxGetSharedMemConfig(config: Out<c_uint> as *mut CUsharedconfig) {
+        context::current()?;
+        config.set(1)
+    }
+
+    call fn cuCtxSetSharedMemConfig(_config: c_uint as CUsharedconfig) {
+        context::current().map(drop)
+    }
+
+    call fn cuCtxResetPersistingL2Cache() {
+        context::current().map(drop)
+    }
+
+    call fn cuCtxGetStreamPriorityRange(least: Out<c_int> as *mut c_int, greatest: Out<c_int> as *mut c_int) {
+        context::current()?;
+        least.set_if_wanted(0);
+        greatest.set_if_wanted(stream::GREATEST_PRIORITY);
+        Ok(())
+    }
+
+    call fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) {
+        let (live, bit) = peer_of(peer)?;
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if live.peers.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+            return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+        }
+        Ok(())
+    }
+
+    call fn cuCtxDisablePeerAccess(peer: CUcontext) {
+        let (live, bit) = peer_of(peer)?;
+        if live.peers.fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
+            return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        }
+        Ok(())
+    }
+}
+
+fn create(out: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Res {
+    out.check()?;
+    let context = context::create(device::get(dev)?, flags)?;
+    context::push(context.clone())?;
+    out.set(context.handle as CUcontext)
+}
+
+/// The context that a handle names, NULL being the current one.
+fn named(ctx: CUcontext) -> Res<Arc<Context>> {
+    if ctx.is_null() { context::top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT) } else { context::resolve(ctx) }
+}
+
+fn live(ctx: CUcontext) -> Res<Arc<Live>> {
+    named(ctx)?.live()
+}
+
+/// The current context and the bit of another context's device.
+fn peer_of(peer: CUcontext) -> Res<(Arc<Live>, u32)> {
+    let live = context::current()?;
+    let other = context::resolve(peer)?.live()?;
+    if other.device.ordinal == live.device.ordinal {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    Ok((live, 1 << other.device.ordinal))
+}

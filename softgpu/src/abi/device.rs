@@ -1,0 +1,107 @@
+//! Devices, and their primary contexts.
+
+use super::edge::put_text;
+use super::{Out, Text, abi};
+use crate::config;
+use crate::gpu::device;
+use cuda_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUresult, CUuuid};
+use std::ffi::{c_char, c_int, c_uint};
+
+abi! {
+    call fn cuDeviceGet(out: Out<CUdevice> as *mut CUdevice, ordinal: c_int) {
+        out.set(device::get(ordinal)?.ordinal)
+    }
+
+    call fn cuDeviceGetCount(count: Out<c_int> as *mut c_int) {
+        count.set(device::all().len() as c_int)
+    }
+
+    call fn cuDeviceGetName(name: Out<c_char> as *mut c_char, len: c_int, dev: CUdevice) {
+        device::get(dev)?;
+        put_text(name, len, "softgpu")
+    }
+
+    call fn cuDeviceGetUuid [cuDeviceGetUuid_v2] (uuid: Out<[u8; 16]> as *mut CUuuid, dev: CUdevice) {
+        uuid.set(device::get(dev)?.uuid)
+    }
+
+    call fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]> as *mut CUuuid, dev: CUdevice) {
+        uuid.set(device::get(dev)?.uuid)
+    }
+
+    call fn cuDeviceTotalMem_v2(bytes: Out<usize> as *mut usize, dev: CUdevice) {
+        bytes.set(device::get(dev)?.total as usize)
+    }
+
+    call fn cuDeviceGetAttribute(value: Out<c_int> as *mut c_int, attribute: c_uint as CUdevice_attribute, dev: CUdevice) {
+        value.set(device::get(dev)?.attribute(attribute)?)
+    }
+
+    call fn cuDeviceComputeCapability(major: Out<c_int> as *mut c_int, minor: Out<c_int> as *mut c_int, dev: CUdevice) {
+        device::get(dev)?;
+        let (a, b) = config::get().compute;
+        major.set(a as c_int)?;
+        minor.set(b as c_int)
+    }
+
+    call fn cuDeviceGetPCIBusId(name: Out<c_char> as *mut c_char, len: c_int, dev: CUdevice) {
+        put_text(name, len, &device::get(dev)?.pci_name())
+    }
+
+    call fn cuDeviceGetByPCIBusId(out: Out<CUdevice> as *mut CUdevice, name: Text as *const c_char) {
+        let name = name.get()?;
+        // Domain and function may be left out.
+        let found = device::all().iter().find(|d| {
+            let full = d.pci_name();
+            let short = &full[4..];
+            [full.as_str(), short, &full[9..], &full[9..14]].iter().any(|form| form.eq_ignore_ascii_case(name))
+        });
+        out.set(found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.ordinal)
+    }
+
+    call fn cuDeviceCanAccessPeer(can: Out<c_int> as *mut c_int, dev: CUdevice, peer: CUdevice) {
+        device::get(dev)?;
+        device::get(peer)?;
+        can.set(c_int::from(dev != peer))
+    }
+
+    call fn cuDeviceGetP2PAttribute(value: Out<c_int> as *mut c_int, attribute: c_uint as CUdevice_P2PAttribute, from: CUdevice, to: CUdevice) {
+        device::get(from)?;
+        device::get(to)?;
+        if from == to {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        value.set(match attribute {
+            // Rank; native atomics and arrays: no.
+            1 | 3..=5 => 0,
+            2 => 1,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        })
+    }
+
+    call fn cuDevicePrimaryCtxRetain(out: Out<CUcontext> as *mut CUcontext, dev: CUdevice) {
+        out.check()?;
+        let context = device::get(dev)?.primary();
+        context.retain();
+        out.set(context.handle as CUcontext)
+    }
+
+    call fn cuDevicePrimaryCtxRelease_v2 / cuDevicePrimaryCtxRelease(dev: CUdevice) {
+        device::get(dev)?.primary().release()
+    }
+
+    call fn cuDevicePrimaryCtxReset_v2 / cuDevicePrimaryCtxReset(dev: CUdevice) {
+        device::get(dev)?.primary().reset();
+        Ok(())
+    }
+
+    call fn cuDevicePrimaryCtxSetFlags_v2 / cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) {
+        device::get(dev)?.primary().set_flags(flags)
+    }
+
+    call fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: Out<c_uint> as *mut c_uint, active: Out<c_int> as *mut c_int) {
+        let (set, is_active) = device::get(dev)?.primary().flags();
+        flags.set(set)?;
+        active.set(c_int::from(is_active))
+    }
+}

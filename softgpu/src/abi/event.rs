@@ -1,0 +1,53 @@
+//! Events.
+
+use super::{Out, Res, abi};
+use crate::gpu::event::{self, Event};
+use crate::gpu::stream::{Default, resolve};
+use cuda_api::sys::{CUevent, CUresult, CUstream};
+use std::ffi::c_uint;
+
+abi! {
+    call fn cuEventCreate(out: Out<CUevent> as *mut CUevent, flags: c_uint) {
+        out.check()?;
+        out.set(event::create(flags)?.handle as CUevent)
+    }
+
+    call fn cuEventDestroy_v2 / cuEventDestroy(event: CUevent) {
+        let event = event::resolve(event)?;
+        event::EVENTS.remove(event.handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    stream fn cuEventRecord / cuEventRecord_ptsz(event: CUevent, stream: CUstream) |default| {
+        record(event, stream, default)
+    }
+
+    stream fn cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |default| {
+        // 1 is the external form, which matters only in captures.
+        if flags > 1 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        record(event, stream, default)
+    }
+
+    call fn cuEventQuery(event: CUevent) {
+        event::resolve(event)?.query()
+    }
+
+    call fn cuEventSynchronize(event: CUevent) {
+        event::resolve(event)?.synchronise()
+    }
+
+    call fn cuEventElapsedTime [cuEventElapsedTime_v2] (milliseconds: Out<f32> as *mut f32, start: CUevent, end: CUevent) {
+        milliseconds.check()?;
+        milliseconds.set(Event::elapsed(&*event::resolve(start)?, &*event::resolve(end)?)?)
+    }
+
+    call fn cuEventElapsedTime_v2(milliseconds: Out<f32> as *mut f32, start: CUevent, end: CUevent) {
+        milliseconds.check()?;
+        milliseconds.set(Event::elapsed(&*event::resolve(start)?, &*event::resolve(end)?)?)
+    }
+}
+
+fn record(event: CUevent, stream: CUstream, default: Default) -> Res {
+    event::resolve(event)?.record(&resolve(stream, default)?)
+}

@@ -1,0 +1,142 @@
+//! Launches.
+
+use super::edge::In;
+use super::{Res, abi};
+use crate::gpu::launch::{Shape, launch};
+use crate::gpu::module;
+use crate::gpu::stream::{Default, resolve};
+use crate::ptx::ParamInfo;
+use cuda_api::sys::{CUfunction, CUlaunchConfig, CUresult, CUstream};
+use std::ffi::{c_uint, c_void};
+
+/// Marks in the `extra` list of a launch.
+const END: usize = 0;
+const BUFFER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
+/// More attributes than there are kinds: the count is damaged.
+const MAX_ATTRIBUTES: u32 = 64;
+
+abi! {
+    stream fn cuLaunchKernel / cuLaunchKernel_ptsz(
+        function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream,
+        params: In<In<u8>> as *mut *mut c_void, extra: In<usize> as *mut *mut c_void,
+    ) |default| {
+        start(function, Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false }, stream, default, params, extra)
+    }
+
+    stream fn cuLaunchKernelEx / cuLaunchKernelEx_ptsz(
+        config: In<Config> as *const CUlaunchConfig, function: CUfunction, params: In<In<u8>> as *mut *mut c_void, extra: In<usize> as *mut *mut c_void,
+    ) |default| {
+        let config = config.get()?;
+        let cooperative = config.check_attributes()?;
+        let shape = Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative };
+        start(function, shape, config.stream as CUstream, default, params, extra)
+    }
+
+    stream fn cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz(
+        function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream,
+        params: In<In<u8>> as *mut *mut c_void,
+    ) |default| {
+        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true };
+        start(function, shape, stream, default, params, In::none())
+    }
+}
+
+/// `CUlaunchConfig` with plain numbers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Config {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: usize,
+    attributes: In<Attribute>,
+    count: c_uint,
+}
+
+/// `CUlaunchAttribute`: a number and 64 bytes whose meaning it says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Attribute {
+    id: c_uint,
+    pad: c_uint,
+    value: [c_uint; 16],
+}
+
+const _: () = assert!(size_of::<Config>() == size_of::<CUlaunchConfig>());
+const _: () = assert!(size_of::<Attribute>() == size_of::<cuda_api::sys::CUlaunchAttribute>());
+
+impl Config {
+    /// Checks that all attributes are known; whether one asks for a cooperative launch.
+    fn check_attributes(&self) -> Res<bool> {
+        if self.count > MAX_ATTRIBUTES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut cooperative = false;
+        for index in 0..self.count as usize {
+            let attribute = self.attributes.at(index)?;
+            let first = attribute.value[0];
+            match attribute.id {
+                // Nothing; cache window, waiting policy, overlap with the kernel before, priority, memory domains, carveout:
+                // permissions and hints that change no result.
+                0 | 1 | 3 | 6 | 8 | 9 | 10 | 14 => {}
+                2 => cooperative = first != 0,
+                // Clusters of one block.
+                4 | 11 if attribute.value[..3] == [1, 1, 1] => {}
+                5 if first == 0 => {}
+                _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            }
+        }
+        Ok(cooperative)
+    }
+}
+
+fn start(function: CUfunction, shape: Shape, stream: CUstream, default: Default, params: In<In<u8>>, extra: In<usize>) -> Res {
+    let (function, _) = module::resolve_function(function)?;
+    let target = resolve(stream, default)?;
+    let infos = &function.info().params;
+    let packed = if extra.is_null() { pack(infos, params)? } else { packed(infos, params, extra)? };
+    launch(function, &target, shape, packed)
+}
+
+fn size_of_params(infos: &[ParamInfo]) -> usize {
+    infos.iter().map(|p| p.offset as usize + p.size as usize).max().unwrap_or(0)
+}
+
+/// Parameters given one by one.
+fn pack(infos: &[ParamInfo], params: In<In<u8>>) -> Res<Vec<u8>> {
+    let mut bytes = vec![0; size_of_params(infos)];
+    for (index, info) in infos.iter().enumerate() {
+        let param = params.at(index)?;
+        for i in 0..info.size as usize {
+            bytes[info.offset as usize + i] = param.at(i)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Parameters given as one buffer, in the list `BUFFER, pointer, BUFFER_SIZE, pointer to its size, END`.
+fn packed(infos: &[ParamInfo], params: In<In<u8>>, extra: In<usize>) -> Res<Vec<u8>> {
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    if !params.is_null() {
+        return Err(bad);
+    }
+    let (mut buffer, mut size) = (None, None);
+    let mut at = 0;
+    loop {
+        match extra.at(at)? {
+            END => break,
+            BUFFER if buffer.is_none() => buffer = Some(extra.pointer_at::<u8>(at + 1)?),
+            BUFFER_SIZE if size.is_none() => size = Some(extra.pointer_at::<usize>(at + 1)?.get()?),
+            _ => return Err(bad),
+        }
+        at += 2;
+    }
+    let need = size_of_params(infos);
+    let (buffer, size) = (buffer.ok_or(bad)?, size.ok_or(bad)?);
+    if size < need {
+        return Err(bad);
+    }
+    (0..need).map(|i| buffer.at(i)).collect()
+}

@@ -1,0 +1,139 @@
+//! The exported functions.
+//!
+//! [`abi!`] declares one subject's functions: it makes the ELF symbols, compares each signature with the CUDA header's at
+//! compile time, and lists the symbols for `cuGetProcAddress`. Bodies are ordinary Rust that returns [`Res`]; a panic
+//! never crosses the boundary. Nothing in this crate calls an exported symbol.
+
+mod context;
+mod device;
+mod edge;
+mod event;
+mod function;
+mod launch;
+mod library;
+mod memcpy;
+mod memory;
+mod memset;
+mod module;
+mod pointer;
+mod procaddr;
+mod stream;
+mod stream_memory;
+mod system;
+mod tables;
+mod vmm;
+
+use cuda_api::sys::CUresult;
+use edge::{In, Out, Text};
+
+pub(crate) use tables::context_ended;
+
+/// Result of a driver operation: the error is the code that the caller gets.
+pub(crate) type Res<T = ()> = Result<T, CUresult>;
+
+/// One exported symbol.
+pub(crate) struct Export {
+    /// Exact ELF name.
+    pub name: &'static str,
+    /// Entry point.
+    pub address: *const (),
+}
+
+// SAFETY: the pointer is the address of a function and is never read through.
+unsafe impl Sync for Export {}
+
+/// Every exported symbol, by subject.
+pub(crate) static ALL: &[&[Export]] = &[
+    context::EXPORTS,
+    device::EXPORTS,
+    event::EXPORTS,
+    function::EXPORTS,
+    launch::EXPORTS,
+    library::EXPORTS,
+    memcpy::EXPORTS,
+    memory::EXPORTS,
+    memset::EXPORTS,
+    module::EXPORTS,
+    pointer::EXPORTS,
+    procaddr::EXPORTS,
+    stream::EXPORTS,
+    stream_memory::EXPORTS,
+    system::EXPORTS,
+    tables::EXPORTS,
+    vmm::EXPORTS,
+];
+
+/// Declares exported functions.
+///
+/// `early fn` may be called before `cuInit` and after the process began to exit; `call fn NAME` may not, and
+/// `call fn NAME / ALIAS` exports the same body twice; `stream fn NAME / PER_THREAD |default|` exports the legacy and the
+/// per-thread-default-stream form, and `default` says which one was called. `x: T as S` receives a `T` where the header
+/// says `S` (an enum, which C may fill with anything, or a checked pointer of [`edge`]). `[NAME]` before the parameters is
+/// explained at [`compare!`].
+macro_rules! abi {
+    ($($kind:ident fn $name:ident $(/ $second:ident)? $([$like:ident])? ($($arg:ident: $ty:ty $(as $sys:ty)?),* $(,)?) $(|$default:ident|)? $body:block)*) => {
+        /// The symbols of this subject.
+        pub(super) static EXPORTS: &[$crate::abi::Export] = &[
+            $(
+                $crate::abi::Export { name: stringify!($name), address: $name as *const () },
+                $($crate::abi::Export { name: stringify!($second), address: $second as *const () },)?
+            )*
+        ];
+        $(
+            $crate::abi::compare!($name [$($like)?] ($($crate::abi::header_type!($ty $(, $sys)?)),*));
+            $crate::abi::define!($kind $name $($second)? ($($arg: $ty),*) ($($default)?) $body);
+        )*
+    };
+}
+
+/// Compares a signature with that of the same name, or of the one in brackets for names that the header of 13.0 hides
+/// behind a newer one; `[gone]` is for those without such a one.
+macro_rules! compare {
+    ($name:ident [] ($($ty:ty),*)) => {
+        const _: unsafe fn($($ty),*) -> cuda_api::sys::CUresult = cuda_api::sys::$name;
+    };
+    ($name:ident [gone] ($($ty:ty),*)) => {};
+    ($name:ident [$like:ident] ($($ty:ty),*)) => {
+        const _: unsafe fn($($ty),*) -> cuda_api::sys::CUresult = cuda_api::sys::$like;
+    };
+}
+
+/// The header's type of a parameter.
+macro_rules! header_type {
+    ($ty:ty) => { $ty };
+    ($ty:ty, $sys:ty) => { $sys };
+}
+
+/// Defines the symbols of one declaration of [`abi!`].
+macro_rules! define {
+    (early $name:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $ty),*) -> cuda_api::sys::CUresult {
+            $crate::abi::system::guard(move || $body)
+        }
+    };
+    (call $name:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $ty),*) -> cuda_api::sys::CUresult {
+            $crate::abi::system::enter(move || $body)
+        }
+    };
+    (call $name:ident $alias:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
+        $crate::abi::define!(call $name ($($arg: $ty),*) () $body);
+        $crate::abi::define!(call $alias ($($arg: $ty),*) () $body);
+    };
+    (stream $name:ident $per_thread:ident ($($arg:ident: $ty:ty),*) ($default:ident) $body:block) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $ty),*) -> cuda_api::sys::CUresult {
+            let $default = $crate::gpu::stream::Default::Legacy;
+            $crate::abi::system::enter(move || $body)
+        }
+        #[unsafe(no_mangle)]
+        extern "C" fn $per_thread($($arg: $ty),*) -> cuda_api::sys::CUresult {
+            let $default = $crate::gpu::stream::Default::PerThread;
+            $crate::abi::system::enter(move || $body)
+        }
+    };
+}
+
+use {abi, compare, define, header_type};

@@ -1,0 +1,92 @@
+//! What is known about a pointer.
+
+use super::edge::put_bytes;
+use super::{In, Res, abi};
+use crate::gpu::memory::{self, Alloc, Kind};
+use crate::gpu::context;
+use cuda_api::sys::{CUdeviceptr, CUpointer_attribute, CUresult};
+use std::ffi::{c_uint, c_void};
+
+abi! {
+    call fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr) {
+        context::current()?;
+        let memory = memory::read();
+        let (base, alloc) = memory.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        put_bytes(data, &value(attribute, address, base, alloc)?)
+    }
+
+    call fn cuPointerGetAttributes(count: c_uint, attributes: In<c_uint> as *mut CUpointer_attribute, data: In<*mut c_void> as *mut *mut c_void, address: CUdeviceptr) {
+        context::current()?;
+        let memory = memory::read();
+        let found = memory.find(address);
+        for index in 0..count as usize {
+            let attribute = attributes.at(index)?;
+            let bytes = match found {
+                Some((base, alloc)) => value(attribute, address, base, alloc).or_else(|e| match attribute {
+                    // What does not apply to this memory is zero here, while the single query fails.
+                    1..=21 => absent(attribute),
+                    _ => Err(e),
+                })?,
+                None => absent(attribute)?,
+            };
+            put_bytes(data.at(index)?, &bytes)?;
+        }
+        Ok(())
+    }
+
+    call fn cuPointerSetAttribute(value: In<c_uint> as *const c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr) {
+        const SYNC_MEMOPS: c_uint = 6;
+        context::current()?;
+        let on = value.get()?;
+        let memory = memory::read();
+        let (_, alloc) = memory.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if attribute != SYNC_MEMOPS || on > 1 || !matches!(alloc.kind, Kind::Device) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // Operations on device memory are ordered enough without it.
+        Ok(())
+    }
+}
+
+/// The value of an attribute, in its own width.
+fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u8>> {
+    let flag = |set: bool| vec![u8::from(set)];
+    let word = |n: u32| n.to_le_bytes().to_vec();
+    let long = |n: u64| n.to_le_bytes().to_vec();
+    let mapped = matches!(alloc.kind, Kind::Mapped(_));
+    Ok(match attribute {
+        1 => long(alloc.context as u64),
+        2 => word(if alloc.is_host() { 1 } else { 2 }),
+        3 => long(address),
+        4 if alloc.is_host() => long(address),
+        4 => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        6 | 8 | 15 | 21 => flag(false),
+        7 | 20 => long(alloc.buffer),
+        9 => word(alloc.device as u32),
+        10 => flag(matches!(alloc.kind, Kind::Device)),
+        11 | 19 => long(base),
+        12 | 18 => long(alloc.size),
+        13 => flag(true),
+        14 => long(u64::from(mapped)),
+        16 => match &alloc.kind {
+            Kind::Mapped(mapping) if mapping.access.is_empty() => word(0),
+            _ => word(3),
+        },
+        17 => long(0),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    })
+}
+
+/// What `cuPointerGetAttributes` stores for a pointer that is not the driver's.
+fn absent(attribute: c_uint) -> Res<Vec<u8>> {
+    Ok(match attribute {
+        1 | 3 | 4 | 7 | 11 | 12 | 14 | 17..=20 => vec![0; 8],
+        2 | 16 => vec![0; 4],
+        // No device: -2, as the real driver says.
+        9 => (-2i32).to_le_bytes().to_vec(),
+        5 => vec![0; 16],
+        6 | 8 | 10 | 13 | 15 | 21 => vec![0],
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    })
+}
+

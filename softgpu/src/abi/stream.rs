@@ -1,0 +1,156 @@
+//! Streams, host functions, and what there is to say about captures: there are none.
+
+use super::{Out, Res, abi};
+use crate::gpu::context::Live;
+use crate::gpu::sched::Work;
+use crate::gpu::stream::{self, Default, Target, resolve};
+use crate::gpu::{context, event};
+use cuda_api::sys::{
+    CUcontext, CUdevice, CUevent, CUgraph, CUgreenCtx, CUgraphEdgeData, CUgraphNode, CUhostFn, CUresult, CUstream, CUstreamCallback,
+    CUstreamCaptureMode, CUstreamCaptureStatus,
+};
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint, c_void};
+
+abi! {
+    call fn cuStreamCreate(out: Out<CUstream> as *mut CUstream, flags: c_uint) {
+        out.check()?;
+        out.set(stream::create(flags, 0)?.handle as CUstream)
+    }
+
+    call fn cuStreamCreateWithPriority(out: Out<CUstream> as *mut CUstream, flags: c_uint, priority: c_int) {
+        out.check()?;
+        out.set(stream::create(flags, priority)?.handle as CUstream)
+    }
+
+    call fn cuStreamDestroy_v2 / cuStreamDestroy(stream: CUstream) {
+        stream::destroy(stream)
+    }
+
+    stream fn cuStreamQuery / cuStreamQuery_ptsz(stream: CUstream) |default| {
+        let target = resolve(stream, default)?;
+        if target.outstanding().is_empty() { target.live.settle() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    }
+
+    stream fn cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: CUstream) |default| {
+        resolve(stream, default)?.synchronise()
+    }
+
+    stream fn cuStreamWaitEvent / cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
+        // 1 is the external form, which matters only in captures.
+        if flags > 1 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let (target, event) = (resolve(stream, default)?, event::resolve(event)?);
+        if let Some(mark) = event.mark() {
+            target.submit(Work::Nothing, vec![mark]);
+        }
+        Ok(())
+    }
+
+    stream fn cuStreamGetFlags / cuStreamGetFlags_ptsz(stream: CUstream, flags: Out<c_uint> as *mut c_uint) |default| {
+        flags.set(resolve(stream, default)?.stream.flags)
+    }
+
+    stream fn cuStreamGetPriority / cuStreamGetPriority_ptsz(stream: CUstream, priority: Out<c_int> as *mut c_int) |default| {
+        priority.set(resolve(stream, default)?.stream.priority)
+    }
+
+    stream fn cuStreamGetId / cuStreamGetId_ptsz(stream: CUstream, id: Out<u64> as *mut u64) |default| {
+        id.set(resolve(stream, default)?.stream.number)
+    }
+
+    stream fn cuStreamGetCtx / cuStreamGetCtx_ptsz(stream: CUstream, out: Out<CUcontext> as *mut CUcontext) |default| {
+        out.set(resolve(stream, default)?.live.context as CUcontext)
+    }
+
+    stream fn cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz(stream: CUstream, out: Out<CUcontext> as *mut CUcontext, green: Out<usize> as *mut CUgreenCtx) |default| {
+        let target = resolve(stream, default)?;
+        // There are no green contexts.
+        green.set(0)?;
+        out.set(target.live.context as CUcontext)
+    }
+
+    stream fn cuStreamGetDevice / cuStreamGetDevice_ptsz(stream: CUstream, dev: Out<CUdevice> as *mut CUdevice) |default| {
+        dev.set(resolve(stream, default)?.live.device.ordinal)
+    }
+
+    stream fn cuStreamAddCallback / cuStreamAddCallback_ptsz(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) |default| {
+        let callback = callback.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let (stream, data) = (stream as usize, data as usize);
+        host_work(&resolve(stream as CUstream, default)?, move |live| {
+            let status = live.error().unwrap_or(CUresult::CUDA_SUCCESS);
+            // SAFETY: the program gave function and data to be called like this; they are its own to keep valid.
+            unsafe { callback(stream as CUstream, status, data as *mut c_void) };
+        })
+    }
+
+    stream fn cuLaunchHostFunc / cuLaunchHostFunc_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void) |default| {
+        let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let data = data as usize;
+        host_work(&resolve(stream, default)?, move |live| {
+            // Unlike callbacks, host functions are not called after a fault.
+            if live.error().is_none() {
+                // SAFETY: as for callbacks.
+                unsafe { function(data as *mut c_void) };
+            }
+        })
+    }
+
+    stream fn cuStreamIsCapturing / cuStreamIsCapturing_ptsz(stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus) |default| {
+        not_capturing(stream, default, status)
+    }
+
+    stream fn cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz [gone] (stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64) |default| {
+        not_capturing(stream, default, status)
+    }
+
+    stream fn cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz [gone] (
+        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64, _graph: *mut CUgraph,
+        _dependencies: *mut *const CUgraphNode, _count: *mut usize,
+    ) |default| {
+        not_capturing(stream, default, status)
+    }
+
+    stream fn cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz(
+        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64, _graph: *mut CUgraph,
+        _dependencies: *mut *const CUgraphNode, _edges: *mut *const CUgraphEdgeData, _count: *mut usize,
+    ) |default| {
+        not_capturing(stream, default, status)
+    }
+
+    call fn cuThreadExchangeStreamCaptureMode(mode: Out<c_uint> as *mut CUstreamCaptureMode) {
+        thread_local!(static MODE: Cell<c_uint> = const { Cell::new(0) });
+        let new = mode.get()?;
+        if new > 2 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        mode.set(MODE.try_with(|m| m.replace(new)).unwrap_or(0))
+    }
+}
+
+fn host_work(target: &Target, f: impl FnOnce(&Live) + Send + 'static) -> Res {
+    target.submit(
+        Work::Always(Box::new(move |live| {
+            // Nothing is called after the context has been destroyed.
+            if !live.cancelled() {
+                f(live);
+            }
+            Ok(())
+        })),
+        Vec::new(),
+    );
+    Ok(())
+}
+
+fn not_capturing(stream: CUstream, default: Default, status: Out<c_uint>) -> Res {
+    if !stream.is_null() || default == Default::PerThread {
+        resolve(stream, default)?;
+    } else {
+        context::current()?;
+    }
+    status.set(0)
+}

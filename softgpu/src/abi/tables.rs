@@ -1,0 +1,77 @@
+//! The private tables that NVIDIA's runtime libraries want; [`cuda_api::cudart`] has them, this tells it about the driver.
+
+use super::{In, Out, Res, abi};
+use crate::config;
+use crate::gpu::{code, context, device, module, process};
+use cuda_api::code::Code;
+use cuda_api::cudart::{self, DeviceIdentity, Host};
+use cuda_api::sys::{CUresult, CUuuid};
+use std::ffi::c_void;
+use std::sync::Once;
+
+struct Driver;
+
+impl Host for Driver {
+    fn driver_version(&self) -> i32 {
+        config::get().driver_version
+    }
+
+    fn devices(&self) -> Vec<DeviceIdentity> {
+        let identity = |d: &std::sync::Arc<device::Device>| DeviceIdentity {
+            uuid: d.uuid,
+            pci_domain: d.pci_domain,
+            pci_bus: d.pci_bus,
+            pci_device: 0,
+        };
+        device::all().iter().map(identity).collect()
+    }
+
+    fn current_context(&self) -> usize {
+        context::top().map_or(0, |context| context.handle)
+    }
+
+    fn primary_context(&self, ordinal: i32) -> Result<usize, Code> {
+        process::ready().and_then(|()| Ok(device::get(ordinal)?.primary().handle)).map_err(number)
+    }
+
+    fn load_fatbin(&self, image: *const c_void) -> Result<usize, Code> {
+        process::ready().and_then(|()| load(image)).map_err(number)
+    }
+
+    fn unknown_table(&self, uuid: &[u8; 16]) {
+        context::complain(&format!("softgpu: unknown private table {}\n", hex(uuid)));
+    }
+
+    fn unknown_slot(&self, uuid: &[u8; 16], slot: usize) {
+        context::complain(&format!("softgpu: unknown slot {slot} of private table {}\n", hex(uuid)));
+    }
+}
+
+fn number(error: CUresult) -> Code {
+    error as Code
+}
+
+fn hex(uuid: &[u8; 16]) -> String {
+    uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn load(image: *const c_void) -> Res<usize> {
+    let live = context::current()?;
+    let image = module::parse(&code::from_pointer(image)?)?;
+    Ok(module::load(&live, image, None)?.handle)
+}
+
+/// Runs what runtimes have asked for at the end of a context.
+pub(crate) fn context_ended(context: usize) {
+    cudart::context_destroyed(context);
+}
+
+abi! {
+    early fn cuGetExportTable(table: Out<*const c_void> as *mut *const c_void, id: In<[u8; 16]> as *const CUuuid) {
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(|| cudart::install(&Driver));
+        let found = cudart::table(&id.get()?);
+        table.set(found.unwrap_or(std::ptr::null()))?;
+        found.map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}

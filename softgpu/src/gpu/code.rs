@@ -1,0 +1,51 @@
+//! Finding the PTX in what programs load.
+
+use super::context;
+use crate::abi::Res;
+use crate::config;
+use cuda_api::image::{self, Entry, EntryKind, Image, ImageError};
+use cuda_api::sys::CUresult;
+use std::ffi::c_void;
+
+/// PTX text of the image at `pointer`, whatever kind it is.
+pub(crate) fn from_pointer(pointer: *const c_void) -> Res<String> {
+    // SAFETY: the caller of the driver says that an image is there; what it claims is checked while it is read.
+    let image = unsafe { image::measure(pointer.cast()) }.map_err(|e| refuse(&e))?;
+    choose(&image)
+}
+
+/// PTX text of the image in a file.
+pub(crate) fn from_file(name: &str) -> Res<String> {
+    let mut bytes = std::fs::read(name).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
+    // Text in a file has no terminating zero.
+    bytes.push(0);
+    from_pointer(bytes.as_ptr().cast())
+}
+
+fn refuse(error: &ImageError) -> CUresult {
+    match error {
+        ImageError::Null => CUresult::CUDA_ERROR_INVALID_VALUE,
+        _ => {
+            complain(&error.to_string());
+            CUresult::CUDA_ERROR_INVALID_IMAGE
+        }
+    }
+}
+
+fn choose(image: &Image) -> Res<String> {
+    let entries = image.entries().map_err(|e| refuse(&e))?;
+    let best = newest(&entries, config::get().sm()).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
+    String::from_utf8(best.bytes.clone()).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)
+}
+
+/// The PTX for the newest architecture that the device has.
+fn newest(entries: &[Entry], sm: u32) -> Option<&Entry> {
+    let fits = |e: &&Entry| e.kind == EntryKind::Ptx && if e.arch_specific { e.sm == sm } else { e.sm <= sm };
+    // Of equals the last one wins: the arch-specific form of the device's own architecture comes behind the general one.
+    entries.iter().filter(fits).max_by_key(|e| (e.sm, e.arch_specific))
+}
+
+/// Says on stderr why code was refused: a program often reports no more than a number.
+pub(crate) fn complain(message: &str) {
+    context::complain(&format!("softgpu: code refused: {message}\n"));
+}

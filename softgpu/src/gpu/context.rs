@@ -1,0 +1,357 @@
+//! Contexts, and the calling thread's stack of them.
+//!
+//! A [`Context`] is the identity behind a handle; a [`Live`] is what it owns while it is active. The primary context of a
+//! device has its handle from the start and a new `Live` after each reset, as programs rely upon.
+
+use super::device::Device;
+use super::heap::Heap;
+use super::place::Place;
+use super::sched::{self, Mark};
+use super::stream::{self, Kind, Stream};
+use super::table::Table;
+use super::{event, launch, lock, memory, module};
+use crate::abi::Res;
+use crate::ptx::CodeMap;
+use cuda_api::sys::{CUcontext, CUresult};
+use std::cell::RefCell;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+
+/// Contexts by handle.
+pub(crate) static CONTEXTS: LazyLock<Table<Context>> = LazyLock::new(|| Table::new(3));
+
+/// Flags of a context that exist: scheduling 0 to 2 and 4, map host, resize local memory, core dumps, memory operations.
+const FLAGS: u32 = 0x1ff;
+/// The flag that is always reported set.
+const MAP_HOST: u32 = 8;
+
+/// The identity of a context.
+pub(crate) struct Context {
+    pub handle: usize,
+    pub device: Arc<Device>,
+    pub is_primary: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Arc<Live>>,
+    references: u32,
+    flags: u32,
+}
+
+/// Sizes that `cuCtxSetLimit` sets, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub stack: usize,
+    pub printf: usize,
+    pub heap: usize,
+}
+
+/// What an active context owns.
+pub(crate) struct Live {
+    /// Handle of the context.
+    pub context: usize,
+    pub device: Arc<Device>,
+    /// Unique in the process; another one after a reset.
+    pub number: u64,
+    /// The legacy default stream.
+    pub legacy: Arc<Stream>,
+    streams: Mutex<Vec<Arc<Stream>>>,
+    /// First fault of a kernel; every later call returns it.
+    error: AtomicU32,
+    /// Set when running kernels shall stop.
+    pub cancel: Arc<AtomicBool>,
+    dead: AtomicBool,
+    /// Text of kernels, not yet on stdout.
+    pub output: Arc<Mutex<Vec<u8>>>,
+    pub limits: Mutex<Limits>,
+    heap: OnceLock<Arc<Heap>>,
+    /// Where globals and code go.
+    pub place: Mutex<Place>,
+    /// Code of all loaded modules.
+    pub code: Mutex<Arc<CodeMap>>,
+    /// Bit set of device ordinals whose memory this context may use.
+    pub peers: AtomicU32,
+}
+
+thread_local!(static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) });
+
+fn with_stack<T>(f: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Res<T> {
+    // A thread that is ending has no current context any more.
+    STACK.try_with(|stack| f(&mut stack.borrow_mut())).map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// The current context of the calling thread, active or not.
+pub(crate) fn top() -> Option<Arc<Context>> {
+    with_stack(|stack| stack.last().cloned()).ok().flatten()
+}
+
+/// The current context, alive and without a fault.
+pub(crate) fn current() -> Res<Arc<Live>> {
+    let live = top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.live()?;
+    live.check()?;
+    Ok(live)
+}
+
+/// The context of a handle.
+pub(crate) fn resolve(handle: CUcontext) -> Res<Arc<Context>> {
+    CONTEXTS.get(handle as usize).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// Makes `context` the top of the stack in place of what was there; `None` only takes the top away.
+pub(crate) fn set_current(context: Option<Arc<Context>>) -> Res {
+    with_stack(|stack| {
+        stack.pop();
+        stack.extend(context);
+    })
+}
+
+/// Puts `context` on the stack.
+pub(crate) fn push(context: Arc<Context>) -> Res {
+    with_stack(|stack| stack.push(context))
+}
+
+/// Takes the top of the stack.
+pub(crate) fn pop() -> Res<Arc<Context>> {
+    with_stack(Vec::pop)?.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// Makes a context that is not a primary one.
+pub(crate) fn create(device: &Arc<Device>, flags: u32) -> Res<Arc<Context>> {
+    check_flags(flags)?;
+    Ok(CONTEXTS.insert_with(|handle| {
+        let live = Some(Live::new(handle, device.clone()));
+        Context { handle, device: device.clone(), is_primary: false, state: Mutex::new(State { live, references: 1, flags }) }
+    }))
+}
+
+/// Destroys a context made with [`create`].
+pub(crate) fn destroy(context: &Arc<Context>) -> Res {
+    if context.is_primary || CONTEXTS.remove(context.handle).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    with_stack(|stack| {
+        if stack.last().is_some_and(|top| Arc::ptr_eq(top, context)) {
+            stack.pop();
+        }
+    })?;
+    context.deactivate();
+    Ok(())
+}
+
+/// Stops the kernels of every context, at process exit.
+pub(crate) fn cancel_all() {
+    CONTEXTS.each(|context| {
+        // `try_lock`: exit must not wait for a thread that is inside the driver.
+        if let Ok(state) = context.state.try_lock()
+            && let Some(live) = &state.live
+        {
+            live.cancel.store(true, Ordering::Release);
+        }
+    });
+}
+
+fn check_flags(flags: u32) -> Res {
+    let schedule = flags & 7;
+    if flags & !FLAGS != 0 || !matches!(schedule, 0 | 1 | 2 | 4) { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+impl Context {
+    /// The primary context of a device, inactive.
+    pub fn primary(device: Arc<Device>) -> Arc<Context> {
+        CONTEXTS.insert_with(|handle| Context { handle, device, is_primary: true, state: Mutex::default() })
+    }
+
+    /// What the context owns; an inactive one is `CONTEXT_IS_DESTROYED`.
+    pub fn live(&self) -> Res<Arc<Live>> {
+        lock(&self.state).live.clone().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    }
+
+    /// Flags as given, and whether the context is active.
+    pub fn flags(&self) -> (u32, bool) {
+        let state = lock(&self.state);
+        (state.flags, state.live.is_some())
+    }
+
+    /// Flags as `cuCtxGetFlags` reports them.
+    pub fn reported_flags(&self) -> u32 {
+        lock(&self.state).flags | MAP_HOST
+    }
+
+    /// Changes the flags.
+    pub fn set_flags(&self, flags: u32) -> Res {
+        check_flags(flags)?;
+        lock(&self.state).flags = flags;
+        Ok(())
+    }
+
+    /// Takes a reference of a primary context, activating it.
+    pub fn retain(&self) {
+        let mut state = lock(&self.state);
+        state.references += 1;
+        if state.live.is_none() {
+            state.live = Some(Live::new(self.handle, self.device.clone()));
+        }
+    }
+
+    /// Gives a reference back; the last one deactivates.
+    pub fn release(&self) -> Res {
+        let last = {
+            let mut state = lock(&self.state);
+            state.references = state.references.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+            state.references == 0
+        };
+        if last {
+            self.deactivate();
+        }
+        Ok(())
+    }
+
+    /// Destroys everything that a primary context owns, whoever holds references.
+    pub fn reset(&self) {
+        lock(&self.state).references = 0;
+        self.deactivate();
+    }
+
+    fn deactivate(&self) {
+        let live = lock(&self.state).live.take();
+        crate::abi::context_ended(self.handle);
+        if let Some(live) = live {
+            live.end();
+        }
+    }
+}
+
+impl Live {
+    fn new(context: usize, device: Arc<Device>) -> Arc<Live> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        Arc::new_cyclic(|weak: &Weak<Live>| Live {
+            context,
+            device,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            legacy: Arc::new(Stream::new(0, Kind::Legacy, 0, 0, weak.clone())),
+            streams: Mutex::default(),
+            error: AtomicU32::new(0),
+            cancel: Arc::default(),
+            dead: AtomicBool::new(false),
+            output: Arc::default(),
+            limits: Mutex::new(Limits { stack: 1024, printf: 7 << 20, heap: super::heap::DEFAULT_SIZE as usize }),
+            heap: OnceLock::new(),
+            place: Mutex::default(),
+            code: Mutex::default(),
+            peers: AtomicU32::new(0),
+        })
+    }
+
+    /// Destroyed, or failed by a fault: the code that calls return then.
+    pub fn check(&self) -> Res {
+        if self.dead.load(Ordering::Acquire) {
+            return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        self.error().map_or(Ok(()), Err)
+    }
+
+    /// The first fault, if there was one.
+    pub fn error(&self) -> Option<CUresult> {
+        launch::fault_from_number(self.error.load(Ordering::Acquire))
+    }
+
+    /// Records a fault; the first one stays.
+    pub fn fail(&self, code: CUresult) {
+        let _ = self.error.compare_exchange(0, code as u32, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether work shall end without being done.
+    pub fn cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Acquire)
+    }
+
+    /// At a synchronisation: writes out what kernels printed and reports the fault, if any.
+    pub fn settle(&self) -> Res {
+        let text = std::mem::take(&mut *lock(&self.output));
+        if !text.is_empty() {
+            super::os::print(&text);
+        }
+        self.check()
+    }
+
+    /// Adds a stream to those that the legacy stream and a context synchronisation wait for.
+    pub fn adopt(&self, stream: Arc<Stream>) {
+        let mut streams = lock(&self.streams);
+        streams.retain(|old| !old.finished());
+        streams.push(stream);
+    }
+
+    /// One of the default streams; a per-thread one is made at its first use.
+    pub fn default_stream(self: &Arc<Self>, kind: Kind) -> Arc<Stream> {
+        if kind == Kind::Legacy {
+            return self.legacy.clone();
+        }
+        let mut streams = lock(&self.streams);
+        if let Some(found) = streams.iter().find(|stream| stream.kind == kind) {
+            return found.clone();
+        }
+        let made = Arc::new(Stream::new(0, kind, 0, 0, Arc::downgrade(self)));
+        streams.push(made.clone());
+        made
+    }
+
+    /// Calls `f` for every stream but the legacy one.
+    pub fn each_stream(&self, mut f: impl FnMut(&Stream)) {
+        for stream in lock(&self.streams).iter() {
+            f(stream);
+        }
+    }
+
+    /// Marks of all work that has not ended.
+    pub fn outstanding(&self) -> Vec<Arc<Mark>> {
+        let _submission = sched::submit();
+        let mut marks: Vec<_> = self.legacy.pending().into_iter().collect();
+        self.each_stream(|stream| marks.extend(stream.pending()));
+        marks
+    }
+
+    /// Waits for all work and reports the fault, if any.
+    pub fn synchronise(&self) -> Res {
+        sched::wait(&self.outstanding());
+        self.settle()
+    }
+
+    /// The device heap, placed at the first call.
+    pub fn heap(&self) -> Res<Arc<Heap>> {
+        // Under the lock of the limits, so that the size cannot change while the heap is made.
+        let limits = lock(&self.limits);
+        if let Some(heap) = self.heap.get() {
+            return Ok(heap.clone());
+        }
+        let heap = Arc::new(Heap::place(self, limits.heap as u64)?);
+        Ok(self.heap.get_or_init(|| heap).clone())
+    }
+
+    /// Whether the heap has its place, so that its size can change no more.
+    pub fn has_heap(&self) -> bool {
+        self.heap.get().is_some()
+    }
+
+    /// Ends the context: kernels stop, work that waits is dropped, everything it owns is gone.
+    fn end(self: &Arc<Self>) {
+        self.cancel.store(true, Ordering::Release);
+        sched::wake();
+        sched::wait(&self.outstanding());
+        let text = std::mem::take(&mut *lock(&self.output));
+        super::os::print(&text);
+        self.dead.store(true, Ordering::Release);
+        stream::STREAMS.remove_if(|stream| stream.belongs_to(self));
+        event::EVENTS.remove_if(|event| event.belongs_to(self));
+        module::end_context(self);
+        memory::end_context(self);
+    }
+}
+
+/// Text of assertions and faults goes to stderr, whose buffer is the system's.
+pub(crate) fn complain(text: &str) {
+    // Nobody can be told that stderr is closed.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

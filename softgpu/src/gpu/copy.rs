@@ -1,0 +1,251 @@
+//! Copies and fills.
+//!
+//! When host memory is read and written is part of CUDA's rules, and programs that get it wrong must notice: pageable
+//! sources are read at the call, page-locked ones when the copy runs; pageable destinations are written before the call
+//! returns, page-locked ones later. Copies between device memories and fills of it do not wait, even in their synchronous
+//! forms.
+
+use super::memory::{self, Memory};
+use super::sched::{self, Work};
+use super::stream::Target;
+use crate::abi::Res;
+use cuda_api::sys::CUresult;
+
+/// The table is locked for at most this many bytes at a time.
+const PIECE: u64 = 4 << 20;
+
+/// What the caller says that an address is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Space {
+    /// Host memory, page-locked or not.
+    Host,
+    /// Memory that the device can use: page-locked host memory is too.
+    Device,
+    /// The address decides.
+    Unified,
+}
+
+/// One end of a copy: rows `pitch` apart, slices `slice` apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    pub space: Space,
+    pub address: u64,
+    pub pitch: u64,
+    pub slice: u64,
+}
+
+/// How much is copied: bytes of a row, rows of a slice, slices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub width: u64,
+    pub height: u64,
+    pub depth: u64,
+}
+
+impl Side {
+    /// An end of a plain copy.
+    pub fn linear(space: Space, address: u64) -> Side {
+        Side { space, address, pitch: 0, slice: 0 }
+    }
+
+    /// Bytes from the first to the last that is used.
+    fn extent(&self, shape: &Shape) -> Option<u64> {
+        let slices = self.slice.checked_mul(shape.depth - 1)?;
+        self.pitch.checked_mul(shape.height - 1)?.checked_add(slices)?.checked_add(shape.width)
+    }
+
+    fn row(&self, y: u64, z: u64) -> u64 {
+        self.address + z * self.slice + y * self.pitch
+    }
+}
+
+/// What an end really is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Device,
+    Pinned,
+    Pageable,
+}
+
+fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let len = side.extent(shape).ok_or(bad)?;
+    if side.address == 0 || side.address.checked_add(len).is_none() {
+        return Err(bad);
+    }
+    let known = memory.find(side.address).is_some();
+    match side.space {
+        Space::Device if !known => Err(bad),
+        Space::Host if memory.is_device(side.address) => Err(bad),
+        Space::Host if !memory.is_pinned(side.address, len) => Ok(End::Pageable),
+        Space::Unified if !known => Ok(End::Pageable),
+        _ if !memory.covers(side.address, len) => Err(bad),
+        _ if memory.is_device(side.address) => Ok(End::Device),
+        _ => Ok(End::Pinned),
+    }
+}
+
+/// A copy in the stream of `target`; `waits` for the synchronous forms.
+pub(crate) fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res {
+    if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
+        return Ok(());
+    }
+    let (to_end, from_end) = {
+        let memory = memory::read();
+        (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?)
+    };
+    let staged = if from_end == End::Pageable { Some(stage(&from, &shape)?) } else { None };
+    let mark = target.submit(
+        Work::Run(Box::new(move |_| {
+            let source = match &staged {
+                // Staged rows lie side by side.
+                Some(bytes) => {
+                    Side { space: Space::Host, address: bytes.as_ptr() as u64, pitch: shape.width, slice: shape.width * shape.height }
+                }
+                None => from,
+            };
+            run(&to, to_end, &source, from_end, &shape)
+        })),
+        Vec::new(),
+    );
+    if to_end == End::Pageable || waits && !(to_end == End::Device && from_end == End::Device) {
+        sched::wait(&[mark]);
+        return target.live.settle();
+    }
+    Ok(())
+}
+
+fn stage(from: &Side, shape: &Shape) -> Res<Vec<u8>> {
+    let total = shape.width.checked_mul(shape.height).and_then(|n| n.checked_mul(shape.depth));
+    let total = total.and_then(|n| usize::try_from(n).ok()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(total).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    for z in 0..shape.depth {
+        for y in 0..shape.height {
+            // SAFETY: the program says that its host memory has these rows; a wrong pointer crashes as it does natively.
+            let row = unsafe { std::slice::from_raw_parts(from.row(y, z) as *const u8, shape.width as usize) };
+            bytes.extend_from_slice(row);
+        }
+    }
+    Ok(bytes)
+}
+
+fn run(to: &Side, to_end: End, from: &Side, from_end: End, shape: &Shape) -> Res {
+    let usable = |memory: &Memory, side: &Side, kind: End, at: u64, len: u64| {
+        kind == End::Pageable || side.extent(shape).is_some() && memory.covers(at, len)
+    };
+    for z in 0..shape.depth {
+        for y in 0..shape.height {
+            let (mut dst, mut src, mut left) = (to.row(y, z), from.row(y, z), shape.width);
+            // Overlapping ends of one piece come out right; of longer copies CUDA promises nothing.
+            while left > 0 {
+                let len = left.min(PIECE);
+                let memory = memory::read();
+                if !usable(&memory, to, to_end, dst, len) || !usable(&memory, from, from_end, src, len) {
+                    return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                }
+                // SAFETY: both ends are in the table, which is locked, or the program's own memory (staged bytes, or a
+                // destination whose owner waits for this copy).
+                unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
+                drop(memory);
+                (dst, src, left) = (dst + len, src + len, left - len);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A fill in the stream of `target`: `height` rows, `pitch` apart, of `width` elements of `size` bytes (1, 2 or 4) that
+/// hold the low bytes of `value`.
+pub(crate) fn fill(target: &Target, address: u64, pitch: u64, value: u32, size: u64, width: u64, height: u64, waits: bool) -> Res {
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let width = width.checked_mul(size).ok_or(bad)?;
+    if !address.is_multiple_of(size) || height > 1 && (!pitch.is_multiple_of(size) || pitch < width) {
+        return Err(bad);
+    }
+    let shape = Shape { width, height, depth: 1 };
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let side = Side { space: Space::Device, address, pitch, slice: 0 };
+    let kind = end(&memory::read(), &side, &shape)?;
+    let mark = target.submit(
+        Work::Run(Box::new(move |_| {
+            for y in 0..height {
+                fill_row(side.row(y, 0), value, size, width)?;
+            }
+            Ok(())
+        })),
+        Vec::new(),
+    );
+    if waits && kind == End::Pinned {
+        sched::wait(&[mark]);
+        return target.live.settle();
+    }
+    Ok(())
+}
+
+fn fill_row(address: u64, value: u32, size: u64, width: u64) -> Res {
+    let mut done = 0;
+    while done < width {
+        let len = (width - done).min(PIECE);
+        let at = address + done;
+        let memory = memory::read();
+        if !memory.covers(at, len) {
+            return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+        let count = (len / size) as usize;
+        match size {
+            // SAFETY: in the table, which is locked; aligned, as checked at the call.
+            1 => unsafe { std::slice::from_raw_parts_mut(at as *mut u8, count) }.fill(value as u8),
+            // SAFETY: as above.
+            2 => unsafe { std::slice::from_raw_parts_mut(at as *mut u16, count) }.fill(value as u16),
+            // SAFETY: as above.
+            _ => unsafe { std::slice::from_raw_parts_mut(at as *mut u32, count) }.fill(value),
+        }
+        drop(memory);
+        done += len;
+    }
+    Ok(())
+}
+
+/// Whether a stream may write or wait for a value of `size` bytes at `address`.
+pub(crate) fn check_word(address: u64, size: u64) -> Res {
+    if address.is_multiple_of(size) && memory::read().covers(address, size) {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+/// Reads a value of 4 or 8 bytes that kernels and the host may be changing.
+pub(crate) fn load_word(address: u64, size: u64) -> Res<u64> {
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    let memory = memory::read();
+    if !memory.covers(address, size) {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    if size == 4 {
+        // SAFETY: in the table, which is locked, and aligned, as checked at the call.
+        return Ok(u64::from(unsafe { AtomicU32::from_ptr(address as *mut u32) }.load(Ordering::Acquire)));
+    }
+    // SAFETY: as above.
+    Ok(unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::Acquire))
+}
+
+/// Writes a value of 4 or 8 bytes after everything written before.
+pub(crate) fn store_word(address: u64, size: u64, value: u64) -> Res {
+    use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    let memory = memory::read();
+    if !memory.covers(address, size) {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    if size == 4 {
+        // SAFETY: in the table, which is locked, and aligned, as checked at the call.
+        unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(value as u32, Ordering::Release);
+    } else {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::Release);
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Devices: identity, attributes, memory in use.
+
+use super::context::Context;
+use crate::config;
+use crate::abi::Res;
+use cuda_api::sys::{CUdevice, CUresult};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Threads of a multiprocessor at most.
+pub(crate) const THREADS_PER_SM: u32 = 2048;
+/// Blocks of a multiprocessor at most.
+pub(crate) const BLOCKS_PER_SM: u32 = 32;
+/// Shared memory of a multiprocessor.
+pub(crate) const SHARED_PER_SM: u32 = 233_472;
+/// Shared memory that the system takes of each block.
+pub(crate) const SHARED_RESERVED: u32 = 1024;
+/// Shared memory of a block without asking.
+pub(crate) const SHARED_PER_BLOCK: u32 = 49_152;
+/// Shared memory of a block on request.
+pub(crate) const SHARED_OPTIN: u32 = 232_448;
+/// Multiprocessors.
+pub(crate) const MULTIPROCESSORS: u32 = 132;
+/// Registers of a multiprocessor and of a block.
+pub(crate) const REGISTERS: u32 = 65_536;
+
+/// One device that this process sees.
+pub(crate) struct Device {
+    /// Number in this process.
+    pub ordinal: CUdevice,
+    /// Number in the machine, the same in every process with the same settings.
+    pub physical: usize,
+    pub uuid: [u8; 16],
+    pub pci_domain: i32,
+    pub pci_bus: i32,
+    /// Bytes of memory.
+    pub total: u64,
+    used: AtomicU64,
+    /// Kernels running now.
+    pub running: AtomicUsize,
+    primary: OnceLock<Arc<Context>>,
+}
+
+/// The devices of this process, in order.
+pub(crate) fn all() -> &'static [Arc<Device>] {
+    static ALL: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let config = config::get();
+        let machine: Vec<[u8; 16]> = (0..config.devices).map(|i| uuid(&config.seed_id, i)).collect();
+        visible(&machine, config.visible.as_deref())
+            .into_iter()
+            .enumerate()
+            .map(|(ordinal, physical)| {
+                Arc::new(Device {
+                    ordinal: ordinal as CUdevice,
+                    physical,
+                    uuid: machine[physical],
+                    pci_domain: if config.seed_id.is_empty() { 0 } else { (hash(&config.seed_id, 0) & 0xff) as i32 },
+                    pci_bus: 0x10 + physical as i32,
+                    total: config.memory,
+                    used: AtomicU64::new(0),
+                    running: AtomicUsize::new(0),
+                    primary: OnceLock::new(),
+                })
+            })
+            .collect()
+    })
+}
+
+/// The device of an ordinal.
+pub(crate) fn get(ordinal: CUdevice) -> Res<&'static Arc<Device>> {
+    usize::try_from(ordinal).ok().and_then(|i| all().get(i)).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+}
+
+fn hash(text: &str, salt: u64) -> u64 {
+    // FNV-1a, then the finaliser of splitmix64, so that neighbours differ in every byte.
+    let mut h = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ salt, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    h ^ (h >> 31)
+}
+
+fn uuid(seed_id: &str, index: usize) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&hash(seed_id, 2 * index as u64 + 1).to_le_bytes());
+    bytes[8..].copy_from_slice(&hash(seed_id, 2 * index as u64 + 2).to_le_bytes());
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+/// `GPU-…` as tools print it.
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex = |range: std::ops::Range<usize>| uuid[range].iter().map(|b| format!("{b:02x}")).collect::<String>();
+    format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
+}
+
+/// Which devices of the machine `CUDA_VISIBLE_DEVICES` lets through: everything up to the first bad or repeated word.
+fn visible(machine: &[[u8; 16]], setting: Option<&str>) -> Vec<usize> {
+    let Some(setting) = setting else { return (0..machine.len()).collect() };
+    let mut chosen = Vec::new();
+    for word in setting.split(',') {
+        let word = word.trim();
+        let found = if word.starts_with("GPU-") {
+            machine.iter().position(|uuid| uuid_text(uuid).starts_with(word))
+        } else {
+            word.parse::<usize>().ok().filter(|i| *i < machine.len())
+        };
+        match found {
+            Some(i) if !chosen.contains(&i) => chosen.push(i),
+            _ => break,
+        }
+    }
+    chosen
+}
+
+impl Device {
+    /// The primary context, active or not.
+    pub fn primary(self: &Arc<Self>) -> &Arc<Context> {
+        self.primary.get_or_init(|| Context::primary(self.clone()))
+    }
+
+    /// Takes `bytes` of the device's memory.
+    pub fn take(&self, bytes: u64) -> Res {
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| used.checked_add(bytes).filter(|n| *n <= self.total))
+            .map(drop)
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// Gives `bytes` back.
+    pub fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes not in use.
+    pub fn free(&self) -> u64 {
+        self.total.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Name of the PCI function, `domain:bus:device.function`.
+    pub fn pci_name(&self) -> String {
+        format!("{:08X}:{:02X}:00.0", self.pci_domain, self.pci_bus)
+    }
+
+    /// An attribute by its number in cuda.h; unknown numbers are `INVALID_VALUE`. Figures are an H200's; what this driver
+    /// cannot do is 0.
+    pub fn attribute(&self, id: u32) -> Res<i32> {
+        let (major, minor) = config::get().compute;
+        Ok(match id {
+            1..=3 => 1024,
+            4 => 64,
+            5 => i32::MAX,
+            6 | 7 => 65_535,
+            8 => SHARED_PER_BLOCK as i32,
+            9 => 65_536,
+            10 => 32,
+            11 => i32::MAX,
+            12 | 82 => REGISTERS as i32,
+            13 => 1_980_000,
+            14 | 30 => 512,
+            16 => MULTIPROCESSORS as i32,
+            // Sizes of textures and surfaces, which are never made here but asked for at start-up.
+            21 | 22 | 56 | 70 => 131_072,
+            23 | 57 => 65_536,
+            24..=26 | 58..=60 => 16_384,
+            27 | 28 | 42 | 45 | 46 | 49 | 52 | 53 | 55 | 61 | 63 | 64 | 66 | 67 | 73 | 74 | 77 => 32_768,
+            29 | 43 | 62 | 65 => 2048,
+            47 | 48 => 8192,
+            51 => 32,
+            54 | 68 => 2046,
+            69 => 268_435_456,
+            71 => 65_000,
+            72 => 2_097_120,
+            33 => self.pci_bus,
+            34 => 0,
+            50 => self.pci_domain,
+            36 => 3_201_000,
+            37 => 6144,
+            38 => 62_914_560,
+            39 => THREADS_PER_SM as i32,
+            40 => 3,
+            75 => major as i32,
+            76 => minor as i32,
+            81 => SHARED_PER_SM as i32,
+            87 => 2,
+            97 => SHARED_OPTIN as i32,
+            106 => BLOCKS_PER_SM as i32,
+            108 => 39_321_600,
+            109 => 134_213_632,
+            111 => SHARED_RESERVED as i32,
+            126 => 1,
+            131 | 134 => -1,
+            139 => 0x2335_10de,
+            140 => 0x18be_10de,
+            // Host mapping, concurrent kernels, ECC, unified addressing, priorities, caches, preemption, registered host
+            // pointers, memory operations of streams, cooperative launches, registering host memory, virtual memory and its descriptors.
+            15 | 19 | 31 | 32 | 41 | 44 | 78..=80 | 90..=95 | 99 | 102 | 103 | 113 | 122 | 123 => 1,
+            17 | 18 | 20 | 35 | 83..=86 | 88 | 89 | 96 | 98 | 100 | 101 | 104 | 105 | 107 | 110 | 112 => 0,
+            114..=121 | 124 | 125 | 127..=130 | 132 | 133 | 135..=138 | 141..=147 => 0,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_differ_by_index_and_machine() {
+        assert_ne!(uuid("", 0), uuid("", 1));
+        assert_ne!(uuid("", 0), uuid("a", 0));
+        assert_eq!(uuid("a", 3), uuid("a", 3));
+    }
+
+    #[test]
+    fn visible_devices_follow_the_setting() {
+        let machine: Vec<_> = (0..4).map(|i| uuid("", i)).collect();
+        assert_eq!(visible(&machine, None), [0, 1, 2, 3]);
+        assert_eq!(visible(&machine, Some("2,0")), [2, 0]);
+        assert_eq!(visible(&machine, Some("1,9,0")), [1]);
+        assert_eq!(visible(&machine, Some("")), []);
+        let name = uuid_text(&machine[3]);
+        assert_eq!(visible(&machine, Some(&name[..12])), [3]);
+    }
+}

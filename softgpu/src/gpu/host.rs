@@ -1,0 +1,88 @@
+//! Page-locked host memory: made here, or the program's own and registered. The device sees it at its host address.
+
+use super::context::Live;
+use super::memory::{self, Kind, Memory};
+use super::os;
+use super::retire::Then;
+use crate::abi::Res;
+use cuda_api::sys::CUresult;
+
+const PAGE: u64 = 4096;
+/// Portable, device-mapped, write-combined.
+const ALLOC_FLAGS: u32 = 7;
+/// Portable, device-mapped, I/O memory, read-only.
+const REGISTER_FLAGS: u32 = 15;
+const IO_MEMORY: u32 = 4;
+
+/// `cuMemHostAlloc`.
+pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
+    if size == 0 || flags & !ALLOC_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let len = size.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let address = os::anywhere(len)?;
+    memory::write().add(address, size, Kind::Pinned(flags), live.device.ordinal as usize, Some(live));
+    Ok(address)
+}
+
+/// `cuMemFreeHost`: waits for the work of the context.
+pub(crate) fn free(live: &Live, address: u64) -> Res {
+    let is_pinned = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Pinned(_)));
+    if !is_pinned(&memory::read()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    live.synchronise()?;
+    let mut memory = memory::write();
+    if !is_pinned(&memory) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    release(&mut memory, address);
+    Ok(())
+}
+
+/// Takes away memory made by [`allocate`].
+pub(crate) fn release(memory: &mut Memory, address: u64) {
+    if let Some(alloc) = memory.remove(address) {
+        memory.retired.take_away(address, alloc.size.next_multiple_of(PAGE), Then::Unmap);
+    }
+}
+
+/// `cuMemHostRegister`.
+pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res {
+    if address == 0 || size == 0 || flags & !REGISTER_FLAGS != 0 || address.checked_add(size).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & IO_MEMORY != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+    let mut memory = memory::write();
+    if memory.overlaps(address, size) {
+        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    }
+    memory.add(address, size, Kind::Registered(flags), live.device.ordinal as usize, Some(live));
+    Ok(())
+}
+
+/// `cuMemHostUnregister`: waits for the work of the context.
+pub(crate) fn unregister(live: &Live, address: u64) -> Res {
+    let registered = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered(_)));
+    if !registered(&memory::read()) {
+        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    }
+    live.synchronise()?;
+    let mut memory = memory::write();
+    if !registered(&memory) {
+        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    }
+    memory.remove(address);
+    Ok(())
+}
+
+/// Flags that a pinned address was made or registered with; a device-mapped one is what every one is here.
+pub(crate) fn flags(address: u64) -> Res<u32> {
+    const DEVICE_MAPPED: u32 = 2;
+    match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
+        Some(Kind::Pinned(flags) | Kind::Registered(flags)) => Ok(flags | DEVICE_MAPPED),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}

@@ -1,0 +1,205 @@
+//! Launching: limits checked at the call, running in stream order, faults.
+
+use super::context::{self, Live};
+use super::device;
+use super::memory;
+use super::module::Function;
+use super::stream::Target;
+use super::{lock, sched::Work};
+use crate::abi::Res;
+use crate::ptx::{self, Env, Fault, FunctionInfo, Image, Launch};
+use cuda_api::sys::CUresult;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// What `cuFuncSetAttribute` and its kin set.
+#[derive(Debug)]
+pub(crate) struct Attributes {
+    /// Most dynamic shared memory, in bytes.
+    pub max_dynamic_shared: AtomicI32,
+    /// Preferred part of the cache for shared memory, in percent; -1 for no preference. Only reported.
+    pub carveout: AtomicI32,
+}
+
+impl Attributes {
+    /// What applies before anything is set, for each function of an image.
+    pub fn fresh(image: &Image) -> Vec<Arc<Attributes>> {
+        let of = |info: &FunctionInfo| {
+            let dynamic = device::SHARED_PER_BLOCK.saturating_sub(info.static_shared) as i32;
+            Arc::new(Attributes { max_dynamic_shared: AtomicI32::new(dynamic), carveout: AtomicI32::new(-1) })
+        };
+        image.functions.iter().map(of).collect()
+    }
+}
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+    /// Whether all blocks run at once and may wait for each other.
+    pub cooperative: bool,
+}
+
+/// Threads that a block of a function may have.
+pub(crate) fn max_threads(info: &FunctionInfo) -> u32 {
+    info.max_threads.unwrap_or(1024).min(1024)
+}
+
+fn check(function: &Function, shape: &Shape) -> Res {
+    let [gx, gy, gz] = shape.grid;
+    let [bx, by, bz] = shape.block;
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let grid = (1..=i32::MAX as u32).contains(&gx) && (1..=65_535).contains(&gy) && (1..=65_535).contains(&gz);
+    let block = (1..=1024).contains(&bx) && (1..=1024).contains(&by) && (1..=64).contains(&bz);
+    if !grid || !block || u64::from(bx) * u64::from(by) * u64::from(bz) > u64::from(max_threads(function.info())) {
+        return Err(bad);
+    }
+    if i64::from(shape.shared) > i64::from(function.attributes.max_dynamic_shared.load(Ordering::Relaxed)) {
+        return Err(bad);
+    }
+    if shape.cooperative {
+        let resident = device::MULTIPROCESSORS * blocks_per_multiprocessor(function.info(), bx * by * bz, u64::from(shape.shared));
+        if u64::from(gx) * u64::from(gy) * u64::from(gz) > u64::from(resident) {
+            return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
+    Ok(())
+}
+
+/// A kernel in the stream of `target`, with its parameters packed as the code wants them.
+pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, params: Vec<u8>) -> Res {
+    if !function.belongs_to(&target.live) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    check(&function, &shape)?;
+    target.submit(Work::Kernel(Box::new(move |live| run(live, &function, &shape, &params))), Vec::new());
+    Ok(())
+}
+
+/// Counts a kernel as running for as long as it exists.
+struct Running {
+    live_device: usize,
+}
+
+impl Running {
+    fn begin(live: &Live) -> (Running, Arc<ptx::Ranges>) {
+        let device = live.device.ordinal as usize;
+        let mut memory = memory::write();
+        let ranges = memory.snapshot(device, live.peers.load(Ordering::Acquire));
+        memory.retired.kernel_begins();
+        (Running { live_device: device }, ranges)
+    }
+
+    /// Whether memory was used that had been taken away meanwhile.
+    fn end(self) -> bool {
+        std::mem::forget(self);
+        memory::write().retired.kernel_ends()
+    }
+}
+
+impl Drop for Running {
+    /// Only when the interpreter panicked.
+    fn drop(&mut self) {
+        memory::write().retired.kernel_ends();
+        context::complain(&format!("softgpu: device {}: the interpreter failed\n", self.live_device));
+    }
+}
+
+fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
+    let heap = live.heap()?;
+    let output = live.output.clone();
+    let fifo = lock(&live.limits).printf;
+    let (running, ranges) = Running::begin(live);
+    let env = Env {
+        ranges,
+        code: lock(&live.code).clone(),
+        heap,
+        output: Arc::new(move |text: &[u8]| print(&output, fifo, text)),
+        cancel: live.cancel.clone(),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        clock_hz: 1_980_000_000,
+    };
+    let launch = Launch {
+        program: &function.program,
+        function: function.index,
+        grid: shape.grid,
+        block: shape.block,
+        dynamic_shared: shape.shared,
+        params,
+        cooperative: shape.cooperative,
+    };
+    let outcome = ptx::run(&launch, &env);
+    let used_gone_memory = running.end();
+    match outcome {
+        Err(fault) => fail(function, fault),
+        Ok(_) if used_gone_memory => Err(report(function, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "use of unmapped memory")),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Keeps text for the next synchronisation; when the buffer is full it is written out at once, rather than lost as on
+/// hardware.
+fn print(buffer: &std::sync::Mutex<Vec<u8>>, fifo: usize, text: &[u8]) {
+    let mut buffer = lock(buffer);
+    buffer.extend_from_slice(text);
+    if buffer.len() > fifo {
+        super::os::print(&std::mem::take(&mut *buffer));
+    }
+}
+
+fn report(function: &Function, code: CUresult, what: &str) -> CUresult {
+    context::complain(&format!("softgpu: kernel {}: {what}\n", function.info().name));
+    code
+}
+
+fn fail(function: &Function, fault: Fault) -> Res {
+    let (code, what) = match fault {
+        Fault::Cancelled => return Ok(()),
+        Fault::Assert(text) => {
+            context::complain(&text);
+            return Err(CUresult::CUDA_ERROR_ASSERT);
+        }
+        Fault::IllegalAddress(at) => (CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, format!("illegal address {at:#x}")),
+        Fault::MisalignedAddress(at) => (CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, format!("misaligned address {at:#x}")),
+        Fault::IllegalInstruction(what) => (CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION, format!("illegal instruction: {what}")),
+        Fault::Trap => (CUresult::CUDA_ERROR_LAUNCH_FAILED, "trap".to_owned()),
+        Fault::InvalidPc(at) => (CUresult::CUDA_ERROR_INVALID_PC, format!("no code at {at:#x}")),
+        Fault::Timeout => (CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "timeout".to_owned()),
+    };
+    Err(report(function, code, &what))
+}
+
+/// The error that a context's failure number means; faults of kernels and what else work can end with.
+pub(crate) fn fault_from_number(number: u32) -> Option<CUresult> {
+    use CUresult as E;
+    let codes = [
+        E::CUDA_ERROR_ILLEGAL_ADDRESS,
+        E::CUDA_ERROR_ASSERT,
+        E::CUDA_ERROR_LAUNCH_FAILED,
+        E::CUDA_ERROR_MISALIGNED_ADDRESS,
+        E::CUDA_ERROR_INVALID_PC,
+        E::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        E::CUDA_ERROR_LAUNCH_TIMEOUT,
+        E::CUDA_ERROR_OUT_OF_MEMORY,
+    ];
+    if number == 0 {
+        return None;
+    }
+    Some(codes.into_iter().find(|code| *code as u32 == number).unwrap_or(E::CUDA_ERROR_UNKNOWN))
+}
+
+/// Blocks of `threads` threads and `dynamic` bytes of shared memory that a multiprocessor holds at once.
+pub(crate) fn blocks_per_multiprocessor(info: &FunctionInfo, threads: u32, dynamic: u64) -> u32 {
+    let warps = threads.div_ceil(32).max(1);
+    let registers = info.num_regs.clamp(1, 255).next_multiple_of(8) * warps * 32;
+    let shared = u64::from(info.static_shared) + dynamic;
+    if threads > max_threads(info) || shared > u64::from(device::SHARED_OPTIN) || registers > device::REGISTERS {
+        return 0;
+    }
+    let by_shared = u64::from(device::SHARED_PER_SM) / (shared + u64::from(device::SHARED_RESERVED)).next_multiple_of(128);
+    let by_threads = device::THREADS_PER_SM / (warps * 32);
+    device::BLOCKS_PER_SM.min(by_threads).min(device::REGISTERS / registers).min(by_shared as u32)
+}

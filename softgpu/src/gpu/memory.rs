@@ -1,0 +1,251 @@
+//! The table of everything that an address may point to, and who may use it.
+//!
+//! One table for the process, under one lock. Calls read it to check pointers, copies hold it while they run (in pieces),
+//! kernels take a snapshot. The lock comes after the scheduler's: nothing is submitted while it is held.
+
+use super::context::Live;
+use super::pool::Pool;
+use super::retire::Retired;
+use super::vmm::{Mapping, Reservation};
+use super::{os, retire};
+use crate::abi::Res;
+use crate::ptx::Ranges;
+use cuda_api::sys::CUresult;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// What an allocation is.
+pub(crate) enum Kind {
+    /// Made by `cuMemAlloc`.
+    Device,
+    /// Physical memory mapped into a reservation.
+    Mapped(Mapping),
+    /// Page-locked memory made by `cuMemHostAlloc`, with its flags.
+    Pinned(u32),
+    /// The program's own memory, registered with these flags.
+    Registered(u32),
+    /// A module's variable.
+    Variable,
+    /// The device heap: kernels may use it, calls may not.
+    Heap,
+}
+
+/// An entry of the table; its address is the key.
+pub(crate) struct Alloc {
+    pub size: u64,
+    pub kind: Kind,
+    /// Ordinal of the device that it belongs to.
+    pub device: usize,
+    /// Number of the context that made it; 0 for mappings, which have none.
+    pub owner: u64,
+    /// Handle of that context, or 0.
+    pub context: usize,
+    /// Unique number, `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
+    pub buffer: u64,
+}
+
+impl Alloc {
+    /// Whether it is page-locked host memory.
+    pub fn is_host(&self) -> bool {
+        matches!(self.kind, Kind::Pinned(_) | Kind::Registered(_))
+    }
+
+    fn usable_on(&self, device: usize, peers: u32) -> bool {
+        let own = self.device == device;
+        match &self.kind {
+            Kind::Device | Kind::Variable => own || peers & (1 << self.device) != 0,
+            Kind::Heap => own,
+            Kind::Mapped(mapping) => mapping.access.contains(&device),
+            Kind::Pinned(_) | Kind::Registered(_) => true,
+        }
+    }
+}
+
+type Snapshots = HashMap<(usize, u32), (u64, Arc<Ranges>)>;
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub allocs: BTreeMap<u64, Alloc>,
+    pub reservations: BTreeMap<u64, Reservation>,
+    /// Where `cuMemAlloc` cuts from, by device ordinal.
+    pub pools: HashMap<usize, Pool>,
+    pub retired: Retired,
+    generation: u64,
+    buffers: u64,
+    snapshots: Snapshots,
+}
+
+static MEMORY: LazyLock<RwLock<Memory>> = LazyLock::new(RwLock::default);
+
+/// The table, for looking.
+pub(crate) fn read() -> RwLockReadGuard<'static, Memory> {
+    MEMORY.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The table, for changing.
+pub(crate) fn write() -> RwLockWriteGuard<'static, Memory> {
+    MEMORY.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    /// Adds an allocation made in `live`'s context, or in none.
+    pub fn add(&mut self, address: u64, size: u64, kind: Kind, device: usize, live: Option<&Live>) {
+        self.generation += 1;
+        self.buffers += 1;
+        let (owner, context) = live.map_or((0, 0), |live| (live.number, live.context));
+        self.allocs.insert(address, Alloc { size, kind, device, owner, context, buffer: self.buffers });
+    }
+
+    /// Removes the allocation that begins at `address`.
+    pub fn remove(&mut self, address: u64) -> Option<Alloc> {
+        self.generation += 1;
+        self.allocs.remove(&address)
+    }
+
+    /// To be called when who may use what has changed.
+    pub fn changed(&mut self) {
+        self.generation += 1;
+    }
+
+    /// The allocation that contains `address`; the device heap is none.
+    pub fn find(&self, address: u64) -> Option<(u64, &Alloc)> {
+        let (base, alloc) = self.allocs.range(..=address).next_back()?;
+        (address - base < alloc.size && !matches!(alloc.kind, Kind::Heap)).then_some((*base, alloc))
+    }
+
+    /// Whether any byte of a range belongs to an allocation.
+    pub fn overlaps(&self, address: u64, len: u64) -> bool {
+        let end = address.saturating_add(len);
+        self.allocs.range(..end).next_back().is_some_and(|(base, alloc)| base + alloc.size > address)
+    }
+
+    /// Whether calls may read and write `len` bytes at `address`. A range may span mappings that lie side by side, else it
+    /// lies in one allocation.
+    pub fn covers(&self, address: u64, len: u64) -> bool {
+        let Some(end) = address.checked_add(len) else { return false };
+        let Some((base, mut alloc)) = self.find(address) else { return false };
+        let mut reached = base + alloc.size;
+        loop {
+            if matches!(&alloc.kind, Kind::Mapped(mapping) if mapping.access.is_empty()) {
+                return false;
+            }
+            if reached >= end {
+                return true;
+            }
+            match self.allocs.get(&reached) {
+                Some(next) if matches!((&alloc.kind, &next.kind), (Kind::Mapped(_), Kind::Mapped(_))) => {
+                    reached += next.size;
+                    alloc = next;
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether the whole range is page-locked host memory.
+    pub fn is_pinned(&self, address: u64, len: u64) -> bool {
+        self.find(address).is_some_and(|(base, alloc)| alloc.is_host() && address - base + len <= alloc.size)
+    }
+
+    /// Whether `address` belongs to device memory of any kind.
+    pub fn is_device(&self, address: u64) -> bool {
+        self.find(address).is_some_and(|(_, alloc)| !alloc.is_host())
+    }
+
+    /// What kernels of a context on `device` may touch now. Device allocations count in units of the allocator (512 bytes),
+    /// the other kinds to the byte.
+    pub fn snapshot(&mut self, device: usize, peers: u32) -> Arc<Ranges> {
+        let generation = self.generation;
+        if let Some((made, ranges)) = self.snapshots.get(&(device, peers))
+            && *made == generation
+        {
+            return ranges.clone();
+        }
+        let mut list: Vec<(u64, u64)> = Vec::with_capacity(self.allocs.len());
+        for (base, alloc) in self.allocs.iter().filter(|(_, alloc)| alloc.usable_on(device, peers)) {
+            let size = if matches!(alloc.kind, Kind::Device) { alloc.size.next_multiple_of(super::pool::UNIT) } else { alloc.size };
+            match list.last_mut() {
+                Some((_, end)) if *end == *base => *end = base + size,
+                _ => list.push((*base, base + size)),
+            }
+        }
+        let ranges = Arc::new(Ranges::new(list));
+        self.snapshots.insert((device, peers), (generation, ranges.clone()));
+        ranges
+    }
+}
+
+/// `cuMemAlloc` in `live`'s context.
+pub(crate) fn allocate(live: &Live, size: u64) -> Res<u64> {
+    if size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = live.device.ordinal as usize;
+    let mut memory = write();
+    let address = memory.pools.entry(device).or_default().allocate(&live.device, size)?;
+    memory.add(address, size, Kind::Device, device, Some(live));
+    Ok(address)
+}
+
+/// `cuMemFree`: the address must be the start of a `cuMemAlloc` allocation. Waits for the work of the context, as the real
+/// one does.
+pub(crate) fn free(live: &Live, address: u64) -> Res {
+    if !is_device_start(&read(), address) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    live.synchronise()?;
+    let mut memory = write();
+    // Looked at again: another thread may have freed it meanwhile.
+    if !is_device_start(&memory, address) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    release_device(&mut memory, address);
+    Ok(())
+}
+
+fn is_device_start(memory: &Memory, address: u64) -> bool {
+    memory.allocs.get(&address).is_some_and(|alloc| matches!(alloc.kind, Kind::Device))
+}
+
+fn release_device(memory: &mut Memory, address: u64) {
+    let Some(alloc) = memory.remove(address) else { return };
+    let Some(device) = super::device::all().get(alloc.device) else { return };
+    let gone = memory.pools.entry(alloc.device).or_default().free(device, address, alloc.size);
+    if let Some((at, len)) = gone {
+        memory.retired.take_away(at, len, retire::Then::Unmap);
+    }
+}
+
+/// Frees what belonged to a context that has ended.
+pub(crate) fn end_context(live: &Live) {
+    let mut memory = write();
+    let mine: Vec<u64> = memory.allocs.iter().filter(|(_, a)| a.owner == live.number).map(|(base, _)| *base).collect();
+    for base in mine {
+        match memory.allocs.get(&base).map(|alloc| &alloc.kind) {
+            Some(Kind::Device) => release_device(&mut memory, base),
+            Some(Kind::Pinned(_)) => super::host::release(&mut memory, base),
+            Some(Kind::Heap) => {
+                if let Some(alloc) = memory.remove(base) {
+                    memory.retired.take_away(base, alloc.size, retire::Then::Unmap);
+                    live.device.give(alloc.size);
+                }
+            }
+            _ => drop(memory.remove(base)),
+        }
+    }
+    drop(memory);
+    super::lock(&live.place).end(&live.device);
+}
+
+/// Fills freed memory with a pattern that is unlikely to pass for data.
+pub(crate) fn poison(address: u64, len: u64) {
+    // SAFETY: the bytes lie in a block of the allocator that nothing uses any more.
+    unsafe { std::ptr::write_bytes(address as *mut u8, 0xDB, len as usize) };
+}
+
+/// Whole pages for the driver's own blocks.
+pub(crate) fn block(device: &super::device::Device, len: u64) -> Res<u64> {
+    device.take(len)?;
+    os::anywhere(len).inspect_err(|_| device.give(len))
+}

@@ -1,0 +1,36 @@
+//! The device side, as plain Rust.
+//!
+//! * [`process`]: what there is once in a process: initialised or not, forked, exiting.
+//! * [`device`], [`context`]: devices with their identity, contexts with what belongs to them.
+//! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
+//!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels.
+//! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
+//! * [`copy`]: copies and fills.
+//! * [`module`], [`launch`]: code and running it.
+
+pub(crate) mod code;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod device;
+pub(crate) mod event;
+pub(crate) mod heap;
+pub(crate) mod host;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod os;
+pub(crate) mod place;
+pub(crate) mod pool;
+pub(crate) mod process;
+pub(crate) mod retire;
+pub(crate) mod sched;
+pub(crate) mod stream;
+pub(crate) mod table;
+pub(crate) mod vmm;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also when another thread panicked while it held the lock: every critical section here leaves valid data.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,344 @@
+//! Modules, libraries, functions, kernels.
+//!
+//! A [`Library`] is code without a context. Its module in a context is made when it is loaded, if a context is current
+//! then, else at the first use there; so addresses follow the order of loading, lazy or eager, as measured on hardware.
+
+use super::context::{self, Live};
+use super::launch::Attributes;
+use super::memory::{self, Kind};
+use super::place::Room;
+use super::table::Table;
+use super::{code, lock};
+use crate::abi::Res;
+use crate::ptx::{CodeMap, FunctionInfo, Image, Placement, Program};
+use cuda_api::sys::{CUfunction, CUresult};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// Modules by handle.
+pub(crate) static MODULES: LazyLock<Table<Module>> = LazyLock::new(|| Table::new(4));
+/// Functions of modules by handle.
+pub(crate) static FUNCTIONS: LazyLock<Table<Function>> = LazyLock::new(|| Table::new(5));
+/// Libraries by handle.
+pub(crate) static LIBRARIES: LazyLock<Table<Library>> = LazyLock::new(|| Table::new(6));
+/// Kernels of libraries by handle.
+pub(crate) static KERNELS: LazyLock<Table<Kernel>> = LazyLock::new(|| Table::new(7));
+
+/// Code placed in a context.
+pub(crate) struct Module {
+    pub handle: usize,
+    live: Weak<Live>,
+    /// Whether it is a library's, which alone may unload it.
+    of_library: bool,
+    pub program: Arc<Program>,
+    room: Room,
+    attributes: Vec<Arc<Attributes>>,
+    /// Handles of functions that were asked for, by index.
+    functions: Mutex<HashMap<usize, Arc<Function>>>,
+}
+
+/// A kernel in a module.
+pub(crate) struct Function {
+    pub handle: usize,
+    live: Weak<Live>,
+    pub module: usize,
+    pub program: Arc<Program>,
+    pub index: usize,
+    pub name: CString,
+    pub attributes: Arc<Attributes>,
+}
+
+/// Code without a context.
+pub(crate) struct Library {
+    pub handle: usize,
+    image: Image,
+    /// By number of the context.
+    modules: Mutex<HashMap<u64, Arc<Module>>>,
+    kernels: Mutex<HashMap<usize, Arc<Kernel>>>,
+    /// What programs have set for the kernels, by device.
+    attributes: Mutex<HashMap<usize, Vec<Arc<Attributes>>>>,
+}
+
+/// A kernel of a library.
+pub(crate) struct Kernel {
+    pub handle: usize,
+    library: Weak<Library>,
+    pub index: usize,
+    pub name: CString,
+}
+
+impl Function {
+    /// What the code says about it.
+    pub fn info(&self) -> &FunctionInfo {
+        &self.program.image.functions[self.index]
+    }
+
+    /// Whether it can be launched in this context.
+    pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
+        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
+    }
+}
+
+/// Indices of the kernels of an image, in its order.
+pub(crate) fn kernels(image: &Image) -> Vec<usize> {
+    (0..image.functions.len()).filter(|i| image.functions[*i].is_kernel).collect()
+}
+
+fn kernel_named(image: &Image, name: &str) -> Res<usize> {
+    image.functions.iter().position(|f| f.is_kernel && f.name == name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+}
+
+/// Parses code; what is wrong with it goes to stderr.
+pub(crate) fn parse(text: &str) -> Res<Image> {
+    parse_with_log(text, |_| {})
+}
+
+/// Parses code; what is wrong with it goes to stderr and to `log`.
+pub(crate) fn parse_with_log(text: &str, log: impl FnOnce(&str)) -> Res<Image> {
+    let refused = |error, message: &str| {
+        code::complain(message);
+        log(message);
+        Err(error)
+    };
+    if !text.contains(".version") {
+        return refused(CUresult::CUDA_ERROR_INVALID_IMAGE, "the image is no PTX");
+    }
+    match Image::parse(text) {
+        Ok(image) => Ok(image),
+        Err(error) => refused(CUresult::CUDA_ERROR_INVALID_PTX, &error.to_string()),
+    }
+}
+
+/// Places code in a context. Waits for running kernels, as the real driver does.
+pub(crate) fn load(live: &Arc<Live>, image: Image, attributes: Option<Vec<Arc<Attributes>>>) -> Res<Arc<Module>> {
+    live.synchronise()?;
+    live.heap()?;
+    let of_library = attributes.is_some();
+    let attributes = attributes.unwrap_or_else(|| Attributes::fresh(&image));
+    let mut items = vec![(16 * image.functions.len().max(1) as u64, 1)];
+    items.extend(image.globals.iter().map(|global| (global.size.max(1), global.align.max(1))));
+    let room = lock(&live.place).take(&live.device, &items)?;
+    let placement = Placement { globals: room.addresses[1..].to_vec(), code_base: room.addresses[0] };
+    let sizes: Vec<u64> = image.globals.iter().map(|global| global.size).collect();
+    let program = Program::link(image, placement);
+    {
+        let mut memory = memory::write();
+        for (index, size) in sizes.into_iter().enumerate().filter(|(_, size)| *size > 0) {
+            let address = room.addresses[index + 1];
+            let bytes = program.init_bytes(index);
+            let len = bytes.len().min(size as usize);
+            // SAFETY: the driver has just taken this room, of `size` bytes, for this variable.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, len) };
+            memory.add(address, size, Kind::Variable, live.device.ordinal as usize, Some(live));
+        }
+    }
+    let module = MODULES.insert_with(|handle| Module {
+        handle,
+        live: Arc::downgrade(live),
+        of_library,
+        program,
+        room,
+        attributes,
+        functions: Mutex::default(),
+    });
+    renew_code(live);
+    Ok(module)
+}
+
+/// Makes the map of code addresses anew.
+fn renew_code(live: &Arc<Live>) {
+    let mut programs = Vec::new();
+    MODULES.each(|module| {
+        if module.belongs_to(live) {
+            programs.push(module.program.clone());
+        }
+    });
+    *lock(&live.code) = Arc::new(CodeMap::new(programs));
+}
+
+/// The module of a handle, in the current context.
+pub(crate) fn resolve(handle: usize) -> Res<(Arc<Module>, Arc<Live>)> {
+    let live = context::current()?;
+    let module = MODULES.get(handle).filter(|m| m.belongs_to(&live)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    Ok((module, live))
+}
+
+/// `cuModuleUnload`: waits for running kernels. A library's module goes with its library.
+pub(crate) fn unload(handle: usize) -> Res {
+    let (module, live) = resolve(handle)?;
+    if module.of_library {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
+    live.synchronise()?;
+    module.remove(&live);
+    Ok(())
+}
+
+impl Module {
+    fn belongs_to(&self, live: &Arc<Live>) -> bool {
+        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
+    }
+
+    fn remove(&self, live: &Arc<Live>) {
+        if MODULES.remove(self.handle).is_none() {
+            return;
+        }
+        FUNCTIONS.remove_if(|function| function.module == self.handle);
+        {
+            let mut memory = memory::write();
+            for (index, address) in self.room.addresses[1..].iter().enumerate() {
+                if self.program.image.globals[index].size > 0 {
+                    memory.remove(*address);
+                }
+            }
+        }
+        lock(&live.place).leave(&live.device, &self.room);
+        renew_code(live);
+    }
+
+    /// A kernel by index.
+    pub fn function(&self, index: usize) -> Arc<Function> {
+        let mut functions = lock(&self.functions);
+        let made = functions.entry(index).or_insert_with(|| {
+            FUNCTIONS.insert_with(|handle| Function {
+                handle,
+                live: self.live.clone(),
+                module: self.handle,
+                program: self.program.clone(),
+                index,
+                name: c_name(&self.program.image, index),
+                attributes: self.attributes[index].clone(),
+            })
+        });
+        made.clone()
+    }
+
+    /// A kernel by name.
+    pub fn function_named(&self, name: &str) -> Res<Arc<Function>> {
+        Ok(self.function(kernel_named(&self.program.image, name)?))
+    }
+
+    /// Address and size of a variable.
+    pub fn variable(&self, name: &str) -> Res<(u64, u64)> {
+        let globals = &self.program.image.globals;
+        let index = globals.iter().position(|g| g.name == name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        Ok((self.room.addresses[index + 1], globals[index].size))
+    }
+}
+
+fn c_name(image: &Image, index: usize) -> CString {
+    // PTX names have no NUL in them.
+    CString::new(image.functions[index].name.as_str()).unwrap_or_default()
+}
+
+/// Forgets what a context that has ended had.
+pub(crate) fn end_context(live: &Arc<Live>) {
+    FUNCTIONS.remove_if(|function| function.belongs_to(live));
+    MODULES.remove_if(|module| module.belongs_to(live));
+    LIBRARIES.each(|library| drop(lock(&library.modules).remove(&live.number)));
+}
+
+/// `cuLibraryLoadData`.
+pub(crate) fn load_library(image: Image) -> Res<Arc<Library>> {
+    let library = LIBRARIES.insert_with(|handle| Library {
+        handle,
+        image,
+        modules: Mutex::default(),
+        kernels: Mutex::default(),
+        attributes: Mutex::default(),
+    });
+    // A context that has failed, or none: the module is made later, or never.
+    if let Ok(live) = context::current()
+        && let Err(error) = library.module(&live)
+    {
+        LIBRARIES.remove(library.handle);
+        return Err(error);
+    }
+    Ok(library)
+}
+
+/// The library of a handle.
+pub(crate) fn resolve_library(handle: usize) -> Res<Arc<Library>> {
+    LIBRARIES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// `cuLibraryUnload`: its modules go from every context, after their work.
+pub(crate) fn unload_library(handle: usize) -> Res {
+    let library = LIBRARIES.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    KERNELS.remove_if(|kernel| std::ptr::eq(kernel.library.as_ptr(), Arc::as_ptr(&library)));
+    for module in std::mem::take(&mut *lock(&library.modules)).into_values() {
+        if let Some(live) = module.live.upgrade() {
+            super::sched::wait(&live.outstanding());
+            module.remove(&live);
+        }
+    }
+    Ok(())
+}
+
+impl Library {
+    /// Indices of its kernels.
+    pub fn kernels(&self) -> Vec<usize> {
+        kernels(&self.image)
+    }
+
+    /// Its module in a context.
+    pub fn module(&self, live: &Arc<Live>) -> Res<Arc<Module>> {
+        let mut modules = lock(&self.modules);
+        if let Some(module) = modules.get(&live.number) {
+            return Ok(module.clone());
+        }
+        let module = load(live, self.image.clone(), Some(self.attributes_on(live.device.ordinal as usize)))?;
+        modules.insert(live.number, module.clone());
+        Ok(module)
+    }
+
+    fn attributes_on(&self, device: usize) -> Vec<Arc<Attributes>> {
+        lock(&self.attributes).entry(device).or_insert_with(|| Attributes::fresh(&self.image)).clone()
+    }
+
+    /// A kernel by index.
+    pub fn kernel(self: &Arc<Self>, index: usize) -> Arc<Kernel> {
+        let mut kernels = lock(&self.kernels);
+        let made = kernels.entry(index).or_insert_with(|| {
+            let (library, name) = (Arc::downgrade(self), c_name(&self.image, index));
+            KERNELS.insert_with(|handle| Kernel { handle, library, index, name })
+        });
+        made.clone()
+    }
+
+    /// A kernel by name.
+    pub fn kernel_named(self: &Arc<Self>, name: &str) -> Res<Arc<Kernel>> {
+        Ok(self.kernel(kernel_named(&self.image, name)?))
+    }
+
+    /// What the code says about a kernel.
+    pub fn info(&self, index: usize) -> &FunctionInfo {
+        &self.image.functions[index]
+    }
+}
+
+/// The kernel of a handle.
+pub(crate) fn resolve_kernel(handle: usize) -> Res<(Arc<Kernel>, Arc<Library>)> {
+    let kernel = KERNELS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let library = kernel.library.upgrade().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    Ok((kernel, library))
+}
+
+impl Kernel {
+    /// What programs have set for it on a device.
+    pub fn attributes(&self, library: &Library, device: usize) -> Arc<Attributes> {
+        library.attributes_on(device)[self.index].clone()
+    }
+}
+
+/// The function that a handle means in the current context: a `CUfunction`, or a `CUkernel`, which callers may pass for it.
+pub(crate) fn resolve_function(handle: CUfunction) -> Res<(Arc<Function>, Arc<Live>)> {
+    let handle = handle as usize;
+    let live = context::current()?;
+    if let Some(function) = FUNCTIONS.get(handle) {
+        return if function.belongs_to(&live) { Ok((function, live)) } else { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) };
+    }
+    let (kernel, library) = resolve_kernel(handle)?;
+    Ok((library.module(&live)?.function(kernel.index), live))
+}

@@ -1,0 +1,105 @@
+//! Cutting `cuMemAlloc` allocations: small ones in units of 512 bytes out of blocks of 2 MiB, large ones whole blocks.
+
+use super::device::Device;
+use super::memory;
+use crate::abi::Res;
+use cuda_api::sys::CUresult;
+use std::collections::BTreeMap;
+
+/// Alignment and smallest distance of allocations.
+pub(crate) const UNIT: u64 = 512;
+/// What device memory is taken in.
+pub(crate) const BLOCK: u64 = 2 << 20;
+/// Allocations above this size get blocks of their own.
+const SMALL: u64 = 1 << 20;
+
+/// The blocks of one device.
+#[derive(Default)]
+pub(crate) struct Pool {
+    /// Blocks that small allocations are cut from: by address, the free pieces by offset.
+    blocks: BTreeMap<u64, BTreeMap<u64, u64>>,
+}
+
+fn units(size: u64) -> Res<u64> {
+    size.checked_next_multiple_of(UNIT).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+fn blocks(size: u64) -> Res<u64> {
+    size.checked_next_multiple_of(BLOCK).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+impl Pool {
+    /// Address of `size` bytes.
+    pub fn allocate(&mut self, device: &Device, size: u64) -> Res<u64> {
+        if size > SMALL {
+            return memory::block(device, blocks(size)?);
+        }
+        let need = units(size)?;
+        if let Some(address) = self.cut(need) {
+            return Ok(address);
+        }
+        let base = memory::block(device, BLOCK)?;
+        self.blocks.insert(base, BTreeMap::from([(0, BLOCK)]));
+        self.cut(need).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    fn cut(&mut self, need: u64) -> Option<u64> {
+        for (base, free) in &mut self.blocks {
+            let Some((&offset, &len)) = free.iter().find(|(_, len)| **len >= need) else { continue };
+            free.remove(&offset);
+            if len > need {
+                free.insert(offset + need, len - need);
+            }
+            return Some(base + offset);
+        }
+        None
+    }
+
+    /// Takes an allocation back; says which pages nothing lies in any more, for the caller to take away.
+    pub fn free(&mut self, device: &Device, address: u64, size: u64) -> Option<(u64, u64)> {
+        if size > SMALL {
+            let len = blocks(size).ok()?;
+            device.give(len);
+            return Some((address, len));
+        }
+        let len = units(size).ok()?;
+        memory::poison(address, len);
+        let (&base, free) = self.blocks.range_mut(..=address).next_back()?;
+        put_back(free, address - base, len);
+        if free.get(&0) == Some(&BLOCK) {
+            self.blocks.remove(&base);
+            device.give(BLOCK);
+            return Some((base, BLOCK));
+        }
+        None
+    }
+}
+
+/// Adds a free piece, joined with its neighbours.
+fn put_back(free: &mut BTreeMap<u64, u64>, mut offset: u64, mut len: u64) {
+    if let Some(next) = free.remove(&(offset + len)) {
+        len += next;
+    }
+    if let Some((&before, &before_len)) = free.range(..offset).next_back()
+        && before + before_len == offset
+    {
+        free.remove(&before);
+        offset = before;
+        len += before_len;
+    }
+    free.insert(offset, len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_join_again() {
+        let mut free = BTreeMap::from([(0, 512), (1536, 512)]);
+        put_back(&mut free, 1024, 512);
+        assert_eq!(free, BTreeMap::from([(0, 512), (1024, 1024)]));
+        put_back(&mut free, 512, 512);
+        assert_eq!(free, BTreeMap::from([(0, 2048)]));
+    }
+}

@@ -1,0 +1,56 @@
+//! What there is once in a process: whether the driver is initialised, whether this is a forked child, whether the process
+//! is about to end.
+
+use super::{context, device};
+use crate::abi::Res;
+use cuda_api::sys::CUresult;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+static FORKED: AtomicBool = AtomicBool::new(false);
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// `cuInit`. A fork made before leaves the child free to initialise itself.
+pub(crate) fn initialise() -> Res {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+    }
+    if device::all().is_empty() {
+        return Err(CUresult::CUDA_ERROR_NO_DEVICE);
+    }
+    static HOOKS: Once = Once::new();
+    HOOKS.call_once(|| {
+        // SAFETY: both functions are valid until the process ends (the library is linked nodelete) and only store to atomics.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+            libc::atexit(at_exit);
+        }
+    });
+    INITIALISED.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// A child has no worker threads and shares device memory with no right to it: every call is refused.
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Kernels still running are abandoned: they stop soon, nothing waits for them, their memory stays until the process is gone.
+extern "C" fn at_exit() {
+    if !FORKED.load(Ordering::Relaxed) {
+        EXITING.store(true, Ordering::Release);
+        context::cancel_all();
+    }
+}
+
+/// Whether ordinary calls may run.
+pub(crate) fn ready() -> Res {
+    if FORKED.load(Ordering::Relaxed) || !INITIALISED.load(Ordering::Acquire) {
+        Err(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    } else if EXITING.load(Ordering::Acquire) {
+        Err(CUresult::CUDA_ERROR_DEINITIALIZED)
+    } else {
+        Ok(())
+    }
+}

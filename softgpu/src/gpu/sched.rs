@@ -1,0 +1,278 @@
+//! Queues of work and the threads that run them.
+//!
+//! Each stream is a queue. A piece of work may start when the one before it in its queue has ended, all its dependencies
+//! have ended, and its random delay is over; among those that may start a random one does. With seed 0 there are no delays
+//! and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]); everything else is limited by
+//! nothing, so host functions and kernels that wait for each other make progress.
+
+use super::context::Live;
+use super::lock;
+use crate::abi::Res;
+use crate::config;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Kernels that one device runs at the same time.
+pub(crate) const KERNELS_AT_ONCE: usize = 4;
+/// Threads at most; a queue that is ready beyond that waits for a free one.
+const MAX_WORKERS: usize = 256;
+/// An idle thread ends after this time.
+const IDLE: Duration = Duration::from_secs(2);
+/// How often a condition on memory is looked at.
+const POLL: Duration = Duration::from_micros(50);
+
+/// The end of a piece of work, which others may wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Mark {
+    done: AtomicBool,
+    nanoseconds: AtomicU64,
+}
+
+impl Mark {
+    /// Whether the work has ended.
+    pub fn done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// When it ended, in nanoseconds of the process's clock; meaningful once done.
+    pub fn nanoseconds(&self) -> u64 {
+        self.nanoseconds.load(Ordering::Acquire)
+    }
+}
+
+/// What is done.
+pub(crate) enum Work {
+    /// Nothing: the mark is all that counts (events, waits for events).
+    Nothing,
+    /// A copy, a host function: runs when its turn has come. It is skipped when the context has failed.
+    Run(Box<dyn FnOnce(&Live) -> Res + Send>),
+    /// As `Run`, and counts as one of the device's running kernels.
+    Kernel(Box<dyn FnOnce(&Live) -> Res + Send>),
+    /// As `Run`, also in a failed context: a callback is told of the failure.
+    Always(Box<dyn FnOnce(&Live) -> Res + Send>),
+    /// Ends when the condition is true or is in error.
+    Until(Box<dyn Fn(&Live) -> Res<bool> + Send>),
+}
+
+struct Op {
+    work: Work,
+    after: Vec<Arc<Mark>>,
+    not_before: Instant,
+    mark: Arc<Mark>,
+    live: Arc<Live>,
+}
+
+#[derive(Default)]
+struct Queue {
+    ops: VecDeque<Op>,
+    busy: bool,
+}
+
+struct State {
+    /// Queues that have work or run some, by stream number (which grows, so the order is that of creation).
+    queues: BTreeMap<u64, Queue>,
+    workers: usize,
+    idle: usize,
+    random: u64,
+}
+
+struct Scheduler {
+    state: Mutex<State>,
+    /// Something may have become ready.
+    work: Condvar,
+    /// Something has ended.
+    ended: Condvar,
+}
+
+fn scheduler() -> &'static Scheduler {
+    static ONE: OnceLock<Scheduler> = OnceLock::new();
+    ONE.get_or_init(|| Scheduler {
+        state: Mutex::new(State { queues: BTreeMap::new(), workers: 0, idle: 0, random: config::get().seed | 1 << 63 }),
+        work: Condvar::new(),
+        ended: Condvar::new(),
+    })
+}
+
+/// Nanoseconds since the driver was first used.
+pub(crate) fn clock() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Right to add work; while it is held no other submission comes between, so that dependencies on "all that was submitted
+/// before" are exact.
+pub(crate) struct Submission<'a>(MutexGuard<'a, State>);
+
+/// Begins a submission.
+pub(crate) fn submit<'a>() -> Submission<'a> {
+    Submission(lock(&scheduler().state))
+}
+
+impl Submission<'_> {
+    /// Adds work to the queue of stream number `queue`; it ends at the returned mark.
+    pub fn push(&mut self, queue: u64, live: &Arc<Live>, work: Work, mut after: Vec<Arc<Mark>>) -> Arc<Mark> {
+        after.retain(|mark| !mark.done());
+        let mark = Arc::new(Mark::default());
+        let delay = self.0.delay();
+        let op = Op { work, after, not_before: Instant::now() + delay, mark: mark.clone(), live: live.clone() };
+        self.0.queues.entry(queue).or_default().ops.push_back(op);
+        if self.0.idle > 0 {
+            scheduler().work.notify_one();
+        } else if self.0.workers < MAX_WORKERS {
+            self.0.spawn();
+        }
+        mark
+    }
+}
+
+impl State {
+    fn next_random(&mut self) -> u64 {
+        // xorshift64: any sequence will do that differs by seed.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn delay(&mut self) -> Duration {
+        let config = config::get();
+        if config.seed == 0 || config.max_delay_us == 0 {
+            return Duration::ZERO;
+        }
+        let random = self.next_random();
+        // Every other piece of work starts at once, so that both orders of two streams are common.
+        if random & 1 == 0 { Duration::ZERO } else { Duration::from_micros((random >> 1) % config.max_delay_us) }
+    }
+
+    fn spawn(&mut self) {
+        self.workers += 1;
+        let started = std::thread::Builder::new().name("softgpu".into()).spawn(worker);
+        if started.is_err() {
+            // The threads that exist go on; with none at all the work waits for the next submission.
+            self.workers -= 1;
+        }
+    }
+
+    /// Stream number of a queue whose first piece of work may start now, whether there are others, and when to look again.
+    fn pick(&mut self) -> (Option<u64>, bool, Duration) {
+        let now = Instant::now();
+        let mut ready = Vec::new();
+        let mut again = IDLE;
+        for (number, queue) in &self.queues {
+            let Some(op) = queue.ops.front().filter(|_| !queue.busy) else { continue };
+            if !op.after.iter().all(|mark| mark.done()) {
+                continue;
+            }
+            if op.not_before > now && !op.live.cancelled() {
+                again = again.min(op.not_before - now);
+                continue;
+            }
+            match &op.work {
+                Work::Kernel(_) if op.live.device.running.load(Ordering::Relaxed) >= KERNELS_AT_ONCE => continue,
+                Work::Until(condition) if op.live.error().is_none() && !op.live.cancelled() && matches!(condition(&op.live), Ok(false)) => {
+                    again = again.min(POLL);
+                    continue;
+                }
+                _ => ready.push(*number),
+            }
+        }
+        if ready.is_empty() {
+            return (None, false, again);
+        }
+        let index = if config::get().seed == 0 { 0 } else { self.next_random() as usize % ready.len() };
+        (Some(ready[index]), ready.len() > 1, again)
+    }
+}
+
+fn worker() {
+    let scheduler = scheduler();
+    let mut state = lock(&scheduler.state);
+    loop {
+        let (number, more, again) = state.pick();
+        let Some(number) = number else {
+            state.idle += 1;
+            let (guard, timeout) = scheduler.work.wait_timeout(state, again).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.idle -= 1;
+            if timeout.timed_out() && again == IDLE {
+                state.workers -= 1;
+                return;
+            }
+            continue;
+        };
+        let Some(queue) = state.queues.get_mut(&number) else { continue };
+        let Some(op) = queue.ops.pop_front() else { continue };
+        queue.busy = true;
+        let kernel = matches!(op.work, Work::Kernel(_));
+        let running: &AtomicUsize = &op.live.device.running;
+        if kernel {
+            running.fetch_add(1, Ordering::Relaxed);
+        }
+        if more {
+            if state.idle > 0 {
+                scheduler.work.notify_one();
+            } else if state.workers < MAX_WORKERS {
+                state.spawn();
+            }
+        }
+        drop(state);
+        perform(op.work, &op.live);
+        state = lock(&scheduler.state);
+        if kernel {
+            running.fetch_sub(1, Ordering::Relaxed);
+        }
+        op.mark.nanoseconds.store(clock(), Ordering::Release);
+        op.mark.done.store(true, Ordering::Release);
+        if let Some(queue) = state.queues.get_mut(&number) {
+            queue.busy = false;
+            if queue.ops.is_empty() {
+                state.queues.remove(&number);
+            }
+        }
+        scheduler.ended.notify_all();
+        scheduler.work.notify_all();
+        // The context may end with its last piece of work, which takes locks of its own.
+        drop(state);
+        drop(op.live);
+        state = lock(&scheduler.state);
+    }
+}
+
+fn perform(work: Work, live: &Live) {
+    let failed = live.error().is_some() || live.cancelled();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
+        Work::Nothing | Work::Until(_) => Ok(()),
+        Work::Run(f) | Work::Kernel(f) => {
+            if failed {
+                Ok(())
+            } else {
+                f(live)
+            }
+        }
+        Work::Always(f) => f(live),
+    }));
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(code)) => live.fail(code),
+        Err(_) => live.fail(cuda_api::sys::CUresult::CUDA_ERROR_UNKNOWN),
+    }
+}
+
+/// Waits until every mark is done.
+pub(crate) fn wait(marks: &[Arc<Mark>]) {
+    if marks.iter().all(|mark| mark.done()) {
+        return;
+    }
+    let scheduler = scheduler();
+    let mut state = lock(&scheduler.state);
+    while !marks.iter().all(|mark| mark.done()) {
+        state = scheduler.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Wakes the threads, after a cancellation has made delays and conditions void.
+pub(crate) fn wake() {
+    scheduler().work.notify_all();
+}

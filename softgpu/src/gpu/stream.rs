@@ -1,0 +1,174 @@
+//! Streams: order of work, and the rules between the legacy default stream and the others.
+
+use super::context::{self, Live};
+use super::sched::{self, Mark, Work};
+use super::table::Table;
+use super::lock;
+use crate::abi::Res;
+use cuda_api::sys::{CUresult, CUstream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// The flag of streams that do not synchronise with the legacy stream.
+pub(crate) const NON_BLOCKING: u32 = 1;
+/// Greatest priority (numerically lowest); the least is 0.
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
+
+/// Streams by handle.
+pub(crate) static STREAMS: LazyLock<Table<Stream>> = LazyLock::new(|| Table::new(1));
+
+/// What the NULL stream means in the function that was called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Default {
+    /// The legacy stream of the context.
+    Legacy,
+    /// The stream of the calling thread.
+    PerThread,
+}
+
+/// Which of the three kinds a stream is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The legacy default stream: waits for all blocking streams, and they for it.
+    Legacy,
+    /// The default stream of one thread, by the thread's number.
+    PerThread(u64),
+    /// Made by the program.
+    Created,
+}
+
+/// A stream of a live context.
+pub(crate) struct Stream {
+    /// Handle of a created stream, else 0.
+    pub handle: usize,
+    /// Unique in the process; what `cuStreamGetId` says.
+    pub number: u64,
+    pub kind: Kind,
+    pub flags: u32,
+    pub priority: i32,
+    live: Weak<Live>,
+    /// Last work submitted; changed only during a submission.
+    last: Mutex<Option<Arc<Mark>>>,
+    destroyed: AtomicBool,
+}
+
+impl Stream {
+    /// A stream with the given handle.
+    pub fn new(handle: usize, kind: Kind, flags: u32, priority: i32, live: Weak<Live>) -> Stream {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Stream { handle, number, kind, flags, priority, live, last: Mutex::new(None), destroyed: AtomicBool::new(false) }
+    }
+
+    fn blocking(&self) -> bool {
+        self.flags & NON_BLOCKING == 0
+    }
+
+    /// Mark of the last work submitted, if it has not ended.
+    pub fn pending(&self) -> Option<Arc<Mark>> {
+        lock(&self.last).clone().filter(|mark| !mark.done())
+    }
+
+    /// Whether the stream belongs to this context.
+    pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
+        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
+    }
+
+    /// Whether the handle is gone and the work too.
+    pub fn finished(&self) -> bool {
+        self.destroyed.load(Ordering::Acquire) && self.pending().is_none()
+    }
+}
+
+/// A stream with its context: what most calls want.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub stream: Arc<Stream>,
+    pub live: Arc<Live>,
+}
+
+impl Target {
+    /// Adds work that starts after `after` and after what the stream rules demand.
+    pub fn submit(&self, work: Work, mut after: Vec<Arc<Mark>>) -> Arc<Mark> {
+        let mut submission = sched::submit();
+        if self.stream.kind == Kind::Legacy {
+            self.live.each_stream(|other| {
+                if other.blocking() {
+                    after.extend(other.pending());
+                }
+            });
+        } else if self.stream.blocking() {
+            after.extend(self.live.legacy.pending());
+        }
+        let mark = submission.push(self.stream.number, &self.live, work, after);
+        *lock(&self.stream.last) = Some(mark.clone());
+        mark
+    }
+
+    /// Marks of all work that a synchronisation with this stream waits for.
+    pub fn outstanding(&self) -> Vec<Arc<Mark>> {
+        let mut marks: Vec<_> = self.stream.pending().into_iter().collect();
+        if self.stream.kind == Kind::Legacy {
+            let _submission = sched::submit();
+            self.live.each_stream(|other| {
+                if other.blocking() {
+                    marks.extend(other.pending());
+                }
+            });
+        }
+        marks
+    }
+
+    /// Waits for the stream and reports the context's failure, if any.
+    pub fn synchronise(&self) -> Res {
+        sched::wait(&self.outstanding());
+        self.live.settle()
+    }
+}
+
+/// Number of the calling thread, for per-thread streams.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    // During thread exit a fresh number gives a fresh, empty stream.
+    NUMBER.try_with(|n| *n).unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The stream that a handle means for the calling thread.
+pub(crate) fn resolve(handle: CUstream, default: Default) -> Res<Target> {
+    let kind = match (handle as usize, default) {
+        (0, Default::Legacy) | (1, _) => Kind::Legacy,
+        (0, Default::PerThread) | (2, _) => Kind::PerThread(thread_number()),
+        (handle, _) => {
+            let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            let live = stream.live.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+            live.check()?;
+            return Ok(Target { stream, live });
+        }
+    };
+    let live = context::current()?;
+    let stream = live.default_stream(kind);
+    Ok(Target { stream, live })
+}
+
+/// Makes a stream of the current context.
+pub(crate) fn create(flags: u32, priority: i32) -> Res<Arc<Stream>> {
+    if flags & !NON_BLOCKING != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let live = context::current()?;
+    let priority = priority.clamp(GREATEST_PRIORITY, 0);
+    let stream = STREAMS.insert_with(|handle| Stream::new(handle, Kind::Created, flags, priority, Arc::downgrade(&live)));
+    live.adopt(stream.clone());
+    Ok(stream)
+}
+
+/// Destroys a created stream; its work goes on. Default streams cannot be destroyed.
+pub(crate) fn destroy(handle: CUstream) -> Res {
+    let target = resolve(handle, Default::Legacy)?;
+    if target.stream.kind != Kind::Created || STREAMS.remove(target.stream.handle).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    target.stream.destroyed.store(true, Ordering::Release);
+    Ok(())
+}

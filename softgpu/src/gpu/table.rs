@@ -1,0 +1,69 @@
+//! Handles: numbers that name objects and are never used twice, so that a destroyed handle stays wrong.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Distance between handles: they look like aligned pointers, and small integers are never valid.
+const STEP: usize = 0x40;
+
+/// Objects of one kind by handle.
+pub(crate) struct Table<T> {
+    inner: RwLock<Inner<T>>,
+}
+
+struct Inner<T> {
+    next: usize,
+    map: HashMap<usize, Arc<T>>,
+}
+
+impl<T> Table<T> {
+    /// A table whose handles start at `kind` × 64 GiB above a base that no plan of addresses uses.
+    pub fn new(kind: usize) -> Self {
+        Table { inner: RwLock::new(Inner { next: 0x5300_0000_0000 + (kind << 36), map: HashMap::new() }) }
+    }
+
+    /// Makes an object that knows its handle.
+    pub fn insert_with(&self, make: impl FnOnce(usize) -> T) -> Arc<T> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.next += STEP;
+        let handle = inner.next;
+        let object = Arc::new(make(handle));
+        inner.map.insert(handle, object.clone());
+        object
+    }
+
+    /// The object of a handle, if it is alive.
+    pub fn get(&self, handle: usize) -> Option<Arc<T>> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).map.get(&handle).cloned()
+    }
+
+    /// Forgets a handle.
+    pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).map.remove(&handle)
+    }
+
+    /// Calls `f` for every object.
+    pub fn each(&self, mut f: impl FnMut(&T)) {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).map.values().for_each(|object| f(object));
+    }
+
+    /// Forgets every object for which `gone` is true.
+    pub fn remove_if(&self, gone: impl Fn(&T) -> bool) {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).map.retain(|_, object| !gone(object));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_never_reused() {
+        let table = Table::new(1);
+        let first = *table.insert_with(|h| h);
+        assert!(table.remove(first).is_some());
+        let second = *table.insert_with(|h| h);
+        assert_ne!(first, second);
+        assert!(table.get(first).is_none() && table.get(second).is_some());
+    }
+}

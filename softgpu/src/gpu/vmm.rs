@@ -1,0 +1,251 @@
+//! Virtual memory management: reservations, physical memory as memory files, mappings.
+//!
+//! Physical memory is a memory file whose name says machine and device, so that an imported descriptor is recognised and
+//! nothing else passes for one. Importing a file that this process already has gives the same memory, counted once.
+
+use super::device::{self, Device};
+use super::memory::{self, Kind};
+use super::os::{self, Protection};
+use super::retire::Then;
+use super::lock;
+use crate::abi::Res;
+use crate::config;
+use cuda_api::sys::CUresult;
+use std::collections::HashMap;
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// Unit of physical memory, mappings and reservations.
+pub(crate) const GRANULARITY: u64 = 2 << 20;
+/// Smaller reservations do not get the address they ask for, as on hardware.
+const HONOURED: u64 = 128 << 20;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const POSIX: u32 = 1;
+
+/// A reservation; its address is the key of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservation {
+    pub size: u64,
+}
+
+/// Physical memory in a reservation.
+pub(crate) struct Mapping {
+    pub physical: Arc<Physical>,
+    /// Ordinals of the devices that may use it.
+    pub access: Vec<usize>,
+}
+
+/// Physical memory. It lives as long as a handle or a mapping does.
+pub(crate) struct Physical {
+    pub size: u64,
+    pub device: Arc<Device>,
+    /// Types of handle that it may be exported as.
+    pub handle_types: u32,
+    fd: OwnedFd,
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        self.device.give(self.size);
+    }
+}
+
+/// Handles of physical memory: each with the number of times that it has been given out.
+struct Handles {
+    next: u64,
+    live: HashMap<u64, (Arc<Physical>, u32)>,
+    /// By device and inode of the memory file.
+    known: HashMap<(u64, u64), Weak<Physical>>,
+}
+
+static HANDLES: LazyLock<Mutex<Handles>> =
+    LazyLock::new(|| Mutex::new(Handles { next: 0x5310_0000_0000, live: HashMap::new(), known: HashMap::new() }));
+
+impl Handles {
+    fn add(&mut self, physical: Arc<Physical>) -> u64 {
+        self.next += 0x40;
+        self.live.insert(self.next, (physical, 1));
+        self.next
+    }
+}
+
+fn file_name(device: &Device) -> String {
+    format!("softgpu:{}:{}", config::get().seed_id, device.physical)
+}
+
+fn whole_granules(n: u64) -> bool {
+    n != 0 && n.is_multiple_of(GRANULARITY)
+}
+
+/// `cuMemCreate` of device memory.
+pub(crate) fn create(device: &Arc<Device>, size: u64, handle_types: u32) -> Res<u64> {
+    if !whole_granules(size) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if handle_types & !POSIX != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    device.take(size)?;
+    let fd = os::memory_file(&file_name(device), size).inspect_err(|_| device.give(size))?;
+    let identity = os::file_identity(&fd).inspect_err(|_| device.give(size))?.1;
+    let physical = Arc::new(Physical { size, device: device.clone(), handle_types, fd });
+    let mut handles = lock(&HANDLES);
+    handles.known.retain(|_, known| known.strong_count() > 0);
+    handles.known.insert(identity, Arc::downgrade(&physical));
+    Ok(handles.add(physical))
+}
+
+/// The memory of a handle.
+pub(crate) fn resolve(handle: u64) -> Res<Arc<Physical>> {
+    lock(&HANDLES).live.get(&handle).map(|(physical, _)| physical.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// `cuMemRelease`: gives one count of the handle back.
+pub(crate) fn release(handle: u64) -> Res {
+    let mut handles = lock(&HANDLES);
+    let (_, count) = handles.live.get_mut(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    *count -= 1;
+    let gone = if *count == 0 { handles.live.remove(&handle) } else { None };
+    drop(handles);
+    drop(gone);
+    Ok(())
+}
+
+/// `cuMemRetainAllocationHandle`: another count of the handle of what is mapped at `address`.
+pub(crate) fn retain_at(address: u64) -> Res<u64> {
+    let physical = match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
+        Some(Kind::Mapped(mapping)) => mapping.physical.clone(),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let mut handles = lock(&HANDLES);
+    let found = handles.live.iter_mut().find(|(_, (p, _))| Arc::ptr_eq(p, &physical)).map(|(handle, (_, count))| {
+        *count += 1;
+        *handle
+    });
+    Ok(found.unwrap_or_else(|| handles.add(physical)))
+}
+
+/// `cuMemExportToShareableHandle`: a descriptor for the caller to own.
+pub(crate) fn export(handle: u64) -> Res<i32> {
+    use std::os::fd::AsRawFd;
+    let physical = resolve(handle)?;
+    if physical.handle_types & POSIX == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(os::duplicate(physical.fd.as_raw_fd())?.into_raw_fd())
+}
+
+/// `cuMemImportFromShareableHandle`: a handle for the memory behind a descriptor that some process exported on this machine.
+/// The descriptor stays the caller's.
+pub(crate) fn import(descriptor: i32) -> Res<u64> {
+    let fd = os::duplicate(descriptor)?;
+    let name = os::memory_file_name(&fd).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let device = device::all().iter().find(|d| file_name(d) == name).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    let (size, identity) = os::file_identity(&fd)?;
+    if !whole_granules(size) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut handles = lock(&HANDLES);
+    if let Some(physical) = handles.known.get(&identity).and_then(Weak::upgrade) {
+        return Ok(handles.add(physical));
+    }
+    device.take(size)?;
+    let physical = Arc::new(Physical { size, device: device.clone(), handle_types: POSIX, fd });
+    handles.known.insert(identity, Arc::downgrade(&physical));
+    Ok(handles.add(physical))
+}
+
+/// `cuMemAddressReserve`.
+pub(crate) fn reserve(size: u64, alignment: u64, hint: u64) -> Res<u64> {
+    if !whole_granules(size) || (alignment != 0 && !alignment.is_power_of_two()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let hint = if size < HONOURED { 0 } else { hint };
+    let address = os::reserve(hint, size, alignment.max(GRANULARITY))?;
+    memory::write().reservations.insert(address, Reservation { size });
+    Ok(address)
+}
+
+/// `cuMemAddressFree`: the whole reservation, with nothing mapped in it.
+pub(crate) fn unreserve(address: u64, size: u64) -> Res {
+    let mut memory = memory::write();
+    if memory.reservations.get(&address).is_none_or(|r| r.size != size) || memory.overlaps(address, size) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    memory.reservations.remove(&address);
+    memory.retired.drop_space(address, size);
+    Ok(())
+}
+
+/// `cuMemMap`: nobody may use it before [`set_access`].
+pub(crate) fn map(address: u64, size: u64, offset: u64, handle: u64) -> Res {
+    let physical = resolve(handle)?;
+    if offset != 0 || !whole_granules(size) || !address.is_multiple_of(GRANULARITY) || size > physical.size {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let end = address.checked_add(size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let mut memory = memory::write();
+    let inside = memory.reservations.range(..=address).next_back().is_some_and(|(base, r)| end <= base + r.size);
+    if !inside || memory.overlaps(address, size) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    memory.retired.reuse(address, size);
+    os::map_file(address, size, &physical.fd)?;
+    let device = physical.device.ordinal as usize;
+    memory.add(address, size, Kind::Mapped(Mapping { physical, access: Vec::new() }), device, None);
+    Ok(())
+}
+
+/// Addresses of the mappings that make up a range exactly.
+fn mappings(memory: &memory::Memory, address: u64, size: u64) -> Res<Vec<u64>> {
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let end = address.checked_add(size).filter(|_| size != 0).ok_or(bad)?;
+    let mut found = Vec::new();
+    let mut at = address;
+    while at < end {
+        let alloc = memory.allocs.get(&at).filter(|a| matches!(a.kind, Kind::Mapped(_))).ok_or(bad)?;
+        found.push(at);
+        at += alloc.size;
+    }
+    if at == end { Ok(found) } else { Err(bad) }
+}
+
+/// `cuMemUnmap`: whole mappings. Does not wait for kernels.
+pub(crate) fn unmap(address: u64, size: u64) -> Res {
+    let mut memory = memory::write();
+    let gone: Vec<_> = mappings(&memory, address, size)?.into_iter().map(|at| (at, memory.remove(at))).collect();
+    for (at, alloc) in &gone {
+        if let Some(alloc) = alloc {
+            memory.retired.take_away(*at, alloc.size, Then::Reserve);
+        }
+    }
+    drop(memory);
+    // The last reference to physical memory may go here, outside the table's lock.
+    drop(gone);
+    Ok(())
+}
+
+/// `cuMemSetAccess`: whether `device` may use a range of whole mappings.
+pub(crate) fn set_access(address: u64, size: u64, device: usize, allowed: bool) -> Res {
+    let mut memory = memory::write();
+    for at in mappings(&memory, address, size)? {
+        let Some(alloc) = memory.allocs.get_mut(&at) else { continue };
+        let Kind::Mapped(mapping) = &mut alloc.kind else { continue };
+        mapping.access.retain(|d| *d != device);
+        if allowed {
+            mapping.access.push(device);
+        }
+        let protection = if mapping.access.is_empty() { Protection::None } else { Protection::ReadWrite };
+        os::protect(at, alloc.size, protection)?;
+    }
+    memory.changed();
+    Ok(())
+}
+
+/// `cuMemGetAccess`: whether `device` may use what is mapped at `address`.
+pub(crate) fn access(address: u64, device: usize) -> Res<bool> {
+    match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
+        Some(Kind::Mapped(mapping)) => Ok(mapping.access.contains(&device)),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}

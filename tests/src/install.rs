@@ -1,0 +1,66 @@
+//! Where the programs under test are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// An installation of mrcuda: a folder with the program and its libraries.
+#[derive(Debug, Clone)]
+pub struct Install {
+    /// The folder with `mrcuda`, `libmrcuda_shim.so`, `libsoftgpu.so` and `orbit`.
+    pub bin: PathBuf,
+    /// Cargo's target folder, for whatever else is built; where there is no cargo, the folder above `bin`.
+    pub target: PathBuf,
+}
+
+impl Install {
+    /// The installation that the tests of this process use: the folder in `MRCUDA_BIN_DIR`, or else a release build, made
+    /// by cargo at the first use.
+    pub fn get() -> &'static Install {
+        static INSTALL: OnceLock<Install> = OnceLock::new();
+        INSTALL.get_or_init(|| match std::env::var_os("MRCUDA_BIN_DIR") {
+            Some(bin) => {
+                let bin = std::fs::canonicalize(&bin).unwrap_or_else(|e| panic!("MRCUDA_BIN_DIR, {}: {e}", Path::new(&bin).display()));
+                Install { target: bin.parent().unwrap_or(&bin).to_owned(), bin }
+            }
+            None => Install::build().unwrap_or_else(|why| panic!("{why}")),
+        })
+    }
+
+    /// Builds everything that runs under test, in the release profile: the interpreter of the CPU driver needs it.
+    pub fn build() -> Result<Install, String> {
+        let target = target_folder()?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .current_dir(root())
+            .args(["build", "--release", "--quiet", "--target-dir"])
+            .arg(&target)
+            .args(["-p", "mrcuda", "-p", "recorder", "-p", "softgpu", "-p", "tests", "-p", "microbench"])
+            .status()
+            .map_err(|e| format!("cannot start cargo: {e}"))?;
+        if !status.success() {
+            return Err(format!("cargo build --release failed ({status})"));
+        }
+        Ok(Install { bin: target.join("release"), target })
+    }
+
+    /// A file of the installation.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+}
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Cargo's target folder, from where the running program is.
+pub fn target_folder() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    exe.ancestors()
+        .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+        .map(Path::to_owned)
+        .ok_or_else(|| format!("{} is not in a target folder of cargo: set MRCUDA_BIN_DIR", exe.display()))
+}

@@ -1,0 +1,190 @@
+//! A program under `mrcuda run` as a process under test.
+
+use crate::report::Report;
+use crate::scene::{Scene, wait_for};
+use crate::server::signal;
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a process ended, and what it wrote.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Everything on stdout.
+    pub stdout: String,
+    /// Everything on stderr.
+    pub stderr: String,
+    /// How long it ran.
+    pub wall: Duration,
+}
+
+impl Outcome {
+    /// Whether it ended with code 0.
+    pub fn ok(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+/// A running process whose output goes to files of the scene. Killed when it goes out of scope.
+#[derive(Debug)]
+pub struct Job<'a> {
+    scene: &'a Scene,
+    child: Child,
+    start: Instant,
+    name: String,
+    over: bool,
+}
+
+impl<'a> Job<'a> {
+    /// Starts a program under `mrcuda run` with these options; `name` is for the files.
+    pub fn start(scene: &'a Scene, name: &str, options: &[&str], program: &Path, args: &[&str], env: &[(&str, &str)]) -> Job<'a> {
+        let mut command = scene.mrcuda();
+        command.arg("run").args(scene.hardware.option()).args(options).arg("--").arg(program).args(args);
+        command.envs(env.iter().copied());
+        Job::spawn(scene, name, command)
+    }
+
+    /// Starts a program natively.
+    pub fn native(scene: &'a Scene, name: &str, program: &Path, args: &[&str]) -> Job<'a> {
+        let mut command = scene.native(program);
+        command.args(args);
+        Job::spawn(scene, name, command)
+    }
+
+    /// Starts a command that was prepared elsewhere.
+    pub fn spawn(scene: &'a Scene, name: &str, mut command: Command) -> Job<'a> {
+        let file = |kind: &str| {
+            let path = scene.path.join(format!("{name}.{kind}"));
+            std::fs::File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        };
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));
+        let child = command.spawn().unwrap_or_else(|e| panic!("cannot start {name}: {e}"));
+        Job { scene, child, start: Instant::now(), name: name.to_owned(), over: false }
+    }
+
+    /// Process id: `mrcuda run` becomes the program, so it is the program's.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How long it has been running.
+    pub fn age(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        !self.over && matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits until the job answers on its control socket, which it does after its first CUDA calls.
+    pub fn wait_ready(&mut self, limit: Duration) -> Result<Value, String> {
+        let answer = wait_for(limit, || match self.status() {
+            Some(status) => Some(Ok(status)),
+            None if !self.runs() => Some(Err(format!("{} ended before it made a CUDA call: {}", self.name, self.stderr()))),
+            None => None,
+        });
+        answer.unwrap_or_else(|| Err(format!("{} does not answer: {}", self.name, self.stderr())))
+    }
+
+    /// What `mrcuda ps` says about it.
+    pub fn status(&self) -> Option<Value> {
+        let output = self.scene.mrcuda().args(["ps", "--json"]).output().ok()?;
+        let jobs: Value = serde_json::from_slice(&output.stdout).ok()?;
+        jobs.as_array()?.iter().find(|job| job.get("pid").and_then(Value::as_u64) == Some(u64::from(self.pid()))).cloned()
+    }
+
+    /// Moves it and waits for the report; the error is what `mrcuda migrate` said instead of a report.
+    pub fn migrate(&self, to: &str) -> Result<Report, String> {
+        self.migrate_with(to, &[])
+    }
+
+    /// The same with more options.
+    pub fn migrate_with(&self, to: &str, options: &[&str]) -> Result<Report, String> {
+        let mut command = self.scene.mrcuda();
+        command.arg("migrate").arg(self.pid().to_string()).args(["--to", to, "--json"]).args(options);
+        let output = command.output().map_err(|e| e.to_string())?;
+        serde_json::from_slice(&output.stdout)
+            .map(Report)
+            .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
+    /// The reports of all moves so far.
+    pub fn moves(&self) -> Result<Vec<Report>, String> {
+        let output =
+            self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output().map_err(|e| e.to_string())?;
+        let moves: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        Ok(moves.as_array().map(|list| list.iter().cloned().map(Report).collect()).unwrap_or_default())
+    }
+
+    /// The last move as `mrcuda moves` shows it to people.
+    pub fn describe_last_move(&self) -> Result<String, String> {
+        let output = self.scene.mrcuda().args(["moves", &self.pid().to_string()]).output().map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let numbered = |line: &str| line.split_once(". ").is_some_and(|(n, _)| n.parse::<u32>().is_ok());
+        let lines: Vec<&str> = text.lines().collect();
+        let start = lines.iter().rposition(|line| numbered(line)).ok_or("no moves")?;
+        Ok(lines[start..].join("\n"))
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, number: i32) {
+        signal(self.pid(), number);
+    }
+
+    /// What it has written to stderr so far.
+    pub fn stderr(&self) -> String {
+        self.read("err")
+    }
+
+    /// What it has written to stdout so far.
+    pub fn stdout(&self) -> String {
+        self.read("out")
+    }
+
+    /// The file with its stderr, for whoever wants to follow it.
+    pub fn stderr_file(&self) -> PathBuf {
+        self.scene.path.join(format!("{}.err", self.name))
+    }
+
+    fn read(&self, kind: &str) -> String {
+        let bytes = std::fs::read(self.scene.path.join(format!("{}.{kind}", self.name))).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits for its end. One that does not end in time is killed, and has no exit code.
+    pub fn wait(mut self, limit: Duration) -> Outcome {
+        let status = wait_for(limit, || self.child.try_wait().ok().flatten());
+        let wall = self.start.elapsed();
+        let status = status.or_else(|| {
+            // It may end in this instant; then its status is as good.
+            let _ = self.child.kill();
+            self.child.wait().ok()
+        });
+        self.over = true;
+        Outcome {
+            code: status.and_then(|s| s.code()),
+            signal: status.and_then(|s| s.signal()),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+            wall,
+        }
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            // It may have ended by itself.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The CUDA programs in `programs/`, compiled by nvcc.
+
+use crate::install::{self, Install};
+use crate::toolchain::{Toolchain, cudart_12};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// How a program is linked with the CUDA runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Linkage {
+    /// Statically: nvcc's default.
+    Static,
+    /// With libcudart.so.13.
+    Shared,
+    /// Compiled by nvcc 13.0, linked with libcudart.so.12 of CUDA 12.9.
+    Shared12,
+}
+
+impl Linkage {
+    /// Name of the folder.
+    pub fn name(self) -> &'static str {
+        match self {
+            Linkage::Static => "static",
+            Linkage::Shared => "shared",
+            Linkage::Shared12 => "shared12",
+        }
+    }
+}
+
+/// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
+pub const NAMES: [&str; 5] = ["vecadd", "matmul", "stencil", "killer", "threads8"];
+/// Programs that are also linked with the runtime of CUDA 12.9.
+const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
+/// Modules that `killer` loads by itself, from files beside it.
+const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
+/// PTX for any device, machine code for one: the driver of the place takes what fits.
+const ARCHITECTURES: [&str; 4] =
+    ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"];
+
+/// The folder with compiled programs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// The programs of this process: the folder in `MRCUDA_PROGRAMS`, or else the target folder, compiled at the first use.
+    pub fn get() -> &'static Programs {
+        static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+        PROGRAMS.get_or_init(|| match std::env::var_os("MRCUDA_PROGRAMS") {
+            Some(folder) => Programs { folder: folder.into() },
+            None => Programs::build(&Install::get().target).unwrap_or_else(|why| panic!("{why}")),
+        })
+    }
+
+    /// A compiled program.
+    pub fn path(&self, linkage: Linkage, name: &str) -> PathBuf {
+        self.folder.join(linkage.name()).join(name)
+    }
+
+    /// Compiles what is missing or older than its source.
+    pub fn build(target: &Path) -> Result<Programs, String> {
+        let programs = Programs { folder: target.join("programs") };
+        let sources = Sources::find()?;
+        let stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(&s.product)).collect();
+        if stale.is_empty() {
+            return Ok(programs);
+        }
+        let toolchain = Toolchain::get(target)?;
+        let old_runtime = cudart_12(target)?;
+        for (folder, runtime) in [(Linkage::Shared, toolchain.cudart()), (Linkage::Shared12, old_runtime)] {
+            let lib = programs.folder.join(folder.name()).join("lib");
+            std::fs::create_dir_all(&lib).map_err(|e| format!("{}: {e}", lib.display()))?;
+            let name = runtime.file_name().unwrap_or_default();
+            std::fs::copy(&runtime, lib.join(name)).map_err(|e| format!("{}: {e}", runtime.display()))?;
+        }
+        std::fs::create_dir_all(programs.folder.join("static")).map_err(|e| e.to_string())?;
+        for step in stale {
+            eprintln!("compiling {}", step.product.display());
+            step.run(&toolchain)?;
+        }
+        Ok(programs)
+    }
+
+    fn steps(&self, sources: &Sources) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for linkage in [Linkage::Static, Linkage::Shared] {
+            for name in NAMES {
+                let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
+                args.extend(ARCHITECTURES.map(str::to_owned));
+                if name == "threads8" {
+                    args.extend(["--default-stream", "per-thread"].map(str::to_owned));
+                }
+                if linkage == Linkage::Shared {
+                    args.extend(["-cudart", "shared", "-Xlinker", "-rpath=$ORIGIN/lib"].map(str::to_owned));
+                }
+                steps.push(Step { source: sources.file(name), product: self.path(linkage, name), args, runtime: None });
+            }
+            for which in KILLER_MODULES {
+                let mut args: Vec<String> = vec!["-std=c++17".into(), "-fatbin".into(), format!("-DWHICH={which}")];
+                args.extend(ARCHITECTURES.map(str::to_owned));
+                let product = self.path(linkage, &format!("killer_{which}.fatbin"));
+                steps.push(Step { source: sources.file("killer_module"), product, args, runtime: None });
+            }
+        }
+        for name in NAMES_12 {
+            let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
+            args.extend(ARCHITECTURES.map(str::to_owned));
+            let runtime = Some(self.folder.join("shared12/lib/libcudart.so.12"));
+            steps.push(Step { source: sources.file(name), product: self.path(Linkage::Shared12, name), args, runtime });
+        }
+        steps
+    }
+}
+
+/// One call of the compiler.
+struct Step {
+    source: PathBuf,
+    product: PathBuf,
+    args: Vec<String>,
+    /// Linked with this runtime by g++ instead of by nvcc.
+    runtime: Option<PathBuf>,
+}
+
+impl Step {
+    fn run(&self, toolchain: &Toolchain) -> Result<(), String> {
+        let Some(runtime) = &self.runtime else {
+            return check(Command::new(toolchain.nvcc()).args(&self.args).arg("-o").arg(&self.product).arg(&self.source));
+        };
+        let object = self.product.with_extension("o");
+        check(Command::new(toolchain.nvcc()).args(&self.args).arg("-c").arg("-o").arg(&object).arg(&self.source))?;
+        check(Command::new("g++").arg("-o").arg(&self.product).arg(&object).arg(runtime).arg("-Wl,-rpath,$ORIGIN/lib"))
+    }
+}
+
+fn check(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|e| format!("cannot start {}: {e}", Path::new(command.get_program()).display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = [output.stdout, output.stderr].concat();
+    Err(format!("{command:?} failed:\n{}", String::from_utf8_lossy(&words)))
+}
+
+/// The sources, and when the youngest of them was written: they share headers.
+struct Sources {
+    folder: PathBuf,
+    youngest: SystemTime,
+}
+
+impl Sources {
+    fn find() -> Result<Sources, String> {
+        let folder = install::root().join("tests/programs");
+        let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let youngest = entries
+            .filter_map(Result::ok)
+            .filter(|e| e.path().extension().is_some_and(|x| x == "cu" || x == "cuh"))
+            .filter_map(|e| e.metadata().ok()?.modified().ok())
+            .max()
+            .ok_or_else(|| format!("{} has no programs", folder.display()))?;
+        Ok(Sources { folder, youngest })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name).with_extension("cu")
+    }
+
+    fn newer_than(&self, product: &Path) -> bool {
+        !std::fs::metadata(product).and_then(|m| m.modified()).is_ok_and(|made| made >= self.youngest)
+    }
+}

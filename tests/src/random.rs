@@ -1,0 +1,50 @@
+//! Repeatable random numbers: splitmix64, so that a seed in a report is enough to see a run again.
+
+/// A generator; the same seed gives the same numbers.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator from a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    /// A number below `n`, which must not be 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// A number from 0 to 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One of a list that is not empty.
+    pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[self.below(list.len() as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Random;
+
+    #[test]
+    fn a_seed_repeats_and_the_range_is_used() {
+        let (mut a, mut b) = (Random::new(7), Random::new(7));
+        assert!((0..100).all(|_| a.next() == b.next()));
+        let mut seen = [false; 8];
+        (0..200).for_each(|_| seen[a.below(8) as usize] = true);
+        assert_eq!(seen, [true; 8]);
+        assert!((0..1000).map(|_| b.unit()).all(|x| (0.0..1.0).contains(&x)));
+    }
+}

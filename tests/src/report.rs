@@ -1,0 +1,80 @@
+//! What a move reports, as `mrcuda migrate --json` and `mrcuda moves --json` print it.
+
+use crate::json;
+use serde_json::Value;
+
+/// The report of one move.
+#[derive(Debug, Clone)]
+pub struct Report(pub Value);
+
+impl Report {
+    /// Whether the move committed.
+    pub fn ok(&self) -> bool {
+        self.0.get("ok").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Why it did not.
+    pub fn reason(&self) -> &str {
+        self.text("reason")
+    }
+
+    /// The place that the job left.
+    pub fn from(&self) -> &str {
+        self.text("from")
+    }
+
+    /// The place that the job went to.
+    pub fn to(&self) -> &str {
+        self.text("to")
+    }
+
+    /// Digest of all that was moved, as the target computed it.
+    pub fn digest(&self) -> &str {
+        self.text("digest")
+    }
+
+    /// Bytes that were live.
+    pub fn bytes(&self) -> u64 {
+        self.0.get("bytes").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// How long the job stood still, in milliseconds.
+    pub fn downtime_ms(&self) -> f64 {
+        self.0.get("downtime_ms").and_then(Value::as_f64).unwrap_or(0.0)
+    }
+
+    /// Whether a kernel was unfinished when the calls were stopped.
+    pub fn kernel_running(&self) -> bool {
+        self.0.get("kernel_running").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// How many streams, events, modules, functions and allocations were live.
+    pub fn live_objects(&self) -> u64 {
+        self.0.get("live_objects").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Whether the move counts as one in the middle of work: it committed, a kernel was unfinished, ten objects were live.
+    pub fn counts(&self) -> bool {
+        self.ok() && self.kernel_running() && self.live_objects() >= 10
+    }
+
+    /// Between what kinds of places it went.
+    pub fn direction(&self) -> &'static str {
+        let near = |place: &str| place.starts_with("local") || place.starts_with("helper");
+        match (near(self.from()), near(self.to())) {
+            (false, true) => "remote -> local",
+            (true, false) => "local -> remote",
+            (false, false) => "remote -> remote",
+            (true, true) => "local -> local",
+        }
+    }
+
+    /// A figure by its path, for example `["phases", "delta"]`; 0 where there is none.
+    pub fn number(&self, path: &[&str]) -> f64 {
+        json::number(&self.0, path)
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.0.get(key).and_then(Value::as_str).unwrap_or("")
+    }
+}

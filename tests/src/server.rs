@@ -1,0 +1,126 @@
+//! `mrcuda serve` as a process under test.
+
+use crate::scene::{Scene, wait_for};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long a server may take to say where it listens.
+const START: Duration = Duration::from_secs(60);
+/// How long it may take to end when it is asked to.
+const END: Duration = Duration::from_secs(10);
+
+/// A running server; ended when it goes out of scope.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it said when it was ready.
+    pub announcement: String,
+    /// The file with what it and its workers write to stderr.
+    pub log: std::path::PathBuf,
+}
+
+impl Server {
+    /// Starts a server on a free port. On the CPU driver `name` makes it a machine of its own.
+    pub fn start(scene: &Scene, name: &str) -> Server {
+        Server::start_with(scene, name, &[], &[])
+    }
+
+    /// The same with more options and variables.
+    pub fn start_with(scene: &Scene, name: &str, options: &[&str], env: &[(&str, &str)]) -> Server {
+        let log = scene.path.join(format!("server-{name}.log"));
+        let file = std::fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+        let mut command = scene.mrcuda();
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--token-file"])
+            .arg(scene.token())
+            .args(scene.hardware.option())
+            .args(options)
+            .env("SOFTGPU_SEED_ID", name)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file);
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start a server: {e}"));
+        let (tell, told) = mpsc::channel();
+        let out = child.stdout.take();
+        // The thread reads to the end, so that the server never waits for a reader.
+        std::thread::spawn(move || {
+            for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
+                // Nobody listens any more after the first lines.
+                let _ = tell.send(line);
+            }
+        });
+        let mut heard = String::new();
+        while let Ok(line) = told.recv_timeout(START) {
+            if let Some(address) = line.split_whitespace().find_map(|word| word.trim_end_matches([',', ';']).parse().ok()) {
+                return Server { child, address, announcement: line, log };
+            }
+            heard.push_str(&line);
+        }
+        // It said nothing useful: whether it still runs does not matter.
+        let _ = child.kill();
+        let _ = child.wait();
+        let errors = std::fs::read_to_string(&log).unwrap_or_default();
+        panic!("server {name} does not serve: {heard}{errors}");
+    }
+
+    /// A GPU of this server as a place.
+    pub fn place(&self, gpu: u32) -> String {
+        format!("{}/{gpu}", self.address)
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Process ids of its workers.
+    pub fn workers(&self) -> Vec<u32> {
+        children(self.pid())
+    }
+
+    /// Ends it and all its workers at once, without a word, as a machine that loses power.
+    pub fn kill(&mut self) {
+        for pid in self.workers().into_iter().chain([self.pid()]) {
+            signal(pid, libc::SIGKILL);
+        }
+        // The process was ours; that it ended is all there is to know.
+        let _ = self.child.wait();
+    }
+
+    /// What the server and its workers wrote to stderr so far.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        signal(self.pid(), libc::SIGTERM);
+        if wait_for(END, || self.child.try_wait().ok().flatten()).is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// Sends a signal to a process that this test has started.
+pub fn signal(pid: u32, signal: i32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // SAFETY: a system call without pointers. A process that has ended already is fine.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// Children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| list.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}

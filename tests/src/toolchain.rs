@@ -1,0 +1,112 @@
+//! nvcc and the runtime libraries, installed from PyPI into the target folder when they are first needed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packages of the compiler; their versions belong together.
+const NVCC: [&str; 5] = [
+    "nvidia-cuda-nvcc==13.0.88",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-nvvm==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-cccl==13.0.85",
+];
+/// The runtime of the CUDA before: programs built for one may run with the other.
+const CUDART_12: [&str; 1] = ["nvidia-cuda-runtime-cu12==12.9.79"];
+
+/// CUDA 13.0's compiler and runtime.
+#[derive(Debug, Clone)]
+pub struct Toolchain {
+    home: PathBuf,
+}
+
+impl Toolchain {
+    /// The compiler in `target`, installed if it is not there.
+    pub fn get(target: &Path) -> Result<Toolchain, String> {
+        let folder = target.join("nvcc-13.0.88");
+        install(&folder, &NVCC)?;
+        let home = folder.join("nvidia/cu13");
+        // The wheels lack two links that nvcc relies on.
+        link(&home.join("lib64"), "lib")?;
+        link(&home.join("lib/libcudart.so"), "libcudart.so.13")?;
+        Ok(Toolchain { home })
+    }
+
+    /// The compiler.
+    pub fn nvcc(&self) -> PathBuf {
+        self.home.join("bin/nvcc")
+    }
+
+    /// CUDA 13.0's shared runtime.
+    pub fn cudart(&self) -> PathBuf {
+        self.home.join("lib/libcudart.so.13")
+    }
+}
+
+/// CUDA 12.9's shared runtime, installed into `target` if it is not there.
+pub fn cudart_12(target: &Path) -> Result<PathBuf, String> {
+    let folder = target.join("cudart-12.9");
+    install(&folder, &CUDART_12)?;
+    Ok(folder.join("nvidia/cuda_runtime/lib/libcudart.so.12"))
+}
+
+/// Installs packages into a folder of their own; a mark tells a whole installation from one that was cut short.
+fn install(folder: &Path, packages: &[&str]) -> Result<(), String> {
+    let mark = folder.join("installed");
+    let want = packages.join("\n");
+    if std::fs::read_to_string(&mark).is_ok_and(|have| have == want) {
+        return Ok(());
+    }
+    // An installation that was cut short, or an older one.
+    let _ = std::fs::remove_dir_all(folder);
+    eprintln!("installing {}", packages.join(" "));
+    let mut pip = pip(folder)?;
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]).arg(folder).args(packages);
+    let status = pip.status().map_err(|e| format!("cannot start pip: {e}"))?;
+    if !status.success() {
+        return Err(format!("pip could not install {} ({status})", packages.join(" ")));
+    }
+    // Wheels are zip files: pip keeps modes of scripts only, so the programs are made executable here.
+    if let Ok(entries) = std::fs::read_dir(folder.join("nvidia/cu13/bin")) {
+        entries.filter_map(Result::ok).try_for_each(|e| executable(&e.path()))?;
+    }
+    for program in ["nvidia/cu13/nvvm/bin/cicc"] {
+        let path = folder.join(program);
+        if path.is_file() {
+            executable(&path)?;
+        }
+    }
+    std::fs::write(&mark, want).map_err(|e| format!("{}: {e}", mark.display()))
+}
+
+/// Python's pip: the system's, or one in a virtual environment where the system has none.
+fn pip(beside: &Path) -> Result<Command, String> {
+    let runs = |c: &mut Command| c.output().is_ok_and(|o| o.status.success());
+    if runs(Command::new("python3").args(["-m", "pip", "--version"])) {
+        let mut command = Command::new("python3");
+        command.args(["-m", "pip"]);
+        return Ok(command);
+    }
+    let venv = beside.with_extension("venv");
+    if runs(Command::new("python3").args(["-m", "venv"]).arg(&venv)) {
+        return Ok(Command::new(venv.join("bin/pip")));
+    }
+    Err("python3 with pip or venv is needed to install nvcc from PyPI (Debian: apt-get install python3-venv)".to_owned())
+}
+
+fn executable(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let meta = std::fs::metadata(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if meta.is_file() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(meta.permissions().mode() | 0o111))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn link(path: &Path, target: &str) -> Result<(), String> {
+    if std::fs::symlink_metadata(path).is_ok() {
+        return Ok(());
+    }
+    std::os::unix::fs::symlink(target, path).map_err(|e| format!("{}: {e}", path.display()))
+}

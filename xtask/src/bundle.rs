@@ -1,0 +1,95 @@
+//! `cargo xtask bundle`: `target/bundle/`, a folder to be carried to a machine with GPUs that has no Rust.
+
+use crate::step;
+use std::path::Path;
+use std::process::Command;
+use ::tests::{Install, Linkage, Programs, install, programs};
+
+/// The largest bundle that is easy to carry.
+const LIMIT: u64 = 64 << 20;
+/// What is carried of the installation.
+const FILES: [&str; 6] = ["mrcuda", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "xtask"];
+
+/// What is run there.
+const SCRIPT: &str = include_str!("run-gpu.sh");
+
+/// Makes the bundle.
+pub(crate) fn bundle() -> Result<(), String> {
+    step("building what is carried");
+    let install = Install::build()?;
+    build_xtask(&install)?;
+    let compiled = Programs::build(&install.target)?;
+    let folder = install.target.join("bundle");
+    // The one before; files that are not made any more must not stay.
+    let _ = std::fs::remove_dir_all(&folder);
+    step("copying");
+    for name in FILES {
+        copy(&install.file(name), &folder.join("bin").join(name), true)?;
+    }
+    for linkage in [Linkage::Static, Linkage::Shared] {
+        let target = folder.join("programs").join(linkage.name());
+        for name in programs::NAMES {
+            copy(&compiled.path(linkage, name), &target.join(name), true)?;
+        }
+        for which in 0..3 {
+            let name = format!("killer_{which}.fatbin");
+            copy(&compiled.path(linkage, &name), &target.join(&name), false)?;
+        }
+    }
+    let runtime = Path::new("shared/lib/libcudart.so.13");
+    copy(&compiled.path(Linkage::Shared, "lib/libcudart.so.13"), &folder.join("programs").join(runtime), false)?;
+    // Sources that are compiled there: cuBLAS and the checks of the driver need what that machine has.
+    for part in ["tests/programs", "tests/hardware"] {
+        let from = install::root().join(part);
+        for entry in std::fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.filter_map(Result::ok) {
+            if entry.path().is_file() {
+                copy(&entry.path(), &folder.join("sources").join(part).join(entry.file_name()), false)?;
+            }
+        }
+    }
+    let script = folder.join("run-gpu.sh");
+    std::fs::write(&script, SCRIPT).map_err(|e| format!("{}: {e}", script.display()))?;
+    executable(&script)?;
+    let bytes = size(&folder)?;
+    println!("{}: {:.1} MiB; there: ./run-gpu.sh", folder.display(), bytes as f64 / (1 << 20) as f64);
+    if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
+}
+
+/// This program in the release profile: it drives the runs on the other machine.
+fn build_xtask(install: &Install) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(install::root()).args(["build", "--release", "--quiet", "-p", "xtask", "--target-dir"]).arg(&install.target);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build failed ({status})")),
+        Err(e) => Err(format!("cannot start cargo: {e}")),
+    }
+}
+
+fn copy(from: &Path, to: &Path, strip: bool) -> Result<(), String> {
+    let folder = to.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    std::fs::copy(from, to).map_err(|e| format!("{}: {e}", from.display()))?;
+    if strip {
+        let status = Command::new("strip").arg("--strip-unneeded").arg(to).status().map_err(|e| format!("strip: {e}"))?;
+        if !status.success() {
+            return Err(format!("strip {} failed ({status})", to.display()));
+        }
+    }
+    Ok(())
+}
+
+fn executable(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn size(folder: &Path) -> Result<u64, String> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
+        let meta = entry.metadata().map_err(|e| e.to_string())?;
+        bytes += if meta.is_dir() { size(&entry.path())? } else { meta.len() };
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask soak`: every test program again and again, moved at random moments; the output must be that of a native run.
+//!
+//! A run is repeated by its number and the seed. A run that fails leaves its folder in `target/soak/`: output, logs of job and
+//! servers, journal, reports of its moves.
+
+pub(crate) mod run;
+mod summary;
+
+use crate::step;
+use run::{Plan, Subject, Verdict};
+use summary::Summary;
+use ::tests::scene::Hardware;
+use ::tests::{Install, Linkage, Programs, Random, programs};
+
+/// Arguments of `cargo xtask soak`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakArgs {
+    /// How many runs
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Seed of everything that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this program: vecadd, matmul, stencil, killer, threads8 or orbit
+    #[arg(long)]
+    program: Option<String>,
+    /// Direction of the first move of each run
+    #[arg(long, value_enum, default_value_t = Direction::Any)]
+    direction: Direction,
+    /// About how long a run should work, in seconds
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// On this machine's GPU instead of CPU drivers
+    #[arg(long)]
+    hardware: bool,
+}
+
+/// Between what kinds of places a move goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Direction {
+    /// Whatever comes
+    Any,
+    /// From a server into the job's process
+    RemoteLocal,
+    /// From the job's process to a server
+    LocalRemote,
+    /// From server to server
+    RemoteRemote,
+}
+
+/// The share of runs that must contain three moves that count.
+const WANTED_SHARE: f64 = 0.9;
+/// Moves that count, for a run to be a good one.
+pub(crate) const WANTED_MOVES: usize = 3;
+
+/// Runs the soak; the last line says how it went.
+pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
+    step("building what runs");
+    let install = Install::get();
+    let subjects = subjects(args.program.as_deref())?;
+    let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
+    let folder = install.target.join("soak");
+    let mut references = run::References::new(folder.join("native"), hardware, args.seconds);
+    let mut summary = Summary::default();
+    let mut failed = Vec::new();
+    step(&format!("{} runs with seed {}", args.runs, args.seed));
+    for number in 1..=args.runs {
+        let subject = &subjects[(number as usize - 1) % subjects.len()];
+        let reference = references.get(subject)?;
+        let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
+        let plan = Plan::new(&mut random, args.direction);
+        let outcome = run::run(&folder.join(format!("{number:04}")), hardware, subject, &reference, &plan);
+        println!("{number:4} {:<18} {}", subject.to_string(), outcome);
+        references.learn(subject, outcome.wall);
+        if let Verdict::Failed(why) = &outcome.verdict {
+            failed.push(format!("run {number} ({subject}): {why}"));
+        }
+        summary.add(&outcome);
+    }
+    print!("{summary}");
+    for line in &failed {
+        println!("{line}");
+    }
+    let share = summary.share();
+    let counted = summary.counted();
+    if failed.is_empty() && share >= WANTED_SHARE {
+        println!("soak: OK, {} runs identical, {counted} moves counted, {:.0} % of the runs with three", args.runs, share * 100.0);
+        return Ok(());
+    }
+    println!(
+        "soak: FAILED: {} of {} runs failed, {:.0} % of the runs with three counted moves (traces in {})",
+        failed.len(),
+        args.runs,
+        share * 100.0,
+        folder.display()
+    );
+    std::process::exit(1)
+}
+
+/// What is run: the programs with static and shared runtime, and the one on the driver API.
+fn subjects(only: Option<&str>) -> Result<Vec<Subject>, String> {
+    let mut all: Vec<Subject> = Vec::new();
+    if only != Some("orbit") {
+        let compiled = Programs::get();
+        for linkage in [Linkage::Static, Linkage::Shared] {
+            all.extend(programs::NAMES.iter().map(|name| Subject {
+                name: format!("{name}/{}", linkage.name()),
+                path: compiled.path(linkage, name),
+                probe_steps: run::probe_steps(name),
+            }));
+        }
+    }
+    all.push(Subject { name: "orbit".into(), path: Install::get().file("orbit"), probe_steps: run::probe_steps("orbit") });
+    if let Some(only) = only {
+        all.retain(|s| s.name.split('/').next() == Some(only));
+    }
+    if all.is_empty() { Err(format!("there is no program called {}", only.unwrap_or_default())) } else { Ok(all) }
+}

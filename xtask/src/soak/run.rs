@@ -1,0 +1,304 @@
+//! One run of the soak, and the native runs that it is compared with.
+
+use super::{Direction, WANTED_MOVES};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use ::tests::scene::{Hardware, Scene};
+use ::tests::{Job, Outcome, Random, Report, Server};
+
+/// How long a run may take beyond what is expected before it counts as stuck.
+const LIMIT: Duration = Duration::from_secs(180);
+/// How long a program may take to its first CUDA call.
+const START: Duration = Duration::from_secs(60);
+/// Moves that are tried in a run: one more than must count, since one may meet an idle GPU.
+const MOVES: usize = WANTED_MOVES + 1;
+
+/// A program to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    /// Steps of the run that measures how long a step takes.
+    pub(crate) probe_steps: u32,
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Enough steps of a program to take some tenths of a second on a CPU driver.
+pub(crate) fn probe_steps(name: &str) -> u32 {
+    match name {
+        "matmul" => 6,
+        "threads8" => 16,
+        "stencil" => 500,
+        "orbit" => 100,
+        _ => 40,
+    }
+}
+
+/// A native run.
+#[derive(Debug, Clone)]
+pub(crate) struct Reference {
+    steps: u32,
+    stdout: String,
+    /// How long it took.
+    pub(crate) native: Duration,
+    /// How long a moved run is expected to take.
+    expected: Duration,
+}
+
+/// Native runs, each made when it is first needed.
+#[derive(Debug)]
+pub(crate) struct References {
+    folder: PathBuf,
+    hardware: Hardware,
+    seconds: u32,
+    known: HashMap<String, Reference>,
+}
+
+impl References {
+    pub(crate) fn new(folder: PathBuf, hardware: Hardware, seconds: u32) -> References {
+        References { folder, hardware, seconds, known: HashMap::new() }
+    }
+
+    pub(crate) fn get(&mut self, subject: &Subject) -> Result<Reference, String> {
+        if let Some(known) = self.known.get(&subject.name) {
+            return Ok(known.clone());
+        }
+        let scene = Scene::at(&self.folder, self.hardware);
+        let native = |steps: u32| -> Result<Outcome, String> {
+            let outcome = Job::native(&scene, "native", &subject.path, &["--steps", &steps.to_string()]).wait(LIMIT);
+            let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
+            if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
+        };
+        let each = native(subject.probe_steps)?.wall.as_secs_f64() / f64::from(subject.probe_steps);
+        let steps = ((f64::from(self.seconds) / each) as u32).clamp(subject.probe_steps, 1_000_000);
+        let outcome = native(steps)?;
+        let reference = Reference { steps, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
+        self.known.insert(subject.name.clone(), reference.clone());
+        Ok(reference)
+    }
+
+    /// Takes the time that a moved run took as what the next one will take.
+    pub(crate) fn learn(&mut self, subject: &Subject, wall: Duration) {
+        if let Some(known) = self.known.get_mut(&subject.name) {
+            known.expected = (known.expected + wall) / 2;
+        }
+    }
+}
+
+/// Where a job may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Local,
+    First,
+    Second,
+}
+
+/// What a run does.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    start: Place,
+    /// When, as a part of the expected time, and where to.
+    moves: Vec<(f64, Place)>,
+    /// Seed of the CPU drivers' delays.
+    seed: u64,
+}
+
+impl Plan {
+    /// A random plan whose first move has the given direction.
+    pub(crate) fn new(random: &mut Random, direction: Direction) -> Plan {
+        let all = [Place::Local, Place::First, Place::Second];
+        let (start, first) = match direction {
+            Direction::RemoteLocal => (Place::First, Some(Place::Local)),
+            Direction::LocalRemote => (Place::Local, Some(Place::First)),
+            Direction::RemoteRemote => (Place::First, Some(Place::Second)),
+            Direction::Any => (*random.pick(&all), None),
+        };
+        let mut moments: Vec<f64> = (0..MOVES).map(|_| 0.05 + 0.8 * random.unit()).collect();
+        moments.sort_by(f64::total_cmp);
+        let mut at = start;
+        let mut moves = Vec::new();
+        for (number, moment) in moments.into_iter().enumerate() {
+            let others: Vec<Place> = all.into_iter().filter(|p| *p != at).collect();
+            at = first.filter(|_| number == 0).unwrap_or_else(|| *random.pick(&others));
+            moves.push((moment, at));
+        }
+        Plan { start, moves, seed: 1 + random.below(1 << 40) }
+    }
+
+    /// Remote, without a move.
+    pub(crate) fn still() -> Plan {
+        Plan { start: Place::First, moves: Vec::new(), seed: 1 }
+    }
+
+    /// Remote, into the process, to the second server, and back.
+    pub(crate) fn tour() -> Plan {
+        let moves = vec![(0.2, Place::Local), (0.4, Place::Second), (0.6, Place::First)];
+        Plan { start: Place::First, moves, seed: 1 }
+    }
+}
+
+/// How a run went.
+#[derive(Debug)]
+pub(crate) struct RunOutcome {
+    pub(crate) verdict: Verdict,
+    pub(crate) wall: Duration,
+    /// The moves with the part of the run at which they were asked for.
+    pub(crate) moves: Vec<(f64, Report)>,
+}
+
+/// Whether a run was right.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Identical,
+    Failed(String),
+}
+
+impl std::fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = if self.verdict == Verdict::Identical { "identical" } else { "FAILED" };
+        write!(f, "{word:<10}{:5.1} s ", self.wall.as_secs_f64())?;
+        for (moment, report) in &self.moves {
+            let mark = match (report.ok(), report.counts()) {
+                (_, true) => "",
+                (true, false) => " (idle)",
+                (false, _) => " (refused)",
+            };
+            write!(f, " {:.0}%:{}{mark}", moment * 100.0, report.direction().replace("remote", "r").replace("local", "l").replace(' ', ""))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes one run in a folder of its own; the folder is removed unless the run fails.
+pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, reference: &Reference, plan: &Plan) -> RunOutcome {
+    let mut scene = Scene::at(folder, hardware);
+    let seed = plan.seed.to_string();
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &[("SOFTGPU_SEED", &seed)]));
+    let name_of = |place: Place| match place {
+        Place::Local => "local".to_owned(),
+        Place::First => servers[0].place(0),
+        Place::Second => servers[1].place(0),
+    };
+    let start = name_of(plan.start);
+    let options: Vec<&str> = if plan.start == Place::Local { vec![] } else { vec!["--server", &start] };
+    let journal = scene.path.join("journal");
+    // Where it cannot be made the shim says so in its log.
+    let _ = std::fs::create_dir_all(&journal);
+    let (log, journal) = (scene.path.join("job.log"), journal.display().to_string());
+    let log = log.display().to_string();
+    let env = [("SOFTGPU_SEED", seed.as_str()), ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal)];
+    let steps = reference.steps.to_string();
+    let mut job = Job::start(&scene, "job", &options, &subject.path, &["--steps", &steps], &env);
+
+    let mut moves: Vec<(Duration, Report)> = Vec::new();
+    let mut trouble = job.wait_ready(START).err();
+    for (moment, place) in &plan.moves {
+        let due = reference.expected.mul_f64(*moment);
+        while job.runs() && job.age() < due {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if trouble.is_some() || !job.runs() {
+            break;
+        }
+        let asked = job.age();
+        match job.migrate(&name_of(*place)) {
+            Ok(report) => {
+                if report.reason().contains("digest") {
+                    trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
+                }
+                moves.push((asked, report));
+            }
+            // The job may have ended by itself just now; anything else shows in how it ended.
+            Err(_) if !job.runs() => break,
+            Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
+        }
+    }
+    let outcome = job.wait(LIMIT);
+    let verdict = trouble.or_else(|| difference(&outcome, reference)).map_or(Verdict::Identical, Verdict::Failed);
+    if let Verdict::Failed(why) = &verdict {
+        scene.keep();
+        let reports: Vec<String> = moves.iter().map(|(at, r)| format!("{:.3} s {}\n", at.as_secs_f64(), r.0)).collect();
+        let trace = format!("{subject} --steps {steps}\n{why}\n{plan:?}\n{}", reports.concat());
+        for (name, text) in [("trace.txt", &trace), ("native.out", &reference.stdout)] {
+            let path = scene.path.join(name);
+            std::fs::write(&path, text).unwrap_or_else(|e| eprintln!("{}: {e}", path.display()));
+        }
+    }
+    let wall = outcome.wall;
+    let part = |at: Duration| (at.as_secs_f64() / wall.as_secs_f64().max(1e-9)).clamp(0.0, 1.0);
+    RunOutcome { verdict, wall, moves: moves.into_iter().map(|(at, report)| (part(at), report)).collect() }
+}
+
+/// What is wrong with the end of a run.
+fn difference(outcome: &Outcome, reference: &Reference) -> Option<String> {
+    if outcome.wall >= LIMIT {
+        return Some(format!("it did not end within {} s", LIMIT.as_secs()));
+    }
+    if !outcome.ok() {
+        let words = outcome.stderr.lines().last().unwrap_or("no word");
+        return Some(match outcome.signal {
+            Some(signal) => format!("signal {signal} ended it: {words}"),
+            None => format!("exit code {:?}: {words}", outcome.code),
+        });
+    }
+    let mut lines = outcome.stdout.lines();
+    for want in reference.stdout.lines() {
+        let got = lines.next().unwrap_or("nothing");
+        if got != want {
+            return Some(format!("it printed `{got}`, natively `{want}`"));
+        }
+    }
+    lines.next().map(|more| format!("it printed more than natively: `{more}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_repeat_and_every_move_goes_somewhere_else() {
+        for seed in 0..200 {
+            for direction in [Direction::Any, Direction::LocalRemote, Direction::RemoteLocal, Direction::RemoteRemote] {
+                let plan = Plan::new(&mut Random::new(seed), direction);
+                let again = Plan::new(&mut Random::new(seed), direction);
+                assert_eq!((plan.start, &plan.moves, plan.seed), (again.start, &again.moves, again.seed));
+                let mut at = plan.start;
+                for (moment, to) in &plan.moves {
+                    assert!(*to != at && (0.0..1.0).contains(moment));
+                    at = *to;
+                }
+                assert!(plan.moves.is_sorted_by(|a, b| a.0 <= b.0));
+                match direction {
+                    Direction::LocalRemote => assert_eq!(plan.start, Place::Local),
+                    Direction::RemoteLocal => assert_eq!(plan.moves[0].1, Place::Local),
+                    Direction::RemoteRemote => assert_eq!(plan.moves[0].1, Place::Second),
+                    Direction::Any => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn differences_are_named() {
+        let reference = Reference { steps: 1, stdout: "a 1\nRESULT ok\n".into(), native: Duration::ZERO, expected: Duration::ZERO };
+        let end = |code, stdout: &str| Outcome {
+            code,
+            signal: code.is_none().then_some(9),
+            stdout: stdout.into(),
+            stderr: "why\n".into(),
+            wall: Duration::from_secs(1),
+        };
+        assert_eq!(difference(&end(Some(0), "a 1\nRESULT ok\n"), &reference), None);
+        assert!(difference(&end(Some(0), "a 2\nRESULT ok\n"), &reference).unwrap().contains("a 2"));
+        assert!(difference(&end(Some(0), "a 1\n"), &reference).unwrap().contains("nothing"));
+        assert!(difference(&end(Some(0), "a 1\nRESULT ok\nx\n"), &reference).unwrap().contains("more"));
+        assert!(difference(&end(Some(2), "a 1\nRESULT ok\n"), &reference).unwrap().contains("code Some(2): why"));
+        assert!(difference(&end(None, ""), &reference).unwrap().contains("signal 9"));
+    }
+}

@@ -1,0 +1,109 @@
+//! `cargo xtask test`: everything that must hold, from a fresh clone.
+
+use crate::step;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use ::tests::{Install, Programs, install};
+
+/// Arguments of `cargo xtask test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TestArgs {
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+/// Tests that passed and failed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    /// A part that did not even run, for example because it does not compile.
+    broken: bool,
+}
+
+/// Runs all tests; the last line is `N passed, N failed`.
+pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
+    step("building mrcuda, its libraries and softgpu");
+    let install = Install::build()?;
+    step("compiling the test programs (nvcc comes from PyPI at the first time)");
+    Programs::build(&install.target)?;
+    let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
+    let mut tally = Tally::default();
+    step("tests of each crate");
+    tally.add(cargo_test(&install, &["--workspace", "--exclude", "tests"], &filter)?);
+    step("tests of the whole system");
+    tally.add(cargo_test(&install, &["--package", "tests"], &filter)?);
+    if tally.broken {
+        eprintln!("cargo test failed beyond the tests that are counted");
+    }
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    if tally.failed > 0 || tally.broken {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+/// Runs `cargo test` and counts what it reports.
+fn cargo_test(install: &Install, packages: &[&str], filter: &[&str]) -> Result<Tally, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut child = Command::new(cargo)
+        .current_dir(install::root())
+        // The release profile: what was built for the programs under test is used again.
+        .args(["test", "--release", "--no-fail-fast", "--target-dir"])
+        .arg(&install.target)
+        .args(packages)
+        .arg("--")
+        .args(filter)
+        .env("MRCUDA_BIN_DIR", &install.bin)
+        .env("MRCUDA_PROGRAMS", install.target.join("programs"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot start cargo: {e}"))?;
+    let mut tally = Tally::default();
+    let mut out = std::io::stdout().lock();
+    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
+        tally.read(&line);
+        writeln!(out, "{line}").map_err(|e| e.to_string())?;
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    tally.broken = !status.success() && tally.failed == 0;
+    Ok(tally)
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.broken |= other.broken;
+    }
+
+    /// Counts a line like `test result: FAILED. 3 passed; 1 failed; …`.
+    fn read(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result: ") else { return };
+        let count = |what: &str| -> u64 {
+            let part = rest.split([';', '.']).map(str::trim).find(|part| part.ends_with(what));
+            part.and_then(|part| part.split(' ').next()?.parse().ok()).unwrap_or(0)
+        };
+        self.passed += count("passed");
+        self.failed += count("failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn results_are_counted() {
+        let mut tally = Tally::default();
+        for line in [
+            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s",
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+            "test foo ... ok",
+            "1 passed; 1 failed",
+        ] {
+            tally.read(line);
+        }
+        assert_eq!((tally.passed, tally.failed), (15, 2));
+    }
+}
