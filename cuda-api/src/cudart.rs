@@ -71,7 +71,9 @@ pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
         LIBRARIES => address(&LIBRARY_SERVICES),
         _ => {
             // Of those refused on purpose, one stays worth a line: cuFFT fails without it.
-            if !REFUSED.contains(uuid) && let Some(host) = HOST.get() {
+            if !REFUSED.contains(uuid)
+                && let Some(host) = HOST.get()
+            {
                 host.unknown_table(uuid);
             }
             return None;
@@ -81,7 +83,8 @@ pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
 }
 
 const CUDART_INTERFACE: [u8; 16] = 0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9_u128.to_be_bytes();
-const TOOLS_RUNTIME_CALLBACK_HOOKS: [u8; 16] = 0xA094798C_2E74_2E74_93F2_0800200C0A66_u128.to_be_bytes();
+const TOOLS_RUNTIME_CALLBACK_HOOKS: [u8; 16] =
+    0xA094798C_2E74_2E74_93F2_0800200C0A66_u128.to_be_bytes();
 const TOOLS_TLS: [u8; 16] = 0x42D85A81_23F6_CB47_8298_F6E78A3AECDC_u128.to_be_bytes();
 const CONTEXT_LOCAL_STORAGE: [u8; 16] = 0xC693336E_1121_DF11_A8C3_68F355D89593_u128.to_be_bytes();
 const CONTEXT_CHECKS: [u8; 16] = 0x263E8860_7CD2_6143_92F6_BBD5006DFA7E_u128.to_be_bytes();
@@ -115,7 +118,10 @@ fn address<const N: usize>(table: &'static Table<N>) -> *const c_void {
 
 /// Runs the body of a slot: nothing unwinds into the caller.
 fn guard(body: impl FnOnce(&'static dyn Host) -> Result<(), Code>) -> Code {
-    let run = || HOST.get().map_or(Err(code::ERROR_NOT_INITIALIZED), |host| body(*host));
+    let run = || {
+        HOST.get()
+            .map_or(Err(code::ERROR_NOT_INITIALIZED), |host| body(*host))
+    };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => code::SUCCESS,
         Ok(Err(rc)) => rc,
@@ -178,8 +184,7 @@ static STORAGE: Table<4> = [
     Word(std::ptr::null()),
 ];
 
-static CHECKS: Table<15> =
-    table!(CONTEXT_CHECKS, 15, { 2 => check_context, 3 => check_process }, unknown: 1 4 5 6 7 8 9 10 11 12 13 14);
+static CHECKS: Table<15> = table!(CONTEXT_CHECKS, 15, { 2 => check_context, 3 => check_process }, unknown: 1 4 5 6 7 8 9 10 11 12 13 14);
 
 static INTEGRITY: Table<3> = table!(INTEGRITY_CHECK, 3, { 1 => integrity::check }, unknown: 2);
 
@@ -201,16 +206,34 @@ unsafe extern "C" fn load_wrapped(to: *mut usize, image: *const c_void) -> Code 
 ///
 /// # Safety
 /// As for [`load_wrapped`].
-unsafe extern "C" fn load_wrapped_with_tables(to: *mut usize, image: *const c_void, a: usize, b: usize, count: u32) -> Code {
+unsafe extern "C" fn load_wrapped_with_tables(
+    to: *mut usize,
+    image: *const c_void,
+    a: usize,
+    b: usize,
+    count: u32,
+) -> Code {
     // SAFETY: our caller's promises are those of `load`.
-    guard(|host| unsafe { if (a, b, count) == (0, 0, 0) { load(host, to, image) } else { Err(code::ERROR_NOT_SUPPORTED) } })
+    guard(|host| unsafe {
+        if (a, b, count) == (0, 0, 0) {
+            load(host, to, image)
+        } else {
+            Err(code::ERROR_NOT_SUPPORTED)
+        }
+    })
 }
 
 /// As [`load_wrapped_with_tables`], with the fat binary's header first.
 ///
 /// # Safety
 /// As for [`load_wrapped`].
-unsafe extern "C" fn load_fatbin(image: *const c_void, to: *mut usize, a: usize, b: usize, count: u32) -> Code {
+unsafe extern "C" fn load_fatbin(
+    image: *const c_void,
+    to: *mut usize,
+    a: usize,
+    b: usize,
+    count: u32,
+) -> Code {
     // SAFETY: the promises are the same.
     unsafe { load_wrapped_with_tables(to, image, a, b, count) }
 }
@@ -270,7 +293,11 @@ extern "C" fn thread_state(_out: usize) -> Code {
 ///
 /// # Safety
 /// The pointers must be null or valid for a write.
-unsafe extern "C" fn check_context(_context: usize, bits: *mut u32, detail: *mut *const c_void) -> Code {
+unsafe extern "C" fn check_context(
+    _context: usize,
+    bits: *mut u32,
+    detail: *mut *const c_void,
+) -> Code {
     guard(|_| {
         // Either may be left out.
         // SAFETY: the caller vouches for the pointers.

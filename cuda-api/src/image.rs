@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// No image is larger: a length beyond it is taken for damage.
 pub const MAX_IMAGE: u64 = 2 << 30;
+/// All entries of an image together are not larger once decompressed: beyond it, they are taken for a trap.
+const MAX_ENTRIES: u64 = 4 << 30;
 
 /// What an image is. The numbers travel and are kept in files: they are only ever added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -175,7 +177,11 @@ impl Image {
                 load::parts(&bytes)?;
             }
             _ => {
-                let plain = if kind == Kind::Wrapped { Kind::Fatbin } else { kind };
+                let plain = if kind == Kind::Wrapped {
+                    Kind::Fatbin
+                } else {
+                    kind
+                };
                 if size::of(&*bytes)? != (plain, bytes.len() as u64) {
                     return Err(ImageError::NotThis { kind });
                 }
@@ -199,8 +205,14 @@ impl Image {
     /// All pieces of code, decompressed, in the order in which they are stored.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let mut all = Vec::new();
+        let mut size = 0u64;
         self.visit(&mut |entry| {
-            all.push(entry?);
+            let entry = entry?;
+            size += entry.bytes.len() as u64;
+            if size > MAX_ENTRIES {
+                return Err(ImageError::TooLarge { size });
+            }
+            all.push(entry);
             Ok(())
         })?;
         Ok(all)
@@ -246,13 +258,20 @@ impl Image {
             Kind::Wrapped | Kind::Fatbin => fatbin::visit(&self.bytes, f),
             Kind::Archive => {
                 for member in size::members(&self.bytes)? {
-                    let Some(bytes) = self.bytes.get(member) else { continue };
+                    let Some(bytes) = self.bytes.get(member) else {
+                        continue;
+                    };
                     match size::of(bytes) {
                         Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, f)?,
                         Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
                         // A member has a length of its own and needs no terminating zero.
                         _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,
-                        _ => f(Ok(Entry { kind: EntryKind::Other, sm: 0, arch_specific: false, bytes: bytes.to_vec() }))?,
+                        _ => f(Ok(Entry {
+                            kind: EntryKind::Other,
+                            sm: 0,
+                            arch_specific: false,
+                            bytes: bytes.to_vec(),
+                        }))?,
                     }
                 }
                 Ok(())
@@ -264,17 +283,30 @@ impl Image {
 }
 
 fn cubin_entry(bytes: &[u8]) -> Entry {
-    Entry { kind: EntryKind::Cubin, sm: cubin::sm(bytes), arch_specific: false, bytes: bytes.to_vec() }
+    Entry {
+        kind: EntryKind::Cubin,
+        sm: cubin::sm(bytes),
+        arch_specific: false,
+        bytes: bytes.to_vec(),
+    }
 }
 
 fn ptx_entry(bytes: &[u8]) -> Entry {
     let text = trim_zeros(bytes);
     let (sm, arch_specific) = ptx::target(text);
-    Entry { kind: EntryKind::Ptx, sm, arch_specific, bytes: text.to_vec() }
+    Entry {
+        kind: EntryKind::Ptx,
+        sm,
+        arch_specific,
+        bytes: text.to_vec(),
+    }
 }
 
 /// PTX is stored with padding zeros behind it.
 fn trim_zeros(bytes: &[u8]) -> &[u8] {
-    let len = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+    let len = bytes
+        .iter()
+        .rposition(|b| *b != 0)
+        .map_or(0, |last| last + 1);
     &bytes[..len]
 }

@@ -44,6 +44,8 @@ ids! {
     MAX_ACTIVE_CLUSTERS = 0x0f16 "MaxActiveClusters";
     /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxPotentialClusterSize`.
     MAX_CLUSTER_SIZE = 0x0f17 "MaxClusterSize";
+    /// [`super::TensorMapTiled`]. The answer: the 128 bytes of the descriptor.
+    TENSOR_MAP_TILED = 0x0f18 "TensorMapTiled";
     /// Body: stream as it travels. Answered when everything in it is done.
     STREAM_SYNC = 0x0f20 "StreamSync";
     /// No body. Answered when everything in the context is done.
@@ -235,5 +237,26 @@ wire_struct! {
         pub stream: u64,
         /// `CUevent_record_flags`.
         pub flags: u32,
+    }
+}
+
+wire_struct! {
+    /// Arguments of `cuTensorMapEncodeTiled`, in its order; the address is the same in every place.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TensorMapTiled {
+        /// `CUtensorMapDataType`
+        pub data_type: u32,
+        /// Address of the tensor.
+        pub address: u64,
+        /// Elements of each dimension; as many as the rank.
+        pub dims: Vec<u64>,
+        /// Bytes from element to element of each dimension but the first.
+        pub strides: Vec<u64>,
+        /// Elements of the box.
+        pub box_dims: Vec<u32>,
+        /// Steps through the tensor.
+        pub element_strides: Vec<u32>,
+        /// Interleave, swizzle, L2 promotion, fill for what is outside.
+        pub modes: [u32; 4],
     }
 }

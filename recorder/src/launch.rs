@@ -340,3 +340,61 @@ pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, flags)
 }
 
+
+/// Reads `n` elements that the program points at.
+fn elements<T: Copy>(from: *const T, n: usize) -> Result<Vec<T>, Code> {
+    if from.is_null() && n > 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if n == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: not null; the program says that there are this many.
+    Ok(unsafe { std::slice::from_raw_parts(from, n) }.to_vec())
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn cuTensorMapEncodeTiled(
+    cx: &mut Entered,
+    to: *mut sys::CUtensorMap,
+    data_type: u32,
+    rank: sys::cuuint32_t,
+    address: *mut c_void,
+    dims: *const sys::cuuint64_t,
+    strides: *const sys::cuuint64_t,
+    box_dims: *const sys::cuuint32_t,
+    element_strides: *const sys::cuuint32_t,
+    interleave: u32,
+    swizzle: u32,
+    l2_promotion: u32,
+    fill: u32,
+) -> Result<(), Code> {
+    // Ranks of 1 to 5 exist (CUDA driver API reference).
+    if to.is_null() || !(1..=5).contains(&rank) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let n = rank as usize;
+    let op = ops::TensorMapTiled {
+        data_type,
+        address: address as u64,
+        dims: elements(dims, n)?,
+        strides: elements(strides, n - 1)?,
+        box_dims: elements(box_dims, n)?,
+        element_strides: elements(element_strides, n)?,
+        modes: [interleave, swizzle, l2_promotion, fill],
+    };
+    let mut body = Vec::new();
+    op.put(&mut body);
+    // The descriptor is computed, not made on a GPU: any place can, also for a thread without a context.
+    let device = match cx.device() {
+        Ok(d) => d,
+        Err(_) => cx.job.devices.first().ok_or(code::ERROR_NO_DEVICE)?,
+    };
+    let bytes = cx.ask(device, ops::id::TENSOR_MAP_TILED, &[&body])?;
+    if bytes.len() != size_of::<sys::CUtensorMap>() {
+        return Err(code::ERROR_UNKNOWN);
+    }
+    // SAFETY: not null, and the program's output has this size; bytes are copied, so alignment does not matter.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
+    Ok(())
+}

@@ -13,6 +13,7 @@ cd "$here"
 for k in 0 1 2 3 4; do
     "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -DK=$k -o "$to/module$k.cubin" module.cu &
 done
+"$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -o "$to/twin.cubin" twin.cu &
 "$nvcc" -arch=compute_75 -ptx -DK=1 -o "$to/module1.ptx" module.cu &
 flags="-std=gnu11 -O2 -Wall -Wextra -isystem $include"
 for p in placement requests memory waits heap globals; do

@@ -18,7 +18,8 @@
 //              after cuInit, e1 make a second context current, e0 the first
 //   w0         create streams of all kinds, use them, and destroy them
 //   d x        launch a kernel of module x that needs 100 KB of local memory a thread
-//   D x        make as much room by the stack limit and a recursive kernel of module x
+//   D x        make as much room by raising the stack limit and a recursive kernel of module x
+//   z0         make as much room by launching the kernel of a module without variables
 //   h0         print the first address that the device heap gives
 #define _GNU_SOURCE
 #include "facts.h"
@@ -56,7 +57,6 @@ static void map_output(void) {
 // a stack limit of the same size.
 static void deep_launch(CUmodule module, int by_limit) {
     int n = 9, bytes;
-    size_t limit;
     CUdeviceptr at = out + 8192;
     void *arguments[] = {&at, &n};
     CUfunction deep = kernel(module, "deep");
@@ -64,25 +64,23 @@ static void deep_launch(CUmodule module, int by_limit) {
         CK(launch(deep, 8, 256, 0, arguments));
     } else {
         CK(cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, deep));
-        CK(cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE));
         CK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, (size_t)bytes));
         CK(launch(kernel(module, "recurse"), 8, 256, 0, arguments));
-        CK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, limit));
     }
     CK(cuCtxSynchronize());
 }
 
 // What streams need inside the driver is made once and kept: make it now.
 static void warm_up(void) {
-    static CUstream streams[128];
+    static CUstream streams[512];
     int least, greatest;
     CK(cuCtxGetStreamPriorityRange(&least, &greatest));
-    for (int i = 0; i < 128; i++) {
+    for (int i = 0; i < 512; i++) {
         CK(cuStreamCreateWithPriority(&streams[i], i & 1, i & 2 ? greatest : least));
         CK(cuMemsetD8Async(out + 4096, 1, 64, streams[i]));
     }
     CK(cuCtxSynchronize());
-    for (int i = 0; i < 128; i++) CK(cuStreamDestroy(streams[i]));
+    for (int i = 0; i < 512; i++) CK(cuStreamDestroy(streams[i]));
 }
 
 // A little of everything that programs do between their module loads.
@@ -232,6 +230,12 @@ static void run(const char *word) {
     case 'd':
         deep_launch(modules[k].module, 0);
         break;
+    case 'z': {
+        CUmodule twin;
+        CK(cuModuleLoadData(&twin, image("twin.cubin", NULL)));
+        deep_launch(twin, 0);
+        break;
+    }
     case 'D':
         deep_launch(modules[k].module, 1);
         break;

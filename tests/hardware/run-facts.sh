@@ -70,15 +70,47 @@ only_live() {
         for (i = 1; i <= NF; i++) { k = substr($i, 2); if (k in at && i >= at[k]) printf " %s", $i }
     }'
 }
+# Of the sequence in stdin: without loads that left no trace, which are those unloaded again before
+# another module that stays in the sequence was loaded.
+without_traceless() {
+    awk '{
+        n = split($0, word)
+        do {
+            changed = 0
+            for (i = 1; i <= n; i++) {
+                if (word[i] !~ /^M/) continue
+                k = substr(word[i], 2)
+                for (j = i + 1; j <= n && word[j] !~ /^M/ && word[j] != "u" k; j++);
+                if (j > n || word[j] != "u" k) continue
+                for (m = i; m <= j; m++) if (substr(word[m], 2) == k) word[m] = ""
+                changed = 1
+            }
+        } while (changed)
+        for (i = 1; i <= n; i++) if (word[i] != "") printf " %s", word[i]
+    }'
+}
+
+# How many of the sequences put what lives at their end where the variant does.
+same_at_end() {
+    local a want word same=0 all=0
+    for a in "$work"/*-own.out; do
+        want=$(grep '^p' "${a%-own.out}-$1.out" | tac | sort -u -k1,1 | sort)
+        for word in $(cut -d' ' -f1 <<<"$want"); do grep "^$word " "$a" | tail -1; done | sort >"$work/kept"
+        all=$((all + 1))
+        [ "$(cat "$work/kept")" != "$want" ] || same=$((same + 1))
+    done
+    echo "$same of $all equal"
+}
 
 part_sequences() {
-    local n=0 all=0 kept=0 id script class pair a b want word
+    local n=0 id script class pair a b
     while read -r script; do
         n=$((n + 1))
         id=$(printf %02d $n)
         echo "$id-own|-s calls|M0 p0 $script"
         echo "$id-noise|-s calls -b 2 -n $n -c sevmrg|M0 p0 $script"
         echo "$id-live|-s calls|M0 p0 $(only_live <<<"$script")"
+        echo "$id-reduced|-s calls|M0 p0 $(without_traceless <<<"$script")"
         echo "$id-warm|-s calls|w0 M0 p0 $script"
         echo "$id-warmnoise|-s calls -b 1 -n $n -c sevmrg|w0 M0 p0 $script"
         [ $n -le 8 ] || continue
@@ -103,17 +135,8 @@ part_sequences() {
     row 1a "streams before the first module" "$(equal own earlys)"
     row 1a "events, mapped and registered memory, memsets before the first" "$(equal own earlyevmr)"
     row 1h "eager against lazy loading" "$(equal own eager)"
-    # The last probe of every module that is live at the end, with all history and without.
-    for a in "$work"/*-own.out; do
-        want=$(grep '^p' "${a%-own.out}-live.out" | tac | sort -u -k1,1)
-        all=$((all + 1))
-        for word in $(cut -d' ' -f1 <<<"$want"); do grep "^$word " "$a" | tail -1; done >"$work/kept"
-        if [ "$(sort "$work/kept")" = "$(sort <<<"$want")" ]; then kept=$((kept + 1)); continue; fi
-        [ $((all - kept)) -le 2 ] || continue
-        grep "^$(basename "${a%.out}")|" "$work/list"
-        diff <(sort "$work/kept") <(sort <<<"$want") | cut -c1-110
-    done
-    row 1b "own module first: history against only what is live at its end" "$kept of $all equal"
+    row 1b "own module first: history against only what is live at its end" "$(same_at_end live)"
+    row 1b "own module first: history against the one without traceless loads" "$(same_at_end reduced) ($(grep -c . < <(sequences)) sequences, $(sequences | wc -w) words, $(sequences | while read -r script; do without_traceless <<<"$script"; done | wc -w) kept)"
     row 1 "runs / of them failed" "$(wc -l <"$work/list") / $(grep -l failed "$work"/*.out | wc -l)"
     grep -hv '^range' "$work"/*.err | sort | uniq -c | head -5
     for pair in own:noise warm:warmnoise own:owns own:ownl own:warm; do
@@ -161,7 +184,10 @@ after3||M3 u3 M1 p1
 nested||M0 M2 u2 u0 M1 p1
 deep||M0 p0 M1 d1 M3 p3 M4 p4
 limit||M0 p0 M1 D1 M3 p3 M4 p4
+twin||M0 p0 M1 z0 M3 p3 M4 p4
 flat||M0 p0 M1 M3 p3 M4 p4
+many|-s calls|w0 M0 p0 M2 M2 M2 p2 M2 p2 M2 p2 M1 p1
+many-b|-s calls -b 1 -n 9|w0 M0 p0 M2 M2 M2 p2 M2 p2 M2 p2 M1 p1
 own-once||M2 M0 u0 M1 p1
 own-alone||M2 M1 p1
 own-pair||M2 M0 M3 u0 u3 M1 p1
@@ -177,6 +203,8 @@ END
     row 1b "another module stays loaded: pair A before B / two pairs / B reloaded" "$(same own-alone p1 own-once) / $(same own-alone p1 own-pair) / $(same own-alone p1 own-reload)"
     row 1 "local memory grows between loads: against not" "$(same flat p3 deep) $(same flat p4 deep)"
     row 1 "the same by stack limit and an own recursive kernel: against the launch" "$(same deep p3 limit) $(same deep p4 limit)"
+    row 1 "the same by a like kernel of a module without variables" "$(same deep p3 twin) $(same deep p4 twin)"
+    row 1g "streams, own module, more small variables than fit 2 MB, other work" "$(cmp -s "$work/many.out" "$work/many-b.out" && echo same || echo DIFFERENT)"
     row 1b "module loaded again after its unload: same place" "$(same alone p1 reload)"
     row 1b "load+unload of A before B: changes B's place" "$(same alone p1 once)"
     row 1b "that pair twice, six times: against once" "$(same once p1 twice), $(same once p1 often)"
@@ -196,7 +224,7 @@ END
     row 1c "libraries: reversed first use, whatever the order of loading" "$(same lab-launch P0 lba-launch), $(same lab-launch P1 lba-launch)"
     row 1c "a library's first use places like cuModuleLoadData" "$([ "$(sed 's/^P/p/' "$work/lab-launch.out")" = "$(cat "$work/mba-launch.out")" ] && echo yes || echo NO)"
     row 1c "eager libraries: order of loading / of first launches matters" "$(same eab P0 eba) $(same eab P1 eba) / $(same eab P0 eab-launch) $(same eab P1 eab-launch)"
-    for name in alone once own-alone own-once own-pair own-reload deep limit flat; do echo "    $name: $(tail -1 "$work/$name.out" | cut -c1-150)"; done
+    for name in alone once own-alone own-once own-pair own-reload deep limit twin flat many; do echo "    $name: $(tail -1 "$work/$name.out" | cut -c1-150)"; done
     grep -hv '^range' "$work"/*.err | sort | uniq -c | head -5
 }
 

@@ -22,4 +22,6 @@ calls! { $ for_each_launch_call launch LaunchCalls;
     0x0609 query custom fn cuOccupancyMaxActiveClusters(numClusters: Raw<*mut c_int>, func: Raw<sys::CUfunction>, config: Raw<*const sys::CUlaunchConfig>);
     /// Largest cluster of a kernel.
     0x060a query custom fn cuOccupancyMaxPotentialClusterSize(clusterSize: Raw<*mut c_int>, func: Raw<sys::CUfunction>, config: Raw<*const sys::CUlaunchConfig>);
+    /// A descriptor for the tensor memory accelerator.
+    0x060b query custom fn cuTensorMapEncodeTiled(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, boxDim: Raw<*const sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
 }

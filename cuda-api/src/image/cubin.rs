@@ -46,34 +46,54 @@ pub(super) enum Symbol<'a> {
 pub(super) fn sm(bytes: &[u8]) -> u32 {
     // Since toolkit 13 (ELF OS/ABI 0x41) the number is in the second byte of e_flags, before in the first.
     let flags = u32_at(bytes, 0x30);
-    if bytes.get(7) == Some(&0x41) { flags >> 8 & 0xFF } else { flags & 0xFF }
+    if bytes.get(7) == Some(&0x41) {
+        flags >> 8 & 0xFF
+    } else {
+        flags & 0xFF
+    }
 }
 
 impl<'a> Cubin<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Cubin<'a>> {
         if !bytes.starts_with(b"\x7fELF") {
-            return Err(ImageError::Damaged { what: "ELF magic", at: 0 });
+            return Err(ImageError::Damaged {
+                what: "ELF magic",
+                at: 0,
+            });
         }
         let tables = size::elf_tables(bytes)?;
         let (at, count) = tables.sections;
-        let table = range(bytes, at, count * size::SECTION_ROW).ok_or(ImageError::Damaged { what: "section table", at })?;
+        let table = range(bytes, at, count * size::SECTION_ROW).ok_or(ImageError::Damaged {
+            what: "section table",
+            at,
+        })?;
         let rows: Vec<&[u8]> = table.chunks_exact(size::SECTION_ROW as usize).collect();
         let body = |row: &[u8]| match size::no_bytes(u32_at(row, 0x04)) {
             true => Some(&[][..]),
             false => range(bytes, u64_at(row, 0x18), u64_at(row, 0x20)),
         };
-        let names = usize::try_from(tables.names).ok().and_then(|n| rows.get(n)).and_then(|row| body(row)).unwrap_or(&[]);
+        let names = usize::try_from(tables.names)
+            .ok()
+            .and_then(|n| rows.get(n))
+            .and_then(|row| body(row))
+            .unwrap_or(&[]);
         let mut sections = Vec::with_capacity(rows.len());
         for (n, row) in rows.iter().enumerate() {
             sections.push(Section {
                 name: string(names, u32_at(row, 0)).unwrap_or(""),
                 kind: u32_at(row, 0x04),
                 link: u32_at(row, 0x28),
-                body: body(row)
-                    .ok_or(ImageError::Damaged { what: "body of a section", at: at + n as u64 * size::SECTION_ROW })?,
+                body: body(row).ok_or(ImageError::Damaged {
+                    what: "body of a section",
+                    at: at + n as u64 * size::SECTION_ROW,
+                })?,
             });
         }
-        let info = sections.iter().filter(|s| s.kind == INFO).filter_map(|s| Some((s.name.strip_prefix(".nv.info.")?, s.body))).collect();
+        let info = sections
+            .iter()
+            .filter(|s| s.kind == INFO)
+            .filter_map(|s| Some((s.name.strip_prefix(".nv.info.")?, s.body)))
+            .collect();
         Ok(Cubin { sections, info })
     }
 
@@ -81,7 +101,10 @@ impl<'a> Cubin<'a> {
     pub(super) fn symbols(&self) -> impl Iterator<Item = Symbol<'a>> {
         let tables = self.sections.iter().filter(|s| s.kind == SYMTAB);
         tables.flat_map(move |table| {
-            let names = self.sections.get(table.link as usize).map_or(&[][..], |s| s.body);
+            let names = self
+                .sections
+                .get(table.link as usize)
+                .map_or(&[][..], |s| s.body);
             table.body.chunks_exact(SYMBOL).filter_map(move |row| {
                 let name = string(names, u32_at(row, 0)).filter(|n| !n.is_empty())?;
                 match row[4] & 0xF {
@@ -106,7 +129,9 @@ impl<'a> Cubin<'a> {
 /// Whether a section holds variables that the program can ask for by name. Bank 0 holds parameters.
 fn variable_memory(section: &str) -> bool {
     section.starts_with(".nv.global")
-        || section.strip_prefix(".nv.constant").is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
+        || section
+            .strip_prefix(".nv.constant")
+            .is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
 }
 
 /// Reads the attribute records of a kernel.
@@ -122,9 +147,21 @@ fn params(mut records: &[u8]) -> Option<Vec<Param>> {
             let value = rest.get(..len)?;
             let offset = u32::from(u16_at(value, 6));
             match *attribute {
-                KPARAM_INFO if len >= 12 => found.push((u16_at(value, 4), Param { offset, size: u32_at(value, 8) >> 18 })),
+                KPARAM_INFO if len >= 12 => found.push((
+                    u16_at(value, 4),
+                    Param {
+                        offset,
+                        size: u32_at(value, 8) >> 18,
+                    },
+                )),
                 KPARAM_INFO_V2 if len >= 12 => {
-                    found.push((u16_at(value, 4), Param { offset, size: u32::from(u16_at(value, 8)) }));
+                    found.push((
+                        u16_at(value, 4),
+                        Param {
+                            offset,
+                            size: u32::from(u16_at(value, 8)),
+                        },
+                    ));
                 }
                 _ => {}
             }
@@ -133,7 +170,10 @@ fn params(mut records: &[u8]) -> Option<Vec<Param>> {
         records = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
     }
     found.sort_unstable_by_key(|(ordinal, _)| *ordinal);
-    let in_order = found.iter().enumerate().all(|(n, (ordinal, _))| n == usize::from(*ordinal));
+    let in_order = found
+        .iter()
+        .enumerate()
+        .all(|(n, (ordinal, _))| n == usize::from(*ordinal));
     in_order.then(|| found.into_iter().map(|(_, p)| p).collect())
 }
 

@@ -22,14 +22,23 @@ pub(super) fn visit(bytes: &[u8], f: &mut dyn FnMut(Result<Entry>) -> Result<()>
     let mut at = usize::from(u16_at(bytes, 6));
     let mut number = 0;
     while at < bytes.len() {
-        let damaged = |what| ImageError::Damaged { what, at: at as u64 };
+        let damaged = |what| ImageError::Damaged {
+            what,
+            at: at as u64,
+        };
         let rest = &bytes[at..];
         if rest.len() < ENTRY_HEADER {
             // Padding behind the last entry.
-            return if rest.iter().all(|b| *b == 0) { Ok(()) } else { Err(damaged("header of an entry")) };
+            return if rest.iter().all(|b| *b == 0) {
+                Ok(())
+            } else {
+                Err(damaged("header of an entry"))
+            };
         }
         let header = u32_at(rest, 0x04) as usize;
-        let end = usize::try_from(u64_at(rest, 0x08)).ok().and_then(|size| size.checked_add(header));
+        let end = usize::try_from(u64_at(rest, 0x08))
+            .ok()
+            .and_then(|size| size.checked_add(header));
         let Some(end) = end.filter(|end| header >= ENTRY_HEADER && *end <= rest.len()) else {
             return Err(damaged("size of an entry"));
         };
@@ -52,19 +61,41 @@ fn decode(header: &[u8], payload: &[u8], number: usize) -> Result<Entry> {
     let bytes = if kind == EntryKind::Other || flags & (LZ4 | ZSTD) == 0 {
         payload.to_vec()
     } else {
-        let packed = if packed == 0 { payload } else { payload.get(..packed).ok_or(failed.clone())? };
-        let bytes = if flags & ZSTD != 0 { unpack_zstd(packed) } else { unpack_lz4(packed, expected) };
+        let packed = if packed == 0 {
+            payload
+        } else {
+            payload.get(..packed).ok_or(failed.clone())?
+        };
+        let bytes = if flags & ZSTD != 0 {
+            unpack_zstd(packed)
+        } else {
+            unpack_lz4(packed, expected)
+        };
         bytes.ok_or(failed)?
     };
-    let bytes = if kind == EntryKind::Ptx { trim_zeros(&bytes).to_vec() } else { bytes };
-    Ok(Entry { kind, sm: u32_at(header, 0x1C), arch_specific: flags & SPECIFIC != 0, bytes })
+    let bytes = if kind == EntryKind::Ptx {
+        trim_zeros(&bytes).to_vec()
+    } else {
+        bytes
+    };
+    Ok(Entry {
+        kind,
+        sm: u32_at(header, 0x1C),
+        arch_specific: flags & SPECIFIC != 0,
+        bytes,
+    })
 }
 
 fn unpack_zstd(packed: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     // One frame only: what follows it is padding.
-    let decoder = zstd::stream::read::Decoder::with_buffer(packed).ok()?.single_frame();
-    decoder.take(MAX_ENTRY as u64 + 1).read_to_end(&mut bytes).ok()?;
+    let decoder = zstd::stream::read::Decoder::with_buffer(packed)
+        .ok()?
+        .single_frame();
+    decoder
+        .take(MAX_ENTRY as u64 + 1)
+        .read_to_end(&mut bytes)
+        .ok()?;
     (bytes.len() <= MAX_ENTRY).then_some(bytes)
 }
 
@@ -75,7 +106,9 @@ fn unpack_lz4(packed: &[u8], expected: u64) -> Option<Vec<u8>> {
     loop {
         match lz4_flex::block::decompress(packed, size) {
             Ok(bytes) => return Some(bytes),
-            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if size < most => size = (size * 2).min(most),
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if size < most => {
+                size = (size * 2).min(most)
+            }
             Err(_) => return None,
         }
     }

@@ -41,7 +41,9 @@ impl Index {
         });
         index.unreadable += usize::from(whole.is_err());
         for kernel in index.kernels.values_mut() {
-            kernel.layouts.sort_by_key(|(kind, ..)| *kind != EntryKind::Cubin);
+            kernel
+                .layouts
+                .sort_by_key(|(kind, ..)| *kind != EntryKind::Cubin);
         }
         index
     }
@@ -50,18 +52,24 @@ impl Index {
     pub fn kernel_params(&self, name: &str, sm: u32) -> Option<&[Param]> {
         let layouts = &self.kernels.get(name)?.layouts;
         let exact = layouts.iter().find(|(_, for_sm, _)| *for_sm == sm);
-        exact.or(layouts.first()).map(|(.., params)| params.as_slice())
+        exact
+            .or(layouts.first())
+            .map(|(.., params)| params.as_slice())
     }
 
     fn add_cubin(&mut self, entry: &Entry) -> bool {
-        let Ok(cubin) = Cubin::parse(&entry.bytes) else { return false };
+        let Ok(cubin) = Cubin::parse(&entry.bytes) else {
+            return false;
+        };
         for symbol in cubin.symbols() {
             match symbol {
                 Symbol::Variable(name) => {
                     insert(&mut self.globals, name);
                 }
                 Symbol::Kernel(name) => self.add_kernel(name, entry, cubin.params(name)),
-                Symbol::Function(name) => self.uses_device_heap |= matches!(name, "malloc" | "free"),
+                Symbol::Function(name) => {
+                    self.uses_device_heap |= matches!(name, "malloc" | "free")
+                }
             }
         }
         true

@@ -38,11 +38,22 @@ impl<'a> Iterator for Tokens<'a> {
         loop {
             let (first, rest) = self.0.split_first()?;
             let skip = match (first, rest.first()) {
-                (b'/', Some(b'/')) => self.0.iter().position(|b| *b == b'\n').unwrap_or(self.0.len()),
-                (b'/', Some(b'*')) => self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4),
+                (b'/', Some(b'/')) => self
+                    .0
+                    .iter()
+                    .position(|b| *b == b'\n')
+                    .unwrap_or(self.0.len()),
+                (b'/', Some(b'*')) => self.0[2..]
+                    .windows(2)
+                    .position(|w| w == b"*/")
+                    .map_or(self.0.len(), |p| p + 4),
                 (b'"', _) => string_len(self.0),
                 (b, _) if is_word(*b) => {
-                    let len = self.0.iter().position(|b| !is_word(*b)).unwrap_or(self.0.len());
+                    let len = self
+                        .0
+                        .iter()
+                        .position(|b| !is_word(*b))
+                        .unwrap_or(self.0.len());
                     let (word, after) = self.0.split_at(len);
                     self.0 = after;
                     return Some(Token::Word(word));
@@ -73,7 +84,9 @@ fn string_len(text: &[u8]) -> usize {
 
 /// Whether bytes are PTX text: they name a version or a target.
 pub(super) fn looks_like(bytes: &[u8]) -> bool {
-    Tokens(bytes).take(1 << 12).any(|t| matches!(t, Token::Word(b".version" | b".target")))
+    Tokens(bytes)
+        .take(1 << 12)
+        .any(|t| matches!(t, Token::Word(b".version" | b".target")))
 }
 
 /// Capability named by `.target` (0: none), and whether it is for this one or its family only.
@@ -88,7 +101,9 @@ pub(super) fn target(text: &[u8]) -> (u32, bool) {
             let Token::Word(word) = t else { continue };
             if let Some(name) = word.strip_prefix(b"sm_") {
                 let digits = name.iter().take_while(|b| b.is_ascii_digit()).count();
-                let sm = number(&name[..digits]).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+                let sm = number(&name[..digits])
+                    .and_then(|n| u32::try_from(n).ok())
+                    .unwrap_or(0);
                 return (sm, digits < name.len());
             }
         }
@@ -111,14 +126,20 @@ pub(super) fn module(text: &[u8]) -> Module {
             Token::Mark(b')') if braces == 0 => parens = parens.saturating_sub(1),
             // A parenthesis that is never closed must not hide the rest of the module.
             Token::Mark(b';') if braces == 0 => parens = 0,
-            Token::Word(b".global" | b".const") if braces == 0 && parens == 0 => variables(&mut tokens, &mut m.variables),
+            Token::Word(b".global" | b".const") if braces == 0 && parens == 0 => {
+                variables(&mut tokens, &mut m.variables)
+            }
             Token::Word(b".entry") if braces == 0 => {
-                let Some(Token::Word(name)) = tokens.next() else { continue };
+                let Some(Token::Word(name)) = tokens.next() else {
+                    continue;
+                };
                 let mut ahead = tokens.clone();
-                let params = match ahead.next() {
-                    Some(Token::Mark(b'(')) => params(&mut ahead),
+                let params = if ahead.next() == Some(Token::Mark(b'(')) {
+                    tokens = ahead;
+                    params(&mut tokens)
+                } else {
                     // A kernel without a list has no parameters.
-                    _ => Some(Vec::new()),
+                    Some(Vec::new())
                 };
                 m.kernels.push((text_of(name), params));
                 parens = 0;
@@ -158,48 +179,89 @@ fn variables(tokens: &mut Tokens<'_>, names: &mut Vec<String>) {
     }
 }
 
-/// The parameters up to the closing parenthesis.
+/// What has been read of one parameter.
+#[derive(Debug, Default)]
+struct Draft {
+    declared: bool,
+    element: Option<u64>,
+    align: Option<u64>,
+    /// Product of the array lengths; `None`: no array.
+    count: Option<u64>,
+    pointer: bool,
+}
+
+impl Draft {
+    /// Its place behind the parameters before it, which end at `end`.
+    fn place(&self, end: u64) -> Option<Param> {
+        let element = self.element?;
+        let offset = end.checked_next_multiple_of(self.align.unwrap_or(element).max(1))?;
+        let size = element.checked_mul(self.count.unwrap_or(1))?;
+        offset.checked_add(size).filter(|end| *end <= MAX_PARAMS)?;
+        Some(Param {
+            offset: u32::try_from(offset).ok()?,
+            size: u32::try_from(size).ok()?,
+        })
+    }
+}
+
+/// The parameters up to the closing parenthesis. What is not understood is passed over all the same: what follows the list
+/// must be read as what it is.
 fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
-    let mut all = Vec::new();
+    let mut all = Some(Vec::new());
     let mut end = 0u64;
-    let mut size: Option<u64> = None;
-    let (mut align, mut count, mut pointer) = (None, 1u64, false);
-    let mut any = false;
-    while let Some(t) = tokens.next() {
-        match t {
+    let mut draft = Draft::default();
+    loop {
+        let before = tokens.clone();
+        match tokens.next()? {
             Token::Mark(mark @ (b',' | b')')) => {
-                if any {
-                    let element = size?;
-                    let offset = end.checked_next_multiple_of(align.unwrap_or(element).max(1))?;
-                    let bytes = element.checked_mul(count)?;
-                    end = offset.checked_add(bytes).filter(|end| *end <= MAX_PARAMS)?;
-                    all.push(Param { offset: u32::try_from(offset).ok()?, size: u32::try_from(bytes).ok()? });
+                if draft.declared {
+                    let placed = draft.place(end);
+                    end = placed.map_or(0, |p| u64::from(p.offset) + u64::from(p.size));
+                    all = all.zip(placed).map(|(mut all, p)| {
+                        all.push(p);
+                        all
+                    });
                 }
                 if mark == b')' {
-                    return Some(all);
+                    return all;
                 }
-                (size, align, count, pointer, any) = (None, None, 1, false, false);
+                draft = Draft::default();
             }
-            Token::Word(b".param") => any = true,
+            Token::Word(b".param") => draft.declared = true,
             // What follows describes what the pointer points to.
-            Token::Word(b".ptr") => pointer = true,
+            Token::Word(b".ptr") => draft.pointer = true,
             Token::Word(b".align") => {
-                let Some(Token::Word(n)) = tokens.next() else { return None };
-                let n = number(n).filter(|n| n.is_power_of_two() && *n <= MAX_PARAMS)?;
-                if !pointer {
-                    align = Some(n);
+                let n = next_number(tokens).filter(|n| n.is_power_of_two() && *n <= MAX_PARAMS);
+                if !draft.pointer {
+                    draft.align = n;
                 }
+                all = all.filter(|_| n.is_some());
             }
             Token::Mark(b'[') => {
-                let Some(Token::Word(n)) = tokens.next() else { return None };
-                count = count.checked_mul(number(n)?)?;
+                let n = next_number(tokens).and_then(|n| n.checked_mul(draft.count.unwrap_or(1)));
+                draft.count = n;
+                all = all.filter(|_| n.is_some());
             }
-            Token::Word(word) if size.is_none() => size = type_size(word),
-            Token::Mark(b'{' | b';') => return None,
+            Token::Word(word) if draft.element.is_none() => draft.element = type_size(word),
+            Token::Mark(b'{' | b';') => {
+                // The list was never closed.
+                *tokens = before;
+                return None;
+            }
             _ => {}
         }
     }
-    None
+}
+
+/// The number that comes next, if a number does.
+fn next_number(tokens: &mut Tokens<'_>) -> Option<u64> {
+    let mut ahead = tokens.clone();
+    let Some(Token::Word(word)) = ahead.next() else {
+        return None;
+    };
+    let n = number(word)?;
+    *tokens = ahead;
+    Some(n)
 }
 
 fn type_size(word: &[u8]) -> Option<u64> {
@@ -214,7 +276,8 @@ fn type_size(word: &[u8]) -> Option<u64> {
 }
 
 fn is_name(word: &[u8]) -> bool {
-    word.first().is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'%'))
+    word.first()
+        .is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'%'))
 }
 
 /// An integer constant: decimal, octal, hexadecimal or binary, with or without `U`.

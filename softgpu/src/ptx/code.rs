@@ -20,7 +20,7 @@ pub(crate) struct CallSite {
 }
 
 /// Where an address in code or data points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Index into `Image::globals`.
     Global(usize),

@@ -4,7 +4,7 @@ use super::alu::{Cut8, Cut8Signed, Cut16, Cut16Signed, Extend32, Extend64, Low32
 use super::ast::Ty;
 use super::float::{Bf16, Half, Round, Small, flush, int64, int_odd, integral, narrow32};
 use super::grid::Cta;
-use super::lanes::{Exec, Flow, Handler, Instr, LANES, Lane, U1, Un, Word, handler, lanes, store};
+use super::lanes::{Exec, Flow, Handler, Instr, LANES, U1, Un, Word, handler, lanes, store};
 use super::warp::Warp;
 
 /// A conversion: everything its modifiers say.
@@ -216,7 +216,7 @@ fn integer(spec: &CvtSpec) -> Option<Handler> {
     if to <= from && to == register {
         // The low bits: widths are equal, or 64 to 32.
         return Some(match (spec.wide_src, spec.wide_dst) {
-            (true, false) => handler::<U1<Low32>>(),
+            (true, false) => handler::<U1<Low32<u64>>>(),
             (false, false) => handler::<U1<Extend32<u32>>>(),
             (true, true) => handler::<U1<Extend64<u64>>>(),
             (false, true) => return None,

@@ -215,6 +215,11 @@ impl<'a> Warp<'a> {
         &mut self.local[start..start + (self.frame.local + self.frame.func.frame_bytes) as usize]
     }
 
+    /// A special register of one lane; 0 if there is none of that name.
+    pub(crate) fn special(&self, name: &str, lane: usize) -> u32 {
+        super::special::index(name).map_or(0, |n| self.special[n as usize].0[lane])
+    }
+
     /// A parameter of at most 8 bytes at byte `offset` of the running frame; zero-extended.
     pub(crate) fn frame_word(&self, lane: usize, offset: u32, size: u32) -> u64 {
         let at = (self.frame.local + offset) as usize;
@@ -370,6 +375,8 @@ impl<'a> Warp<'a> {
         if self.preds.len() < preds {
             self.preds.resize(preds, 0);
         }
+        // Predicate 0 of every function reads as false.
+        self.preds[frame.preds as usize] &= !mask;
         self.grow_local(local);
         let depth = caller.depth as usize;
         if self.returns.len() <= depth {

@@ -1,0 +1,124 @@
+//! Answers that the GPU has to get to first.
+
+use crate::executor::Executor;
+use crate::pools::{Buffer, Pools};
+use cuda_api::code::{self, Code};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a call went.
+#[derive(Debug)]
+pub enum Applied {
+    /// It is done, with this result; the reply holds its answer.
+    Done(Code),
+    /// The answer comes when the GPU has got there.
+    Pending(Pending),
+}
+
+/// An event to wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mark {
+    /// From the pool, recorded for this wait alone.
+    Own(u64),
+    /// Somebody else's: the program's, or one that several wait for.
+    Shared(u64),
+}
+
+/// An answer that is on its way. Dropping it gives up the answer, not the work.
+#[derive(Debug)]
+pub struct Pending {
+    /// Number of the context's life in which it was submitted.
+    pub(crate) life: u64,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) marks: Vec<Mark>,
+    /// Buffers that hold the answer, with the bytes used in each.
+    pub(crate) bytes: Vec<(Buffer, usize)>,
+}
+
+/// How long [`Pending::wait`] polls without a pause: synchronising right after a short launch is the common case.
+const SPIN: Duration = Duration::from_micros(20);
+/// How long it then polls with the processor offered to others in between.
+const YIELD: Duration = Duration::from_micros(300);
+const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+
+impl Pending {
+    /// Looks whether the answer is there: its code, with the bytes appended to `reply`. Not to be called again after that.
+    pub fn poll(&mut self, e: &Executor, reply: &mut Vec<u8>) -> Option<Code> {
+        let life = e.life();
+        if life.number != self.life {
+            // The context was reset: its events are gone, and what they stood for with them.
+            self.marks.clear();
+            self.bytes.clear();
+            return Some(code::ERROR_CONTEXT_IS_DESTROYED);
+        }
+        if let Err(rc) = e.enter(&life) {
+            return Some(rc);
+        }
+        while let Some(mark) = self.marks.last() {
+            let (Mark::Own(event) | Mark::Shared(event)) = *mark;
+            match e.gpu().query_event(event) {
+                Err(code::ERROR_NOT_READY) => return None,
+                Err(rc) => {
+                    self.release();
+                    return Some(rc);
+                }
+                Ok(()) => {
+                    if let Some(Mark::Own(event)) = self.marks.pop() {
+                        self.pools.recycle(event);
+                    }
+                }
+            }
+        }
+        reply.reserve(self.bytes.iter().map(|(_, n)| n).sum());
+        for (buffer, n) in &self.bytes {
+            reply.extend_from_slice(buffer.bytes(*n));
+        }
+        self.release();
+        Some(code::SUCCESS)
+    }
+
+    /// Waits for the answer.
+    pub fn wait(mut self, e: &Executor, reply: &mut Vec<u8>) -> Code {
+        let start = Instant::now();
+        let mut sleep = Duration::from_micros(10);
+        loop {
+            if let Some(rc) = self.poll(e, reply) {
+                return rc;
+            }
+            let waited = start.elapsed();
+            if waited < SPIN {
+                std::hint::spin_loop();
+            } else if waited < YIELD {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(sleep);
+                sleep = (sleep * 2).min(LONGEST_SLEEP);
+            }
+        }
+    }
+
+    /// Gives back what it holds; copies are no longer under way.
+    fn release(&mut self) {
+        for mark in self.marks.drain(..) {
+            if let Mark::Own(event) = mark {
+                self.pools.recycle(event);
+            }
+        }
+        self.pools.give_back(self.bytes.drain(..).map(|(b, _)| b));
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let buffers: Vec<Buffer> = self.bytes.drain(..).map(|(b, _)| b).collect();
+        let mut own = self.marks.drain(..).filter_map(|m| if let Mark::Own(e) = m { Some(e) } else { None });
+        if !buffers.is_empty() {
+            match own.next() {
+                // The copy may still be under way.
+                Some(event) => self.pools.fly(event, buffers),
+                None => self.pools.give_back(buffers),
+            }
+        }
+        own.for_each(|event| self.pools.recycle(event));
+    }
+}
