@@ -136,10 +136,7 @@ fn runtime_folder() -> Finding {
 
 fn token() -> Finding {
     const SUBJECT: &str = "token";
-    let path = match rcuda_forwarder::Token::default_path() {
-        Ok(path) => path,
-        Err(e) => return Finding::bad(SUBJECT, e.to_string()),
-    };
+    let path = rcuda_forwarder::Token::default_path();
     match std::fs::symlink_metadata(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Finding::note(
             SUBJECT,

@@ -64,7 +64,8 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     let mut jobs = Vec::new();
     for pid in control::pids().map_err(Failure::new)? {
         match control::ask(pid, &json!({"v": VERSION, "op": "status"}), Some(PATIENCE)) {
-            Ok(status) => jobs.push(status),
+            Ok(status) if ok(&status) => jobs.push(status),
+            Ok(answer) => eprintln!("mrcuda: job {pid}: {}", text(&answer, "reason")),
             Err(ControlError::NoJob) => control::remove_stale(pid),
             Err(why) => eprintln!("mrcuda: job {pid}: {why}"),
         }
@@ -115,6 +116,9 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
 pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
     let answer = control::ask(args.pid, &json!({"v": VERSION, "op": "moves"}), Some(PATIENCE))
         .map_err(|why| no_answer(args.pid, &why))?;
+    if !ok(&answer) {
+        return Err(no_answer(args.pid, &ControlError::Failed(text(&answer, "reason").to_owned())));
+    }
     let moves = list(&answer, "moves");
     if args.json {
         say(&json!(moves.iter().map(public).collect::<Vec<_>>()).to_string());
@@ -143,18 +147,20 @@ fn public(report: &Value) -> Value {
 
 /// A report as a few lines: what happened, and a timeline of its phases.
 fn describe(report: &Value, dry_run: bool) -> String {
-    let way = format!("{} -> {}", text(report, "from"), text(report, "to"));
+    let from = report.get("from").and_then(Value::as_str).map_or_else(String::new, |from| format!("{from} "));
+    let way = format!("{from}-> {}", text(report, "to"));
     if !ok(report) {
         let verb = if dry_run { "would not move" } else { "did not move" };
         let why = report.get("reason").and_then(Value::as_str).unwrap_or("no reason was given");
         return format!("{way}: {verb}: {why}\n");
     }
-    let size = format!("{}, {} records", bytes(whole(report, "bytes")), whole(report, "records"));
+    let records = whole(report, "records");
     if dry_run {
-        return format!("{way}: would move {size}; the job would stand still for about {}\n", duration(number(report, "downtime_ms")));
+        return format!("{way}: would move {}, {records} records\n", bytes(whole(report, "live_bytes")));
     }
     let mut out = format!(
-        "{way}: moved {size} in {}; the job stood still for {}, the GPU for {}\n",
+        "{way}: moved {}, {records} records in {}; the job stood still for {}, the GPU for {}\n",
+        bytes(whole(report, "bytes")),
         duration(number(report, "total_ms")),
         duration(number(report, "downtime_ms")),
         duration(number(report, "gpu_idle_ms")),
@@ -164,10 +170,11 @@ fn describe(report: &Value, dry_run: bool) -> String {
 }
 
 /// The phases of a move in the order in which they happen. The program's calls wait from quiesce to commit.
-const PHASES: [(&str, bool); 9] = [
+const PHASES: [(&str, bool); 10] = [
     ("plan", false),
     ("prepare", false),
     ("replay", false),
+    ("connect", false),
     ("precopy", false),
     ("quiesce", true),
     ("delta", true),
@@ -228,7 +235,7 @@ mod tests {
     fn report() -> Value {
         json!({"v": 1, "ok": true, "from": "a:1/0", "to": "local:0", "bytes": 4096, "records": 12, "downtime_ms": 3.5,
             "gpu_idle_ms": 2.0, "total_ms": 40.0, "reason": null, "digest": "00",
-            "phases": {"commit": 0.5, "delta": 2.0, "plan": 7.5, "prepare": 30.0}})
+            "phases": {"verify": 0.5, "delta": 2.0, "plan": 7.5, "prepare": 30.0}})
     }
 
     #[test]
@@ -238,7 +245,7 @@ mod tests {
         assert!(lines[0].starts_with("a:1/0 -> local:0: moved 4.0 KiB, 12 records in 40 ms"), "{text}");
         assert!(lines[1].contains("plan") && lines[1].contains("--------"), "{text}");
         assert!(lines[2].contains("prepare") && lines[3].contains("delta") && lines[3].contains("###"), "{text}");
-        assert!(lines[4].contains("commit") && lines[4].ends_with('#'), "{text}");
+        assert!(lines[4].contains("verify") && lines[4].ends_with('#'), "{text}");
         assert_eq!(lines.len(), 5);
     }
 

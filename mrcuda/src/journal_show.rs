@@ -1,4 +1,121 @@
+//! `mrcuda journal show`: the records of a journal file, for people or as JSON lines.
+
 use crate::failure::Failure;
+use crate::table::say;
+use cuda_api::calls::rows;
+use cuda_api::ops;
+use cuda_api::wire::Wire;
+use journal::{Meta, OwnedRecord, Reader, print_line};
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+/// Arguments of `mrcuda journal show`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ShowArgs { file: std::path::PathBuf }
-pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> { let _ = &args.file; Ok(()) }
+pub(crate) struct ShowArgs {
+    /// The file
+    file: PathBuf,
+    /// Print a JSON object for each record
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the records; at a damaged one it stops, says which it is, and the exit code is 1.
+pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let failed = |why: journal::JournalError| Failure::new(format!("{}: {why}", args.file.display()));
+    let mut reader = Reader::open(&args.file).map_err(failed)?;
+    if !args.json {
+        say(&heading(reader.meta()));
+    }
+    let mut count = 0u64;
+    for record in reader.records() {
+        let record = record.map_err(failed)?;
+        say(&if args.json { print_line(&record, &name, &decode) } else { line(&record) });
+        count += 1;
+    }
+    if !args.json {
+        say(&format!("{count} records"));
+    }
+    Ok(())
+}
+
+fn heading(meta: &Meta) -> String {
+    let driver = format!("{}.{}", meta.driver_version / 1000, meta.driver_version % 1000 / 10);
+    format!("process {}, CUDA {driver}, begun {} s after 1970, {}", meta.pid, meta.created_unix, meta.about)
+}
+
+/// A record for people.
+fn line(r: &OwnedRecord) -> String {
+    let call = name(r.id).unwrap_or_else(|| format!("{:#06x}", r.id));
+    let mut text = format!("{:8} gpu {} {call:<26}", r.seq, r.device);
+    for handle in &r.creates {
+        text.push_str(&format!(" makes {handle:#x}"));
+    }
+    if let Some(handle) = r.ends {
+        text.push_str(&format!(" ends {handle:#x}"));
+    }
+    for handle in &r.uses {
+        text.push_str(&format!(" uses {handle:#x}"));
+    }
+    let words = decode(r.id, &r.body).unwrap_or_else(|| if r.body.is_empty() { String::new() } else { format!("{} bytes", r.body.len()) });
+    format!("{text} {words}").trim_end().to_owned()
+}
+
+/// Name of a call or operation.
+fn name(id: u16) -> Option<String> {
+    let operation = ops::name(id);
+    operation.or_else(|| rows().find(|r| r.id == id).map(|r| r.name)).map(str::to_owned)
+}
+
+/// Arguments in words: operations field by field; of other calls the texts in them, which are the names of things.
+fn decode(id: u16, body: &[u8]) -> Option<String> {
+    match id {
+        ops::id::CHUNK_MAP | ops::id::CHUNK_UNMAP => fields::<ops::Chunk>(body),
+        ops::id::IMAGE_PUT => fields::<ops::ImagePut>(body),
+        ops::id::IMAGE_LOAD => fields::<ops::ImageLoad>(body),
+        _ => texts(body),
+    }
+}
+
+fn fields<T: Wire + Debug>(mut body: &[u8]) -> Option<String> {
+    T::get(&mut body).ok().map(|value| format!("{value:?}"))
+}
+
+/// Runs of at least three printable characters.
+fn texts(body: &[u8]) -> Option<String> {
+    let runs = body.split(|b| !b.is_ascii_graphic()).filter(|run| run.len() >= 3);
+    let texts: Vec<String> = runs.map(|run| format!("{:?}", String::from_utf8_lossy(run))).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_decoded_and_names_are_found() {
+        let mut body = Vec::new();
+        ops::Chunk { address: 0x2000_0000_0000, bytes: 2 << 20 }.put(&mut body);
+        let words = decode(ops::id::CHUNK_MAP, &body).unwrap();
+        assert!(words.contains("bytes: 2097152"), "{words}");
+        assert_eq!(decode(ops::id::CHUNK_MAP, &body[..3]), None);
+        assert_eq!(decode(0x0507, b"\x01\0\0\0advance\0").as_deref(), Some("\"advance\""));
+        assert_eq!(name(0x0507).as_deref(), Some("cuModuleGetFunction"));
+        assert_eq!(name(0xffff), None);
+    }
+
+    #[test]
+    fn a_record_is_one_line() {
+        let record = OwnedRecord {
+            seq: 7,
+            id: 0x0507,
+            ordered: true,
+            device: 0,
+            creates: vec![0x40],
+            ends: None,
+            uses: vec![0x80],
+            body: b"step".to_vec(),
+            reply: vec![],
+        };
+        assert_eq!(line(&record), "       7 gpu 0 cuModuleGetFunction        makes 0x40 uses 0x80 \"step\"");
+    }
+}

@@ -43,10 +43,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         (None, Some(_)) => None,
         (None, None) => Some(address(DEFAULT_ADDRESS)?),
     };
-    let token = match &args.token_file {
-        Some(path) => path.clone(),
-        None => Token::default_path().map_err(Failure::new)?,
-    };
+    let token = args.token_file.clone().unwrap_or_else(Token::default_path);
     let worker_exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find our own program: {e}")))?;
     rcuda_forwarder::serve(ServeOptions {
         listen,

@@ -28,7 +28,9 @@ impl<R: Read> Inbox<R> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
-        if self.start > 0 {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.buffer.len() - self.end < AHEAD / 2 {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

@@ -21,7 +21,7 @@ pub const INLINE: usize = 64 << 10;
 pub const CAPACITY: usize = 2 << 20;
 /// Set in the flags of a frame in the ring whose body lies elsewhere. Never sent.
 const ELSEWHERE: u16 = 0x8000;
-/// Bytes that the consumer takes at once: small enough that producers get room while it sends.
+/// Bytes that the consumer takes at once, at most (and half of the ring): producers get room while it sends.
 const BATCH: u64 = 256 << 10;
 /// How long the consumer looks for the next frame before it sleeps.
 const SPIN: Duration = Duration::from_micros(10);
@@ -298,11 +298,12 @@ impl<'r> Consumer<'r> {
         }
         let start = self.position;
         let mut end = start;
+        let limit = BATCH.min(self.ring.capacity / 2);
         let mut word = first;
-        while word != 0 && (word >> 48) as u16 & ELSEWHERE == 0 && end - start < BATCH {
+        while word != 0 && (word >> 48) as u16 & ELSEWHERE == 0 && end - start < limit {
             self.number(end);
             end += filled(word as u32 as usize) as u64;
-            // At most half of the ring lies ahead, so `end` is not yet the place of `start`.
+            // Less than the whole ring lies between them, so `end` is not yet the place of `start` again.
             word = u64::from_le(self.ring.first_word(end).load(Ordering::Acquire));
         }
         let bytes = (end - start) as usize;

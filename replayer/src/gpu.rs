@@ -126,6 +126,11 @@ impl Gpu {
         call!(self.stream.cuStreamSynchronize(stream as sys::CUstream))
     }
 
+    /// Success when the stream has no unfinished work, `NOT_READY` otherwise.
+    pub(crate) fn query_stream(&self, stream: u64) -> Result<(), Code> {
+        call!(self.stream.cuStreamQuery(stream as sys::CUstream))
+    }
+
     /// An event; without `timing` it is cheaper.
     pub(crate) fn new_event(&self, timing: bool) -> Result<u64, Code> {
         let mut e: sys::CUevent = std::ptr::null_mut();

@@ -51,7 +51,7 @@ impl Pending {
             self.bytes.clear();
             return Some(code::ERROR_CONTEXT_IS_DESTROYED);
         }
-        if let Err(rc) = e.enter(&life) {
+        if let Err(rc) = e.make_current() {
             return Some(rc);
         }
         while let Some(mark) = self.marks.last() {

@@ -26,7 +26,7 @@ pub(crate) struct GpuArgs {
 /// How long anything may take before it is a failure.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The phases of a move that are worth a column.
-const PHASES: [&str; 7] = ["plan", "prepare", "precopy", "quiesce", "delta", "verify", "commit"];
+const PHASES: [&str; 7] = ["prepare", "replay", "connect", "precopy", "quiesce", "delta", "verify"];
 
 /// Runs everything; failures are in the table and in the exit code.
 pub(crate) fn gpu(args: &GpuArgs) -> Result<(), String> {

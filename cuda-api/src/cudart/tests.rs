@@ -236,11 +236,8 @@ fn hooks_checks_and_library_services() {
         hooks(&mut flags, &mut count);
         assert_eq!(count, entries);
         // SAFETY: the hook says that so many entries can be read.
-        assert!(
-            unsafe { std::slice::from_raw_parts(flags, count) }
-                .iter()
-                .all(|f| *f == 0)
-        );
+        let flags = unsafe { std::slice::from_raw_parts(flags, count) };
+        assert!(flags.iter().all(|f| *f == 0));
     }
     let (mut bits, mut detail) = (9, 9);
     let check = slot!(

@@ -35,12 +35,13 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
             Image::from_bytes(Kind::Wrapped, bytes.into())
         }
         2 => {
-            // SAFETY: as above; a program may be linked from inputs alone.
-            let mut parts = vec![if data == 0 {
-                Vec::new()
-            } else {
-                unsafe { fatbin_at(data) }?
-            }];
+            // A program may be linked from inputs alone.
+            let linked = match data {
+                0 => Vec::new(),
+                // SAFETY: as above.
+                _ => unsafe { fatbin_at(data) }?,
+            };
+            let mut parts = vec![linked];
             if aux != 0 {
                 // SAFETY: as above.
                 let list = unsafe { Memory::new(pointer(aux).cast()) }?;

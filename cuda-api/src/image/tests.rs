@@ -456,10 +456,8 @@ fn load_forms_of_plain_images_are_the_images() {
         let form = image.load_form().unwrap();
         assert!(form.as_ptr().addr().is_multiple_of(8));
         // SAFETY: the form holds as many bytes as the image.
-        assert_eq!(
-            unsafe { std::slice::from_raw_parts(form.as_ptr().cast::<u8>(), bytes.len()) },
-            bytes
-        );
+        let held = unsafe { std::slice::from_raw_parts(form.as_ptr().cast::<u8>(), bytes.len()) };
+        assert_eq!(held, bytes);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::context;
 use crate::abi::Res;
 use crate::config;
-use cuda_api::image::{self, Entry, EntryKind, Image, ImageError};
+use cuda_api::image::{self, Entry, EntryKind, Image, ImageError, Kind};
 use cuda_api::sys::CUresult;
 use std::ffi::c_void;
 
@@ -35,6 +35,11 @@ fn refuse(error: &ImageError) -> CUresult {
 fn choose(image: &Image) -> Res<String> {
     let entries = image.entries().map_err(|e| refuse(&e))?;
     let best = newest(&entries, config::get().sm()).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
+    let parts = entries.iter().filter(|e| e.kind == EntryKind::Ptx && (e.sm, e.arch_specific) == (best.sm, best.arch_specific));
+    if image.kind == Kind::Linked && parts.count() > 1 {
+        complain("relocatable code of several files has to be linked for the device beforehand");
+        return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+    }
     String::from_utf8(best.bytes.clone()).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)
 }
 

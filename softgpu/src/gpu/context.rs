@@ -4,7 +4,7 @@
 //! device has its handle from the start and a new `Live` after each reset, as programs rely upon.
 
 use super::device::Device;
-use super::heap::Heap;
+use super::heap::{self, Heap};
 use super::place::Place;
 use super::sched::{self, Mark};
 use super::stream::{self, Kind, Stream};
@@ -67,6 +67,8 @@ pub(crate) struct Live {
     /// Text of kernels, not yet on stdout.
     pub output: Arc<Mutex<Vec<u8>>>,
     pub limits: Mutex<Limits>,
+    /// Where its heap goes.
+    pub slot: Option<u32>,
     heap: OnceLock<Arc<Heap>>,
     /// Where globals and code go.
     pub place: Mutex<Place>,
@@ -237,7 +239,8 @@ impl Live {
             cancel: Arc::default(),
             dead: AtomicBool::new(false),
             output: Arc::default(),
-            limits: Mutex::new(Limits { stack: 1024, printf: 7 << 20, heap: super::heap::DEFAULT_SIZE as usize }),
+            limits: Mutex::new(Limits { stack: 1024, printf: 7 << 20, heap: heap::DEFAULT_SIZE as usize }),
+            slot: heap::take_slot(),
             heap: OnceLock::new(),
             place: Mutex::default(),
             code: Mutex::default(),
@@ -347,6 +350,7 @@ impl Live {
         event::EVENTS.remove_if(|event| event.belongs_to(self));
         module::end_context(self);
         memory::end_context(self);
+        heap::give_slot(self.slot);
     }
 }
 

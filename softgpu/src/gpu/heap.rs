@@ -20,8 +20,8 @@ use std::sync::Mutex;
 pub(crate) const FIRST: u64 = 0x2_0540_0000;
 /// Distance of heaps.
 const STEP: u64 = 4 << 30;
-/// Contexts that can have a heap at the same time.
-const SLOTS: u64 = 64;
+/// Contexts that can have a place of their own at the same time.
+const SLOTS: u32 = 64;
 /// Size unless `cuCtxSetLimit` says otherwise.
 pub(crate) const DEFAULT_SIZE: u64 = 8 << 20;
 
@@ -32,6 +32,23 @@ const HEAD: u64 = 16;
 const SMALLEST: u64 = 32;
 const IN_USE: u64 = 1;
 
+/// Which slots belong to contexts.
+static TAKEN: Mutex<u64> = Mutex::new(0);
+
+/// A context's right to a place for its heap: the lowest that is free when the context is made, so that the order of
+/// contexts alone decides. When all are taken the context can have no heap.
+pub(crate) fn take_slot() -> Option<u32> {
+    let mut taken = lock(&TAKEN);
+    let free = (0..SLOTS).find(|slot| *taken & (1 << slot) == 0);
+    *taken |= free.map_or(0, |slot| 1 << slot);
+    free
+}
+
+/// Gives the right back, once nothing is at the place any more.
+pub(crate) fn give_slot(slot: Option<u32>) {
+    *lock(&TAKEN) &= !slot.map_or(0, |slot| 1 << slot);
+}
+
 /// A heap at its place.
 pub(crate) struct Heap {
     base: u64,
@@ -41,16 +58,15 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// Places a heap of `size` bytes (rounded up to pages) in the first free slot and makes it empty.
+    /// Places a heap of `size` bytes (rounded up to pages) in the context's slot and makes it empty. Something else there is
+    /// `OUT_OF_MEMORY`: anywhere else it could not be moved to another process.
     pub fn place(live: &Live, size: u64) -> Res<Heap> {
         let size = size.max(4096).checked_next_multiple_of(4096).filter(|n| *n < STEP - (64 << 20));
         let size = size.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         live.device.take(size)?;
-        let base = (0..SLOTS).find_map(|slot| os::exactly(FIRST + slot * STEP, size).ok());
-        let Some(base) = base else {
-            live.device.give(size);
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        };
+        let slot = live.slot.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let placed = slot.and_then(|slot| os::exactly(FIRST + u64::from(slot) * STEP, size));
+        let base = placed.inspect_err(|_| live.device.give(size))?;
         let heap = Heap { base, size, turn: Mutex::new(()) };
         heap.format();
         memory::write().add(base, size, Kind::Heap, live.device.ordinal as usize, Some(live));

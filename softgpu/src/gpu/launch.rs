@@ -81,30 +81,31 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
 
 /// Counts a kernel as running for as long as it exists.
 struct Running {
-    live_device: usize,
+    /// Number of its context.
+    context: u64,
 }
 
 impl Running {
     fn begin(live: &Live) -> (Running, Arc<ptx::Ranges>) {
-        let device = live.device.ordinal as usize;
         let mut memory = memory::write();
-        let ranges = memory.snapshot(device, live.peers.load(Ordering::Acquire));
-        memory.retired.kernel_begins();
-        (Running { live_device: device }, ranges)
+        let ranges = memory.snapshot(live);
+        memory.retired.kernel_begins(live.number, ranges.clone());
+        (Running { context: live.number }, ranges)
     }
 
     /// Whether memory was used that had been taken away meanwhile.
     fn end(self) -> bool {
+        let context = self.context;
         std::mem::forget(self);
-        memory::write().retired.kernel_ends()
+        memory::write().retired.kernel_ends(context)
     }
 }
 
 impl Drop for Running {
     /// Only when the interpreter panicked.
     fn drop(&mut self) {
-        memory::write().retired.kernel_ends();
-        context::complain(&format!("softgpu: device {}: the interpreter failed\n", self.live_device));
+        memory::write().retired.kernel_ends(self.context);
+        context::complain("softgpu: the interpreter failed\n");
     }
 }
 
@@ -159,7 +160,7 @@ fn fail(function: &Function, fault: Fault) -> Res {
     let (code, what) = match fault {
         Fault::Cancelled => return Ok(()),
         Fault::Assert(text) => {
-            context::complain(&text);
+            context::complain(&format!("{}\n", text.trim_end()));
             return Err(CUresult::CUDA_ERROR_ASSERT);
         }
         Fault::IllegalAddress(at) => (CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, format!("illegal address {at:#x}")),

@@ -12,6 +12,7 @@ use crate::abi::Res;
 use crate::ptx::Ranges;
 use cuda_api::sys::CUresult;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What an allocation is.
@@ -50,18 +51,23 @@ impl Alloc {
         matches!(self.kind, Kind::Pinned(_) | Kind::Registered(_))
     }
 
-    fn usable_on(&self, device: usize, peers: u32) -> bool {
-        let own = self.device == device;
+    fn usable_by(&self, live: &Live, peers: u32) -> bool {
+        let device = live.device.ordinal as usize;
         match &self.kind {
-            Kind::Device | Kind::Variable => own || peers & (1 << self.device) != 0,
-            Kind::Heap => own,
+            Kind::Device | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
+            Kind::Heap => self.owner == live.number,
             Kind::Mapped(mapping) => mapping.access.contains(&device),
             Kind::Pinned(_) | Kind::Registered(_) => true,
         }
     }
 }
 
-type Snapshots = HashMap<(usize, u32), (u64, Arc<Ranges>)>;
+/// What a context's kernels may use: made for which generation and which peers.
+struct Snapshot {
+    generation: u64,
+    peers: u32,
+    ranges: Arc<Ranges>,
+}
 
 /// The table.
 #[derive(Default)]
@@ -73,7 +79,8 @@ pub(crate) struct Memory {
     pub retired: Retired,
     generation: u64,
     buffers: u64,
-    snapshots: Snapshots,
+    /// By number of the context.
+    snapshots: HashMap<u64, Snapshot>,
 }
 
 static MEMORY: LazyLock<RwLock<Memory>> = LazyLock::new(RwLock::default);
@@ -153,17 +160,17 @@ impl Memory {
         self.find(address).is_some_and(|(_, alloc)| !alloc.is_host())
     }
 
-    /// What kernels of a context on `device` may touch now. Device allocations count in units of the allocator (512 bytes),
+    /// What kernels of a context may touch now. Device allocations count in units of the allocator (512 bytes),
     /// the other kinds to the byte.
-    pub fn snapshot(&mut self, device: usize, peers: u32) -> Arc<Ranges> {
-        let generation = self.generation;
-        if let Some((made, ranges)) = self.snapshots.get(&(device, peers))
-            && *made == generation
+    pub fn snapshot(&mut self, live: &Live) -> Arc<Ranges> {
+        let (generation, peers) = (self.generation, live.peers.load(Ordering::Acquire));
+        if let Some(made) = self.snapshots.get(&live.number)
+            && (made.generation, made.peers) == (generation, peers)
         {
-            return ranges.clone();
+            return made.ranges.clone();
         }
         let mut list: Vec<(u64, u64)> = Vec::with_capacity(self.allocs.len());
-        for (base, alloc) in self.allocs.iter().filter(|(_, alloc)| alloc.usable_on(device, peers)) {
+        for (base, alloc) in self.allocs.iter().filter(|(_, alloc)| alloc.usable_by(live, peers)) {
             let size = if matches!(alloc.kind, Kind::Device) { alloc.size.next_multiple_of(super::pool::UNIT) } else { alloc.size };
             match list.last_mut() {
                 Some((_, end)) if *end == *base => *end = base + size,
@@ -171,7 +178,7 @@ impl Memory {
             }
         }
         let ranges = Arc::new(Ranges::new(list));
-        self.snapshots.insert((device, peers), (generation, ranges.clone()));
+        self.snapshots.insert(live.number, Snapshot { generation, peers, ranges: ranges.clone() });
         ranges
     }
 }
@@ -227,13 +234,15 @@ pub(crate) fn end_context(live: &Live) {
             Some(Kind::Pinned(_)) => super::host::release(&mut memory, base),
             Some(Kind::Heap) => {
                 if let Some(alloc) = memory.remove(base) {
-                    memory.retired.take_away(base, alloc.size, retire::Then::Unmap);
+                    // At once, for the next context may want the place: only this one's kernels could use it.
+                    os::unmap(base, alloc.size);
                     live.device.give(alloc.size);
                 }
             }
             _ => drop(memory.remove(base)),
         }
     }
+    memory.snapshots.remove(&live.number);
     drop(memory);
     super::lock(&live.place).end(&live.device);
 }

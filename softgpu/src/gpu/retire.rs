@@ -2,9 +2,11 @@
 //!
 //! `cuMemUnmap` does not wait for kernels; one that goes on using the range faults on hardware. Kernels here read memory of
 //! this process, which must not crash: the range gets fresh empty pages until no kernel runs, and if those were touched the
-//! next kernel to end has faulted. (With several running, the one blamed may be the wrong one.)
+//! kernel has faulted. When kernels of several contexts could have done it nobody is blamed.
 
 use super::os::{self, Protection};
+use crate::ptx::Ranges;
+use std::sync::Arc;
 
 /// What becomes of a range in the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,52 +21,67 @@ struct Leaving {
     address: u64,
     len: u64,
     then: Then,
-    /// Whether pages of it show that a kernel used it.
-    watched: bool,
+    /// The one context whose kernels had it when it was taken away.
+    suspect: Option<u64>,
+}
+
+impl Leaving {
+    fn touched(&self) -> bool {
+        os::touched(self.address, self.len)
+    }
 }
 
 /// Ranges that have been taken away but must stay harmless for a while.
 #[derive(Default)]
 pub(crate) struct Retired {
-    running: usize,
+    /// Kernels that run, by number of their context, with what they may use.
+    running: Vec<(u64, Arc<Ranges>)>,
     leaving: Vec<Leaving>,
-    touched: bool,
+    /// Contexts whose kernels have used a range that was mapped anew since.
+    guilty: Vec<u64>,
 }
 
 impl Retired {
-    /// A kernel starts: it may use what is mapped now.
-    pub fn kernel_begins(&mut self) {
-        self.running += 1;
+    /// A kernel of a context starts, which may use `ranges`.
+    pub fn kernel_begins(&mut self, context: u64, ranges: Arc<Ranges>) {
+        self.running.push((context, ranges));
     }
 
-    /// A kernel has ended; true if a range was used after it had been taken away.
-    pub fn kernel_ends(&mut self) -> bool {
-        self.running -= 1;
-        self.touched |= self.leaving.iter().any(|range| range.watched && os::touched(range.address, range.len));
-        if self.running == 0 {
+    /// A kernel of a context has ended; true if one of this context used a range after it had been taken away.
+    pub fn kernel_ends(&mut self, context: u64) -> bool {
+        if let Some(index) = self.running.iter().position(|(running, _)| *running == context) {
+            self.running.swap_remove(index);
+        }
+        let used = self.leaving.iter().any(|range| range.suspect == Some(context) && range.touched());
+        let guilty = self.guilty.contains(&context);
+        self.guilty.retain(|other| *other != context);
+        if self.running.is_empty() {
+            self.guilty.clear();
             for range in std::mem::take(&mut self.leaving) {
                 finish(range.address, range.len, range.then);
             }
         }
-        std::mem::take(&mut self.touched)
+        used || guilty
     }
 
     /// Takes a range away.
     pub fn take_away(&mut self, address: u64, len: u64, then: Then) {
-        if self.running == 0 {
+        if self.running.is_empty() {
             return finish(address, len, then);
         }
+        let mut users = self.running.iter().filter(|(_, ranges)| ranges.find(address).is_some()).map(|(context, _)| *context);
+        let suspect = users.next().filter(|first| users.all(|other| other == *first));
         // If fresh pages cannot be had the old ones stay until the kernels have ended.
-        let watched = os::replace(address, len, Protection::ReadWrite).is_ok();
-        self.leaving.push(Leaving { address, len, then, watched });
+        let fresh = os::replace(address, len, Protection::ReadWrite).is_ok();
+        self.leaving.push(Leaving { address, len, then, suspect: suspect.filter(|_| fresh) });
     }
 
     /// Gives address space back that has no memory, once parts taken away before are no longer needed.
     pub fn drop_space(&mut self, address: u64, len: u64) {
-        if self.running == 0 {
+        if self.running.is_empty() {
             return finish(address, len, Then::Unmap);
         }
-        self.leaving.push(Leaving { address, len, then: Then::Unmap, watched: false });
+        self.leaving.push(Leaving { address, len, then: Then::Unmap, suspect: None });
     }
 
     /// A range is about to be mapped anew: what was to become of it no longer matters.
@@ -77,7 +94,7 @@ impl Retired {
                 kept.push(range);
                 continue;
             }
-            self.touched |= range.watched && os::touched(range.address, range.len);
+            self.guilty.extend(range.suspect.filter(|_| range.touched()));
             if range.address < address {
                 kept.push(Leaving { len: address - range.address, ..range });
             }
@@ -101,28 +118,48 @@ fn finish(address: u64, len: u64, then: Then) {
 mod tests {
     use super::*;
 
+    fn touch(address: u64) {
+        // SAFETY: the tests touch only ranges that stay mapped while a kernel runs.
+        unsafe { std::ptr::write_volatile(address as *mut u8, 1) };
+    }
+
     #[test]
     fn use_after_unmap_is_seen() {
         let mut retired = Retired::default();
         let at = os::anywhere(8192).expect("memory");
-        retired.kernel_begins();
+        let ranges = Arc::new(Ranges::new([(at, at + 8192)]));
+        retired.kernel_begins(1, ranges.clone());
+        retired.kernel_begins(2, Arc::new(Ranges::new([])));
         retired.take_away(at, 8192, Then::Unmap);
-        // SAFETY: the range stays mapped until the kernel has ended.
-        unsafe { std::ptr::write_volatile(at as *mut u8, 1) };
-        assert!(retired.kernel_ends());
-        retired.kernel_begins();
-        assert!(!retired.kernel_ends());
+        touch(at);
+        assert!(!retired.kernel_ends(2), "could not have done it");
+        assert!(retired.kernel_ends(1));
+        retired.kernel_begins(1, ranges);
+        assert!(!retired.kernel_ends(1), "long ago");
+    }
+
+    #[test]
+    fn nobody_is_blamed_for_another() {
+        let mut retired = Retired::default();
+        let at = os::anywhere(4096).expect("memory");
+        let ranges = Arc::new(Ranges::new([(at, at + 4096)]));
+        retired.kernel_begins(1, ranges.clone());
+        retired.kernel_begins(2, ranges);
+        retired.take_away(at, 4096, Then::Unmap);
+        touch(at);
+        assert!(!retired.kernel_ends(1) && !retired.kernel_ends(2));
     }
 
     #[test]
     fn a_reused_part_is_left_alone() {
         let mut retired = Retired::default();
         let at = os::anywhere(12288).expect("memory");
-        retired.kernel_begins();
+        retired.kernel_begins(1, Arc::new(Ranges::new([(at, at + 12288)])));
         retired.take_away(at, 12288, Then::Reserve);
+        touch(at + 4096);
         retired.reuse(at + 4096, 4096);
         assert_eq!(retired.leaving.iter().map(|r| (r.address - at, r.len)).collect::<Vec<_>>(), [(0, 4096), (8192, 4096)]);
-        assert!(!retired.kernel_ends());
+        assert!(retired.kernel_ends(1));
         os::unmap(at, 12288);
     }
 }

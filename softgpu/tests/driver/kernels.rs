@@ -80,6 +80,20 @@ AGAIN:
 }
 ";
 
+/// Spins until the word at `flag` is 1, then reads the one at `at`.
+const TOUCH: &str = "
+.visible .entry touch(.param .u64 flag, .param .u64 at) {
+    .reg .b64 %rd<3>; .reg .b32 %r<3>; .reg .pred %p<2>;
+    ld.param.u64 %rd1, [flag]; ld.param.u64 %rd2, [at];
+AGAIN:
+    ld.volatile.global.u32 %r1, [%rd1];
+    setp.ne.u32 %p1, %r1, 1;
+    @%p1 bra AGAIN;
+    ld.global.u32 %r2, [%rd2];
+    ret;
+}
+";
+
 fn module(body: &str) -> CUmodule {
     let (code, module) = load(&format!("{HEAD}{body}"));
     assert_eq!(code, SUCCESS);
@@ -177,13 +191,29 @@ fn a_fault_stays() {
 
 #[test]
 fn use_after_unmapping_is_a_fault_and_no_crash() {
-    let _context = Context::new();
+    // A device where no other kernel runs that could be suspected.
+    let _context = Context::on(3);
+    let touch = function(module(TOUCH), "touch");
+    let flag = alloc(4);
+    assert_eq!(write(flag, &[0u32]), SUCCESS);
+    let at = mapped(3, 2 << 20);
+    let (work, release) = (stream(1), stream(1));
+    assert_eq!(launch(touch, 1, 1, work, &[flag, at]), SUCCESS);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(call!(cuMemUnmap(at, 2 << 20): fn(u64, usize)), SUCCESS, "does not wait for the kernel");
+    assert_eq!(call!(cuStreamWriteValue32_v2(release, flag, 1, 0): fn(CUstream, u64, u32, u32)), SUCCESS);
+    assert_eq!(synchronise(work), ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn destroying_a_context_ends_its_kernels() {
+    let context = Context::new();
     let spin = function(module(SPIN), "spin");
     let at = alloc(4);
     assert_eq!(write(at, &[0u32]), SUCCESS);
     assert_eq!(launch(spin, 1, 1, LEGACY, &[at]), SUCCESS);
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    // Destroying the context takes the memory away under the kernel and stops it.
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    drop(context);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub fn library() -> &'static libloading::Library {
         let mut path: PathBuf = std::env::current_exe().expect("own path");
         path.set_file_name("libsoftgpu.so");
         // SAFETY: the driver reads its settings later, and nothing else in this program reads the environment meanwhile.
-        unsafe { std::env::set_var("SOFTGPU_DEVICES", "2") };
+        unsafe { std::env::set_var("SOFTGPU_DEVICES", "4") };
         // SAFETY: loading runs no code of the library but its constructors, of which it has none.
         unsafe { libloading::Library::new(&path) }.unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     })
@@ -139,4 +139,46 @@ pub fn launch(function: CUfunction, grid: u32, block: u32, stream: CUstream, par
     let pointers: Vec<*const u64> = params.iter().map(std::ptr::from_ref).collect();
     call!(cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, stream, pointers.as_ptr(), std::ptr::null()):
         fn(CUfunction, u32, u32, u32, u32, u32, u32, u32, CUstream, *const *const u64, *const u8))
+}
+
+pub fn properties(device: i32) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        location: CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
+    }
+}
+
+pub fn reserve(hint: u64, size: usize) -> u64 {
+    let mut at = 0;
+    assert_eq!(call!(cuMemAddressReserve(&mut at, size, 0, hint, 0): fn(*mut u64, usize, usize, u64, u64)), SUCCESS);
+    at
+}
+
+pub fn create(device: i32, size: usize) -> u64 {
+    let mut handle = 0;
+    assert_eq!(call!(cuMemCreate(&mut handle, size, &properties(device), 0): fn(*mut u64, usize, *const CUmemAllocationProp, u64)), SUCCESS);
+    handle
+}
+
+pub fn map(at: u64, size: usize, handle: u64) -> u32 {
+    call!(cuMemMap(at, size, 0, handle, 0): fn(u64, usize, usize, u64, u64))
+}
+
+pub fn allow(device: i32, at: u64, size: usize) -> u32 {
+    let access = CUmemAccessDesc {
+        location: CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    call!(cuMemSetAccess(at, size, &access, 1): fn(u64, usize, *const CUmemAccessDesc, usize))
+}
+
+/// Fresh memory of a device, mapped somewhere.
+pub fn mapped(device: i32, size: usize) -> u64 {
+    let (at, handle) = (reserve(0, size), create(device, size));
+    assert_eq!((map(at, size, handle), allow(device, at, size)), (SUCCESS, SUCCESS));
+    assert_eq!(call!(cuMemRelease(handle): fn(u64)), SUCCESS);
+    at
 }

@@ -1,6 +1,5 @@
 //! Virtual memory: placing, sharing between processes, what may not be done.
 
-use cuda_api::sys::*;
 use std::os::fd::RawFd;
 use crate::support::*;
 
@@ -10,40 +9,6 @@ const DEVICE: i32 = 1;
 const GRANULE: usize = 2 << 20;
 /// Set in the process that imports, to the descriptor's number.
 const ROLE: &str = "SOFTGPU_TEST_DESCRIPTOR";
-
-fn properties() -> CUmemAllocationProp {
-    CUmemAllocationProp {
-        type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        location: CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: DEVICE },
-        win32HandleMetaData: std::ptr::null_mut(),
-        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
-    }
-}
-
-fn reserve(hint: u64, size: usize) -> u64 {
-    let mut at = 0;
-    assert_eq!(call!(cuMemAddressReserve(&mut at, size, 0, hint, 0): fn(*mut u64, usize, usize, u64, u64)), SUCCESS);
-    at
-}
-
-fn create(size: usize) -> u64 {
-    let mut handle = 0;
-    assert_eq!(call!(cuMemCreate(&mut handle, size, &properties(), 0): fn(*mut u64, usize, *const CUmemAllocationProp, u64)), SUCCESS);
-    handle
-}
-
-fn map(at: u64, size: usize, handle: u64) -> u32 {
-    call!(cuMemMap(at, size, 0, handle, 0): fn(u64, usize, usize, u64, u64))
-}
-
-fn allow(at: u64, size: usize) -> u32 {
-    let access = CUmemAccessDesc {
-        location: CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: DEVICE },
-        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
-    call!(cuMemSetAccess(at, size, &access, 1): fn(u64, usize, *const CUmemAccessDesc, usize))
-}
 
 fn unmap(at: u64, size: usize) -> u32 {
     call!(cuMemUnmap(at, size): fn(u64, usize))
@@ -94,7 +59,7 @@ fn mapping_follows_the_rules() {
     let _context = Context::on(DEVICE);
     let before = free_memory();
     let at = reserve(0, 4 * GRANULE);
-    let (first, second) = (create(GRANULE), create(GRANULE));
+    let (first, second) = (create(DEVICE, GRANULE), create(DEVICE, GRANULE));
     assert_eq!(free_memory(), before - 2 * GRANULE);
     assert_eq!(map(at + 1, GRANULE, first), INVALID_VALUE);
     assert_eq!(map(at, 2 * GRANULE, first), INVALID_VALUE, "more than there is");
@@ -103,7 +68,7 @@ fn mapping_follows_the_rules() {
     assert_eq!(map(at, GRANULE, second), INVALID_VALUE, "taken");
     assert_eq!(map(at + GRANULE as u64, GRANULE, second), SUCCESS);
     assert_eq!(write(at, &[1u8]), INVALID_VALUE, "nobody may use it yet");
-    assert_eq!(allow(at, 2 * GRANULE), SUCCESS);
+    assert_eq!(allow(DEVICE, at, 2 * GRANULE), SUCCESS);
     // A copy may span mappings that lie side by side, but not leave them.
     assert_eq!(write(at, &vec![3u8; 2 * GRANULE]), SUCCESS);
     assert_eq!(write(at + 1, &vec![3u8; 2 * GRANULE]), INVALID_VALUE);
@@ -125,9 +90,9 @@ fn mapping_follows_the_rules() {
 
 fn memory_is_shared_with_another_process() {
     let _context = Context::on(DEVICE);
-    let handle = create(GRANULE);
+    let handle = create(DEVICE, GRANULE);
     let at = reserve(0, GRANULE);
-    assert_eq!((map(at, GRANULE, handle), allow(at, GRANULE)), (SUCCESS, SUCCESS));
+    assert_eq!((map(at, GRANULE, handle), allow(DEVICE, at, GRANULE)), (SUCCESS, SUCCESS));
     assert_eq!(write(at, b"question"), SUCCESS);
     let mut descriptor: RawFd = -1;
     assert_eq!(call!(cuMemExportToShareableHandle(&mut descriptor, handle, 1, 0): fn(*mut RawFd, u64, u32, u64)), SUCCESS);
@@ -150,7 +115,7 @@ fn import_and_answer(descriptor: RawFd) {
     assert_eq!(code, SUCCESS);
     assert_eq!(free_memory(), before - GRANULE);
     let at = reserve(0, GRANULE);
-    assert_eq!((map(at, GRANULE, handle), allow(at, GRANULE)), (SUCCESS, SUCCESS));
+    assert_eq!((map(at, GRANULE, handle), allow(DEVICE, at, GRANULE)), (SUCCESS, SUCCESS));
     assert_eq!(read::<u8>(at, 8), b"question");
     assert_eq!(write(at, b"answered"), SUCCESS);
 }

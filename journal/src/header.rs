@@ -1,0 +1,111 @@
+//! The beginning of a journal file: what wrote it, for which job.
+//!
+//! ```text
+//!  0 [u8; 8] "MRCUDAJ\0"        8 u32 format version    12 u32 length of the header, a multiple of 4096
+//! 16 [u8; 32] build digest     48 u32 process id       52 i32 driver version
+//! 56 u64 creation time         64 u32 bytes of text    68 u32 CRC-32 of the header with these four bytes zero
+//! 72 text; zeros up to the length
+//! ```
+//! All numbers are little endian.
+
+use crate::JournalError;
+
+pub(crate) const MAGIC: [u8; 8] = *b"MRCUDAJ\0";
+/// Format version that this build writes and reads. docs/formats.md lists what each version changed.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes before the text.
+pub(crate) const FIXED: usize = 72;
+const PAGE: usize = 4096;
+/// The longest header: more is a lie, or an abuse of the text.
+const MAX_HEADER: usize = 1 << 20;
+const CRC: std::ops::Range<usize> = 68..72;
+
+/// What a journal says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Meta {
+    /// Digest of the build that wrote the journal: only the same build replays it.
+    pub build: [u8; 32],
+    /// The job's process.
+    pub pid: u32,
+    /// When it was begun, in seconds since 1970.
+    pub created_unix: u64,
+    /// The driver's version, as `cuDriverGetVersion` gives it.
+    pub driver_version: i32,
+    /// Text of the writer's choice, JSON by custom: the device's identity.
+    pub about: String,
+}
+
+/// The bytes of a header. Fails if the text is too long for it.
+pub(crate) fn encode(meta: &Meta) -> Result<Vec<u8>, JournalError> {
+    let limit = MAX_HEADER - FIXED;
+    if meta.about.len() > limit {
+        return Err(JournalError::TooLarge { what: "text in the header", len: meta.about.len(), limit });
+    }
+    let len = (FIXED + meta.about.len()).next_multiple_of(PAGE);
+    let mut out = Vec::with_capacity(len);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+    out.extend_from_slice(&meta.build);
+    out.extend_from_slice(&meta.pid.to_le_bytes());
+    out.extend_from_slice(&meta.driver_version.to_le_bytes());
+    out.extend_from_slice(&meta.created_unix.to_le_bytes());
+    out.extend_from_slice(&(meta.about.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(meta.about.as_bytes());
+    out.resize(len, 0);
+    let crc = crc32fast::hash(&out);
+    out[CRC].copy_from_slice(&crc.to_le_bytes());
+    Ok(out)
+}
+
+fn bad(what: &'static str) -> JournalError {
+    JournalError::Header { what }
+}
+
+fn word(fixed: &[u8; FIXED], at: usize) -> u32 {
+    u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
+}
+
+/// The length of the whole header, from its fixed part.
+pub(crate) fn len(fixed: &[u8; FIXED]) -> Result<usize, JournalError> {
+    if fixed[..8] != MAGIC {
+        return Err(JournalError::NotAJournal);
+    }
+    let found = word(fixed, 8);
+    if found != VERSION {
+        return Err(JournalError::Version { found, known: VERSION });
+    }
+    let len = word(fixed, 12) as usize;
+    if len == 0 || !len.is_multiple_of(PAGE) || len > MAX_HEADER {
+        return Err(bad("its length is impossible"));
+    }
+    Ok(len)
+}
+
+/// Reads a whole header: `bytes` is as long as [`len`] says.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Meta, JournalError> {
+    let fixed = bytes.first_chunk::<FIXED>().ok_or(bad("it is cut short"))?;
+    if len(fixed)? != bytes.len() {
+        return Err(bad("it is cut short"));
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..CRC.start]);
+    hasher.update(&[0; 4]);
+    hasher.update(&bytes[CRC.end..]);
+    if word(fixed, CRC.start) != hasher.finalize() {
+        return Err(bad("its checksum is wrong"));
+    }
+    let text = bytes[FIXED..].get(..word(fixed, 64) as usize).ok_or(bad("its text is longer than itself"))?;
+    let mut build = [0; 32];
+    build.copy_from_slice(&fixed[16..48]);
+    let mut created = [0; 8];
+    created.copy_from_slice(&fixed[56..64]);
+    Ok(Meta {
+        build,
+        pid: word(fixed, 48),
+        created_unix: u64::from_le_bytes(created),
+        driver_version: word(fixed, 52) as i32,
+        about: std::str::from_utf8(text).map_err(|_| bad("its text is not UTF-8"))?.to_owned(),
+    })
+}

@@ -1,0 +1,256 @@
+//! What of a history still matters.
+//!
+//! Records that can only be dropped together form a *group*: what created a handle, what was done to it, what ended it. A group
+//! is alive while one of its handles is open, or while a record outside that stays needs one of them. So liveness is
+//! reachability, found by marking; dead groups are swept out whenever the kept records have doubled, which makes it a constant
+//! cost per record and bounds the memory by what is alive.
+
+use crate::{OwnedRecord, Record};
+use std::collections::HashMap;
+
+/// The group of records that are never dropped.
+const ALWAYS: u32 = u32::MAX;
+/// Records that may pile up before the first sweep, and beyond twice the live ones before later ones.
+const SLACK: usize = 1024;
+
+/// The edges of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Edges<'a> {
+    pub(crate) ordered: bool,
+    pub(crate) creates: &'a [u64],
+    pub(crate) ends: Option<u64>,
+    pub(crate) uses: &'a [u64],
+}
+
+impl<'a> From<&Record<'a>> for Edges<'a> {
+    fn from(r: &Record<'a>) -> Edges<'a> {
+        Edges { ordered: r.ordered, creates: r.creates, ends: r.ends, uses: r.uses }
+    }
+}
+
+/// A handle that has been created and not ended.
+#[derive(Debug)]
+struct Open {
+    group: u32,
+    /// Creations less ends: a handle may be given out more than once (a context retained twice).
+    times: u64,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Sum of [`Open::times`] of its handles.
+    open: u64,
+    /// A record that is never dropped needs it.
+    pinned: bool,
+    /// Its handle comes from a record that is never dropped and so is no member; whatever ends the handle stays as well.
+    rooted: bool,
+    /// Groups whose handles its members need.
+    holds: Vec<u32>,
+}
+
+/// The records fed so far, less those found dead. `T` stands for a record.
+#[derive(Debug)]
+pub(crate) struct Live<T> {
+    kept: Vec<(u32, T)>,
+    groups: Vec<Group>,
+    /// Slots of `groups` to use again.
+    free: Vec<u32>,
+    open: HashMap<u64, Open>,
+    sweep_at: usize,
+}
+
+impl<T> Live<T> {
+    pub(crate) fn new() -> Live<T> {
+        Live { kept: Vec::new(), groups: Vec::new(), free: Vec::new(), open: HashMap::new(), sweep_at: SLACK }
+    }
+
+    /// Takes the next record. Ends count before creations.
+    pub(crate) fn feed(&mut self, edges: Edges, record: T) {
+        let group = self.home(&edges);
+        for used in edges.uses {
+            if let Some(other) = self.group_of(*used) {
+                self.hold(group, other);
+            }
+        }
+        if let Some(h) = edges.ends {
+            self.end(group, h);
+        }
+        self.create(group, edges.creates);
+        self.kept.push((group, record));
+    }
+
+    /// Whether so many records have come that a sweep pays.
+    pub(crate) fn due(&self) -> bool {
+        self.kept.len() >= self.sweep_at
+    }
+
+    /// Forgets the dead records.
+    pub(crate) fn sweep(&mut self) {
+        let alive = self.mark();
+        self.kept.retain(|(group, _)| is_alive(&alive, *group));
+        self.free.clear();
+        for (slot, _) in alive.iter().enumerate().filter(|(_, alive)| !**alive) {
+            self.groups[slot] = Group::default();
+            self.free.push(slot as u32);
+        }
+        self.sweep_at = 2 * self.kept.len() + SLACK;
+        if self.kept.capacity() > 2 * self.sweep_at {
+            self.kept.shrink_to(self.sweep_at);
+        }
+        if self.open.capacity() > 4 * (self.open.len() + SLACK) {
+            self.open.shrink_to_fit();
+        }
+    }
+
+    /// What is alive, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let alive = self.mark();
+        self.kept.iter().filter(move |(group, _)| is_alive(&alive, *group)).map(|(_, record)| record)
+    }
+
+    /// Changes what stands for a record, of all that are kept. After [`Live::sweep`] these are the live ones.
+    pub(crate) fn kept_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.kept.iter_mut().map(|(_, record)| record)
+    }
+
+    /// What is kept: what is alive, and what died since the last sweep.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &T> {
+        self.kept.iter().map(|(_, record)| record)
+    }
+
+    fn group_of(&self, handle: u64) -> Option<u32> {
+        self.open.get(&handle).map(|o| o.group)
+    }
+
+    fn new_group(&mut self, rooted: bool) -> u32 {
+        let group = Group { rooted, ..Group::default() };
+        match self.free.pop() {
+            Some(slot) => {
+                self.groups[slot as usize] = group;
+                slot
+            }
+            None => {
+                self.groups.push(group);
+                // Each takes 40 bytes: memory is gone long before the number is.
+                (self.groups.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The group that a record belongs to.
+    fn home(&mut self, e: &Edges) -> u32 {
+        if e.ordered {
+            return ALWAYS;
+        }
+        if let Some(h) = e.ends {
+            match self.group_of(h) {
+                Some(group) if !self.groups[group as usize].rooted => return group,
+                // What ends a handle of an ordered record, or one that was never made here, stays.
+                _ => return ALWAYS,
+            }
+        }
+        if !e.creates.is_empty() {
+            let mut known = e.creates.iter().filter_map(|h| self.group_of(*h)).peekable();
+            return match known.peek().copied() {
+                None => self.new_group(false),
+                // The ends of such a handle stay, so whatever creates it must stay too.
+                Some(_) if known.any(|g| self.groups[g as usize].rooted) => ALWAYS,
+                Some(group) => group,
+            };
+        }
+        e.uses.iter().find_map(|h| self.group_of(*h)).unwrap_or(ALWAYS)
+    }
+
+    fn hold(&mut self, group: u32, other: u32) {
+        if group == ALWAYS {
+            self.groups[other as usize].pinned = true;
+        } else if group != other {
+            let holds = &mut self.groups[group as usize].holds;
+            if holds.last() != Some(&other) {
+                holds.push(other);
+            }
+        }
+    }
+
+    fn end(&mut self, group: u32, handle: u64) {
+        let Some(open) = self.open.get_mut(&handle) else { return };
+        let owner = open.group;
+        open.times -= 1;
+        if open.times == 0 {
+            self.open.remove(&handle);
+        }
+        let owned = &mut self.groups[owner as usize];
+        owned.open -= 1;
+        // A record that stays can only be replayed if what it ends is made. An ordered creation stays anyway.
+        if group == ALWAYS && !owned.rooted {
+            owned.pinned = true;
+        }
+    }
+
+    fn create(&mut self, home: u32, handles: &[u64]) {
+        for handle in handles {
+            let owner = match self.open.get_mut(handle) {
+                Some(open) => {
+                    open.times += 1;
+                    let owner = open.group;
+                    // Made again by another record: neither can be dropped without the other.
+                    self.hold(home, owner);
+                    if home != ALWAYS {
+                        self.hold(owner, home);
+                    }
+                    owner
+                }
+                None => {
+                    // The handles of a record that stays are nothing to each other.
+                    let owner = if home == ALWAYS { self.new_group(true) } else { home };
+                    self.open.insert(*handle, Open { group: owner, times: 1 });
+                    owner
+                }
+            };
+            self.groups[owner as usize].open += 1;
+        }
+    }
+
+    /// Which groups are alive.
+    fn mark(&self) -> Vec<bool> {
+        let mut alive: Vec<bool> = self.groups.iter().map(|g| g.open > 0 || g.pinned).collect();
+        let mut todo: Vec<u32> = (0..).zip(&alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).collect();
+        while let Some(slot) = todo.pop() {
+            for held in &self.groups[slot as usize].holds {
+                if !std::mem::replace(&mut alive[*held as usize], true) {
+                    todo.push(*held);
+                }
+            }
+        }
+        alive
+    }
+}
+
+fn is_alive(alive: &[bool], group: u32) -> bool {
+    group == ALWAYS || alive[group as usize]
+}
+
+/// The records of a history that a fresh place must replay, in order, to get what exists at its end.
+///
+/// * An ordered record stays.
+/// * What creates handles goes, together with what ended them and with what was done to them, once they are all ended: unless a
+///   record that stays needs one of them (a graph is gone, what was instantiated from it is not). Then all of these stay.
+/// * A record that neither creates nor ends belongs to the first handle that it uses and goes with it. Others that it uses it
+///   needs.
+/// * What has no edges, or only to handles that are not open, stays; so does what ends such a handle, and what ends (or makes
+///   once more) a handle that an ordered record made.
+/// * A handle made twice is open until it has been ended twice. After that its number may be made anew: another life, another
+///   group.
+pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
+    let mut live = Live::new();
+    for record in records {
+        // The edges are copied out, short as they are, since the record itself moves into the live set.
+        let (creates, uses) = (record.creates.clone(), record.uses.clone());
+        live.feed(Edges { ordered: record.ordered, creates: &creates, ends: record.ends, uses: &uses }, record);
+        if live.due() {
+            live.sweep();
+        }
+    }
+    live.sweep();
+    live.kept.into_iter().map(|(_, record)| record).collect()
+}

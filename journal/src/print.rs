@@ -1,0 +1,78 @@
+//! Records for people and for tests that compare text.
+
+use crate::OwnedRecord;
+use std::fmt::Write;
+
+/// Bytes that are shown of a body or reply that nobody can decode.
+const SHOWN: usize = 64;
+
+/// A record as one line of JSON, without a line feed. `name` names a call, `decode` puts a body or reply into words; what they do
+/// not know is shown as a number, and as hexadecimal digits (the first 64 bytes).
+pub fn print_line(
+    r: &OwnedRecord,
+    name: &dyn Fn(u16) -> Option<String>,
+    decode: &dyn Fn(u16, &[u8]) -> Option<String>,
+) -> String {
+    let mut out = format!("{{\"seq\":{},\"id\":\"0x{:04x}\"", r.seq, r.id);
+    if let Some(name) = name(r.id) {
+        out.push_str(",\"call\":");
+        string(&mut out, &name);
+    }
+    put(&mut out, format_args!(",\"device\":{}", r.device));
+    if r.ordered {
+        out.push_str(",\"ordered\":true");
+    }
+    handles(&mut out, "creates", &r.creates);
+    if let Some(h) = r.ends {
+        put(&mut out, format_args!(",\"ends\":\"0x{h:x}\""));
+    }
+    handles(&mut out, "uses", &r.uses);
+    payload(&mut out, "body", &r.body, decode(r.id, &r.body));
+    payload(&mut out, "reply", &r.reply, None);
+    out.push('}');
+    out
+}
+
+fn put(out: &mut String, what: std::fmt::Arguments) {
+    // A String takes everything.
+    let _ = out.write_fmt(what);
+}
+
+fn handles(out: &mut String, key: &str, list: &[u64]) {
+    if list.is_empty() {
+        return;
+    }
+    put(out, format_args!(",\"{key}\":["));
+    for (i, h) in list.iter().enumerate() {
+        put(out, format_args!("{}\"0x{h:x}\"", if i == 0 { "" } else { "," }));
+    }
+    out.push(']');
+}
+
+fn payload(out: &mut String, key: &str, bytes: &[u8], words: Option<String>) {
+    if let Some(words) = words {
+        put(out, format_args!(",\"{key}\":"));
+        string(out, &words);
+    } else if !bytes.is_empty() {
+        put(out, format_args!(",\"{key}_bytes\":{},\"{key}_hex\":\"", bytes.len()));
+        for b in &bytes[..bytes.len().min(SHOWN)] {
+            put(out, format_args!("{b:02x}"));
+        }
+        out.push_str(if bytes.len() > SHOWN { "...\"" } else { "\"" });
+    }
+}
+
+/// A JSON string: RFC 8259, section 7.
+fn string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c < ' ' || c == '\u{7f}' => put(out, format_args!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}

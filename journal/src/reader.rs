@@ -1,0 +1,155 @@
+//! Reading a journal, from anyone.
+
+use crate::{JournalError, Meta, OwnedRecord, header, record};
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug)]
+enum Source {
+    /// Read, not mapped: a file that somebody shortens meanwhile must be an error, not a SIGBUS.
+    File(BufReader<File>, PathBuf),
+    Bytes(Cursor<Vec<u8>>),
+}
+
+impl Source {
+    fn len(&self) -> Result<u64, JournalError> {
+        match self {
+            Source::File(f, path) => f.get_ref().metadata().map(|m| m.len()).map_err(|e| failed(path, e)),
+            Source::Bytes(b) => Ok(b.get_ref().len() as u64),
+        }
+    }
+
+    /// Fills `out` as far as there are bytes; gives how many.
+    fn fill(&mut self, out: &mut [u8]) -> Result<usize, JournalError> {
+        let mut got = 0;
+        while got < out.len() {
+            let read = match self {
+                Source::File(f, _) => f.read(&mut out[got..]),
+                Source::Bytes(b) => b.read(&mut out[got..]),
+            };
+            match (read, &self) {
+                (Ok(0), _) => break,
+                (Ok(n), _) => got += n,
+                (Err(e), _) if e.kind() == io::ErrorKind::Interrupted => {}
+                (Err(e), Source::File(_, path)) => return Err(failed(path, e)),
+                (Err(e), Source::Bytes(_)) => return Err(failed(Path::new("memory"), e)),
+            }
+        }
+        Ok(got)
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io { doing: "read", path: path.to_owned(), source }
+}
+
+/// A journal being read, record by record. The file may still be growing: what is there when it is looked at is read.
+#[derive(Debug)]
+pub struct Reader {
+    source: Source,
+    meta: Meta,
+    /// Where the next record begins.
+    offset: u64,
+    /// Its number.
+    number: u64,
+    /// Nothing comes any more: the end or a damaged record was met.
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens a journal and reads its header.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no journal, has another version, or a damaged header.
+    pub fn open(path: &Path) -> Result<Reader, JournalError> {
+        let file = File::open(path).map_err(|source| JournalError::Io { doing: "open", path: path.to_owned(), source })?;
+        Reader::begin(Source::File(BufReader::with_capacity(1 << 16, file), path.to_owned()))
+    }
+
+    /// Reads a journal that is in memory.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Reader, JournalError> {
+        Reader::begin(Source::Bytes(Cursor::new(bytes.into())))
+    }
+
+    fn begin(mut source: Source) -> Result<Reader, JournalError> {
+        let mut bytes = vec![0; header::FIXED];
+        let got = source.fill(&mut bytes)?;
+        let cut_short = JournalError::Header { what: "it is cut short" };
+        let Some(fixed) = bytes[..got].first_chunk() else {
+            let begun = header::MAGIC.starts_with(&bytes[..got.min(header::MAGIC.len())]);
+            return Err(if begun { cut_short } else { JournalError::NotAJournal });
+        };
+        let len = header::len(fixed)?;
+        bytes.resize(len, 0);
+        if source.fill(&mut bytes[header::FIXED..])? != len - header::FIXED {
+            return Err(cut_short);
+        }
+        let meta = header::decode(&bytes)?;
+        Ok(Reader { source, meta, offset: len as u64, number: 0, ended: false })
+    }
+
+    /// What the journal says about itself.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The records from here on, in order. The first error is the last item: after it the place of the next record is unknown.
+    pub fn records(&mut self) -> Records<'_> {
+        Records { reader: self }
+    }
+
+    fn damaged(&self, what: &'static str) -> JournalError {
+        JournalError::Record { number: self.number, offset: self.offset, what }
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedRecord>, JournalError> {
+        let mut word = [0; 4];
+        match self.source.fill(&mut word)? {
+            0 => return Ok(None),
+            4 => {}
+            _ => return Err(self.damaged("it is cut short")),
+        }
+        if word == [0; 4] {
+            return Ok(None);
+        }
+        let len = record::check_len(u32::from_le_bytes(word)).map_err(|what| self.damaged(what))?;
+        // Compared with what there is before memory is asked for.
+        if self.offset + len as u64 > self.source.len()? {
+            return Err(self.damaged("it is cut short"));
+        }
+        let mut bytes = vec![0; len];
+        bytes[..4].copy_from_slice(&word);
+        if self.source.fill(&mut bytes[4..])? != len - 4 {
+            return Err(self.damaged("it is cut short"));
+        }
+        let record = record::decode(&bytes).map_err(|what| self.damaged(what))?;
+        self.offset += len as u64;
+        self.number += 1;
+        Ok(Some(record))
+    }
+}
+
+/// The records of a [`Reader`].
+#[derive(Debug)]
+pub struct Records<'a> {
+    reader: &'a mut Reader,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<OwnedRecord, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.ended {
+            return None;
+        }
+        let next = self.reader.next().transpose();
+        self.reader.ended = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl std::iter::FusedIterator for Records<'_> {}

@@ -1,0 +1,232 @@
+//! One record: its fields and their bytes.
+//!
+//! ```text
+//!  0 u32 length of the record, a multiple of 8 (0: no record here yet)
+//!  4 u32 CRC-32 of the length word and of everything from byte 8 on
+//!  8 u64 sequence number        16 u16 call id          18 u16 flags (1 ordered, 2 ends a handle)
+//! 20 u32 device                 24 u32 bytes of body    28 u32 bytes of reply
+//! 32 u32 handles created        36 u32 handles used
+//! 40 u64 × created, the ended handle if any, u64 × used; body; reply; zeros up to the length
+//! ```
+//! All numbers are little endian.
+
+use crate::JournalError;
+
+/// The longest body or reply, in bytes (a module image may be that long).
+pub const MAX_PAYLOAD: usize = 1 << 30;
+/// The most handles in each list of a record.
+const MAX_HANDLES: usize = 1 << 20;
+/// Bytes before the handles.
+pub(crate) const FIXED: usize = 40;
+/// The longest record: both payloads, both lists, one ended handle.
+const MAX_RECORD: usize = FIXED + 2 * MAX_PAYLOAD + 16 * MAX_HANDLES + 16;
+
+const ORDERED: u16 = 1;
+const ENDS: u16 = 2;
+
+/// A call to be journalled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Number of the call in the job's order.
+    pub seq: u64,
+    /// Which call.
+    pub id: u16,
+    /// Whether it must be replayed even when all that it made is gone, because what comes after it depends on its having
+    /// happened (module loads, for example, decide the addresses of later ones).
+    pub ordered: bool,
+    /// Virtual device index.
+    pub device: u32,
+    /// Handles that the call made.
+    pub creates: &'a [u64],
+    /// The handle that the call ended.
+    pub ends: Option<u64>,
+    /// Handles that the call's effect belongs to, or that it needs.
+    pub uses: &'a [u64],
+    /// Encoded arguments.
+    pub body: &'a [u8],
+    /// Encoded answer.
+    pub reply: &'a [u8],
+}
+
+/// A [`Record`] with its own memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnedRecord {
+    /// See [`Record::seq`].
+    pub seq: u64,
+    /// See [`Record::id`].
+    pub id: u16,
+    /// See [`Record::ordered`].
+    pub ordered: bool,
+    /// See [`Record::device`].
+    pub device: u32,
+    /// See [`Record::creates`].
+    pub creates: Vec<u64>,
+    /// See [`Record::ends`].
+    pub ends: Option<u64>,
+    /// See [`Record::uses`].
+    pub uses: Vec<u64>,
+    /// See [`Record::body`].
+    pub body: Vec<u8>,
+    /// See [`Record::reply`].
+    pub reply: Vec<u8>,
+}
+
+impl OwnedRecord {
+    /// The same record, borrowed.
+    pub fn as_record(&self) -> Record<'_> {
+        Record {
+            seq: self.seq,
+            id: self.id,
+            ordered: self.ordered,
+            device: self.device,
+            creates: &self.creates,
+            ends: self.ends,
+            uses: &self.uses,
+            body: &self.body,
+            reply: &self.reply,
+        }
+    }
+}
+
+impl From<Record<'_>> for OwnedRecord {
+    fn from(r: Record<'_>) -> OwnedRecord {
+        OwnedRecord {
+            seq: r.seq,
+            id: r.id,
+            ordered: r.ordered,
+            device: r.device,
+            creates: r.creates.to_vec(),
+            ends: r.ends,
+            uses: r.uses.to_vec(),
+            body: r.body.to_vec(),
+            reply: r.reply.to_vec(),
+        }
+    }
+}
+
+fn limited(what: &'static str, len: usize, limit: usize) -> Result<u32, JournalError> {
+    if len > limit {
+        return Err(JournalError::TooLarge { what, len, limit });
+    }
+    // Both limits are below 2^32.
+    Ok(len as u32)
+}
+
+/// The length of `r` in the file, in bytes, or which part of it is too long.
+pub(crate) fn encoded_len(r: &Record) -> Result<u32, JournalError> {
+    limited("body", r.body.len(), MAX_PAYLOAD)?;
+    limited("reply", r.reply.len(), MAX_PAYLOAD)?;
+    limited("list of created handles", r.creates.len(), MAX_HANDLES)?;
+    limited("list of used handles", r.uses.len(), MAX_HANDLES)?;
+    let handles = r.creates.len() + r.uses.len() + usize::from(r.ends.is_some());
+    let len = (FIXED + 8 * handles + r.body.len() + r.reply.len()).next_multiple_of(8);
+    limited("bytes", len, MAX_RECORD)
+}
+
+/// Writes `r` into `out`, which is as long as [`encoded_len`] says, except for the length word: writing that publishes it.
+pub(crate) fn encode(r: &Record, out: &mut [u8]) {
+    let mut at = 8;
+    let mut put = |bytes: &[u8]| {
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(&r.seq.to_le_bytes());
+    put(&r.id.to_le_bytes());
+    put(&(if r.ordered { ORDERED } else { 0 } | if r.ends.is_some() { ENDS } else { 0 }).to_le_bytes());
+    put(&r.device.to_le_bytes());
+    for len in [r.body.len(), r.reply.len(), r.creates.len(), r.uses.len()] {
+        put(&(len as u32).to_le_bytes());
+    }
+    for h in r.creates.iter().chain(&r.ends).chain(r.uses) {
+        put(&h.to_le_bytes());
+    }
+    put(r.body);
+    put(r.reply);
+    out[at..].fill(0);
+    let crc = checksum(out.len() as u32, &out[8..]);
+    out[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn checksum(len: u32, rest: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&len.to_le_bytes());
+    hasher.update(rest);
+    hasher.finalize()
+}
+
+/// Checks a record's length word.
+pub(crate) fn check_len(len: u32) -> Result<usize, &'static str> {
+    let len = len as usize;
+    if !len.is_multiple_of(8) {
+        return Err("its length is not a multiple of 8");
+    }
+    if len < FIXED {
+        return Err("its length is less than that of its fixed fields");
+    }
+    if len > MAX_RECORD {
+        return Err("its length is beyond the format's limit");
+    }
+    Ok(len)
+}
+
+/// Takes fields off the front of a record.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    const SHORT: &'static str = "its fields are longer than the record";
+
+    fn bytes(&mut self, n: usize) -> Result<&'a [u8], &'static str> {
+        let (head, tail) = self.0.split_at_checked(n).ok_or(Self::SHORT)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
+        let (head, tail) = self.0.split_first_chunk().ok_or(Self::SHORT)?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, &'static str> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn handles(&mut self, n: usize) -> Result<Vec<u64>, &'static str> {
+        // Taken before anything is allocated, so that a false count cannot ask for more than the record has.
+        let bytes = self.bytes(n.checked_mul(8).ok_or(Self::SHORT)?)?;
+        Ok(bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
+    }
+}
+
+/// Reads the record that `bytes` is, from its length word to its last byte. Says what is wrong with it otherwise.
+pub(crate) fn decode(bytes: &[u8]) -> Result<OwnedRecord, &'static str> {
+    let mut f = Fields(bytes);
+    let len = f.u32()?;
+    if check_len(len)? != bytes.len() {
+        return Err("its length word does not fit");
+    }
+    let crc = f.u32()?;
+    if crc != checksum(len, f.0) {
+        return Err("its checksum is wrong");
+    }
+    let seq = u64::from_le_bytes(f.array()?);
+    let id = u16::from_le_bytes(f.array()?);
+    let flags = u16::from_le_bytes(f.array()?);
+    if flags & !(ORDERED | ENDS) != 0 {
+        return Err("it has flags that this version does not know");
+    }
+    let device = f.u32()?;
+    let [body, reply, creates, uses] = [f.u32()? as usize, f.u32()? as usize, f.u32()? as usize, f.u32()? as usize];
+    if body > MAX_PAYLOAD || reply > MAX_PAYLOAD || creates > MAX_HANDLES || uses > MAX_HANDLES {
+        return Err("a length in it is beyond the format's limit");
+    }
+    let creates = f.handles(creates)?;
+    let ends = if flags & ENDS != 0 { Some(u64::from_le_bytes(f.array()?)) } else { None };
+    let uses = f.handles(uses)?;
+    let body = f.bytes(body)?.to_vec();
+    let reply = f.bytes(reply)?.to_vec();
+    if f.0.len() >= 8 || f.0.iter().any(|b| *b != 0) {
+        return Err("its fields are shorter than the record");
+    }
+    Ok(OwnedRecord { seq, id, ordered: flags & ORDERED != 0, device, creates, ends, uses, body, reply })
+}

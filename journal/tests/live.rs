@@ -1,0 +1,341 @@
+//! The live set against a plain model, and against what replaying it must mean.
+
+use journal::{Meta, OwnedRecord, Writer, live_of};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+fn record(seq: u64, ordered: bool, creates: &[u64], ends: Option<u64>, uses: &[u64]) -> OwnedRecord {
+    OwnedRecord {
+        seq,
+        id: seq as u16,
+        ordered,
+        device: 0,
+        creates: creates.to_vec(),
+        ends,
+        uses: uses.to_vec(),
+        body: seq.to_le_bytes().to_vec(),
+        reply: Vec::new(),
+    }
+}
+
+/// Handles of one history: `make(&[1])`, `end(1)`, `touch(&[1])`; sequence numbers count from 0.
+#[derive(Default)]
+struct History(Vec<OwnedRecord>);
+
+impl History {
+    fn add(&mut self, ordered: bool, creates: &[u64], ends: Option<u64>, uses: &[u64]) -> &mut History {
+        self.0.push(record(self.0.len() as u64, ordered, creates, ends, uses));
+        self
+    }
+    fn make(&mut self, creates: &[u64]) -> &mut History {
+        self.add(false, creates, None, &[])
+    }
+    fn from(&mut self, creates: &[u64], uses: &[u64]) -> &mut History {
+        self.add(false, creates, None, uses)
+    }
+    fn touch(&mut self, uses: &[u64]) -> &mut History {
+        self.add(false, &[], None, uses)
+    }
+    fn end(&mut self, handle: u64) -> &mut History {
+        self.add(false, &[], Some(handle), &[])
+    }
+    fn live(&self) -> Vec<u64> {
+        let live = live_of(self.0.iter().cloned());
+        assert_eq!(live, model(&self.0), "the model agrees");
+        live.into_iter().map(|r| r.seq).collect()
+    }
+}
+
+#[test]
+fn a_created_handle_goes_with_its_end_and_with_what_was_done_to_it() {
+    let mut h = History::default();
+    h.make(&[1]).make(&[2]).touch(&[1]).touch(&[2]).end(1);
+    assert_eq!(h.live(), [1, 3]);
+}
+
+#[test]
+fn several_handles_of_one_call_go_together() {
+    let mut h = History::default();
+    h.make(&[1, 2]).end(1);
+    assert_eq!(h.live(), [0, 1]);
+    h.end(2);
+    assert!(h.live().is_empty());
+}
+
+#[test]
+fn what_something_alive_was_made_from_stays_with_all_that_was_done_to_it() {
+    let mut h = History::default();
+    // A graph, a node of it, an instance; the graph is destroyed.
+    h.make(&[1]).touch(&[1]).from(&[2], &[1]).end(1);
+    assert_eq!(h.live(), [0, 1, 2, 3]);
+    h.end(2);
+    assert!(h.live().is_empty());
+}
+
+#[test]
+fn ordered_records_stay_and_so_does_what_they_end_or_need() {
+    let mut h = History::default();
+    h.add(true, &[1], None, &[]).touch(&[1]).add(true, &[], Some(1), &[]);
+    assert_eq!(h.live(), [0, 2], "a module's load and unload stay, an attribute of it goes");
+    h.make(&[2]).add(true, &[], Some(2), &[]);
+    assert_eq!(h.live(), [0, 2, 3, 4]);
+    h.make(&[3]).add(true, &[], None, &[3]).end(3);
+    assert_eq!(h.live(), [0, 2, 3, 4, 5, 6, 7]);
+    h.add(true, &[4], None, &[]).end(4);
+    assert_eq!(h.live(), [0, 2, 3, 4, 5, 6, 7, 8, 9], "what ends an ordered handle stays");
+}
+
+#[test]
+fn what_has_no_edges_or_unknown_ones_stays() {
+    let mut h = History::default();
+    h.touch(&[]).touch(&[]).touch(&[9]).end(9).make(&[9]).end(9);
+    assert_eq!(h.live(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_number_lives_again() {
+    let mut h = History::default();
+    h.make(&[1]).touch(&[1]).end(1).make(&[1]).touch(&[1]);
+    assert_eq!(h.live(), [3, 4]);
+}
+
+#[test]
+fn a_handle_made_twice_ends_twice() {
+    let mut h = History::default();
+    h.make(&[1]).make(&[1]).end(1);
+    assert_eq!(h.live(), [0, 1, 2]);
+    h.end(1);
+    assert!(h.live().is_empty());
+}
+
+#[test]
+fn a_record_goes_with_the_first_handle_that_it_uses_and_needs_the_others() {
+    let mut h = History::default();
+    h.make(&[1]).make(&[2]).touch(&[1, 2]).end(2);
+    assert_eq!(h.live(), [0, 1, 2, 3]);
+    h.end(1);
+    assert!(h.live().is_empty());
+    let mut h = History::default();
+    h.make(&[1]).make(&[2]).touch(&[1, 2]).end(1);
+    assert_eq!(h.live(), [1]);
+}
+
+#[test]
+fn handles_that_need_each_other_die_together() {
+    let mut h = History::default();
+    h.make(&[1]).make(&[2]).touch(&[1, 2]).touch(&[2, 1]).end(1);
+    assert_eq!(h.live(), [0, 1, 2, 3, 4]);
+    h.end(2);
+    assert!(h.live().is_empty());
+}
+
+/// A handle from its creation until it has been ended as often as it was created.
+struct Life {
+    times: u32,
+    /// Made by a record that stays whatever happens.
+    rooted: bool,
+    members: Vec<usize>,
+}
+
+/// The rules as implications between records and lives, followed until nothing changes.
+fn model(history: &[OwnedRecord]) -> Vec<OwnedRecord> {
+    let mut lives: Vec<Life> = Vec::new();
+    let mut open: HashMap<u64, usize> = HashMap::new();
+    let mut stays = vec![false; history.len()];
+    // Lives that a record needs if it is kept.
+    let mut needs: Vec<Vec<usize>> = vec![Vec::new(); history.len()];
+    for (i, r) in history.iter().enumerate() {
+        let known = |h: &u64| open.get(h).copied();
+        let ended = r.ends.map(|h| known(&h));
+        let rooted = |l: usize| lives[l].rooted;
+        stays[i] = r.ordered
+            || ended.is_some_and(|l| l.is_none_or(rooted))
+            || (r.ends.is_none() && r.creates.iter().filter_map(known).any(rooted))
+            || (r.ends.is_none() && r.creates.is_empty() && r.uses.iter().filter_map(known).next().is_none());
+        needs[i].extend(r.uses.iter().filter_map(known));
+        if !stays[i] && r.ends.is_none() && r.creates.is_empty() {
+            lives[needs[i][0]].members.push(i);
+        }
+        if let Some(Some(l)) = ended {
+            if !stays[i] {
+                lives[l].members.push(i);
+            }
+            if !lives[l].rooted {
+                needs[i].push(l);
+            }
+            lives[l].times -= 1;
+            if lives[l].times == 0 {
+                open.retain(|_, x| *x != l);
+            }
+        }
+        let mut fresh = Vec::new();
+        for h in &r.creates {
+            match open.get(h) {
+                Some(l) => {
+                    lives[*l].times += 1;
+                    lives[*l].members.push(i);
+                    needs[i].push(*l);
+                }
+                None => {
+                    lives.push(Life { times: 1, rooted: stays[i], members: vec![i] });
+                    open.insert(*h, lives.len() - 1);
+                    fresh.push(lives.len() - 1);
+                }
+            }
+        }
+        if !stays[i] {
+            needs[i].extend(fresh);
+        }
+    }
+    let mut kept = stays;
+    let mut alive: Vec<bool> = lives.iter().map(|l| l.times > 0).collect();
+    loop {
+        let mut changed = false;
+        for i in (0..history.len()).filter(|i| kept[*i]) {
+            for l in &needs[i] {
+                changed |= !std::mem::replace(&mut alive[*l], true);
+            }
+        }
+        for l in (0..lives.len()).filter(|l| alive[*l]) {
+            for i in &lives[l].members {
+                changed |= !std::mem::replace(&mut kept[*i], true);
+            }
+        }
+        if !changed {
+            return history.iter().zip(kept).filter(|(_, k)| *k).map(|(r, _)| r.clone()).collect();
+        }
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+    fn some(&mut self, most: u64, handles: u64) -> Vec<u64> {
+        (0..self.below(most + 1)).map(|_| self.below(handles)).collect()
+    }
+}
+
+/// Any record at all: most are odd, many make no sense.
+fn wild(random: &mut Random, seq: u64, handles: u64) -> OwnedRecord {
+    let ordered = random.below(20) == 0;
+    let ends = (random.below(3) == 0).then(|| random.below(handles));
+    let creates = if random.below(2) == 0 { random.some(3, handles) } else { Vec::new() };
+    let uses = random.some(3, handles);
+    record(seq, ordered, &creates, ends, &uses)
+}
+
+/// What a job does: makes, changes and ends handles that exist, with an ordered record now and then.
+fn sane(random: &mut Random, seq: u64, open: &mut Vec<u64>) -> OwnedRecord {
+    let pick = |random: &mut Random, open: &[u64]| open.get(random.below(open.len().max(1) as u64) as usize).copied();
+    match random.below(100) {
+        0..2 => record(seq, true, &[seq + 1000], None, &[]),
+        2..45 => {
+            let uses: Vec<u64> = if random.below(4) == 0 { pick(random, open).into_iter().collect() } else { Vec::new() };
+            // Numbers come back, as addresses do.
+            let handle = 100 + random.below(300);
+            if open.contains(&handle) {
+                return record(seq, false, &[], None, &[handle]);
+            }
+            open.push(handle);
+            record(seq, false, &[handle], None, &uses)
+        }
+        45..85 if !open.is_empty() => {
+            let at = random.below(open.len() as u64) as usize;
+            record(seq, false, &[], Some(open.swap_remove(at)), &[])
+        }
+        _ => {
+            let uses: Vec<u64> = (0..1 + random.below(2)).filter_map(|_| pick(random, open)).collect();
+            record(seq, false, &[], None, &uses)
+        }
+    }
+}
+
+fn histories() -> Vec<Vec<OwnedRecord>> {
+    let mut all = Vec::new();
+    for seed in 1..=3000u64 {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let handles = 2 + random.below(12);
+        all.push((0..1 + random.below(40)).map(|seq| wild(&mut random, seq, handles)).collect());
+    }
+    // Long enough that dead records are swept out on the way.
+    for seed in 1..=6u64 {
+        let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95));
+        all.push((0..6000).map(|seq| wild(&mut random, seq, 5000)).collect());
+        let mut open = Vec::new();
+        all.push((0..12_000).map(|seq| sane(&mut random, seq, &mut open)).collect());
+    }
+    all
+}
+
+#[test]
+fn random_histories_agree_with_the_model() {
+    let mut dropped = 0;
+    for (n, history) in histories().into_iter().enumerate() {
+        let live = live_of(history.iter().cloned());
+        assert_eq!(live, model(&history), "history {n}");
+        assert_eq!(live_of(live.iter().cloned()), live, "history {n}: the live set of a live set is itself");
+        dropped += history.len() - live.len();
+    }
+    assert!(dropped > 30_000, "the histories are worth testing: {dropped}");
+}
+
+/// How often each handle is open.
+fn state(records: &[OwnedRecord], mut each: impl FnMut(&OwnedRecord, &BTreeMap<u64, u32>)) -> BTreeMap<u64, u32> {
+    let mut open = BTreeMap::new();
+    for r in records {
+        each(r, &open);
+        if let Some(h) = r.ends
+            && let Some(times) = open.get_mut(&h)
+        {
+            *times -= 1;
+            if *times == 0 {
+                open.remove(&h);
+            }
+        }
+        for h in &r.creates {
+            *open.entry(*h).or_default() += 1;
+        }
+    }
+    open
+}
+
+#[test]
+fn replaying_the_live_set_leaves_what_replaying_everything_does() {
+    for (n, history) in histories().into_iter().enumerate() {
+        let needed = |r: &OwnedRecord, open: &BTreeMap<u64, u32>| -> Vec<bool> {
+            r.uses.iter().chain(&r.ends).map(|h| open.contains_key(h)).collect()
+        };
+        let mut found = HashMap::new();
+        let all = state(&history, |r, open| {
+            found.insert(r.seq, needed(r, open));
+        });
+        let live = live_of(history.iter().cloned());
+        let replayed = state(&live, |r, open| {
+            assert_eq!(needed(r, open), found[&r.seq], "history {n}: record {} finds what it found", r.seq);
+        });
+        assert_eq!(replayed, all, "history {n}");
+    }
+}
+
+#[test]
+fn the_writer_and_its_file_give_the_same_live_set() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live.journal");
+    let meta = Meta { build: [0; 32], pid: 1, created_unix: 0, driver_version: 0, about: String::new() };
+    for history in histories().into_iter().step_by(101).chain(histories().into_iter().skip(3000)) {
+        let mut w = Writer::create(&path, &meta).unwrap();
+        history.iter().for_each(|r| w.append(&r.as_record()).unwrap());
+        let expected = live_of(history.into_iter());
+        assert_eq!(w.live().collect::<Vec<_>>(), expected);
+        assert_eq!(w.checked_live().unwrap(), expected);
+        assert_eq!(w.live_count(), expected.len());
+        let mut reader = journal::Reader::open(&path).unwrap();
+        assert_eq!(live_of(reader.records().map(Result::unwrap)), expected);
+    }
+    std::fs::remove_file(&path).unwrap();
+}

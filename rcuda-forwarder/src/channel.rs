@@ -1,0 +1,205 @@
+//! Between the daemon and a worker: messages with descriptors over a socket pair, which the worker has as its standard input.
+
+use crate::greet::JobHello;
+use cuda_api::wire::{Short, Wire};
+use cuda_api::wire_struct;
+use nix::cmsg_space;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recvmsg, sendmsg, shutdown,
+    socketpair, sockopt,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Longest message.
+const LONGEST: usize = 128 << 10;
+
+wire_struct! {
+    /// What a worker opens.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Start {
+        /// Path of the CUDA driver.
+        pub(crate) driver: String,
+        /// The GPU's number for the driver.
+        pub(crate) gpu: u32,
+        /// Number of the device in the job.
+        pub(crate) virtual_device: u32,
+    }
+}
+
+/// A message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// Daemon: what to open.
+    Start(Start),
+    /// Worker: open; or why not (empty: open).
+    Ready(String),
+    /// Daemon: the job to serve, with its connection.
+    Job(JobHello),
+    /// Worker: this many connections with this ticket are expected.
+    Expect([u8; 32], u32),
+    /// Daemon: they are known now.
+    Expecting([u8; 32]),
+    /// Daemon: one of them.
+    Bulk([u8; 32]),
+    /// Worker: no more of them.
+    Forget([u8; 32]),
+}
+
+impl Message {
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Message::Start(s) => (1u8, s.clone()).put(&mut out),
+            Message::Ready(text) => (2u8, text.clone()).put(&mut out),
+            Message::Job(hello) => (3u8, hello.clone()).put(&mut out),
+            Message::Expect(ticket, n) => (4u8, (*ticket, *n)).put(&mut out),
+            Message::Expecting(ticket) => (5u8, *ticket).put(&mut out),
+            Message::Bulk(ticket) => (6u8, *ticket).put(&mut out),
+            Message::Forget(ticket) => (7u8, *ticket).put(&mut out),
+        }
+        out
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Message, Short> {
+        let src = &mut bytes;
+        let message = match u8::get(src)? {
+            1 => Message::Start(Wire::get(src)?),
+            2 => Message::Ready(Wire::get(src)?),
+            3 => Message::Job(Wire::get(src)?),
+            4 => Message::Expect(Wire::get(src)?, Wire::get(src)?),
+            5 => Message::Expecting(Wire::get(src)?),
+            6 => Message::Bulk(Wire::get(src)?),
+            7 => Message::Forget(Wire::get(src)?),
+            _ => return Err(Short),
+        };
+        if src.is_empty() { Ok(message) } else { Err(Short) }
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    fd: OwnedFd,
+}
+
+impl Channel {
+    /// Both ends, closed on exec.
+    pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
+        let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        Ok((Channel { fd: a }, b))
+    }
+
+    /// The end that a worker finds as its standard input, which is nothing else from then on.
+    pub(crate) fn from_stdin() -> io::Result<Channel> {
+        let stdin = io::stdin();
+        let ours = stdin.as_fd().try_clone_to_owned()?;
+        if !matches!(getsockopt(&ours, sockopt::SockType), Ok(SockType::SeqPacket)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a worker is started by mrcuda serve only"));
+        }
+        let null = std::fs::File::open("/dev/null")?;
+        // SAFETY: both descriptors are open; standard input belongs to this process as a whole and is replaced at its start.
+        if unsafe { libc::dup2(null.as_raw_fd(), stdin.as_raw_fd()) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Channel { fd: ours })
+    }
+
+    /// Sends a message, with a descriptor if need be.
+    pub(crate) fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let bytes = message.bytes();
+        let fds: Vec<RawFd> = fd.iter().map(|f| f.as_raw_fd()).collect();
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let control = if fds.is_empty() { &[][..] } else { &rights[..] };
+        loop {
+            match sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&bytes)], control, MsgFlags::MSG_NOSIGNAL, None) {
+                Err(nix::Error::EINTR) => {}
+                r => return Ok(r.map(drop)?),
+            }
+        }
+    }
+
+    /// The next message; `None` when the other end has gone.
+    pub(crate) fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
+        let mut bytes = vec![0; LONGEST];
+        let mut space = cmsg_space!([RawFd; 4]);
+        let mut fds = Vec::new();
+        let (n, flags) = loop {
+            let mut slices = [IoSliceMut::new(&mut bytes)];
+            let r = match recvmsg::<()>(self.fd.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
+                Err(nix::Error::EINTR) => continue,
+                Err(nix::Error::ECONNRESET) => return Ok(None),
+                r => r?,
+            };
+            for c in r.cmsgs()? {
+                if let ControlMessageOwned::ScmRights(list) = c {
+                    // SAFETY: just received; nobody else owns them.
+                    fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                }
+            }
+            break (r.bytes, r.flags);
+        };
+        if n == 0 {
+            return Ok(None);
+        }
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || fds.len() > 1 {
+            return Err(invalid("a message between daemon and worker was cut"));
+        }
+        let message = Message::read(&bytes[..n]).map_err(|_| invalid("a message between daemon and worker makes no sense"))?;
+        Ok(Some((message, fds.pop())))
+    }
+
+    /// Ends the channel: both ends see the other one gone.
+    pub(crate) fn close(&self) {
+        // A channel whose other end has gone needs no shutdown.
+        let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::{self, Conn};
+    use std::io::{Read, Write};
+
+    #[test]
+    fn messages_and_descriptors_arrive() {
+        let (a, b) = Channel::pair().unwrap();
+        let b = Channel { fd: b };
+        let hello = JobHello { virtual_device: 1, pid: 2, env: vec![("CUDA_X".into(), "é".into())] };
+        for m in [
+            Message::Start(Start { driver: "d".into(), gpu: 1, virtual_device: 2 }),
+            Message::Ready("no".into()),
+            Message::Job(hello),
+            Message::Expect([1; 32], 4),
+            Message::Expecting([2; 32]),
+            Message::Forget([3; 32]),
+        ] {
+            a.send(&m, None).unwrap();
+            assert_eq!(b.receive().unwrap().unwrap().0, m);
+        }
+        let (x, mut y) = conn::pair();
+        a.send(&Message::Bulk([4; 32]), Some(x.as_fd())).unwrap();
+        drop(x);
+        let (_, fd) = b.receive().unwrap().unwrap();
+        Conn::new(fd.unwrap()).write_all(b"through").unwrap();
+        let mut text = String::new();
+        y.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
+        drop(a);
+        assert!(b.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn damaged_messages_are_errors() {
+        for m in [Message::Ready("no".into()), Message::Expect([1; 32], 4)] {
+            let bytes = m.bytes();
+            for n in 0..bytes.len() {
+                assert!(Message::read(&bytes[..n]).is_err());
+            }
+            assert!(Message::read(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        assert!(Message::read(&[99]).is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! Requests that concern a place as a whole: answered while calls go on (docs/formats.md, "Control").
+
+use rkyv::util::AlignedVec;
+use rkyv::{Archive, Deserialize, Serialize, rancor};
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize)]
+pub enum Control {
+    /// Free memory of the GPU.
+    FreeBytes,
+    /// What memsync compares and copies.
+    Regions,
+    /// Connections with this ticket will come; the server lets that many in, once.
+    Expect {
+        /// The secret that they show.
+        ticket: [u8; 32],
+        /// How many.
+        stripes: u32,
+    },
+    /// Connect to the place that expects this ticket.
+    Connect {
+        /// Its server, as an [`crate::Endpoint`] is written.
+        to: String,
+        /// The secret.
+        ticket: [u8; 32],
+        /// How many connections.
+        stripes: u32,
+    },
+    /// Wait until the expected connections are there.
+    Accept {
+        /// Their ticket.
+        ticket: [u8; 32],
+    },
+    /// Be the source of one round of copying.
+    RoundSource {
+        /// Ticket of the connections to use.
+        ticket: [u8; 32],
+    },
+    /// Be the target of one round of copying.
+    RoundTarget {
+        /// Ticket of the connections to use.
+        ticket: [u8; 32],
+        /// Whether to hash everything at the end and compare.
+        verify: bool,
+    },
+    /// Wait until the GPU has done everything that it was given.
+    Drain {
+        /// Longest wait in milliseconds.
+        limit_ms: u32,
+    },
+    /// Close the connections of this ticket.
+    HangUp {
+        /// Their ticket.
+        ticket: [u8; 32],
+    },
+}
+
+/// A global variable of a loaded module.
+#[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize)]
+pub struct GlobalInfo {
+    /// Handle of the module or library.
+    pub module: u64,
+    /// Its name in the image.
+    pub name: String,
+    /// Where it is.
+    pub address: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// Result of a round, as [`memsync::Round`].
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub struct RoundInfo {
+    /// Regions looked at.
+    pub regions: u64,
+    /// Their bytes.
+    pub bytes_total: u64,
+    /// Bytes that travelled.
+    pub bytes_sent: u64,
+    /// Pages hashed.
+    pub pages_hashed: u64,
+    /// Time for hashing in milliseconds.
+    pub hash_ms: f64,
+    /// Time for copying in milliseconds.
+    pub copy_ms: f64,
+    /// Digest of all regions.
+    pub digest: [u8; 32],
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub enum ControlReply {
+    /// Free bytes of the GPU.
+    FreeBytes(u64),
+    /// What memsync compares and copies.
+    Regions {
+        /// Globals of all live modules, in load order.
+        globals: Vec<GlobalInfo>,
+        /// Address and bytes of the device heap, if a live module uses it.
+        heap: Option<(u64, u64)>,
+        /// Address and bytes of each mapped chunk, sorted.
+        chunks: Vec<(u64, u64)>,
+    },
+    /// Done.
+    Ok,
+    /// A round has ended.
+    Round(RoundInfo),
+    /// Whether the GPU is idle.
+    Drained {
+        /// Everything is done.
+        idle: bool,
+        /// Something was still running when the request came.
+        was_busy: bool,
+        /// What is waited for, if not idle.
+        waits_for: String,
+    },
+    /// It cannot be done, and why. [`crate::Link::control`] gives it as an error.
+    Refused(String),
+}
+
+macro_rules! encoded {
+    ($t:ty) => {
+        impl $t {
+            /// Its bytes.
+            pub(crate) fn encode(&self) -> Result<Vec<u8>, rancor::Error> {
+                rkyv::to_bytes::<rancor::Error>(self).map(|b| b.to_vec())
+            }
+
+            /// Reads it: the bytes are copied, checked, then used.
+            pub(crate) fn decode(bytes: &[u8]) -> Result<Self, rancor::Error> {
+                let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
+                aligned.extend_from_slice(bytes);
+                rkyv::from_bytes::<Self, rancor::Error>(&aligned)
+            }
+        }
+    };
+}
+encoded!(Control);
+encoded!(ControlReply);
+
+impl From<memsync::Round> for RoundInfo {
+    fn from(r: memsync::Round) -> RoundInfo {
+        RoundInfo {
+            regions: r.regions,
+            bytes_total: r.bytes_total,
+            bytes_sent: r.bytes_sent,
+            pages_hashed: r.pages_hashed,
+            hash_ms: r.hash_ms,
+            copy_ms: r.copy_ms,
+            digest: r.digest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replies() -> Vec<ControlReply> {
+        let global = GlobalInfo { module: 1, name: "counter".into(), address: 2, bytes: 3 };
+        let round = RoundInfo { regions: 1, bytes_total: 2, bytes_sent: 3, pages_hashed: 4, hash_ms: 0.5, copy_ms: 1.5, digest: [7; 32] };
+        vec![
+            ControlReply::Ok,
+            ControlReply::Round(round),
+            ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
+            ControlReply::Refused("a long enough reason, which does not lie inline".into()),
+        ]
+    }
+
+    #[test]
+    fn read_as_written_at_any_alignment() {
+        let c = Control::Connect { to: "[::1]:7878/3".into(), ticket: [9; 32], stripes: 4 };
+        let bytes = [&[0u8][..], &c.encode().unwrap()].concat();
+        assert_eq!(Control::decode(&bytes[1..]).unwrap(), c);
+        for r in replies() {
+            assert_eq!(ControlReply::decode(&r.encode().unwrap()).unwrap(), r);
+        }
+    }
+
+    #[test]
+    fn damage_gives_errors_or_other_values_but_no_more() {
+        for r in replies() {
+            let bytes = r.encode().unwrap();
+            for n in 0..bytes.len() {
+                // Shorter: the root is found from the end, so anything but a crash will do.
+                let _ = ControlReply::decode(&bytes[..n]);
+                for bit in 0..8 {
+                    let mut b = bytes.clone();
+                    b[n] ^= 1 << bit;
+                    let _ = ControlReply::decode(&b);
+                }
+            }
+        }
+        assert!(ControlReply::decode(&[]).is_err());
+        assert!(ControlReply::decode(&[0xff; 64]).is_err());
+    }
+}

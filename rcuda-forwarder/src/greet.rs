@@ -1,0 +1,409 @@
+//! The greeting: what is said on a connection before anything else (docs/formats.md, "Greeting").
+//!
+//! The server speaks first. Both prove that they know the secret (the token, or a bulk connection's ticket) without saying
+//! it; on a Unix socket the kernel has told the server who the peer is, and the secret is all zero.
+
+use crate::conn::Conn;
+use crate::token::random;
+use cuda_api::wire::{Short, Wire, take};
+use cuda_api::{calls, ops, wire_struct};
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const MAGIC: [u8; 8] = *b"mrcuda\r\n";
+/// Version of the greeting and of the frames.
+pub(crate) const PROTOCOL: u32 = 1;
+/// Longest body of an opening and longest text of a refusal.
+const BODY: usize = 64 << 10;
+/// Bytes of a preamble: magic, protocol, build.
+const PREAMBLE: usize = 8 + 4 + 32;
+/// Most environment variables that an opening may carry.
+const VARIABLES: usize = 256;
+
+/// Digest of everything that both ends must agree on: version, protocol, rows, operations.
+pub fn build_digest() -> [u8; 32] {
+    static DIGEST: OnceLock<[u8; 32]> = OnceLock::new();
+    *DIGEST.get_or_init(|| {
+        let mut h = blake3::Hasher::new();
+        h.update(format!("{} {PROTOCOL}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+        for row in calls::rows() {
+            h.update(format!("{:04x} {} {:?} {:?} {:?} {:?}\n", row.id, row.name, row.class, row.how, row.params, row.forms).as_bytes());
+        }
+        for id in 0x0f00..=0x0fff_u16 {
+            h.update(ops::name(id).unwrap_or_default().as_bytes());
+            h.update(b"\n");
+        }
+        *h.finalize().as_bytes()
+    })
+}
+
+wire_struct! {
+    /// What a job says of itself to a worker's server.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct JobHello {
+        /// Number of the device in the job (0 to 31): it decides the addresses.
+        pub virtual_device: u32,
+        /// The job's process.
+        pub pid: u32,
+        /// The job's `CUDA_*` environment.
+        pub env: Vec<(String, String)>,
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// The calls of a job for one GPU of the server.
+    Job {
+        /// Number of the GPU.
+        gpu: u32,
+        /// The job.
+        hello: JobHello,
+    },
+    /// One stripe of a copy between places.
+    Bulk {
+        /// Digest of the ticket.
+        name: [u8; 32],
+    },
+}
+
+impl Opening {
+    fn role(&self) -> u8 {
+        match self {
+            Opening::Job { .. } => 1,
+            Opening::Bulk { .. } => 2,
+        }
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Opening::Job { gpu, hello } => {
+                gpu.put(&mut out);
+                hello.put(&mut out);
+            }
+            Opening::Bulk { name } => name.put(&mut out),
+        }
+        out
+    }
+
+    fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
+        let src = &mut body;
+        let opening = match role {
+            1 => Opening::Job { gpu: Wire::get(src)?, hello: Wire::get(src)? },
+            2 => Opening::Bulk { name: Wire::get(src)? },
+            _ => return Err(Short),
+        };
+        match &opening {
+            Opening::Job { hello, .. } if hello.virtual_device >= 32 || hello.env.len() > VARIABLES => Err(Short),
+            _ if src.is_empty() => Ok(opening),
+            _ => Err(Short),
+        }
+    }
+}
+
+/// Name under which a ticket is known: says nothing about the ticket.
+pub(crate) fn ticket_name(ticket: &[u8; 32]) -> [u8; 32] {
+    blake3::derive_key("mrcuda 2026 ticket name", ticket)
+}
+
+/// Key by which a bulk connection proves its ticket.
+pub(crate) fn ticket_key(ticket: &[u8; 32]) -> [u8; 32] {
+    blake3::derive_key("mrcuda 2026 ticket key", ticket)
+}
+
+/// Why a greeting failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetError {
+    /// The peer said something else.
+    #[error("the peer does not speak mrcuda")]
+    Garbage,
+    /// The peer is another build.
+    #[error("the peer is another build of mrcuda (both ends must be the same)")]
+    OtherBuild,
+    /// The secret is wrong.
+    #[error("wrong token")]
+    WrongToken,
+    /// A bulk connection whose ticket is unknown or used up.
+    #[error("unknown ticket")]
+    UnknownTicket,
+    /// The peer took too long.
+    #[error("too slow")]
+    TooSlow,
+    /// The peer said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
+    Io(io::Error),
+}
+
+impl From<io::Error> for GreetError {
+    fn from(e: io::Error) -> GreetError {
+        if e.kind() == io::ErrorKind::TimedOut { GreetError::TooSlow } else { GreetError::Io(e) }
+    }
+}
+
+fn preamble() -> Vec<u8> {
+    [&MAGIC[..], &PROTOCOL.to_le_bytes(), &build_digest()].concat()
+}
+
+fn check_preamble(said: &[u8; PREAMBLE]) -> Result<(), GreetError> {
+    if said[..8] != MAGIC {
+        Err(GreetError::Garbage)
+    } else if said[..] != preamble() {
+        Err(GreetError::OtherBuild)
+    } else {
+        Ok(())
+    }
+}
+
+fn keyed(key: &[u8; 32], who: &str, nonces: [&[u8; 32]; 2], role: u8, body: &[u8]) -> blake3::Hash {
+    let mut h = blake3::Hasher::new_keyed(key);
+    h.update(who.as_bytes()).update(&build_digest()).update(nonces[0]).update(nonces[1]).update(&[role]).update(body);
+    h.finalize()
+}
+
+/// Sends an answer: 0 and bytes, or 1 and the text of a refusal.
+pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()> {
+    let (status, body) = match answer {
+        Ok(body) => (0u8, body),
+        Err(text) => (1, text.as_bytes()),
+    };
+    let body = &body[..body.len().min(BODY)];
+    let mut out = vec![status];
+    out.extend((body.len() as u32).to_le_bytes());
+    out.extend(body);
+    (&mut &*conn).write_all(&out)
+}
+
+/// Reads an answer.
+pub(crate) fn read_answer(conn: &mut Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
+    let mut head = [0; 5];
+    conn.read_exact_by(&mut head, deadline)?;
+    let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if len > BODY || head[0] > 1 {
+        return Err(GreetError::Garbage);
+    }
+    let mut body = vec![0; len];
+    conn.read_exact_by(&mut body, deadline)?;
+    match head[0] {
+        0 => Ok(body),
+        _ => Err(GreetError::Refused(String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect())),
+    }
+}
+
+/// The client's part. Returns when the server has accepted; what follows on the connection depends on the opening.
+pub(crate) fn greet(conn: &mut Conn, opening: &Opening, key: &[u8; 32], limit: Duration) -> Result<(), GreetError> {
+    let deadline = Instant::now() + limit;
+    let mut said = [0; PREAMBLE];
+    conn.read_exact_by(&mut said, deadline)?;
+    // The server must hear who called, also if it is another build: it says so on its side.
+    conn.write_all(&preamble())?;
+    check_preamble(&said)?;
+    let mut theirs = [0; 32];
+    conn.read_exact_by(&mut theirs, deadline)?;
+    let ours = random()?;
+    let body = opening.body();
+    if body.len() > BODY {
+        return Err(GreetError::Refused("the CUDA_* environment is too long".into()));
+    }
+    let proof = keyed(key, "client", [&theirs, &ours], opening.role(), &body);
+    let mut out = vec![opening.role()];
+    out.extend(ours);
+    out.extend((body.len() as u32).to_le_bytes());
+    out.extend(&body);
+    out.extend(proof.as_bytes());
+    conn.write_all(&out)?;
+    let answer = read_answer(conn, deadline)?;
+    let wanted = keyed(key, "server", [&theirs, &ours], opening.role(), &body);
+    // A server that does not know the secret must not get the job's data. The comparison takes the same time always.
+    match <[u8; 32]>::try_from(answer) {
+        Ok(said) if wanted == said => Ok(()),
+        _ => Err(GreetError::WrongToken),
+    }
+}
+
+/// The server's part: `key_of` gives the secret of an opening. On an error the client has been told why.
+pub(crate) fn receive(
+    conn: &mut Conn,
+    limit: Duration,
+    key_of: impl FnOnce(&Opening) -> Result<[u8; 32], GreetError>,
+) -> Result<Opening, GreetError> {
+    let deadline = Instant::now() + limit;
+    let said = hear(conn, deadline, key_of);
+    if let Err(why) = &said {
+        // The peer may have gone, or be no client at all: what it makes of the answer is its business.
+        let _ = answer(conn, Err(&why.to_string()));
+    }
+    said
+}
+
+fn hear(
+    conn: &mut Conn,
+    deadline: Instant,
+    key_of: impl FnOnce(&Opening) -> Result<[u8; 32], GreetError>,
+) -> Result<Opening, GreetError> {
+    let ours = random()?;
+    conn.write_all(&[&preamble()[..], &ours].concat())?;
+    let mut said = [0; PREAMBLE];
+    conn.read_exact_by(&mut said[..8], deadline)?;
+    if said[..8] != MAGIC {
+        return Err(GreetError::Garbage);
+    }
+    conn.read_exact_by(&mut said[8..], deadline)?;
+    check_preamble(&said)?;
+    let mut head = [0; 1 + 32 + 4];
+    conn.read_exact_by(&mut head, deadline)?;
+    let mut rest = &head[..];
+    let parts = (|| -> Result<_, Short> {
+        let role = u8::get(&mut rest)?;
+        let theirs: [u8; 32] = take(&mut rest, 32)?.try_into().map_err(|_| Short)?;
+        Ok((role, theirs, u32::get(&mut rest)? as usize))
+    })();
+    let (role, theirs, len) = parts.map_err(|_| GreetError::Garbage)?;
+    if len > BODY {
+        return Err(GreetError::Garbage);
+    }
+    let mut body = vec![0; len];
+    conn.read_exact_by(&mut body, deadline)?;
+    let mut proof = [0; 32];
+    conn.read_exact_by(&mut proof, deadline)?;
+    let opening = Opening::read(role, &body).map_err(|_| GreetError::Garbage)?;
+    let key = key_of(&opening)?;
+    if keyed(&key, "client", [&ours, &theirs], role, &body) != proof {
+        return Err(GreetError::WrongToken);
+    }
+    answer(conn, Ok(keyed(&key, "server", [&ours, &theirs], role, &body).as_bytes()))?;
+    Ok(opening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::pair;
+    use std::thread;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn job(pid: u32) -> Opening {
+        let hello = JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())] };
+        Opening::Job { gpu: 1, hello }
+    }
+
+    /// Both ends; gives back what each says.
+    fn meet(opening: Opening, client: [u8; 32], server: [u8; 32]) -> (Result<(), GreetError>, Result<Opening, GreetError>) {
+        let (mut a, mut b) = pair();
+        let there = thread::spawn(move || receive(&mut b, LIMIT, |_| Ok(server)));
+        let here = greet(&mut a, &opening, &client, LIMIT);
+        (here, there.join().unwrap())
+    }
+
+    /// A client that says `bytes`, as the server sees it, and what the server answers after its own preamble.
+    fn hears(bytes: Vec<u8>, limit: Duration) -> (GreetError, String) {
+        let (mut a, mut b) = pair();
+        let there = thread::spawn(move || receive(&mut b, limit, |_| Ok([1; 32])).unwrap_err());
+        a.read_exact_by(&mut [0; PREAMBLE + 32], Instant::now() + LIMIT).unwrap();
+        a.write_all(&bytes).unwrap();
+        let said = read_answer(&mut a, Instant::now() + LIMIT).unwrap_err().to_string();
+        (there.join().unwrap(), said)
+    }
+
+    #[test]
+    fn equal_secrets_meet() {
+        let (here, there) = meet(job(7), [1; 32], [1; 32]);
+        here.unwrap();
+        assert_eq!(there.unwrap(), job(7));
+        let bulk = Opening::Bulk { name: ticket_name(&[5; 32]) };
+        let (here, there) = meet(bulk.clone(), ticket_key(&[5; 32]), ticket_key(&[5; 32]));
+        here.unwrap();
+        assert_eq!(there.unwrap(), bulk);
+    }
+
+    #[test]
+    fn a_wrong_token_is_refused_with_words_on_both_sides() {
+        let (here, there) = meet(job(7), [1; 32], [2; 32]);
+        assert!(matches!(&here, Err(GreetError::Refused(text)) if text == "wrong token"), "{here:?}");
+        assert!(matches!(there, Err(GreetError::WrongToken)));
+    }
+
+    #[test]
+    fn a_server_without_the_token_is_refused() {
+        let (mut a, mut b) = pair();
+        let there = thread::spawn(move || {
+            b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
+            b.read_exact_by(&mut [0; PREAMBLE + 37], Instant::now() + LIMIT).unwrap();
+            answer(&b, Ok(&[0; 32])).unwrap();
+            b
+        });
+        assert!(matches!(greet(&mut a, &job(1), &[1; 32], LIMIT), Err(GreetError::WrongToken)));
+        there.join().unwrap();
+    }
+
+    #[test]
+    fn another_build_is_named_on_both_sides() {
+        let mut other = preamble();
+        other[20] ^= 1;
+        let (server, said) = hears(other.clone(), LIMIT);
+        assert!(matches!(server, GreetError::OtherBuild));
+        assert!(said.contains("another build"), "{said}");
+        let (mut a, mut b) = pair();
+        b.write_all(&other).unwrap();
+        assert!(matches!(greet(&mut a, &job(1), &[1; 32], LIMIT), Err(GreetError::OtherBuild)));
+    }
+
+    #[test]
+    fn garbage_is_named() {
+        let (server, _) = hears(b"GET / HTTP/1.1\r\nHost: gpubox\r\n\r\n".to_vec(), LIMIT);
+        assert!(matches!(server, GreetError::Garbage));
+        for (role, len) in [(1u8, u32::MAX), (1, BODY as u32 + 1), (9, 0), (1, 3)] {
+            let mut bytes = preamble();
+            bytes.push(role);
+            bytes.extend([0; 32]);
+            bytes.extend(len.to_le_bytes());
+            bytes.extend([0; 64]);
+            let (server, _) = hears(bytes, LIMIT);
+            assert!(matches!(server, GreetError::Garbage), "{role} {len}: {server}");
+        }
+        let (mut a, mut b) = pair();
+        b.write_all(&[0x20; 200]).unwrap();
+        assert!(matches!(greet(&mut a, &job(1), &[1; 32], LIMIT), Err(GreetError::Garbage)));
+    }
+
+    #[test]
+    fn slow_peers_are_left() {
+        let began = Instant::now();
+        let (server, said) = hears(preamble(), Duration::from_millis(150));
+        assert!(matches!(server, GreetError::TooSlow));
+        assert_eq!(said, "too slow");
+        let (mut a, _b) = pair();
+        assert!(matches!(greet(&mut a, &job(1), &[1; 32], Duration::from_millis(150)), Err(GreetError::TooSlow)));
+        assert!(began.elapsed() < Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_recorded_greeting_cannot_be_used_again() {
+        // Everything the client says, recorded and said to a second server: its nonce differs.
+        let (mut a, mut b) = pair();
+        let recorder = thread::spawn(move || {
+            b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
+            let mut said = vec![0; PREAMBLE + 37 + job(7).body().len() + 32];
+            b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
+            said
+        });
+        let _ = greet(&mut a, &job(7), &[1; 32], Duration::from_secs(1));
+        let (server, _) = hears(recorder.join().unwrap(), LIMIT);
+        assert!(matches!(server, GreetError::WrongToken));
+    }
+
+    #[test]
+    fn impossible_jobs_are_refused() {
+        let Opening::Job { gpu, hello } = job(1) else { unreachable!() };
+        let far = Opening::Job { gpu, hello: JobHello { virtual_device: 32, ..hello.clone() } };
+        let many = Opening::Job { gpu, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
+        for bad in [far, many] {
+            assert!(matches!(meet(bad, [1; 32], [1; 32]).1, Err(GreetError::Garbage)));
+        }
+    }
+}

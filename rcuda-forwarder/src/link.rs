@@ -1,0 +1,342 @@
+//! The job's end of a connection to a worker.
+//!
+//! Calls go into the [`ring`](crate::ring), a sender thread drains it to the socket, a receiver thread completes answers.
+//! Nothing here waits for the worker but [`Reply::wait`], [`Link::control`] and a full ring.
+
+use crate::conn::Conn;
+use crate::control::{Control, ControlReply};
+use crate::endpoint::Endpoint;
+use crate::frame;
+use crate::greet::{self, GreetError, JobHello, Opening};
+use crate::ring::{self, Consumer, PushError, Ring, Taken};
+use crate::threads;
+use crate::token::Token;
+use cuda_api::code::Code;
+use cuda_api::wire::Wire;
+use replayer::DeviceInfo;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+mod receive;
+mod reply;
+
+pub use reply::{Landing, Reply};
+use reply::{Replies, Waiter};
+
+/// How long the job's end waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For a connection and a greeting.
+    pub greeting: Duration,
+    /// For a worker to be ready: it may have to be started.
+    pub worker: Duration,
+    /// Without any sign of life (a worker gives one each second).
+    pub silence: Duration,
+    /// For an orderly end.
+    pub goodbye: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        let s = Duration::from_secs;
+        Patience { greeting: s(5), worker: s(120), silence: s(10), goodbye: s(5) }
+    }
+}
+
+/// The worker is gone, and every call on its link fails from now on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the worker is lost: {why}")]
+pub struct Lost {
+    /// What happened.
+    pub why: Arc<str>,
+}
+
+/// Why a link could not be made or a control request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No connection.
+    #[error("cannot connect to {to}: {source}")]
+    Connect {
+        /// The server.
+        to: Endpoint,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// A server on a network wants a token.
+    #[error("{to} wants a token, and there is none (copy the server's token file)")]
+    NoToken {
+        /// The server.
+        to: Endpoint,
+    },
+    /// The server said no, or is no server of ours.
+    #[error("{to} refused: {why}")]
+    Greeting {
+        /// The server.
+        to: Endpoint,
+        /// Its reason.
+        why: String,
+    },
+    /// The threads or the memory of a link could not be made.
+    #[error("cannot set up the connection to {to}: {source}")]
+    Setup {
+        /// The server.
+        to: Endpoint,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The worker refused a request.
+    #[error("{0}")]
+    Refused(String),
+    /// The worker's answer makes no sense.
+    #[error("the worker's answer makes no sense")]
+    Answer,
+    /// The worker is gone.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// A call that was sent without waiting has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What it returned.
+    pub code: Code,
+    /// Row or operation.
+    pub id: u16,
+}
+
+type Hook = Box<dyn Fn(Fault) + Send + Sync>;
+
+/// The first fault that nobody has taken, and who wants to hear of faults.
+#[derive(Default)]
+struct Faults {
+    first: Option<Fault>,
+    hook: Option<Arc<Hook>>,
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults").field("first", &self.first).field("hook", &self.hook.is_some()).finish()
+    }
+}
+
+/// What the program's threads and ours share.
+#[derive(Debug)]
+struct Shared {
+    ring: Ring,
+    conn: Conn,
+    replies: Replies,
+    faults: Mutex<Faults>,
+    patience: Patience,
+}
+
+/// A mutex whose data stays valid if a holder panics.
+pub(crate) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The connection is of no use any more. The receiver notices and fails whoever waits.
+    fn lose(&self, why: &str) {
+        self.replies.lose(why);
+        self.conn.shutdown();
+    }
+
+    /// Sends what the program puts in, until told to stop or the connection fails.
+    fn send_all(&self) {
+        // SAFETY: called once for each ring, by the sender thread.
+        let mut consumer = unsafe { Consumer::new(&self.ring) };
+        while let Some(sent) = consumer.take(|taken| match taken {
+            Taken::Frames(bytes) => (&self.conn).write_all(bytes),
+            Taken::Long(head, parts, filling) => {
+                let mut pieces = Vec::with_capacity(parts.len() + 2);
+                pieces.push(&head[..]);
+                pieces.extend_from_slice(parts);
+                pieces.push(filling);
+                self.conn.write_pieces(&pieces)
+            }
+        }) {
+            if let Err(e) = sent {
+                self.lose(&format!("sending failed: {e}"));
+                break;
+            }
+        }
+    }
+
+    fn fault(&self, fault: Fault) {
+        let hook = {
+            let mut f = lock(&self.faults);
+            f.first.get_or_insert(fault);
+            f.hook.clone()
+        };
+        if let Some(hook) = hook {
+            hook(fault);
+        }
+    }
+}
+
+/// A connection to a worker: one GPU of a server. Used by all threads of the job at once.
+#[derive(Debug)]
+pub struct Link {
+    shared: Arc<Shared>,
+    device: DeviceInfo,
+    tickets: AtomicU64,
+}
+
+/// Connects, greets. What the server answers next depends on the opening.
+fn open(to: &Endpoint, opening: &Opening, key: &[u8; 32], limit: Duration) -> Result<Conn, LinkError> {
+    let mut conn = Conn::open(to, limit).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
+    greet::greet(&mut conn, opening, key, limit).map_err(|why| refused(to, &why))?;
+    Ok(conn)
+}
+
+fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
+    LinkError::Greeting { to: to.clone(), why: why.to_string() }
+}
+
+impl Link {
+    /// Connects to a GPU of a server and waits until its worker is ready.
+    pub fn connect(to: &Endpoint, token: Option<&Token>, hello: &JobHello) -> Result<Arc<Link>, LinkError> {
+        Link::connect_with(to, token, hello, Patience::default())
+    }
+
+    /// As [`Link::connect`], with other limits.
+    pub fn connect_with(to: &Endpoint, token: Option<&Token>, hello: &JobHello, patience: Patience) -> Result<Arc<Link>, LinkError> {
+        let key = match (to.unix_path(), token) {
+            (Some(_), _) => [0; 32],
+            (None, Some(token)) => token.0,
+            (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
+        };
+        let opening = Opening::Job { gpu: to.gpu, hello: hello.clone() };
+        let mut conn = open(to, &opening, &key, patience.greeting)?;
+        let about = greet::read_answer(&mut conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
+        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
+        Link::start(conn, device, patience).map_err(|source| LinkError::Setup { to: to.clone(), source })
+    }
+
+    /// The link over a greeted connection.
+    fn start(conn: Conn, device: DeviceInfo, patience: Patience) -> io::Result<Arc<Link>> {
+        let ring = Ring::new(ring::CAPACITY)?;
+        let shared = Arc::new(Shared { ring, conn, replies: Replies::default(), faults: Mutex::default(), patience });
+        let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1) });
+        let theirs = shared.clone();
+        threads::spawn("mrcuda-send", move || theirs.send_all())?;
+        threads::spawn("mrcuda-receive", move || shared.receive_all())?;
+        Ok(link)
+    }
+
+    /// What the GPU is.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    /// Hands a call over: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
+    /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells.
+    pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
+        self.shared.ring.push(id, frame::NO_TICKET, parts).map_err(|e| self.not_sent(e))
+    }
+
+    #[cold]
+    fn not_sent(&self, e: PushError) -> Lost {
+        match (e, self.shared.replies.lost()) {
+            (PushError::Gone, Some(lost)) => lost,
+            (e, _) => Lost { why: e.to_string().into() },
+        }
+    }
+
+    /// Hands a call over; the answer is waited for with [`Reply::wait`], or dropped.
+    pub fn request(&self, id: u16, parts: &[&[u8]]) -> Result<Reply, Lost> {
+        self.ask(id, parts, None)
+    }
+
+    /// As [`Link::request`]; the bytes of a successful answer go straight to `landing`, and [`Reply::wait`] gives none.
+    /// Answers arrive in the order in which the GPU got there: who later waits for the stream finds the bytes landed.
+    ///
+    /// # Safety
+    /// The landing stays writable until the answer has come or the link is lost, also if the reply is dropped.
+    pub unsafe fn request_into(&self, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Lost> {
+        self.ask(id, parts, Some(landing))
+    }
+
+    fn ask(&self, id: u16, parts: &[&[u8]], landing: Option<Landing>) -> Result<Reply, Lost> {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let waiter = Arc::new(Waiter::new(landing));
+        self.shared.replies.expect(ticket, waiter.clone())?;
+        if let Err(e) = self.shared.ring.push(id, ticket, parts) {
+            self.shared.replies.forget(ticket);
+            return Err(self.not_sent(e));
+        }
+        Ok(Reply::new(waiter))
+    }
+
+    /// Carries out a control request and waits for the answer. A refusal is an error.
+    pub fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
+        let bytes = request.encode().map_err(|_| LinkError::Answer)?;
+        let (_, answer) = self.request(frame::CONTROL, &[&bytes])?.wait()?;
+        match ControlReply::decode(&answer).map_err(|_| LinkError::Answer)? {
+            ControlReply::Refused(why) => Err(LinkError::Refused(why)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Number of answers that have not come yet.
+    pub fn outstanding(&self) -> usize {
+        self.shared.replies.outstanding()
+    }
+
+    /// Whether the worker is gone.
+    pub fn is_lost(&self) -> bool {
+        self.shared.replies.is_lost()
+    }
+
+    /// Takes the first fault since the last time.
+    pub fn take_fault(&self) -> Option<Fault> {
+        lock(&self.shared.faults).first.take()
+    }
+
+    /// Calls `hook` for every fault as soon as it is known, from a thread of ours; at once for one that is not yet taken.
+    /// The hook must not wait for answers of this link.
+    pub fn set_fault_hook(&self, hook: impl Fn(Fault) + Send + Sync + 'static) {
+        let hook: Arc<Hook> = Arc::new(Box::new(hook));
+        let before = {
+            let mut f = lock(&self.shared.faults);
+            f.hook = Some(hook.clone());
+            f.first
+        };
+        if let Some(fault) = before {
+            hook(fault);
+        }
+    }
+
+    /// The end: the worker frees everything and exits. Waits for that, but not long.
+    pub fn close(&self) {
+        if let Ok(reply) = self.request(frame::GOODBYE, &[]) {
+            // A worker that cannot free its memory is killed by the end of the connection.
+            let _ = reply.wait_for(self.shared.patience.goodbye);
+        }
+        self.end();
+    }
+
+    fn end(&self) {
+        self.shared.lose("the connection was closed");
+        self.shared.ring.stop();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Connects `stripes` times to the place that expects `ticket`.
+pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Box<dyn memsync::Stream>>, LinkError> {
+    let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
+    let key = greet::ticket_key(ticket);
+    let limit = Patience::default().greeting;
+    (0..stripes).map(|_| Ok(Box::new(open(to, &opening, &key, limit)?) as Box<dyn memsync::Stream>)).collect()
+}
+
+#[cfg(test)]
+mod tests;

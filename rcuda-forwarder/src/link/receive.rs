@@ -1,0 +1,102 @@
+//! The receiver thread: completes answers, passes faults on, notices a worker that is silent or gone.
+
+use super::reply::Landing;
+use super::{Fault, Shared};
+use crate::conn::Conn;
+use crate::frame::{ANSWER_HEAD, AnswerHead, HEARTBEAT, NO_TICKET};
+use crate::inbox::Inbox;
+use cuda_api::code;
+use nix::poll::PollFlags;
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+/// Reads a connection; a peer that says nothing for too long is an error.
+struct Patient<'a> {
+    conn: &'a Conn,
+    silence: Duration,
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let began = Instant::now();
+        // A stopped and continued job has waited long, too: only if nothing lies ready now, the worker was silent.
+        while self.conn.ready(PollFlags::POLLIN, self.silence)?.is_empty() {
+            if began.elapsed() >= self.silence && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no sign of life for {:?}", self.silence)));
+            }
+        }
+        (&mut &*self.conn).read(to)
+    }
+}
+
+fn nonsense(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the worker's message makes no sense: {what}"))
+}
+
+impl Shared {
+    /// Receives until the connection ends or fails; then nobody waits any more.
+    pub(super) fn receive_all(&self) {
+        let mut inbox = Inbox::new(Patient { conn: &self.conn, silence: self.patience.silence });
+        let why = loop {
+            match self.receive(&mut inbox) {
+                Ok(true) => {}
+                Ok(false) => break "it has ended".to_owned(),
+                Err(e) => break e.to_string(),
+            }
+        };
+        self.lose(&why);
+        self.ring.stop();
+        self.replies.fail_all();
+    }
+
+    /// One message; false at the end of the connection.
+    fn receive(&self, inbox: &mut Inbox<Patient<'_>>) -> io::Result<bool> {
+        let Some(head) = inbox.head::<ANSWER_HEAD>()? else { return Ok(false) };
+        let head = AnswerHead::read(&head);
+        let bytes = head.body().ok_or_else(|| nonsense("its length"))?;
+        match head.ticket {
+            HEARTBEAT if bytes == 0 => return Ok(true),
+            HEARTBEAT => return Err(nonsense("a sign of life with a body")),
+            NO_TICKET => {
+                let mut id = [0; 2];
+                if bytes != id.len() {
+                    return Err(nonsense("a fault report of another size"));
+                }
+                inbox.take_into(&mut id)?;
+                self.fault(Fault { code: head.code, id: u16::from_le_bytes(id) });
+                return Ok(true);
+            }
+            _ => {}
+        }
+        let waiter = self.replies.find(head.ticket).ok_or_else(|| nonsense("an answer that nobody asked for"))?;
+        let mut body = Vec::new();
+        match &waiter.landing {
+            Some(landing) if head.code == code::SUCCESS => {
+                if landing.bytes() != Some(bytes) {
+                    return Err(nonsense("an answer of another size than its landing"));
+                }
+                land(inbox, landing)?;
+            }
+            _ => inbox.append(&mut body, bytes)?,
+        }
+        self.replies.forget(head.ticket);
+        waiter.complete(Ok((head.code, body)));
+        Ok(true)
+    }
+}
+
+fn land(inbox: &mut Inbox<Patient<'_>>, landing: &Landing) -> io::Result<()> {
+    let mut put = |offset: usize, bytes: usize| {
+        // SAFETY: the caller of `request_into` keeps the landing writable until the answer has come, and nothing of ours
+        // refers to it; the rows lie inside it by its definition.
+        let to = unsafe { std::slice::from_raw_parts_mut(landing.ptr.wrapping_add(offset), bytes) };
+        inbox.take_into(to)
+    };
+    if landing.width == 0 || landing.rows == 0 {
+        return Ok(());
+    }
+    if landing.pitch == landing.width || landing.rows == 1 {
+        return put(0, landing.width * landing.rows);
+    }
+    (0..landing.rows).try_for_each(|row| put(row * landing.pitch, landing.width))
+}

@@ -1,0 +1,181 @@
+//! Answers on their way.
+
+use super::{Lost, lock};
+use cuda_api::code::Code;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a waiting thread looks before it sleeps: about what a wake-up costs.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// Host memory for the bytes of an answer: `rows` rows of `width` bytes, `pitch` bytes from one to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landing {
+    /// First byte.
+    pub ptr: *mut u8,
+    /// Bytes from row to row.
+    pub pitch: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows.
+    pub rows: usize,
+}
+
+// SAFETY: a plain description; who uses it for writing has the caller's word (`Link::request_into`).
+unsafe impl Send for Landing {}
+// SAFETY: as above.
+unsafe impl Sync for Landing {}
+
+impl Landing {
+    /// Bytes that fit.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.width.checked_mul(self.rows)
+    }
+}
+
+type Outcome = Result<(Code, Vec<u8>), Lost>;
+
+/// Where an answer is waited for.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) landing: Option<Landing>,
+    here: AtomicBool,
+    outcome: Mutex<Option<Outcome>>,
+    arrived: Condvar,
+}
+
+impl Waiter {
+    pub(super) fn new(landing: Option<Landing>) -> Waiter {
+        Waiter { landing, here: AtomicBool::new(false), outcome: Mutex::new(None), arrived: Condvar::new() }
+    }
+
+    pub(super) fn complete(&self, outcome: Outcome) {
+        *lock(&self.outcome) = Some(outcome);
+        self.here.store(true, Ordering::Release);
+        self.arrived.notify_one();
+    }
+}
+
+/// An answer on its way. Dropping it does not call it off.
+#[derive(Debug)]
+pub struct Reply {
+    waiter: Arc<Waiter>,
+}
+
+impl Reply {
+    pub(super) fn new(waiter: Arc<Waiter>) -> Reply {
+        Reply { waiter }
+    }
+
+    /// Whether [`Reply::wait`] would return at once.
+    pub fn is_here(&self) -> bool {
+        self.waiter.here.load(Ordering::Acquire)
+    }
+
+    /// Waits for the answer: the call's result, and its bytes unless they had a landing.
+    pub fn wait(self) -> Result<(Code, Vec<u8>), Lost> {
+        self.spin();
+        let mut outcome = lock(&self.waiter.outcome);
+        loop {
+            match outcome.take() {
+                Some(found) => return found,
+                None => outcome = self.waiter.arrived.wait(outcome).unwrap_or_else(std::sync::PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Waits at most `limit`; `None` if the answer has not come.
+    pub fn wait_for(&self, limit: Duration) -> Option<Result<(Code, Vec<u8>), Lost>> {
+        let until = Instant::now() + limit;
+        let mut outcome = lock(&self.waiter.outcome);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if outcome.is_some() || left.is_zero() {
+                return outcome.take();
+            }
+            outcome = self.waiter.arrived.wait_timeout(outcome, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    fn spin(&self) {
+        let began = Instant::now();
+        while !self.is_here() && began.elapsed() < SPIN {
+            for _ in 0..20 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// The answers that are waited for, until the link is lost.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    table: Mutex<Table>,
+    waiting: AtomicUsize,
+    is_lost: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    waiters: HashMap<u64, Arc<Waiter>>,
+    /// Why the link is of no use.
+    lost: Option<Lost>,
+}
+
+impl Replies {
+    /// Adds an answer to wait for.
+    pub(super) fn expect(&self, ticket: u64, waiter: Arc<Waiter>) -> Result<(), Lost> {
+        let mut t = lock(&self.table);
+        if let Some(lost) = &t.lost {
+            return Err(lost.clone());
+        }
+        t.waiters.insert(ticket, waiter);
+        self.waiting.store(t.waiters.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The waiter for an answer: it stays listed until [`Replies::forget`], so that `outstanding` counts it until then.
+    pub(super) fn find(&self, ticket: u64) -> Option<Arc<Waiter>> {
+        lock(&self.table).waiters.get(&ticket).cloned()
+    }
+
+    /// Takes an answer off the list.
+    pub(super) fn forget(&self, ticket: u64) {
+        let mut t = lock(&self.table);
+        t.waiters.remove(&ticket);
+        self.waiting.store(t.waiters.len(), Ordering::Release);
+    }
+
+    /// Nothing more can be expected; the first reason is kept.
+    pub(super) fn lose(&self, why: &str) {
+        lock(&self.table).lost.get_or_insert_with(|| Lost { why: why.into() });
+        self.is_lost.store(true, Ordering::Release);
+    }
+
+    /// Fails whoever waits. Only for the thread that writes to landings, when it will write no more.
+    pub(super) fn fail_all(&self) {
+        let (waiters, lost) = {
+            let mut t = lock(&self.table);
+            let lost = t.lost.get_or_insert_with(|| Lost { why: "the connection has ended".into() }).clone();
+            (std::mem::take(&mut t.waiters), lost)
+        };
+        self.is_lost.store(true, Ordering::Release);
+        self.waiting.store(0, Ordering::Release);
+        waiters.into_values().for_each(|w| w.complete(Err(lost.clone())));
+    }
+
+    /// Why the link is of no use.
+    pub(super) fn lost(&self) -> Option<Lost> {
+        lock(&self.table).lost.clone()
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+}

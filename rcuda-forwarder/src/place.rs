@@ -1,0 +1,42 @@
+//! What a worker needs of an executor.
+
+use crate::control::ControlReply;
+use cuda_api::code::Code;
+use memsync::Stream;
+use replayer::DeviceInfo;
+use std::sync::Arc;
+
+mod executor;
+
+/// Result of applying a call.
+#[derive(Debug)]
+pub(crate) enum Outcome<P> {
+    /// Done, and the reply is complete.
+    Done(Code),
+    /// The GPU must get there first.
+    Pending(P),
+}
+
+/// An executor of calls.
+pub(crate) trait Place: Send + Sync + Sized + 'static {
+    /// A call that the GPU has not reached yet.
+    type Pending: Send + 'static;
+    /// What its GPU is.
+    fn device(&self) -> DeviceInfo;
+    /// Carries a call out, without waiting for the GPU.
+    fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Self::Pending>;
+    /// Looks whether the GPU has got there.
+    fn poll(&self, pending: &mut Self::Pending, reply: &mut Vec<u8>) -> Option<Code>;
+    /// Starts waiting for everything that the GPU was given.
+    fn drain(&self) -> Outcome<Self::Pending>;
+    /// Free bytes of the GPU.
+    fn free_bytes(&self) -> Result<u64, Code>;
+    /// [`ControlReply::Regions`].
+    fn regions(&self) -> Result<ControlReply, Code>;
+    /// Is the source of a round over these connections.
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String>;
+    /// Is the target of a round over these connections.
+    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<memsync::Round, String>;
+    /// Frees everything on the GPU.
+    fn close(self: Arc<Self>);
+}

@@ -1,0 +1,61 @@
+//! The executor on a CUDA driver as a place.
+
+use super::{Outcome, Place};
+use crate::control::{ControlReply, GlobalInfo};
+use cuda_api::code::Code;
+use cuda_api::ops;
+use memsync::Stream;
+use replayer::{Applied, DeviceInfo, Executor, Pending};
+use std::sync::Arc;
+
+impl From<Applied> for Outcome<Pending> {
+    fn from(a: Applied) -> Self {
+        match a {
+            Applied::Done(rc) => Outcome::Done(rc),
+            Applied::Pending(p) => Outcome::Pending(p),
+        }
+    }
+}
+
+impl Place for Executor {
+    type Pending = Pending;
+
+    fn device(&self) -> DeviceInfo {
+        Executor::device(self).clone()
+    }
+
+    fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Pending> {
+        Executor::apply(self, id, body, reply).into()
+    }
+
+    fn poll(&self, pending: &mut Pending, reply: &mut Vec<u8>) -> Option<Code> {
+        pending.poll(self, reply)
+    }
+
+    fn drain(&self) -> Outcome<Pending> {
+        Executor::apply(self, ops::id::CONTEXT_SYNC, &[], &mut Vec::new()).into()
+    }
+
+    fn free_bytes(&self) -> Result<u64, Code> {
+        Executor::free_bytes(self)
+    }
+
+    fn regions(&self) -> Result<ControlReply, Code> {
+        let globals = Executor::globals(self)?.into_iter();
+        let globals = globals.map(|g| GlobalInfo { module: g.module, name: g.name, address: g.address, bytes: g.bytes }).collect();
+        let chunks = self.chunks().into_iter().map(|c| (c.address, c.bytes)).collect();
+        Ok(ControlReply::Regions { globals, heap: self.heap()?, chunks })
+    }
+
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String> {
+        memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(|e| e.to_string())
+    }
+
+    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<memsync::Round, String> {
+        memsync::run_target(self, conns, verify).map_err(|e| e.to_string())
+    }
+
+    fn close(self: Arc<Self>) {
+        Executor::close(self);
+    }
+}

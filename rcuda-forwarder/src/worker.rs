@@ -1,0 +1,320 @@
+//! A worker: the process that carries out the calls of one job on one GPU, and ends with it.
+//!
+//! Threads: the first one reads calls and applies them in order; one looks for what the GPU has reached and writes those
+//! answers; one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has
+//! one for its time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
+
+use crate::channel::{Channel, Message, Start};
+use crate::conn::Conn;
+use crate::control::{Control, ControlReply};
+use crate::frame::{AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, filled};
+use crate::greet;
+use crate::inbox::Inbox;
+use crate::link::lock;
+use crate::place::{Outcome, Place};
+use crate::threads;
+use completion::{Completion, Item};
+use cuda_api::code::{self, Code};
+use cuda_api::driver::Loaded;
+use cuda_api::wire::Wire;
+use nix::poll::PollFlags;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stripes::Stripes;
+
+mod completion;
+mod control;
+mod stripes;
+
+/// Argument that makes a worker count the GPUs of a driver.
+pub(crate) const PROBE: &str = "--probe";
+/// Time between signs of life.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
+/// A buffer for long bodies that is larger than this is not kept.
+const KEEP: usize = 64 << 20;
+/// Control requests at one time.
+const REQUESTS: usize = 16;
+
+/// Why a worker ends before its time.
+#[derive(Debug, thiserror::Error)]
+enum WorkerError {
+    /// No channel to a daemon.
+    #[error("cannot talk to the server: {0}")]
+    Channel(io::Error),
+    /// The daemon said something unexpected.
+    #[error("the server said something unexpected")]
+    Order,
+    /// The connection to the client failed.
+    #[error("the connection to the job failed: {0}")]
+    Client(io::Error),
+    /// The client's frames make no sense.
+    #[error("the job sent a frame that makes no sense: {0}")]
+    Frame(&'static str),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Entry of the hidden subcommand that [`crate::serve`] starts. Gives the exit status.
+pub fn worker_main(args: Vec<OsString>) -> i32 {
+    match args.as_slice() {
+        [flag, driver] if flag == PROBE => match count_gpus(Path::new(driver)) {
+            Ok(n) => {
+                println!("{n}");
+                0
+            }
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
+        [] => run(open),
+        _ => {
+            eprintln!("mrcuda worker: it takes no arguments, it is started by mrcuda serve");
+            2
+        }
+    }
+}
+
+fn open(start: &Start) -> Result<Arc<replayer::Executor>, String> {
+    let d = start.virtual_device;
+    replayer::steer::hold_ranges(d).map_err(|e| format!("cannot hold the addresses of virtual device {d}: {e}"))?;
+    let options = replayer::Options { driver: PathBuf::from(&start.driver), gpu: start.gpu, virtual_device: d };
+    replayer::Executor::open(&options).map_err(|e| e.to_string())
+}
+
+fn count_gpus(driver: &Path) -> Result<i32, String> {
+    let d = Loaded::open(driver).map_err(|e| e.to_string())?.calls.device;
+    let (Some(init), Some(count)) = (d.cuInit, d.cuDeviceGetCount) else {
+        return Err(format!("{} has no cuInit or no cuDeviceGetCount", driver.display()));
+    };
+    let mut n = 0;
+    // SAFETY: entry points of the loaded driver with their prototypes; `n` is writable.
+    match unsafe { (init(0), count(&raw mut n)) } {
+        (code::SUCCESS, code::SUCCESS) => Ok(n),
+        (code::SUCCESS, rc) | (rc, _) => Err(format!("{}: no GPU can be used (CUDA error {rc})", driver.display())),
+    }
+}
+
+/// Ends the process at once: exit handlers of a driver would wait for running kernels.
+fn leave(status: i32) -> ! {
+    // SAFETY: ends the process; nothing is touched after it.
+    unsafe { libc::_exit(status) }
+}
+
+/// A worker's whole life, over any place. Only returns if it never had a client.
+pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> i32 {
+    match prepare(open) {
+        Ok(None) => 0,
+        Ok(Some(worker)) => {
+            let r = worker.serve();
+            if let Err(why) = &r {
+                eprintln!("{why}");
+            }
+            leave(i32::from(r.is_err()))
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            1
+        }
+    }
+}
+
+/// Opens the place, waits for a client. `None`: the daemon wants no worker any more.
+fn prepare<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> Result<Option<Arc<Worker<P>>>, WorkerError> {
+    let channel = Channel::from_stdin().map_err(WorkerError::Channel)?;
+    let next = || channel.receive().map_err(WorkerError::Channel);
+    let start = match next()? {
+        Some((Message::Start(start), None)) => start,
+        Some(_) => return Err(WorkerError::Order),
+        None => return Ok(None),
+    };
+    let opened = open(&start);
+    let said = opened.as_ref().err().cloned().unwrap_or_default();
+    channel.send(&Message::Ready(said), None).map_err(WorkerError::Channel)?;
+    let Ok(place) = opened else { return Ok(None) };
+    let conn = match next()? {
+        Some((Message::Job(_), Some(fd))) => Conn::new(fd),
+        Some(_) => return Err(WorkerError::Order),
+        None => return Ok(None),
+    };
+    let mut about = Vec::new();
+    place.device().put(&mut about);
+    greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
+    Ok(Some(Arc::new(Worker {
+        place,
+        conn,
+        out: Mutex::new(()),
+        completion: Completion::default(),
+        stripes: Stripes::default(),
+        channel,
+        sticky: AtomicI32::new(code::SUCCESS),
+        requests: AtomicUsize::new(0),
+    })))
+}
+
+/// A worker with its client.
+#[derive(Debug)]
+struct Worker<P: Place> {
+    place: Arc<P>,
+    conn: Conn,
+    /// Held over a message to the client.
+    out: Mutex<()>,
+    completion: Completion<P::Pending>,
+    stripes: Stripes,
+    channel: Channel,
+    /// The last error that stays: it is reported once, not for every call that it spoils.
+    sticky: AtomicI32,
+    /// Control requests that are being carried out.
+    requests: AtomicUsize,
+}
+
+impl<P: Place> Worker<P> {
+    /// Serves until the client has gone.
+    fn serve(self: &Arc<Self>) -> Result<(), WorkerError> {
+        // A panic must not leave half a worker: the client learns of it by the end of the connection.
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            report(info);
+            leave(101);
+        }));
+        let start = |name, body: fn(&Arc<Worker<P>>)| {
+            let worker = self.clone();
+            threads::spawn(name, move || body(&worker)).map(drop).map_err(WorkerError::Thread)
+        };
+        start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
+        start("heartbeat", |w| w.beat())?;
+        start("daemon", |w| w.listen())?;
+        self.read()
+    }
+
+    /// Reads calls and applies them in order.
+    fn read(self: &Arc<Self>) -> Result<(), WorkerError> {
+        let mut inbox = Inbox::new(&self.conn);
+        let (mut long, mut reply) = (Vec::new(), Vec::new());
+        let mut next = 0;
+        while let Some(head) = inbox.head::<HEAD>().map_err(WorkerError::Client)? {
+            let head = Head::read(&head);
+            let bytes = head.body().ok_or(WorkerError::Frame("its length"))?;
+            if head.seq != next || head.flags != 0 {
+                return Err(WorkerError::Frame("its number or flags"));
+            }
+            next += 1;
+            let taken = inbox.with(filled(bytes), &mut long, |body| self.call(head, &body[..bytes], &mut reply));
+            taken.map_err(WorkerError::Client)??;
+            if long.capacity() > KEEP {
+                long = Vec::new();
+            }
+        }
+        Ok(())
+    }
+
+    fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
+        match head.id {
+            CONTROL => return self.request(head.ticket, body),
+            GOODBYE => self.goodbye(head.ticket),
+            _ => {}
+        }
+        reply.clear();
+        match self.place.apply(head.id, body, reply) {
+            Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => self.answer(head.ticket, head.id, rc, reply),
+            // The answer must not overtake the bytes of a copy that the GPU has done before.
+            outcome => self.completion.add(Item { ticket: head.ticket, id: head.id, reply: std::mem::take(reply), outcome }),
+        }
+        Ok(())
+    }
+
+    /// Tells the client how a call ended, if it wants to know or the call failed.
+    fn answer(&self, ticket: u64, id: u16, rc: Code, body: &[u8]) {
+        if ticket != NO_TICKET {
+            let fits = body.len() <= MAX_BODY;
+            let (rc, body) = if fits { (rc, body) } else { (code::ERROR_INVALID_VALUE, &[][..]) };
+            self.tell(rc, ticket, body);
+        } else if rc != code::SUCCESS && !(code::is_sticky(rc) && self.sticky.swap(rc, Ordering::Relaxed) == rc) {
+            self.tell(rc, NO_TICKET, &id.to_le_bytes());
+        }
+    }
+
+    fn tell(&self, rc: Code, ticket: u64, body: &[u8]) {
+        let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
+        let _one = lock(&self.out);
+        if self.conn.write_pieces(&[&head.bytes(), body]).is_err() {
+            leave(0);
+        }
+    }
+
+    /// Frees everything and ends; the client hears when it is done.
+    fn goodbye(&self, ticket: u64) -> ! {
+        // A round that still runs uses the place: then the end of the process frees it.
+        if self.requests.load(Ordering::Acquire) == 0 {
+            self.completion.stop_while(|| self.place.clone().close());
+        }
+        self.tell(code::SUCCESS, ticket, &[]);
+        leave(0);
+    }
+
+    /// Gives signs of life; ends the process when the client has gone, whatever the other threads wait for.
+    fn beat(&self) {
+        loop {
+            match self.conn.ready(PollFlags::POLLRDHUP, HEARTBEAT_EVERY) {
+                Ok(seen) if seen.is_empty() => {}
+                _ => leave(0),
+            }
+            // A client that does not read must not block this thread; while another message is being written, that is
+            // the sign of life.
+            let Ok(_one) = self.out.try_lock() else { continue };
+            if self.conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen == PollFlags::POLLOUT) {
+                let head = AnswerHead { len: crate::frame::ANSWER_HEAD as u32, code: code::SUCCESS, ticket: HEARTBEAT };
+                if self.conn.write_pieces(&[&head.bytes()]).is_err() {
+                    leave(0);
+                }
+            }
+        }
+    }
+
+    /// Takes what the daemon hands over; without a daemon the worker ends.
+    fn listen(&self) {
+        loop {
+            match self.channel.receive() {
+                Ok(Some((Message::Expecting(ticket), None))) => self.stripes.known(&ticket),
+                Ok(Some((Message::Bulk(ticket), Some(fd)))) => self.stripes.arrived(&ticket, Conn::new(fd)),
+                Ok(None) => {
+                    eprintln!("the server has gone");
+                    leave(1);
+                }
+                _ => {
+                    eprintln!("{}", WorkerError::Order);
+                    leave(1);
+                }
+            }
+        }
+    }
+
+    /// Carries a control request out, beside the calls.
+    fn request(self: &Arc<Self>, ticket: u64, body: &[u8]) -> Result<(), WorkerError> {
+        let request = Control::decode(body).map_err(|_| WorkerError::Frame("a control request"))?;
+        if self.requests.fetch_add(1, Ordering::AcqRel) >= REQUESTS {
+            self.requests.fetch_sub(1, Ordering::AcqRel);
+            self.reply(ticket, &ControlReply::Refused("too many requests at one time".into()));
+            return Ok(());
+        }
+        let worker = self.clone();
+        let body = move || {
+            let reply = worker.carry_out(request).unwrap_or_else(ControlReply::Refused);
+            worker.requests.fetch_sub(1, Ordering::AcqRel);
+            worker.reply(ticket, &reply);
+        };
+        threads::spawn("control", body).map(drop).map_err(WorkerError::Thread)
+    }
+
+    fn reply(&self, ticket: u64, reply: &ControlReply) {
+        match reply.encode() {
+            Ok(bytes) => self.answer(ticket, CONTROL, code::SUCCESS, &bytes),
+            Err(_) => self.answer(ticket, CONTROL, code::ERROR_OUT_OF_MEMORY, &[]),
+        }
+    }
+}

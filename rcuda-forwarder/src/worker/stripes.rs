@@ -1,0 +1,193 @@
+//! Connections between places, by ticket.
+
+use crate::conn::Conn;
+use crate::link::lock;
+use memsync::Stream;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most connections of one ticket.
+const MOST: u32 = 64;
+/// Most tickets at one time.
+const TICKETS: usize = 16;
+/// How long the daemon may take to note a ticket.
+const NOTE: Duration = Duration::from_secs(5);
+/// How long connections may take to come.
+const COME: Duration = Duration::from_secs(30);
+
+type Streams = Vec<Box<dyn Stream>>;
+
+/// Connections of one ticket.
+#[derive(Default)]
+struct Bundle {
+    expected: usize,
+    /// The daemon knows the ticket.
+    known: bool,
+    /// A round uses the connections.
+    in_use: bool,
+    streams: Streams,
+}
+
+type Table = HashMap<[u8; 32], Bundle>;
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Stripes {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+impl std::fmt::Debug for Stripes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Tickets are secrets.
+        f.debug_struct("Stripes").field("tickets", &lock(&self.table).len()).finish()
+    }
+}
+
+impl Stripes {
+    /// Adds a ticket.
+    pub(super) fn add(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
+        if !(1..=MOST).contains(&stripes) {
+            return Err(format!("{stripes} connections between places; it must be 1 to {MOST}"));
+        }
+        let mut t = lock(&self.table);
+        if t.len() >= TICKETS {
+            return Err("too many copies at one time".into());
+        }
+        match t.entry(ticket) {
+            Entry::Occupied(_) => Err("this ticket is in use".into()),
+            Entry::Vacant(v) => {
+                v.insert(Bundle { expected: stripes as usize, ..Bundle::default() });
+                Ok(())
+            }
+        }
+    }
+
+    /// The daemon knows a ticket.
+    pub(super) fn known(&self, ticket: &[u8; 32]) {
+        if let Some(b) = lock(&self.table).get_mut(ticket) {
+            b.known = true;
+        }
+        self.changed.notify_all();
+    }
+
+    /// A connection has come. One that nobody expects is closed.
+    pub(super) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
+        if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.streams.len() < b.expected) {
+            b.streams.push(Box::new(conn));
+        }
+        self.changed.notify_all();
+    }
+
+    /// Puts connections in that were made from here.
+    pub(super) fn made(&self, ticket: &[u8; 32], streams: Streams) {
+        if let Some(b) = lock(&self.table).get_mut(ticket) {
+            b.streams = streams;
+        }
+    }
+
+    /// Waits until the daemon knows a ticket.
+    pub(super) fn wait_known(&self, ticket: &[u8; 32]) -> Result<(), String> {
+        self.wait(ticket, NOTE, |b| b.known).map_err(|late| late.unwrap_or_else(|| "the server does not answer its worker".into()))
+    }
+
+    /// Waits until all connections of a ticket have come.
+    pub(super) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), String> {
+        self.wait(ticket, COME, |b| b.in_use || b.streams.len() == b.expected)
+            .map_err(|late| late.unwrap_or_else(|| format!("the other place has not connected within {COME:?}")))
+    }
+
+    /// `Err(None)`: too late.
+    fn wait(&self, ticket: &[u8; 32], limit: Duration, met: impl Fn(&Bundle) -> bool) -> Result<(), Option<String>> {
+        let until = Instant::now() + limit;
+        let mut t: MutexGuard<'_, Table> = lock(&self.table);
+        loop {
+            match t.get(ticket) {
+                None => return Err(Some(unknown())),
+                Some(b) if met(b) => return Ok(()),
+                Some(_) => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(None);
+            }
+            t = self.changed.wait_timeout(t, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Uses the connections of a ticket for a round. After a failure they are closed: what is on them is unknown.
+    pub(super) fn with<T>(&self, ticket: &[u8; 32], round: impl FnOnce(&mut Streams) -> Result<T, String>) -> Result<T, String> {
+        let mut streams = {
+            let mut t = lock(&self.table);
+            let b = t.get_mut(ticket).ok_or_else(unknown)?;
+            if b.in_use || b.streams.len() != b.expected {
+                return Err("the connections of this ticket are not ready".into());
+            }
+            b.in_use = true;
+            std::mem::take(&mut b.streams)
+        };
+        let result = round(&mut streams);
+        let mut t = lock(&self.table);
+        match (&result, t.get_mut(ticket)) {
+            (Ok(_), Some(b)) => {
+                b.in_use = false;
+                b.streams = streams;
+            }
+            _ => {
+                t.remove(ticket);
+            }
+        }
+        result
+    }
+
+    /// Closes the connections of a ticket.
+    pub(super) fn remove(&self, ticket: &[u8; 32]) {
+        lock(&self.table).remove(ticket);
+        self.changed.notify_all();
+    }
+}
+
+fn unknown() -> String {
+    "this ticket is not known here".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::pair;
+
+    #[test]
+    fn only_what_is_expected_is_kept() {
+        let s = Stripes::default();
+        let t = [1; 32];
+        assert!(s.add(t, 0).is_err() && s.add(t, MOST + 1).is_err());
+        s.add(t, 2).unwrap();
+        assert!(s.add(t, 2).is_err());
+        let (a, _x) = pair();
+        let (b, _y) = pair();
+        let (c, mut z) = pair();
+        s.arrived(&t, a);
+        assert!(s.with(&t, |_| Ok(())).is_err(), "one is missing");
+        s.arrived(&t, b);
+        s.arrived(&t, c);
+        assert_eq!(std::io::Read::read(&mut z, &mut [0]).unwrap(), 0, "the third was closed");
+        s.wait_here(&t).unwrap();
+        assert_eq!(s.with(&t, |streams| Ok(streams.len())), Ok(2));
+        assert_eq!(s.with(&t, |_| Err::<(), _>("broken".into())), Err("broken".into()));
+        assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
+        assert!(s.wait_here(&t).is_err());
+    }
+
+    #[test]
+    fn tickets_are_bounded() {
+        let s = Stripes::default();
+        for i in 0..TICKETS {
+            s.add([i as u8; 32], 1).unwrap();
+        }
+        assert!(s.add([99; 32], 1).is_err());
+        s.remove(&[0; 32]);
+        s.add([99; 32], 1).unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! What a place tells about its GPU.
+
+use crate::gpu::Gpu;
+use cuda_api::code::{self, Code};
+use cuda_api::sys::CUdevice_attribute_enum as A;
+use cuda_api::wire_struct;
+use std::path::Path;
+
+/// Attributes above this number do not exist (CUDA 13.0's header ends at 146).
+const ATTRIBUTES: u32 = 150;
+
+wire_struct! {
+    /// A GPU as its driver describes it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DeviceInfo {
+        /// Name.
+        pub name: String,
+        /// `cuDeviceGetUuid`
+        pub uuid: [u8; 16],
+        /// PCI domain, bus, device.
+        pub pci: [i32; 3],
+        /// All of its memory, in bytes.
+        pub total_bytes: u64,
+        /// Free when the place was opened, in bytes.
+        pub free_bytes: u64,
+        /// `cuDriverGetVersion`: 1000 × major + 10 × minor.
+        pub driver_version: i32,
+        /// Compute capability: major, minor.
+        pub capability: [i32; 2],
+        /// Every attribute that has an answer, with its number.
+        pub attributes: Vec<(i32, i32)>,
+        /// Least and greatest priority of streams.
+        pub priorities: [i32; 2],
+        /// File of the driver.
+        pub driver_path: String,
+    }
+}
+
+impl DeviceInfo {
+    /// Asks the driver; a context must be current.
+    pub(crate) fn ask(gpu: &Gpu, driver: &Path) -> Result<DeviceInfo, Code> {
+        let attributes: Vec<(i32, i32)> =
+            (1..=ATTRIBUTES).filter_map(|a| gpu.attribute(a).ok().map(|v| (a as i32, v))).collect();
+        let get = |a: A| attributes.iter().find(|(id, _)| *id == a as i32).map(|(_, v)| *v).ok_or(code::ERROR_UNKNOWN);
+        Ok(DeviceInfo {
+            name: gpu.device_name()?,
+            uuid: gpu.device_uuid()?,
+            pci: [
+                get(A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+                get(A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+                get(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            ],
+            total_bytes: gpu.total_bytes()?,
+            free_bytes: gpu.memory_info()?.0,
+            driver_version: gpu.driver_version()?,
+            capability: [
+                get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ],
+            priorities: gpu.priorities()?,
+            driver_path: driver.display().to_string(),
+            attributes,
+        })
+    }
+
+    /// Value of an attribute (`CUdevice_attribute`), if the driver knows it.
+    pub fn attribute(&self, attribute: i32) -> Option<i32> {
+        self.attributes.iter().find(|(id, _)| *id == attribute).map(|(_, v)| *v)
+    }
+}

@@ -1,0 +1,340 @@
+//! The executor: applies calls to a real driver, on one GPU, for one job.
+
+mod copies;
+mod life;
+mod modules;
+mod own;
+mod rows;
+mod streams;
+mod transfer;
+
+pub use modules::{Difference, Global, compare_globals};
+pub use transfer::{Flight, Piece, Pinned};
+
+use crate::device::DeviceInfo;
+use crate::gpu::Gpu;
+use crate::open::{Lease, OpenError, Options};
+use crate::pending::{Applied, Mark, Pending};
+use crate::pools::{Pools, lock};
+use crate::steer;
+use cuda_api::calls::Driver;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Bindings;
+use cuda_api::ops::{self, Chunk, id};
+use cuda_api::sys::CUdevice_attribute_enum as A;
+use cuda_api::wire::{Short, Wire};
+use life::Life;
+use modules::Modules;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use streams::Streams;
+
+/// Granularity of chunks.
+const GRANULE: u64 = 2 << 20;
+
+/// A mapped chunk.
+#[derive(Debug)]
+struct Mapped {
+    bytes: u64,
+    /// The driver's handle of the physical memory.
+    memory: u64,
+}
+
+/// Applies calls of one job to one GPU. Calls may come from several threads; what must stay in order, the callers order.
+#[derive(Debug)]
+pub struct Executor {
+    gpu: Gpu,
+    device: DeviceInfo,
+    virtual_device: u32,
+    bindings: Bindings,
+    /// The context's state; written by a reset and by closing.
+    life: RwLock<Life>,
+    /// Which context threads must have current: changes with each life, 0 when closed.
+    ticket: AtomicU64,
+    context: AtomicUsize,
+    chunks: Mutex<BTreeMap<u64, Mapped>>,
+    streams: Mutex<Streams>,
+    modules: Mutex<Modules>,
+    /// Physical memory is made so that network cards can reach it.
+    rdma: bool,
+    _lease: Lease,
+}
+
+thread_local! {
+    /// Ticket of the life whose context is current on this thread.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn fresh_ticket() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A body that is shorter than its fields is the sender's mistake.
+fn short(_: Short) -> Code {
+    code::ERROR_INVALID_VALUE
+}
+
+fn handle(mut body: &[u8]) -> Result<u64, Code> {
+    u64::get(&mut body).map_err(short)
+}
+
+impl Executor {
+    /// Opens a place: loads the driver and steers it, makes the primary context, reserves the job's arena at its address,
+    /// loads the executor's own code first of all.
+    ///
+    /// # Errors
+    /// Everything that can be wrong with driver, GPU and addresses; nothing is left behind then but the loaded library.
+    pub fn open(o: &Options) -> Result<Arc<Executor>, OpenError> {
+        let lease = crate::open::lease(o)?;
+        let gpu = lease.gpu.clone();
+        let failed = |what| move |code| OpenError::Call { what, code };
+        let context = gpu.retain().map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        let built = (|| {
+            gpu.set_current(context).map_err(failed("cuCtxSetCurrent"))?;
+            gpu.relax_capture().map_err(failed("cuThreadExchangeStreamCaptureMode"))?;
+            let device = DeviceInfo::ask(&gpu, &lease.path).map_err(failed("asking for the GPU's properties"))?;
+            let want = steer::own_base(o.virtual_device);
+            let got = gpu.reserve(steer::ARENA, want).map_err(failed("cuMemAddressReserve"))?;
+            if got != want {
+                // The answer is an error already; this can only fail in the same way.
+                let _ = gpu.unreserve(got, steer::ARENA);
+                return Err(OpenError::Address { want, got });
+            }
+            match Life::begin(&gpu, o.virtual_device, fresh_ticket()) {
+                Ok(life) => Ok((device, life)),
+                Err((what, code)) => {
+                    let _ = gpu.unreserve(want, steer::ARENA);
+                    Err(OpenError::Call { what, code })
+                }
+            }
+        })();
+        let (device, life) = match built {
+            Ok(built) => built,
+            Err(e) => {
+                // The error to report is the first one.
+                let _ = gpu.release();
+                return Err(e);
+            }
+        };
+        let rdma = device.attribute(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as i32) == Some(1);
+        let ticket = life.number;
+        CURRENT.set(ticket);
+        Ok(Arc::new(Executor {
+            gpu,
+            device,
+            virtual_device: o.virtual_device,
+            bindings: Bindings::new(),
+            life: RwLock::new(life),
+            ticket: AtomicU64::new(ticket),
+            context: AtomicUsize::new(context),
+            chunks: Mutex::default(),
+            streams: Mutex::default(),
+            modules: Mutex::default(),
+            rdma,
+            _lease: lease,
+        }))
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    /// Free memory of the GPU now, in bytes.
+    pub fn free_bytes(&self) -> Result<u64, Code> {
+        self.make_current()?;
+        self.gpu.memory_info().map(|(free, _)| free)
+    }
+
+    /// The driver's entry points, for calls that go straight to it. The calling thread must be [current](Self::make_current).
+    pub fn driver(&self) -> &Driver {
+        &self.gpu.0
+    }
+
+    /// Our handles and the driver's.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// The virtual device that it is.
+    pub fn virtual_device(&self) -> u32 {
+        self.virtual_device
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    pub(crate) fn life(&self) -> RwLockReadGuard<'_, Life> {
+        self.life.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the context current on this thread, if it is not.
+    ///
+    /// # Errors
+    /// `DEINITIALIZED` when the executor is closed.
+    pub fn make_current(&self) -> Result<(), Code> {
+        let ticket = self.ticket.load(Ordering::Acquire);
+        if ticket != 0 && CURRENT.try_with(Cell::get).unwrap_or(0) == ticket {
+            return Ok(());
+        }
+        if ticket == 0 {
+            return Err(code::ERROR_DEINITIALIZED);
+        }
+        self.gpu.set_current(self.context.load(Ordering::Acquire))?;
+        self.gpu.relax_capture()?;
+        // A thread that is ending has no thread-locals: it takes this way each time.
+        let _ = CURRENT.try_with(|c| c.set(ticket));
+        Ok(())
+    }
+
+    /// Carries a call out: a row of [`cuda_api::calls`] or an operation of [`cuda_api::ops`]. Never waits for the GPU, except
+    /// where the driver itself does (loading and unloading code) or when too many copies are under way. The answer is
+    /// appended to `reply`.
+    pub fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
+        match self.make_current().and_then(|()| self.carry(id, body, reply)) {
+            Ok(None) => Applied::Done(code::SUCCESS),
+            Ok(Some(pending)) => Applied::Pending(pending),
+            Err(rc) => Applied::Done(rc),
+        }
+    }
+
+    fn carry(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<Option<Pending>, Code> {
+        if call == id::CONTEXT_RESET {
+            return self.reset().map(|()| None);
+        }
+        let life = self.life();
+        match call {
+            id::LAUNCH => self.launch(body)?,
+            id::MAX_ACTIVE_CLUSTERS | id::MAX_CLUSTER_SIZE => self.clusters(call, body)?.put(reply),
+            id::COPY_IN => self.copy_in(&life, body)?,
+            id::COPY_OUT => return self.copy_out(&life, body),
+            id::COPY_DEVICE => self.copy_device(body)?,
+            id::FILL => self.fill(body)?,
+            id::CHUNK_MAP => self.map_chunk(body)?,
+            id::CHUNK_UNMAP => self.unmap_chunk(body)?,
+            id::IMAGE_PUT => self.put_image(body)?,
+            id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
+            id::FUNCTION_INFO => self.function_info(handle(body)?)?.put(reply),
+            id::STREAM_SYNC => return self.sync_stream(&life, handle(body)?),
+            id::CONTEXT_SYNC => return self.sync_context(&life).map(Some),
+            id::EVENT_SYNC => return self.sync_event(&life, handle(body)?),
+            id::EVENT_RECORD => self.record_event(body)?,
+            id::EVENT_QUERY => self.gpu.query_event(self.bindings.live(handle(body)?)?)?,
+            id::EVENT_ELAPSED => self.event_elapsed(body)?.put(reply),
+            id::EVENT_TIME => self.event_time(&life, handle(body)?)?.put(reply),
+            row => self.row(&life, row, body, reply)?,
+        }
+        Ok(None)
+    }
+
+    fn pending(&self, life: &Life, marks: Vec<Mark>) -> Pending {
+        Pending { life: life.number, pools: life.pools.clone(), marks, bytes: Vec::new() }
+    }
+
+    fn map_chunk(&self, mut body: &[u8]) -> Result<(), Code> {
+        let Chunk { address, bytes } = Chunk::get(&mut body).map_err(short)?;
+        let base = steer::own_base(self.virtual_device);
+        let inside = address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + steer::ARENA);
+        if bytes == 0 || bytes % GRANULE != 0 || address % GRANULE != 0 || !inside {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut chunks = lock(&self.chunks);
+        if chunks.range(..address + bytes).next_back().is_some_and(|(at, c)| at + c.bytes > address) {
+            return Err(code::ERROR_ALREADY_MAPPED);
+        }
+        let memory = match self.gpu.create_memory(bytes, self.rdma) {
+            // Some machines say that network cards can reach the memory and refuse to make it so.
+            Err(rc) if self.rdma && rc != code::ERROR_OUT_OF_MEMORY => self.gpu.create_memory(bytes, false),
+            other => other,
+        }?;
+        let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
+            self.gpu.allow(address, bytes).inspect_err(|_| drop(self.gpu.unmap(address, bytes)))
+        });
+        if let Err(rc) = mapped {
+            // The first error is the one to report.
+            let _ = self.gpu.release_memory(memory);
+            return Err(rc);
+        }
+        chunks.insert(address, Mapped { bytes, memory });
+        Ok(())
+    }
+
+    fn unmap_chunk(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = Chunk::get(&mut body).map_err(short)?;
+        let mut chunks = lock(&self.chunks);
+        let memory = chunks.get(&op.address).filter(|c| c.bytes == op.bytes).ok_or(code::ERROR_NOT_MAPPED)?.memory;
+        self.gpu.unmap(op.address, op.bytes)?;
+        chunks.remove(&op.address);
+        self.gpu.release_memory(memory)
+    }
+
+    /// Physical memory mapped in the arena, by address.
+    pub fn chunks(&self) -> Vec<Chunk> {
+        lock(&self.chunks).iter().map(|(address, c)| Chunk { address: *address, bytes: c.bytes }).collect()
+    }
+
+    fn unmap_all(&self) {
+        for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
+            // Both fail only when the driver has given the memory up already.
+            let _ = self.gpu.unmap(address, c.bytes);
+            let _ = self.gpu.release_memory(c.memory);
+        }
+    }
+
+    /// Destroys the context and everything in it, and makes a new one.
+    fn reset(&self) -> Result<(), Code> {
+        let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        self.unmap_all();
+        life.pools.clear();
+        *lock(&self.streams) = Streams::default();
+        lock(&self.modules).context_ended();
+        self.gpu.reset()?;
+        // A reset takes the references with it.
+        let context = self.gpu.retain()?;
+        self.gpu.set_current(context)?;
+        let number = fresh_ticket();
+        let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
+        *life = next;
+        self.context.store(context, Ordering::Release);
+        self.ticket.store(number, Ordering::Release);
+        CURRENT.set(number);
+        Ok(())
+    }
+
+    /// Leaves the place: releases everything on the GPU. Whoever still has a reference gets `DEINITIALIZED`.
+    pub fn close(self: Arc<Self>) {
+        self.shut_down();
+    }
+
+    fn shut_down(&self) {
+        if self.make_current().is_err() && self.ticket.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        if self.ticket.swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        // Errors are of no use here: what the context owns goes with it, and after an error of execution nothing else can be
+        // done anyway.
+        let _ = self.gpu.synchronize();
+        for library in lock(&self.modules).take_libraries() {
+            let _ = self.gpu.unload_library(library);
+        }
+        life.end(&self.gpu);
+        self.unmap_all();
+        let _ = self.gpu.release();
+        let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
+        let _ = self.gpu.set_current(0);
+        let _ = CURRENT.try_with(|c| c.set(0));
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}

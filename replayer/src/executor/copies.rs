@@ -1,0 +1,265 @@
+//! Launches, copies, fills.
+
+use super::{Executor, Life, short};
+use crate::pending::{Mark, Pending};
+use crate::pools::PIECE;
+use cuda_api::arg::stage_stream;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Fill, Launch};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+
+/// The largest answer to one copy: what a sender wants more of it asks for in parts.
+const LARGEST_OUT: u64 = 512 << 20;
+
+// `CUlaunchAttributeID`s that need care.
+const COOPERATIVE: u32 = 2;
+const PROGRAMMATIC_EVENT: u32 = 7;
+const COMPLETION_EVENT: u32 = 12;
+const DEVICE_UPDATABLE: u32 = 13;
+
+/// Words of an attribute: its id, padding, and the value that starts with the second word.
+type Attribute = [u64; ATTRIBUTE_BYTES / 8];
+
+/// Attributes as they came, handles in them replaced by the driver's.
+fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Vec<Attribute>, Code> {
+    let mut all = Vec::with_capacity(usize::from(head.attributes) + 1);
+    for one in bytes.chunks_exact(ATTRIBUTE_BYTES) {
+        let mut words: Attribute = [0; ATTRIBUTE_BYTES / 8];
+        for (word, eight) in words.iter_mut().zip(one.chunks_exact(8)) {
+            *word = u64::get(&mut { eight }).map_err(short)?;
+        }
+        match words[0] as u32 {
+            PROGRAMMATIC_EVENT | COMPLETION_EVENT => words[1] = e.bindings.live(words[1])?,
+            // Its value is a graph node of the program's process.
+            DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
+            _ => {}
+        }
+        all.push(words);
+    }
+    if head.cooperative {
+        let mut words: Attribute = [0; ATTRIBUTE_BYTES / 8];
+        (words[0], words[1]) = (u64::from(COOPERATIVE), 1);
+        all.push(words);
+    }
+    Ok(all)
+}
+
+fn config(head: &Launch, stream: u64, attributes: &mut [Attribute]) -> sys::CUlaunchConfig {
+    let ([gx, gy, gz], [bx, by, bz]) = (head.grid, head.block);
+    sys::CUlaunchConfig {
+        gridDimX: gx,
+        gridDimY: gy,
+        gridDimZ: gz,
+        blockDimX: bx,
+        blockDimY: by,
+        blockDimZ: bz,
+        sharedMemBytes: head.shared,
+        hStream: stream as sys::CUstream,
+        attrs: attributes.as_mut_ptr().cast(),
+        numAttrs: attributes.len() as u32,
+    }
+}
+
+/// A rectangle's pieces of at most [`PIECE`] bytes, in order: offset of the first row from the start, offset in the packed
+/// bytes, bytes of a row, rows.
+fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, u64, u64)> {
+    let piece = PIECE as u64;
+    let wide = width > piece;
+    let per_row = width.div_ceil(piece).max(1);
+    let at_once = if wide { 1 } else { (piece / width.max(1)).max(1) };
+    let steps = if width == 0 || rows == 0 { 0 } else { rows.div_ceil(at_once) };
+    (0..steps).flat_map(move |step| {
+        let row = step * at_once;
+        (0..per_row).map(move |part| {
+            let skip = part * piece;
+            let bytes = if wide { piece.min(width - skip) } else { width };
+            (row * pitch + skip, row * width + skip, bytes, at_once.min(rows - row))
+        })
+    })
+}
+
+/// Bytes of a rectangle, if neither they nor its last address overflow.
+fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
+    let last = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
+    last.and(width.checked_mul(rows)).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+/// A two-dimensional copy without its ends.
+fn rectangle(width: u64, rows: u64) -> sys::CUDA_MEMCPY2D {
+    sys::CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        srcHost: std::ptr::null(),
+        srcDevice: 0,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: 0,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: 0,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: 0,
+        WidthInBytes: width as usize,
+        Height: rows as usize,
+    }
+}
+
+impl Executor {
+    pub(super) fn launch(&self, body: &[u8]) -> Result<(), Code> {
+        let (head, attached, params) = ops::split_launch(body).map_err(short)?;
+        let function = self.bindings.live(head.function)?;
+        let stream = stage_stream(head.stream, &self.bindings)?;
+        if head.attributes == 0 && !head.cooperative {
+            return self.gpu.launch(function, head.grid, head.block, head.shared, stream, params);
+        }
+        let mut list = attributes(self, &head, attached)?;
+        // SAFETY: whole attributes; the handles in them are the driver's own, pointers in them are device addresses.
+        unsafe { self.gpu.launch_ex(&config(&head, stream, &mut list), function, params) }
+    }
+
+    pub(super) fn clusters(&self, op: u16, body: &[u8]) -> Result<i32, Code> {
+        let (head, attached, _) = ops::split_launch(body).map_err(short)?;
+        let function = self.bindings.live(head.function)?;
+        let mut list = attributes(self, &head, attached)?;
+        let config = config(&head, stage_stream(head.stream, &self.bindings)?, &mut list);
+        if op == ops::id::MAX_ACTIVE_CLUSTERS {
+            // SAFETY: as in `launch`.
+            unsafe { self.gpu.max_active_clusters(function, &config) }
+        } else {
+            // SAFETY: as in `launch`.
+            unsafe { self.gpu.max_cluster_size(function, &config) }
+        }
+    }
+
+    pub(super) fn copy_in(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+        let op = CopyIn::get(&mut body).map_err(short)?;
+        if size(op.dst, op.pitch, op.width, op.rows)? != body.len() as u64 {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let stream = stage_stream(op.stream, &self.bindings)?;
+        for (skip, packed, width, rows) in pieces(op.pitch, op.width, op.rows) {
+            let bytes = (width * rows) as usize;
+            let source = body.get(packed as usize..packed as usize + bytes).ok_or(code::ERROR_INVALID_VALUE)?;
+            let mut buffer = life.pools.buffer(bytes, false)?;
+            buffer.bytes_mut()[..bytes].copy_from_slice(source);
+            let submitted = if rows == 1 {
+                // SAFETY: the buffer stays ours until the event below.
+                unsafe { self.gpu.copy_in(op.dst + skip, buffer.as_ptr(), width, stream) }
+            } else {
+                let mut c = rectangle(width, rows);
+                c.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
+                (c.srcHost, c.srcPitch) = (buffer.as_ptr().cast_const().cast(), width as usize);
+                (c.dstDevice, c.dstPitch) = (op.dst + skip, op.pitch as usize);
+                // SAFETY: as above.
+                unsafe { self.gpu.copy_2d(&c, stream) }
+            };
+            match submitted.and_then(|()| life.pools.mark(stream)) {
+                Ok(event) => life.pools.fly(event, vec![buffer]),
+                Err(rc) => {
+                    // Nothing was submitted, or the context has failed and nothing runs.
+                    life.pools.give_back([buffer]);
+                    return Err(rc);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_out(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+        let op = CopyOut::get(&mut body).map_err(short)?;
+        let total = size(op.src, op.pitch, op.width, op.rows)?;
+        if total > LARGEST_OUT {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if total == 0 {
+            return Ok(None);
+        }
+        let stream = stage_stream(op.stream, &self.bindings)?;
+        let mut pending = self.pending(life, Vec::new());
+        // All buffers first: once a part is submitted the rest must follow at once, in the stream's order.
+        for (_, _, width, rows) in pieces(op.pitch, op.width, op.rows) {
+            let bytes = (width * rows) as usize;
+            pending.bytes.push((life.pools.buffer(bytes, true)?, bytes));
+        }
+        let submitted = pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(|((skip, _, width, rows), (buffer, _))| {
+            if rows == 1 {
+                // SAFETY: the buffer is the answer's until the mark below.
+                return unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) };
+            }
+            let mut c = rectangle(width, rows);
+            c.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
+            (c.dstHost, c.dstPitch) = (buffer.as_ptr().cast(), width as usize);
+            (c.srcDevice, c.srcPitch) = (op.src + skip, op.pitch as usize);
+            // SAFETY: as above.
+            unsafe { self.gpu.copy_2d(&c, stream) }
+        });
+        // Also after an error: the parts before it may be under way, and the mark says when their buffers are free.
+        let mark = life.pools.mark(stream);
+        pending.marks.extend(mark.ok().map(Mark::Own));
+        submitted.and(mark.map(|_| Some(pending)))
+    }
+
+    pub(super) fn copy_device(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = CopyDevice::get(&mut body).map_err(short)?;
+        size(op.dst, op.dst_pitch, op.width, op.rows)?;
+        if size(op.src, op.src_pitch, op.width, op.rows)? == 0 {
+            return Ok(());
+        }
+        let stream = stage_stream(op.stream, &self.bindings)?;
+        if op.rows == 1 {
+            return self.gpu.copy_device(op.dst, op.src, op.width, stream);
+        }
+        let mut c = rectangle(op.width, op.rows);
+        (c.srcDevice, c.srcPitch) = (op.src, op.src_pitch as usize);
+        (c.dstDevice, c.dstPitch) = (op.dst, op.dst_pitch as usize);
+        // SAFETY: both ends are device memory.
+        unsafe { self.gpu.copy_2d(&c, stream) }
+    }
+
+    pub(super) fn fill(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = Fill::get(&mut body).map_err(short)?;
+        if op.width == 0 || op.rows == 0 {
+            return Ok(());
+        }
+        self.gpu.fill(&op, stage_stream(op.stream, &self.bindings)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of the packed form that the pieces cover, as (device offset, packed offset).
+    fn covered(pitch: u64, width: u64, rows: u64) -> Vec<(u64, u64)> {
+        let step = 1 << 20;
+        let mut all = Vec::new();
+        for (skip, packed, bytes, n) in pieces(pitch, width, rows) {
+            assert!(bytes * n <= PIECE as u64);
+            for row in 0..n {
+                all.extend((0..bytes).step_by(step).map(|b| (skip + row * pitch + b, packed + row * bytes + b)));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn pieces_cover_a_rectangle_in_order() {
+        for (pitch, width, rows) in [(0, 10 << 20, 1), (16 << 20, 9 << 20, 3), (2 << 20, 1 << 20, 11), (4 << 20, 4 << 20, 2)] {
+            let whole: Vec<(u64, u64)> =
+                (0..rows).flat_map(|r| (0..width).step_by(1 << 20).map(move |b| (r * pitch + b, r * width + b))).collect();
+            assert_eq!(covered(pitch, width, rows), whole, "{pitch} {width} {rows}");
+        }
+        assert!(covered(5, 0, 7).is_empty() && covered(5, 7, 0).is_empty());
+    }
+
+    #[test]
+    fn impossible_rectangles_are_refused() {
+        assert_eq!(size(0x1000, 8, 8, 4), Ok(32));
+        assert!(size(u64::MAX, 0, 2, 1).is_err());
+        assert!(size(0, u64::MAX, 1, 3).is_err());
+        assert!(size(0, 0, u64::MAX, 2).is_err());
+    }
+}

@@ -1,0 +1,51 @@
+//! What lives as long as a context does: the executor's own code, streams and reference event.
+
+use super::own::Own;
+use crate::gpu::Gpu;
+use crate::pools::Pools;
+use cuda_api::code::Code;
+use std::sync::Arc;
+
+/// Streams of the executor's own, for transfers beside the job's work.
+pub(crate) const LANES: usize = 8;
+
+/// A context from its making to its end.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// Unique in the process.
+    pub(crate) number: u64,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) own: Own,
+    pub(crate) lanes: [u64; LANES],
+    /// Event times are counted from this event.
+    pub(crate) reference: u64,
+}
+
+impl Life {
+    /// Fills a context that has just been made and is current. The executor's code goes first, so that what the job loads
+    /// later lies where it lies in every place.
+    pub(crate) fn begin(gpu: &Gpu, virtual_device: u32, number: u64) -> Result<Life, (&'static str, Code)> {
+        let own = Own::load(gpu, virtual_device).map_err(|rc| ("loading the executor's own code", rc))?;
+        let mut lanes = [0; LANES];
+        for lane in &mut lanes {
+            *lane = gpu.new_stream().map_err(|rc| ("cuStreamCreate", rc))?;
+        }
+        let reference = gpu
+            .new_event(true)
+            .and_then(|e| gpu.record(e, lanes[0]).map(|()| e))
+            .and_then(|e| gpu.synchronize_stream(lanes[0]).map(|()| e))
+            .map_err(|rc| ("recording the reference event", rc))?;
+        Ok(Life { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference })
+    }
+
+    /// Gives back what need not wait for the end of the context.
+    pub(crate) fn end(&self, gpu: &Gpu) {
+        self.pools.clear();
+        // Errors mean that the context has ended before, and all this with it.
+        for lane in self.lanes {
+            let _ = gpu.destroy_stream(lane);
+        }
+        let _ = gpu.destroy_event(self.reference);
+        self.own.unload(gpu);
+    }
+}

@@ -1,0 +1,323 @@
+//! Modules and libraries: images, loading in order, variables and where they lie, first use of functions.
+
+use super::own::find_heap;
+use super::{Executor, Life, short};
+use crate::pools::lock;
+use crate::steer::Placing;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::image::{self, Image, Index};
+use cuda_api::ops::{FunctionInfo, ImageLoad, ImagePut};
+use cuda_api::sys::CUfunction_attribute_enum as F;
+use cuda_api::wire::Wire;
+use cuda_api::wire_struct;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, OnceLock};
+
+/// Room for what the compiler says of code that it refuses.
+const LOG: usize = 16 << 10;
+/// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+const ERROR_LOG: u32 = 5;
+const ERROR_LOG_SIZE: u32 = 6;
+/// More options than this there are not.
+const MAX_OPTIONS: usize = 64;
+/// A kernel has at most 32764 bytes of parameters.
+const MAX_PARAMS: usize = 32764;
+
+wire_struct! {
+    /// A variable of a loaded module or library: part of the job's memory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Global {
+        /// Handle of the module or library.
+        pub module: u64,
+        /// Its name in the code.
+        pub name: String,
+        /// Its device address.
+        pub address: u64,
+        /// Its bytes.
+        pub bytes: u64,
+    }
+}
+
+/// The first difference between the variables of two places.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
+    /// A variable lies elsewhere, or is another.
+    #[error("variable {name} of module {module:#x} is at {one:#x} in one place and at {other:#x} in the other")]
+    Address {
+        /// Handle of its module.
+        module: u64,
+        /// Its name.
+        name: String,
+        /// Address in the first place.
+        one: u64,
+        /// Address in the second.
+        other: u64,
+    },
+    /// The lists do not name the same variables.
+    #[error("variable {name} of module {module:#x} is not the same in both places")]
+    Other {
+        /// Handle of its module in the first place.
+        module: u64,
+        /// Its name in the first place.
+        name: String,
+    },
+    /// One place has more variables.
+    #[error("one place has {one} variables, the other {other}")]
+    Count {
+        /// Variables of the first place.
+        one: u64,
+        /// Variables of the second.
+        other: u64,
+    },
+}
+
+/// Compares where two places have their variables.
+///
+/// # Errors
+/// The first difference: memory of one must then never be used in the other.
+pub fn compare_globals(a: &[Global], b: &[Global]) -> Result<(), Difference> {
+    for (x, y) in a.iter().zip(b) {
+        let (module, name) = (x.module, x.name.clone());
+        if (x.module, &x.name, x.bytes) != (y.module, &y.name, y.bytes) {
+            return Err(Difference::Other { module, name });
+        }
+        if x.address != y.address {
+            return Err(Difference::Address { module, name, one: x.address, other: y.address });
+        }
+    }
+    if a.len() != b.len() {
+        return Err(Difference::Count { one: a.len() as u64, other: b.len() as u64 });
+    }
+    Ok(())
+}
+
+/// An image with what is known of it.
+#[derive(Debug)]
+struct Kept {
+    image: Image,
+    index: OnceLock<Index>,
+}
+
+/// A loaded module or library.
+#[derive(Debug)]
+struct Unit {
+    handle: u64,
+    live: u64,
+    library: bool,
+    uses_heap: bool,
+    globals: Vec<Global>,
+}
+
+#[derive(Debug, Default)]
+enum Heap {
+    #[default]
+    Unused,
+    At(u64, u64),
+    /// Some module uses it and it could not be found.
+    Unknown(Code),
+}
+
+/// Images, and what was loaded of them, in the order of loading.
+#[derive(Debug, Default)]
+pub(super) struct Modules {
+    images: HashMap<[u8; 32], Arc<Kept>>,
+    units: Vec<Unit>,
+    heap: Heap,
+}
+
+impl Modules {
+    /// Modules end with the context, libraries do not; a new context has no heap yet.
+    pub(super) fn context_ended(&mut self) {
+        self.units.retain(|u| u.library);
+        self.heap = Heap::Unused;
+    }
+
+    /// Forgets everything; the libraries are the caller's to unload.
+    pub(super) fn take_libraries(&mut self) -> Vec<u64> {
+        std::mem::take(self).units.into_iter().filter(|u| u.library).map(|u| u.live).collect()
+    }
+}
+
+/// Text of the compiler, as far as it wrote any.
+fn log_text(log: &[u8]) -> &[u8] {
+    log.split(|b| *b == 0).next().unwrap_or_default()
+}
+
+impl Executor {
+    pub(super) fn put_image(&self, mut body: &[u8]) -> Result<(), Code> {
+        let head = ImagePut::get(&mut body).map_err(short)?;
+        let kind = image::Kind::from_code(head.kind).ok_or(code::ERROR_INVALID_IMAGE)?;
+        let image = Image::from_bytes(kind, body.into()).map_err(|_| code::ERROR_INVALID_IMAGE)?;
+        if image.hash() != head.hash {
+            return Err(code::ERROR_INVALID_IMAGE);
+        }
+        lock(&self.modules).images.insert(head.hash, Arc::new(Kept { image, index: OnceLock::new() }));
+        Ok(())
+    }
+
+    pub(super) fn load_image(&self, life: &Life, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+        let op = ImageLoad::get(&mut body).map_err(short)?;
+        let wanted = if op.library { Kind::Library } else { Kind::Module };
+        if kind(op.handle) != Some(wanted) {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        let mut modules = lock(&self.modules);
+        let loaded = self.load_unit(life, &mut modules, &op, reply);
+        match loaded {
+            Ok(unit) => {
+                self.bindings.bind(op.handle, unit.live);
+                modules.units.push(unit);
+                Ok(())
+            }
+            Err(rc) => {
+                self.bindings.bind_failed(op.handle, rc);
+                Err(rc)
+            }
+        }
+    }
+
+    fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
+        let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
+        let index = kept.index.get_or_init(|| kept.image.index());
+        if index.uses_device_heap && matches!(modules.heap, Heap::Unused) {
+            modules.heap = match find_heap(&self.gpu, self.virtual_device, life.lanes[0]) {
+                Ok((address, bytes)) => Heap::At(address, bytes),
+                // The job goes on; only a move has to know where the heap is.
+                Err(rc) => Heap::Unknown(rc),
+            };
+        }
+        let form = kept.image.load_form().map_err(|_| code::ERROR_INVALID_IMAGE)?;
+        if op.options.len() > MAX_OPTIONS {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut log = vec![0u8; LOG];
+        // The driver takes options as an array of keys and one of pointer-sized values.
+        let (mut keys, mut values): (Vec<u32>, Vec<*mut c_void>) = op
+            .options
+            .iter()
+            .map(|(key, value)| (*key, std::ptr::without_provenance_mut(*value as usize)))
+            .chain([(ERROR_LOG, log.as_mut_ptr().cast()), (ERROR_LOG_SIZE, std::ptr::without_provenance_mut(LOG - 1))])
+            .unzip();
+        // Options 0 to 6 but the log's size ask for buffers or outputs of the sender's process: there are none here.
+        if op.options.iter().any(|(key, _)| (2..=6).contains(key)) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let _placing = Placing::enter(self.virtual_device);
+        // SAFETY: a checked image that lives across the call; the log's buffer and size agree; other options are numbers.
+        let loaded = unsafe {
+            if op.library {
+                self.gpu.load_library(form.as_ptr(), &mut keys, &mut values)
+            } else {
+                self.gpu.load_module(form.as_ptr(), &mut keys, &mut values)
+            }
+        };
+        let live = loaded.inspect_err(|_| reply.extend_from_slice(log_text(&log)))?;
+        let globals = self.find_globals(op, live, index).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = if op.library { self.gpu.unload_library(live) } else { self.gpu.unload_module(live) };
+        })?;
+        Ok(Unit { handle: op.handle, live, library: op.library, uses_heap: index.uses_device_heap, globals })
+    }
+
+    /// Asks for every variable right after the load: whatever asking makes the driver do, it does at the same point of the
+    /// journal in every place.
+    fn find_globals(&self, op: &ImageLoad, live: u64, index: &Index) -> Result<Vec<Global>, Code> {
+        let mut found = Vec::new();
+        for name in &index.globals {
+            let Ok(c_name) = CString::new(name.as_str()) else { continue };
+            match self.gpu.variable(live, op.library, &c_name) {
+                Ok((address, bytes)) if bytes > 0 => found.push(Global { module: op.handle, name: name.clone(), address, bytes }),
+                // Optimised away, or in code for another GPU only.
+                Ok(_) | Err(code::ERROR_NOT_FOUND) => {}
+                Err(rc) => return Err(rc),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A module or library was unloaded.
+    pub(super) fn unit_ended(&self, handle: u64) {
+        if matches!(kind(handle), Some(Kind::Module | Kind::Library)) {
+            lock(&self.modules).units.retain(|u| u.handle != handle);
+        }
+    }
+
+    /// Variables of all loaded modules and libraries, in the order of loading.
+    pub fn globals(&self) -> Result<Vec<Global>, Code> {
+        self.make_current()?;
+        Ok(lock(&self.modules).units.iter().flat_map(|u| u.globals.iter().cloned()).collect())
+    }
+
+    /// Address and bytes of the device heap, if some loaded module uses it.
+    ///
+    /// # Errors
+    /// Some module uses it and where it lies could not be found out.
+    pub fn heap(&self) -> Result<Option<(u64, u64)>, Code> {
+        let modules = lock(&self.modules);
+        if !modules.units.iter().any(|u| u.uses_heap) {
+            return Ok(None);
+        }
+        match modules.heap {
+            Heap::At(address, bytes) => Ok(Some((address, bytes))),
+            Heap::Unknown(rc) => Err(rc),
+            // Only after a reset, when a library that uses it is left and was not used again.
+            Heap::Unused => Ok(None),
+        }
+    }
+
+    /// The first use of a function or kernel: puts its code on the device and tells what launches must know.
+    pub(super) fn function_info(&self, handle: u64) -> Result<FunctionInfo, Code> {
+        let _placing = Placing::enter(self.virtual_device);
+        let function = match kind(handle) {
+            Some(Kind::Kernel) => self.gpu.kernel_function(self.bindings.live(handle)?)?,
+            Some(Kind::Function) => self.bindings.live(handle)?,
+            _ => return Err(code::ERROR_INVALID_HANDLE),
+        };
+        self.gpu.load_function(function)?;
+        let mut params = Vec::new();
+        loop {
+            match self.gpu.function_param(function, params.len()) {
+                Ok(param) if params.len() < MAX_PARAMS => params.push(param),
+                Ok(_) => return Err(code::ERROR_UNKNOWN),
+                Err(code::ERROR_INVALID_VALUE) => break,
+                Err(rc) => return Err(rc),
+            }
+        }
+        let attribute = |a| self.gpu.function_attribute(function, a);
+        Ok(FunctionInfo {
+            params,
+            max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            static_shared: attribute(F::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            max_dynamic_shared: attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+            name: self.gpu.function_name(function)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn global(name: &str, address: u64, bytes: u64) -> Global {
+        Global { module: 7, name: name.into(), address, bytes }
+    }
+
+    #[test]
+    fn differences_are_named() {
+        let a = [global("x", 0x1000, 4), global("y", 0x2000, 8)];
+        assert_eq!(compare_globals(&a, &a), Ok(()));
+        let moved = [global("x", 0x1000, 4), global("y", 0x2100, 8)];
+        let difference = Difference::Address { module: 7, name: "y".into(), one: 0x2000, other: 0x2100 };
+        assert_eq!(compare_globals(&a, &moved), Err(difference));
+        assert!(matches!(compare_globals(&a, &[global("x", 0x1000, 5)]), Err(Difference::Other { .. })));
+        assert_eq!(compare_globals(&a, &a[..1]), Err(Difference::Count { one: 2, other: 1 }));
+    }
+
+    #[test]
+    fn a_log_ends_at_its_nul() {
+        assert_eq!(log_text(b"ptxas: no\0\0\0"), b"ptxas: no");
+        assert_eq!(log_text(b"\0\0"), b"");
+    }
+}

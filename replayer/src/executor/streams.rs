@@ -1,0 +1,116 @@
+//! Streams and events: waiting for them without waiting.
+
+use super::{Executor, short};
+use crate::executor::life::Life;
+use crate::pending::{Mark, Pending};
+use crate::pools::lock;
+use cuda_api::arg::{LEGACY, stage_stream};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::EventRecord;
+use cuda_api::wire::Wire;
+
+/// What a synchronisation of the whole context must wait for.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// The driver's values of the job's streams.
+    live: Vec<u64>,
+    /// Marks of the work of destroyed streams, which goes on.
+    ended: Vec<u64>,
+}
+
+/// So many marks of destroyed streams may gather before they are looked through.
+const MANY: usize = 16;
+
+impl Executor {
+    /// A stream of the job was made.
+    pub(super) fn stream_made(&self, live: u64) {
+        lock(&self.streams).live.push(live);
+    }
+
+    /// A stream of the job is about to be destroyed.
+    pub(super) fn stream_ends(&self, life: &Life, live: u64) -> Result<(), Code> {
+        let mark = life.pools.mark(live)?;
+        let mut s = lock(&self.streams);
+        s.live.retain(|v| *v != live);
+        s.ended.push(mark);
+        if s.ended.len() > MANY {
+            self.forget_finished(life, &mut s);
+        }
+        Ok(())
+    }
+
+    fn forget_finished(&self, life: &Life, s: &mut Streams) {
+        s.ended.retain(|e| {
+            let going_on = self.gpu.query_event(*e) == Err(code::ERROR_NOT_READY);
+            if !going_on {
+                life.pools.recycle(*e);
+            }
+            going_on
+        });
+    }
+
+    pub(super) fn sync_stream(&self, life: &Life, stream: u64) -> Result<Option<Pending>, Code> {
+        let live = stage_stream(stream, &self.bindings)?;
+        Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
+    }
+
+    pub(super) fn sync_context(&self, life: &Life) -> Result<Pending, Code> {
+        let mut s = lock(&self.streams);
+        self.forget_finished(life, &mut s);
+        let mut pending = self.pending(life, s.ended.iter().map(|e| Mark::Shared(*e)).collect());
+        for stream in s.live.iter().copied().chain([LEGACY]) {
+            // An error drops the marks made so far, which gives them back.
+            pending.marks.push(Mark::Own(life.pools.mark(stream)?));
+        }
+        Ok(pending)
+    }
+
+    /// Everything that the job has submitted: done, or to be waited for.
+    ///
+    /// # Errors
+    /// An error of execution that the context has.
+    pub fn drain(&self) -> Result<Pending, Code> {
+        self.make_current()?;
+        self.sync_context(&self.life())
+    }
+
+    /// For each of the job's streams (the driver's value; 1 is the legacy default stream) that has unfinished work: what a
+    /// job that does not come to rest is waiting for.
+    pub fn busy_streams(&self) -> Result<Vec<u64>, Code> {
+        self.make_current()?;
+        let streams: Vec<u64> = lock(&self.streams).live.iter().copied().chain([LEGACY]).collect();
+        let mut busy = Vec::new();
+        for stream in streams {
+            match self.gpu.query_stream(stream) {
+                Ok(()) => {}
+                Err(code::ERROR_NOT_READY) => busy.push(stream),
+                Err(rc) => return Err(rc),
+            }
+        }
+        Ok(busy)
+    }
+
+    pub(super) fn sync_event(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
+        let live = self.bindings.live(event)?;
+        match self.gpu.query_event(live) {
+            Ok(()) => Ok(None),
+            Err(code::ERROR_NOT_READY) => Ok(Some(self.pending(life, vec![Mark::Shared(live)]))),
+            Err(rc) => Err(rc),
+        }
+    }
+
+    pub(super) fn record_event(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = EventRecord::get(&mut body).map_err(short)?;
+        let (event, stream) = (self.bindings.live(op.event)?, stage_stream(op.stream, &self.bindings)?);
+        if op.flags == 0 { self.gpu.record(event, stream) } else { self.gpu.record_with_flags(event, stream, op.flags) }
+    }
+
+    pub(super) fn event_elapsed(&self, mut body: &[u8]) -> Result<f32, Code> {
+        let (from, to) = <(u64, u64)>::get(&mut body).map_err(short)?;
+        self.gpu.elapsed(self.bindings.live(from)?, self.bindings.live(to)?)
+    }
+
+    pub(super) fn event_time(&self, life: &Life, event: u64) -> Result<f64, Code> {
+        self.gpu.elapsed(life.reference, self.bindings.live(event)?).map(f64::from)
+    }
+}

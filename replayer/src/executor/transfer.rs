@@ -1,0 +1,225 @@
+//! Moving bytes between GPU and host beside the job's work: what memsync is built on.
+//!
+//! Buffers change hands: a copy under way owns its buffer, so nobody can look at bytes that are still being written.
+
+use super::life::LANES;
+use super::{Executor, Life};
+use crate::pools::lock;
+use cuda_api::code::{self, Code};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Page-locked buffers that nobody uses, kept for the next time: giving them back to the driver would wait for the job's
+/// kernels. By the context's life and the size.
+static SPARE: Mutex<Option<HashMap<(u64, usize), Vec<usize>>>> = Mutex::new(None);
+
+/// Bytes of a table of pages and their hashes: 32 bytes a page.
+const HASH_TABLE: usize = 1 << 20;
+const PAGES_AT_ONCE: usize = HASH_TABLE / 32;
+
+/// A page-locked buffer.
+#[derive(Debug)]
+pub struct Pinned {
+    at: usize,
+    len: usize,
+    life: u64,
+}
+
+impl Pinned {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the driver's allocation of `len` bytes; a copy that writes to it owns the `Pinned` meanwhile.
+        unsafe { std::slice::from_raw_parts(self.at as *const u8, self.len) }
+    }
+
+    /// Its bytes, for writing.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.len) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        lock(&SPARE).get_or_insert_default().entry((self.life, self.len)).or_default().push(self.at);
+    }
+}
+
+/// Forgets the buffers of a life that has ended: the context has taken them with it.
+pub(super) fn forget_spares(life: u64) {
+    if let Some(all) = lock(&SPARE).as_mut() {
+        all.retain(|(l, _), _| *l != life);
+    }
+}
+
+/// One piece of a copy between the GPU and a [`Pinned`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Device address.
+    pub address: u64,
+    /// Offset in the buffer.
+    pub at: usize,
+    /// Bytes.
+    pub bytes: usize,
+    /// Memory that the driver's copies refuse (the device heap): copied by a kernel.
+    pub raw: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    ToHost,
+    ToGpu,
+}
+
+/// A copy under way.
+#[derive(Debug)]
+pub struct Flight {
+    exec: Arc<Executor>,
+    buffer: Option<Pinned>,
+    event: u64,
+    life: u64,
+}
+
+impl Flight {
+    /// Waits for the copy and gives the buffer back.
+    ///
+    /// # Errors
+    /// An error of execution; the buffer is then lost.
+    pub fn wait(mut self) -> Result<Pinned, Code> {
+        let landed = self.land();
+        let buffer = self.buffer.take();
+        landed?;
+        buffer.ok_or(code::ERROR_UNKNOWN)
+    }
+
+    fn land(&self) -> Result<(), Code> {
+        let mut pause = 1;
+        loop {
+            let life = self.exec.life();
+            if life.number != self.life {
+                return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+            }
+            self.exec.make_current()?;
+            match self.exec.gpu.query_event(self.event) {
+                Err(code::ERROR_NOT_READY) => {}
+                other => return other.inspect(|()| life.pools.recycle(self.event)),
+            }
+            drop(life);
+            std::thread::sleep(Duration::from_micros(pause));
+            pause = (pause * 2).min(100);
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take()
+            && self.land().is_err()
+        {
+            // Nobody can tell whether the GPU still writes to it: it is not used again.
+            std::mem::forget(buffer);
+        }
+    }
+}
+
+impl Executor {
+    /// Number of streams for transfers: copies of one lane follow each other, those of different lanes overlap.
+    pub fn lanes(&self) -> usize {
+        LANES
+    }
+
+    /// A page-locked buffer of exactly `bytes`.
+    pub fn pinned(&self, bytes: usize) -> Result<Pinned, Code> {
+        self.make_current()?;
+        self.pinned_in(&self.life(), bytes)
+    }
+
+    fn pinned_in(&self, life: &Life, bytes: usize) -> Result<Pinned, Code> {
+        let spare = lock(&SPARE).get_or_insert_default().get_mut(&(life.number, bytes)).and_then(Vec::pop);
+        let at = match spare {
+            Some(at) => at,
+            None => self.gpu.pin(bytes)?,
+        };
+        Ok(Pinned { at, len: bytes, life: life.number })
+    }
+
+    /// Starts copying pieces of GPU memory into a buffer, on a lane. It does not wait for the job's streams.
+    pub fn copy_from_gpu(self: &Arc<Self>, lane: usize, to: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
+        self.start(lane, to, pieces, Way::ToHost)
+    }
+
+    /// Starts copying a buffer into pieces of GPU memory, on a lane. It does not wait for the job's streams.
+    pub fn copy_to_gpu(self: &Arc<Self>, lane: usize, from: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
+        self.start(lane, from, pieces, Way::ToGpu)
+    }
+
+    fn start(self: &Arc<Self>, lane: usize, buffer: Pinned, pieces: &[Piece], way: Way) -> Result<Flight, Code> {
+        self.make_current()?;
+        let life = self.life();
+        if buffer.life != life.number {
+            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+        }
+        if pieces.iter().any(|p| p.at.checked_add(p.bytes).is_none_or(|end| end > buffer.len)) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let stream = life.lanes[lane % LANES];
+        let submitted = pieces.iter().filter(|p| p.bytes > 0).try_for_each(|p| {
+            let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
+            match (way, p.raw) {
+                (Way::ToHost, true) => life.own.copy(&self.gpu, host as u64, p.address, bytes, stream),
+                (Way::ToGpu, true) => life.own.copy(&self.gpu, p.address, host as u64, bytes, stream),
+                // SAFETY: inside the buffer, which the flight owns until the copy has been made.
+                (Way::ToHost, false) => unsafe { self.gpu.copy_out(host as *mut u8, p.address, bytes, stream) },
+                // SAFETY: as above.
+                (Way::ToGpu, false) => unsafe { self.gpu.copy_in(p.address, host as *const u8, bytes, stream) },
+            }
+        });
+        let event = match life.pools.mark(stream) {
+            Ok(event) => event,
+            Err(rc) => {
+                // Copies may be under way and nothing tells when they end.
+                std::mem::forget(buffer);
+                return Err(submitted.err().unwrap_or(rc));
+            }
+        };
+        let flight = Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number };
+        drop(life);
+        // Dropping the flight waits for the parts before the one that failed.
+        submitted.map(|()| flight)
+    }
+
+    /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU. Waits; not for the job's streams.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for an empty page; what the driver says. A page that is not mapped is an error of execution, which
+    /// ruins the context: check first.
+    pub fn hash(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Vec<[u8; 16]>, Code> {
+        if pages.iter().any(|(_, bytes)| *bytes == 0) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut hashes = Vec::with_capacity(pages.len());
+        for some in pages.chunks(PAGES_AT_ONCE) {
+            let mut table = self.pinned(HASH_TABLE)?;
+            for (row, (address, bytes)) in table.bytes_mut().chunks_exact_mut(16).zip(some) {
+                row[..8].copy_from_slice(&address.to_le_bytes());
+                row[8..].copy_from_slice(&bytes.to_le_bytes());
+            }
+            let flight = {
+                let life = self.life();
+                if table.life != life.number {
+                    return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+                }
+                let (stream, at) = (life.lanes[lane % LANES], table.at as u64);
+                life.own.hash(&self.gpu, at, at + (HASH_TABLE / 2) as u64, some.len() as u32, stream)?;
+                let event = life.pools.mark(stream).inspect_err(|_| {
+                    // The kernel may be running and nothing tells when it ends: the table is not used again.
+                })?;
+                Flight { exec: self.clone(), buffer: Some(table), event, life: life.number }
+            };
+            let table = flight.wait()?;
+            hashes.extend(table.bytes()[HASH_TABLE / 2..].chunks_exact(16).take(some.len()).filter_map(|h| h.first_chunk::<16>()).copied());
+        }
+        Ok(hashes)
+    }
+}

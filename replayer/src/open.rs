@@ -1,0 +1,219 @@
+//! Opening a driver for one GPU.
+//!
+//! A driver library is loaded, patched and started once in a process and sees one GPU for good. A place that was left can be
+//! opened again on it.
+
+use crate::gpu::Gpu;
+use crate::steer;
+use cuda_api::code::{self, Code};
+use cuda_api::driver::{LoadError, Loaded};
+use std::ffi::CString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// File of the CUDA driver (libcuda.so.1 or softgpu), opened by this path.
+    pub driver: PathBuf,
+    /// Which GPU of those that the process may see (`CUDA_VISIBLE_DEVICES`, else all), from 0.
+    pub gpu: u32,
+    /// Which virtual device it is for the job: decides the addresses. Below [`steer::DEVICES`].
+    pub virtual_device: u32,
+}
+
+/// Why a place cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The library cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The addresses of the virtual device cannot be had.
+    #[error("cannot hold the addresses of virtual device {device}: {why}")]
+    Hold {
+        /// The virtual device.
+        device: u32,
+        /// The system's words.
+        why: io::Error,
+    },
+    /// The library cannot be made to use our addresses.
+    #[error("cannot steer {path}: {why}")]
+    Steer {
+        /// The library.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// There is no such GPU.
+    #[error("there is no GPU {gpu}: CUDA_VISIBLE_DEVICES is \"{visible}\"")]
+    NoSuchGpu {
+        /// The ordinal.
+        gpu: u32,
+        /// The variable's value.
+        visible: String,
+    },
+    /// A driver call failed.
+    #[error("{what} failed: {} ({code})", name(*code))]
+    Call {
+        /// What was being done.
+        what: &'static str,
+        /// The driver's code.
+        code: Code,
+    },
+    /// The driver library already serves an open place of this process.
+    #[error("{path} is in use by another place of this process")]
+    Busy {
+        /// The library.
+        path: PathBuf,
+    },
+    /// The driver library was started for another GPU.
+    #[error("{path} was started for GPU {had} of this machine and cannot show GPU {want} to the same process")]
+    OtherGpu {
+        /// The library.
+        path: PathBuf,
+        /// The GPU that it shows.
+        had: u32,
+        /// The GPU wanted.
+        want: u32,
+    },
+    /// The driver did not give us the addresses that the job's memory must have.
+    #[error("the driver reserved {got:#x} instead of {want:#x} for the job's memory")]
+    Address {
+        /// The start of the arena.
+        want: u64,
+        /// What the driver answered.
+        got: u64,
+    },
+    /// An earlier visit left something in the ranges, so addresses would differ.
+    #[error("the driver still holds addresses of an earlier visit; this process cannot go back to {path}")]
+    Leftover {
+        /// The library.
+        path: PathBuf,
+    },
+}
+
+fn name(code: Code) -> &'static str {
+    code::describe(code).map_or("CUDA_ERROR_UNKNOWN", |(name, _)| name.trim_end_matches('\0'))
+}
+
+/// A driver library of this process.
+#[derive(Debug)]
+struct Opened {
+    path: PathBuf,
+    gpu: Gpu,
+    /// Which GPU it shows, once it was started.
+    shows: Option<u32>,
+    in_use: bool,
+}
+
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
+/// The right to use a driver library; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) path: PathBuf,
+    pub(crate) gpu: Gpu,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut all = crate::pools::lock(&OPENED);
+        if let Some(o) = all.iter_mut().find(|o| o.path == self.path) {
+            o.in_use = false;
+        }
+    }
+}
+
+/// What `CUDA_VISIBLE_DEVICES` must say so that exactly the wanted GPU is seen.
+fn visible(gpu: u32, environment: Option<&str>) -> Option<String> {
+    match environment {
+        None => Some(gpu.to_string()),
+        Some(list) => list.split(',').map(str::trim).nth(gpu as usize).filter(|e| !e.is_empty()).map(str::to_owned),
+    }
+}
+
+/// Loads, patches and starts a driver, if that has not been done, and shows it one GPU.
+pub(crate) fn lease(o: &Options) -> Result<Lease, OpenError> {
+    let hold = |why| OpenError::Hold { device: o.virtual_device, why };
+    steer::hold_ranges(o.virtual_device).map_err(hold)?;
+    let path = std::fs::canonicalize(&o.driver).unwrap_or_else(|_| o.driver.clone());
+    let mut all = crate::pools::lock(&OPENED);
+    let opened = match all.iter().position(|d| d.path == path) {
+        Some(i) => &mut all[i],
+        None => {
+            let gpu = load(&path)?;
+            all.push(Opened { path: path.clone(), gpu, shows: None, in_use: false });
+            let last = all.len() - 1;
+            &mut all[last]
+        }
+    };
+    if opened.in_use {
+        return Err(OpenError::Busy { path });
+    }
+    if let Some(had) = opened.shows.filter(|had| *had != o.gpu) {
+        return Err(OpenError::OtherGpu { path, had, want: o.gpu });
+    }
+    if !steer::begin_anew(o.virtual_device) || !steer::is_free(o.virtual_device) {
+        return Err(OpenError::Leftover { path });
+    }
+    steer::use_device(o.virtual_device);
+    if opened.shows.is_none() {
+        start(&opened.gpu, o.gpu)?;
+        opened.shows = Some(o.gpu);
+    }
+    opened.in_use = true;
+    Ok(Lease { path, gpu: opened.gpu.clone() })
+}
+
+fn load(path: &Path) -> Result<Gpu, OpenError> {
+    let loaded = Loaded::open(path)?;
+    let cannot = |why: String| OpenError::Steer { path: path.into(), why };
+    // SAFETY: `Loaded` never closes the handle.
+    let slots = unsafe { steer::patch(loaded.handle) }.map_err(|e| cannot(e.to_string()))?;
+    for (what, n) in [("mmap", slots.mmap), ("munmap", slots.munmap), ("getenv", slots.getenv)] {
+        if n == 0 {
+            return Err(cannot(format!("it does not call {what} through its offset table")));
+        }
+    }
+    Ok(Gpu(Arc::new(loaded.calls)))
+}
+
+fn start(driver: &Gpu, gpu: u32) -> Result<(), OpenError> {
+    let environment = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let none = || OpenError::NoSuchGpu { gpu, visible: environment.clone().unwrap_or_default() };
+    let text = visible(gpu, environment.as_deref()).ok_or_else(none)?;
+    let text = CString::new(text).map_err(|_| none())?;
+    // The driver may keep the pointer; this happens once for each driver library.
+    steer::set_visible(Box::leak(text.into_boxed_c_str()));
+    let failed = |what| move |code| OpenError::Call { what, code };
+    match driver.init() {
+        Err(code::ERROR_NO_DEVICE) => return Err(none()),
+        other => other.map_err(failed("cuInit"))?,
+    }
+    if driver.device_count().map_err(failed("cuDeviceGetCount"))? == 0 {
+        return Err(none());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_gpu_is_shown() {
+        assert_eq!(visible(3, None).as_deref(), Some("3"));
+        assert_eq!(visible(1, Some("5, GPU-abc ,7")).as_deref(), Some("GPU-abc"));
+        assert_eq!(visible(3, Some("5,6,7")), None);
+        assert_eq!(visible(0, Some("")), None);
+    }
+
+    #[test]
+    fn what_is_no_driver_is_refused() {
+        let options = |driver: &str| Options { driver: driver.into(), gpu: 0, virtual_device: 25 };
+        assert!(matches!(lease(&options("/nonexistent/libcuda.so.1")), Err(OpenError::Load(LoadError::Open { .. }))));
+        assert!(matches!(lease(&options("libm.so.6")), Err(OpenError::Load(LoadError::NotADriver { .. }))));
+        assert!(matches!(lease(&Options { virtual_device: 99, ..options("x") }), Err(OpenError::Hold { .. })));
+    }
+}

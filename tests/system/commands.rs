@@ -1,0 +1,146 @@
+//! What the commands print.
+
+use crate::{LIMIT, LONG, remote_orbit, wait_for_step};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use tests::{Job, Scene, Server};
+
+/// The names in an object.
+fn names(value: &Value) -> BTreeSet<&str> {
+    value.as_object().map(|o| o.keys().map(String::as_str).collect()).unwrap_or_default()
+}
+
+#[track_caller]
+fn assert_has(value: &Value, wanted: &[&str]) {
+    let have = names(value);
+    let missing: Vec<_> = wanted.iter().filter(|w| !have.contains(**w)).collect();
+    assert!(missing.is_empty(), "{missing:?} are missing in {value}");
+}
+
+#[test]
+fn the_shapes_of_status_and_reports() {
+    let scene = Scene::new("shapes");
+    let server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut job, 100);
+    let status = job.status().unwrap();
+    assert_has(&status, &["pid", "program", "devices"]);
+    assert!(status["program"].as_str().unwrap().contains("orbit"));
+    let device = &status["devices"][0];
+    assert_has(device, &["device", "place", "name", "used_bytes", "live", "records", "moves"]);
+    assert_eq!(device["place"], Value::from(server.place(0)));
+    assert!(device["used_bytes"].as_u64().unwrap() >= 4 << 20, "{device}");
+    let live = |kind: &str| device["live"][kind].as_u64().unwrap_or(0);
+    assert_eq!((live("streams"), live("events"), live("modules"), live("allocations")), (2, 16, 1, 5), "{device}");
+
+    let report = job.migrate("local").unwrap();
+    let wanted = [
+        "ok", "from", "to", "bytes", "records", "downtime_ms", "gpu_idle_ms", "total_ms", "phases", "digest", "reason",
+        "kernel_running", "live_objects",
+    ];
+    assert_has(&report.0, &wanted);
+    assert!(report.ok(), "{}", report.reason());
+    assert!(report.0["reason"].is_null() && report.0.get("v").is_none(), "{}", report.0);
+    assert!(report.number(&["total_ms"]) >= report.downtime_ms(), "{}", report.0);
+    let phases = names(&report.0["phases"]);
+    assert!(["prepare", "quiesce", "delta", "verify"].iter().all(|p| phases.contains(p)), "{}", report.0);
+    let moves = job.moves().unwrap();
+    assert_has(&moves[0].0, &wanted);
+    assert_has(&moves[0].0, &["at_ms"]);
+    assert_eq!(moves[0].digest(), report.digest());
+
+    // The same for people.
+    let shown = String::from_utf8(scene.mrcuda().arg("ps").output().unwrap().stdout).unwrap();
+    assert!(shown.contains("PID") && shown.contains(&job.pid().to_string()) && shown.contains("local"), "{shown}");
+    assert!(job.describe_last_move().unwrap().contains("verify"));
+}
+
+#[test]
+fn jobs_that_are_not_there() {
+    let scene = Scene::new("nojob");
+    let ps = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
+    assert_eq!((ps.status.code(), String::from_utf8_lossy(&ps.stdout).trim()), (Some(0), "[]"));
+    let own = std::process::id().to_string();
+    for command in [&["migrate", own.as_str(), "--to", "local"][..], &["moves", own.as_str()]] {
+        let output = scene.mrcuda().args(command).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(words.contains(&own) && words.contains("does not run under mrcuda"), "{words}");
+    }
+    // A place that is none is a mistake in the command.
+    let output = scene.mrcuda().args(["migrate", &own, "--to", "nowhere"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn run_answers_like_a_shell() {
+    let scene = Scene::new("run");
+    let missing = Job::start(&scene, "missing", &[], Path::new("no-such-program"), &[], &[]).wait(LIMIT);
+    assert_eq!(missing.code, Some(127), "{missing:?}");
+    assert!(missing.stderr.contains("no-such-program"));
+    let plain = scene.path.join("plain");
+    std::fs::write(&plain, "text").unwrap();
+    let plain = Job::start(&scene, "plain", &[], &plain, &[], &[]).wait(LIMIT);
+    assert_eq!(plain.code, Some(126), "{plain:?}");
+    let code = Job::start(&scene, "code", &[], Path::new("sh"), &["-c", "exit 7"], &[]).wait(LIMIT);
+    assert_eq!(code.code, Some(7), "{code:?}");
+    assert_eq!(code.stderr, "", "a program without CUDA hears nothing of mrcuda");
+}
+
+#[test]
+fn the_program_keeps_the_process_id_and_its_environment() {
+    let scene = Scene::new("env");
+    let script = "echo $$ $MRCUDA_SERVERS $MRCUDA_ON_USR1 $MRCUDA_SIGNAL; echo $LD_LIBRARY_PATH; echo $TRITON_LIBCUDA_PATH";
+    let options = ["--server", "a:1,b:2/3", "--on-usr1", "helper:1", "--signal", "sigusr2"];
+    let job = Job::start(&scene, "env", &options, Path::new("sh"), &["-c", script], &[("LD_LIBRARY_PATH", "/else")]);
+    let pid = job.pid();
+    let outcome = job.wait(LIMIT);
+    let lines: Vec<_> = outcome.stdout.lines().collect();
+    assert_eq!(lines[0], format!("{pid} a:1,b:2/3 helper:1 USR2"));
+    let folder = lines[2];
+    assert_eq!(lines[1], format!("{folder}:/else"));
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        let there = std::fs::canonicalize(Path::new(folder).join(name)).unwrap();
+        assert_eq!(there, std::fs::canonicalize(scene.install.file("libmrcuda_shim.so")).unwrap());
+    }
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_here_and_names_what_is() {
+    let scene = Scene::new("doctor");
+    let orbit = scene.install.file("orbit");
+    let well = scene.mrcuda().args(["doctor", "--driver", "soft", "--"]).arg(&orbit).output().unwrap();
+    let text = String::from_utf8_lossy(&well.stdout);
+    assert_eq!(well.status.code(), Some(0), "{text}");
+    assert!(text.contains("softgpu") && text.contains("CUDA 13.0, 1 GPU"), "{text}");
+    let ill = scene.mrcuda().args(["doctor", "--driver", "/no/such/driver", "--", "no-such-program"]).output().unwrap();
+    let text = String::from_utf8_lossy(&ill.stdout);
+    assert_eq!(ill.status.code(), Some(1), "{text}");
+    assert!(text.contains("/no/such/driver") && text.contains("no-such-program was not found"), "{text}");
+    // Too little address space: what a shell's `ulimit -v` does.
+    let exe = scene.install.file("mrcuda").display().to_string();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("ulimit -v 8000000; exec {exe} doctor --driver soft")]);
+    scene.dress(&mut shell);
+    let text = String::from_utf8_lossy(&shell.output().unwrap().stdout).into_owned();
+    assert!(text.contains("ulimit -v"), "{text}");
+}
+
+#[test]
+fn the_list_of_calls() {
+    let scene = Scene::new("calls");
+    let output = scene.mrcuda().args(["calls", "--json"]).output().unwrap();
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = list.as_array().unwrap();
+    assert!(list.len() >= 440, "{} functions", list.len());
+    for line in list {
+        assert_eq!(names(line), BTreeSet::from(["name", "version", "class", "recorded", "state", "reason"]), "{line}");
+        assert!(["tested", "untested"].contains(&line["state"].as_str().unwrap()), "{line}");
+        assert!(line["recorded"].is_boolean() && line["name"].as_str().unwrap().starts_with("cu"), "{line}");
+    }
+    let of = |name: &str| list.iter().find(|l| l["name"] == name).unwrap_or_else(|| panic!("{name} is not listed"));
+    assert_eq!(of("cuModuleUnload")["recorded"], true);
+    assert_eq!(of("cuMemAlloc_v2")["class"], "memory");
+    assert_eq!(of("cuMemAlloc_v2")["version"], "3.2");
+}

@@ -1,0 +1,49 @@
+//! Which calls the tests have exercised: the shim tells, tests/coverage.txt lists, `mrcuda calls` shows.
+
+use crate::{LIMIT, remote_orbit};
+use std::collections::BTreeSet;
+use tests::programs::NAMES;
+use tests::{Install, Job, Linkage, Programs, Scene, Server, install};
+
+const HEADING: &str =
+    "# Calls that the whole-system tests exercise, as the shim reports them; written by: UPDATE=1 cargo test -p tests coverage\n";
+
+/// Runs what there is and collects the names that the shim has seen.
+fn called() -> BTreeSet<String> {
+    let scene = Scene::new("coverage");
+    let server = Server::start(&scene, "one");
+    let list = scene.path.join("called").display().to_string();
+    let env = [("MRCUDA_COVERAGE", list.as_str())];
+    let place = server.place(0);
+    for linkage in [Linkage::Static, Linkage::Shared] {
+        for name in NAMES {
+            let program = Programs::get().path(linkage, name);
+            let outcome = Job::start(&scene, name, &["--server", &place], &program, &[], &env).wait(LIMIT);
+            assert!(outcome.ok(), "{name}: {outcome:?}");
+        }
+    }
+    let orbit = remote_orbit(&scene, "orbit", &place, &["--steps", "200", "--progress"], &env);
+    assert!(orbit.wait(LIMIT).ok());
+    let bench = Install::get().file("microbench");
+    let outcome = Job::start(&scene, "bench", &["--server", &place], &bench, &["calls", "--count", "20"], &env).wait(LIMIT);
+    assert!(outcome.ok(), "{outcome:?}");
+    std::fs::read_to_string(list).expect("the shim has written no list").lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn coverage_list_is_true() {
+    let called = called();
+    assert!(called.contains("cuInit") && called.contains("cuLaunchKernel"), "{called:?}");
+    let path = install::root().join("tests/coverage.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        let lines: Vec<String> = called.iter().map(|name| format!("{name}\n")).collect();
+        std::fs::write(&path, format!("{HEADING}{}", lines.concat())).unwrap();
+        return;
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    let listed: BTreeSet<String> = text.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect();
+    let never: Vec<_> = listed.difference(&called).collect();
+    assert!(never.is_empty(), "listed as tested, but never called: {never:?}");
+    let unlisted: Vec<_> = called.difference(&listed).collect();
+    assert!(unlisted.is_empty(), "called, but not listed (UPDATE=1 writes the list): {unlisted:?}");
+}

@@ -1,0 +1,69 @@
+//! Journal files, whole and damaged.
+
+use crate::LIMIT;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tests::{Job, Scene};
+
+/// Runs orbit in its own process and answers the journal that it leaves.
+fn journal(scene: &Scene) -> PathBuf {
+    let folder = scene.path.join("journal");
+    std::fs::create_dir_all(&folder).unwrap();
+    let keep = folder.display().to_string();
+    let orbit = scene.install.file("orbit");
+    let outcome = Job::start(scene, "job", &[], &orbit, &["--steps", "50"], &[("MRCUDA_KEEP_JOURNAL", &keep)]).wait(LIMIT);
+    assert!(outcome.ok(), "{outcome:?}");
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+/// `mrcuda journal show`: exit code, stdout, stderr.
+fn show(scene: &Scene, file: &Path, options: &[&str]) -> (Option<i32>, String, String) {
+    let output = scene.mrcuda().args(["journal", "show"]).arg(file).args(options).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_journal_can_be_read_and_names_its_calls() {
+    let scene = Scene::new("journal");
+    let file = journal(&scene);
+    let (code, out, err) = show(&scene, &file, &["--json"]);
+    assert_eq!(code, Some(0), "{err}");
+    let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect();
+    let named = |name: &str| lines.iter().filter(|l| l.to_string().contains(name)).count();
+    assert!(named("cuStreamCreate") >= 2 && named("cuEventCreate") >= 16, "{out}");
+    assert!(named("ImageLoad") >= 1 && named("ChunkMap") >= 1, "{out}");
+    assert_eq!(named("Launch"), 0, "work is not recorded: {out}");
+    let (code, text, _) = show(&scene, &file, &[]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("cuModuleGetFunction") && text.contains("advance"), "{text}");
+}
+
+#[test]
+fn damage_is_named_by_record() {
+    let scene = Scene::new("damage");
+    let file = journal(&scene);
+    let whole = std::fs::read(&file).unwrap();
+    let used = whole.iter().rposition(|b| *b != 0).unwrap() + 1;
+    let damaged = scene.path.join("damaged");
+    let wrong = |bytes: &[u8], what: &str| {
+        std::fs::write(&damaged, bytes).unwrap();
+        let (code, _, err) = show(&scene, &damaged, &[]);
+        assert_eq!(code, Some(1), "{what}: {err}");
+        assert!(!err.contains("panicked"), "{what}: {err}");
+        err
+    };
+    // Somewhere in the records, well behind the header.
+    let mut flipped = whole.clone();
+    flipped[used * 3 / 4] ^= 0x10;
+    let words = wrong(&flipped, "a flipped bit");
+    assert!(words.contains("record"), "{words}");
+    let words = wrong(&whole[..used - 5], "a file cut short");
+    assert!(words.contains("record"), "{words}");
+    let mut other = whole.clone();
+    other[0] ^= 0xff;
+    wrong(&other, "another kind of file");
+    wrong(&[], "an empty file");
+}

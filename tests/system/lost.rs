@@ -1,0 +1,112 @@
+//! Processes that end at the wrong moment.
+
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
+use std::time::Duration;
+use tests::scene::wait_for;
+use tests::server::signal;
+use tests::{Job, Scene, Server};
+
+/// How soon a loss must be noticed.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Processor time that a process has used, in clock ticks.
+fn used(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which may contain anything: state, then 10 fields, then user and system time.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
+    fields.iter().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum()
+}
+
+/// The worker that works now.
+fn busiest(server: &Server) -> u32 {
+    let before: Vec<(u32, u64)> = server.workers().into_iter().map(|pid| (pid, used(pid))).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let spent = |(pid, ticks): &(u32, u64)| used(*pid).saturating_sub(*ticks);
+    let (pid, _) = *before.iter().max_by_key(|worker| spent(worker)).expect("the server has no workers");
+    pid
+}
+
+#[test]
+fn a_lost_server_is_an_error_of_the_next_call() {
+    let scene = Scene::new("power");
+    let mut server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut job, 100);
+    server.kill();
+    let outcome = job.wait(SOON);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("CUDA_ERROR_DEVICE_UNAVAILABLE (46)"), "{}", outcome.stderr);
+    let words = words_of_mrcuda(&outcome);
+    assert_eq!(words.len(), 1, "{}", outcome.stderr);
+    assert!(words[0].contains(&server.address.to_string()), "{}", words[0]);
+}
+
+#[test]
+fn a_worker_that_dies_harms_no_other_client() {
+    let scene = Scene::new("worker");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_DEVICES", "2")]);
+    let mut unlucky = remote_orbit(&scene, "unlucky", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut unlucky, 50);
+    let victim = busiest(&server);
+    let other = remote_orbit(&scene, "other", &server.place(1), &LONG, &[]);
+    signal(victim, libc::SIGKILL);
+    let outcome = unlucky.wait(SOON);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("(46)"), "{}", outcome.stderr);
+    assert_identical(&other.wait(LIMIT), &native);
+    // The daemon goes on as well.
+    let last = Job::start(&scene, "last", &["--server", &server.place(0)], &scene.install.file("orbit"), &LONG, &[]);
+    assert_identical(&last.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_killed_job_leaves_nothing_on_the_server() {
+    let scene = Scene::new("killed");
+    let server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut job, 50);
+    let worker = busiest(&server);
+    job.signal(libc::SIGKILL);
+    assert_eq!(job.wait(SOON).signal, Some(libc::SIGKILL));
+    let gone = wait_for(SOON, || (!server.workers().contains(&worker)).then_some(()));
+    assert!(gone.is_some(), "worker {worker} keeps the memory of a dead job");
+    // Nor does its socket stay in the list.
+    let output = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[]");
+}
+
+#[test]
+fn a_target_that_dies_during_the_move_costs_nothing() {
+    let scene = Scene::new("target");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let mut target = Server::start(&scene, "two");
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut job, 100);
+    let place = target.place(0);
+    let report = std::thread::scope(|s| {
+        let moving = s.spawn(|| job.migrate(&place));
+        std::thread::sleep(Duration::from_millis(60));
+        target.kill();
+        moving.join().unwrap().unwrap()
+    });
+    // If the move was faster than the blow, the job is lost with the target: that is not what is tested here.
+    if !report.ok() {
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+}
+
+#[test]
+fn a_forked_child_has_no_gpu_and_the_parent_goes_on() {
+    let scene = Scene::new("fork");
+    let server = Server::start(&scene, "one");
+    let program = scene.install.file("forks");
+    for (name, options) in [("remote", &["--server", &server.place(0)][..]), ("local", &[])] {
+        let outcome = Job::start(&scene, name, options, &program, &[], &[]).wait(LIMIT);
+        assert!(outcome.ok(), "{name}: {outcome:?}");
+        let mut lines: Vec<_> = outcome.stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["child refused", "parent goes on"], "{name}");
+    }
+}

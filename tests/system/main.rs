@@ -1,0 +1,67 @@
+//! Tests of the whole system: real programs, real servers, real moves, on CPU drivers.
+//!
+//! | file | what must hold |
+//! |---|---|
+//! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
+//! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
+//! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
+//! | `lost` | lost workers, killed jobs, forks |
+//! | `trust` | tokens, strangers |
+//! | `commands` | what the commands print |
+//! | `journals` | journal files, whole and damaged |
+//! | `coverage` | which calls the tests have exercised |
+
+mod commands;
+mod coverage;
+mod journals;
+mod lost;
+mod moves;
+mod programs;
+mod refusals;
+mod trust;
+
+use std::time::Duration;
+use tests::{Job, Outcome, Scene};
+
+/// How long anything may take before it counts as stuck.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Arguments that let orbit work for some seconds on a slow machine.
+const LONG: [&str; 3] = ["--steps", "1500", "--progress"];
+
+/// Runs orbit natively with these arguments.
+fn native_orbit(scene: &Scene, args: &[&str]) -> Outcome {
+    let outcome = Job::native(scene, "native", &scene.install.file("orbit"), args).wait(LIMIT);
+    assert!(outcome.ok(), "the native run failed: {outcome:?}");
+    assert!(outcome.stdout.ends_with("RESULT ok\n"), "{}", outcome.stdout);
+    outcome
+}
+
+/// Starts orbit on a server and waits until it works.
+fn remote_orbit<'a>(scene: &'a Scene, name: &str, place: &str, args: &[&str], env: &[(&str, &str)]) -> Job<'a> {
+    let mut job = Job::start(scene, name, &["--server", place], &scene.install.file("orbit"), args, env);
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    wait_for_step(&mut job, 10);
+    job
+}
+
+/// Waits until orbit has queued this many steps.
+fn wait_for_step(job: &mut Job, step: u32) {
+    let there = tests::scene::wait_for(LIMIT, || {
+        let steps = |line: &str| line.strip_prefix("step ")?.split(' ').next()?.parse::<u32>().ok();
+        let reached = job.stderr().lines().filter_map(steps).any(|s| s >= step);
+        (reached || !job.runs()).then_some(reached)
+    });
+    assert_eq!(there, Some(true), "orbit did not get to step {step}: {}", job.stderr());
+}
+
+/// The run ended well and printed the same.
+fn assert_identical(moved: &Outcome, native: &Outcome) {
+    assert!(moved.ok(), "code {:?}, signal {:?}, stderr: {}", moved.code, moved.signal, moved.stderr);
+    assert_eq!(moved.stdout, native.stdout, "stderr: {}", moved.stderr);
+}
+
+/// Lines of the job's stderr that come from mrcuda.
+fn words_of_mrcuda(outcome: &Outcome) -> Vec<&str> {
+    outcome.stderr.lines().filter(|l| l.starts_with("mrcuda")).collect()
+}

@@ -1,0 +1,142 @@
+//! Moves in every direction.
+
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
+use std::process::{Command, Stdio};
+use tests::scene::wait_for;
+use tests::{Job, Scene, Server, install};
+
+#[test]
+fn remote_to_local_to_remote_to_remote() {
+    let scene = Scene::new("tour");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
+    let way = ["local".to_owned(), servers[1].place(0), servers[0].place(0)];
+    for (number, to) in way.iter().enumerate() {
+        wait_for_step(&mut job, 200 + 300 * number as u32);
+        let report = job.migrate(to).unwrap();
+        assert!(report.ok(), "to {to}: {}", report.reason());
+        assert!(report.live_objects() >= 10, "{}", report.0);
+        assert!(report.bytes() >= 4 << 20, "{}", report.0);
+        assert_eq!(report.digest().len(), 64, "{}", report.0);
+    }
+    let moves = job.moves().unwrap();
+    assert_eq!(moves.len(), 3);
+    let directions: Vec<_> = moves.iter().map(|m| m.direction()).collect();
+    assert_eq!(directions, ["remote -> local", "local -> remote", "remote -> remote"]);
+    let outcome = job.wait(LIMIT);
+    assert_identical(&outcome, &native);
+    assert!(words_of_mrcuda(&outcome).is_empty(), "moves that work are silent: {}", outcome.stderr);
+}
+
+#[test]
+fn a_job_that_starts_in_its_own_process_moves_away_and_back() {
+    let scene = Scene::new("local");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &LONG, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    for (number, to) in [server.place(0), "local".to_owned()].iter().enumerate() {
+        wait_for_step(&mut job, 200 + 400 * number as u32);
+        let report = job.migrate(to).unwrap();
+        assert!(report.ok(), "to {to}: {}", report.reason());
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn the_signal_moves_the_job_to_where_run_was_told() {
+    let scene = Scene::new("signal");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let (first, second) = (servers[0].place(0), servers[1].place(0));
+    let options = ["--server", &first, "--on-usr1", &second, "--signal", "USR2"];
+    let mut job = Job::start(&scene, "moved", &options, &scene.install.file("orbit"), &LONG, &[]);
+    // Before the first CUDA call the signal is ignored: it must not end the program.
+    job.signal(libc::SIGUSR2);
+    job.wait_ready(LIMIT).unwrap();
+    wait_for_step(&mut job, 300);
+    let before = job.moves().unwrap().len();
+    job.signal(libc::SIGUSR2);
+    let report = wait_for(LIMIT, || job.moves().ok()?.into_iter().nth(before)).expect("the signal does nothing");
+    assert!(report.ok(), "{}", report.reason());
+    assert_eq!(report.to(), second);
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let scene = Scene::new("dry");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
+    let report = job.migrate_with(&servers[1].place(0), &["--dry-run"]).unwrap();
+    assert!(report.ok(), "{}", report.reason());
+    let place = |job: &Job| job.status().and_then(|s| Some(s["devices"][0]["place"].as_str()?.to_owned()));
+    assert_eq!(place(&job), Some(servers[0].place(0)));
+    assert!(job.moves().unwrap().is_empty());
+    assert!(job.runs());
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_corrupted_byte_is_found_and_the_job_stays() {
+    let scene = Scene::new("corrupt");
+    let native = native_orbit(&scene, &LONG);
+    let fault = [("MRCUDA_FAULT_CORRUPT_BYTE", "1")];
+    let servers = [Server::start_with(&scene, "one", &[], &fault), Server::start(&scene, "two")];
+    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
+    wait_for_step(&mut job, 200);
+    let report = job.migrate(&servers[1].place(0)).unwrap();
+    assert!(!report.ok(), "a wrong byte went unseen: {}", report.0);
+    assert!(report.reason().contains("digest"), "{}", report.reason());
+    assert!(job.runs());
+    let outcome = job.wait(LIMIT);
+    assert_identical(&outcome, &native);
+    assert_eq!(words_of_mrcuda(&outcome).len(), 1, "one line tells of the failed move: {}", outcome.stderr);
+}
+
+#[test]
+fn two_requests_at_once_do_no_harm() {
+    let scene = Scene::new("twice");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
+    wait_for_step(&mut job, 200);
+    let second = servers[1].place(0);
+    let (a, b) = std::thread::scope(|s| {
+        let job = &job;
+        let a = s.spawn(move || job.migrate("local"));
+        let b = s.spawn(move || job.migrate(&second));
+        (a.join().unwrap().unwrap(), b.join().unwrap().unwrap())
+    });
+    // One at a time: the other one waits or is refused, but at least one of them happens.
+    assert!(a.ok() || b.ok(), "{} / {}", a.reason(), b.reason());
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+/// Runs the demo as people do; answers its last line and whether it succeeded.
+fn demo(env: &[(&str, &str)]) -> (String, bool) {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let install = tests::Install::get();
+    let output = Command::new(cargo)
+        .current_dir(install::root())
+        .args(["run", "--quiet", "--package", "xtask", "--target-dir"])
+        .arg(&install.target)
+        .args(["--", "demo", "--seconds", "6"])
+        .env("MRCUDA_BIN_DIR", &install.bin)
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (text.lines().last().unwrap_or_default().to_owned(), output.status.success())
+}
+
+#[test]
+fn the_demo_works_and_one_wrong_byte_makes_it_fail() {
+    assert_eq!(demo(&[]), ("demo: OK, 3 moves, output identical".to_owned(), true));
+    let (last, succeeded) = demo(&[("MRCUDA_FAULT_CORRUPT_BYTE", "1")]);
+    assert!(last.starts_with("demo: FAILED: ") && last.contains("digest"), "{last}");
+    assert!(!succeeded);
+}

@@ -1,0 +1,57 @@
+//! Moves that cannot work are refused in the plan, with the figures; the job goes on where it is.
+
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, words_of_mrcuda};
+use tests::{Scene, Server};
+
+/// Starts orbit on a good server, tries to move it to one that differs in `env`, and wants a refusal with these words.
+fn refused(name: &str, env: &[(&str, &str)], words: &[&str]) {
+    let scene = Scene::new(name);
+    let native = native_orbit(&scene, &LONG);
+    let good = Server::start(&scene, "good");
+    let other = Server::start_with(&scene, "other", &[], env);
+    let mut job = remote_orbit(&scene, "moved", &good.place(0), &LONG, &[]);
+    for options in [&["--dry-run"][..], &[]] {
+        let report = job.migrate_with(&other.place(0), options).unwrap();
+        assert!(!report.ok(), "{}", report.0);
+        for word in words {
+            assert!(report.reason().contains(word), "`{word}` is missing in: {}", report.reason());
+        }
+    }
+    assert!(job.runs());
+    let outcome = job.wait(LIMIT);
+    assert_identical(&outcome, &native);
+    assert_eq!(words_of_mrcuda(&outcome).len(), 1, "one line for the refused move: {}", outcome.stderr);
+}
+
+#[test]
+fn too_little_memory() {
+    refused("memory", &[("SOFTGPU_MEMORY", "67108864")], &["needs", "MiB free"]);
+}
+
+#[test]
+fn another_driver_version() {
+    refused("driver", &[("SOFTGPU_DRIVER_VERSION", "12080")], &["13.0", "12.8"]);
+}
+
+#[test]
+fn a_gpu_that_cannot_run_the_code() {
+    // Its kernels need compute capability 7.5.
+    refused("capability", &[("SOFTGPU_CC", "6.0")], &["6.0"]);
+}
+
+#[test]
+fn a_place_where_nobody_listens() {
+    let scene = Scene::new("nobody");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let gone = Server::start(&scene, "gone").place(0);
+    let job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
+    let report = job.migrate(&gone).unwrap();
+    assert!(!report.ok());
+    let address = gone.split('/').next().unwrap_or_default();
+    assert!(report.reason().contains(address), "{}", report.reason());
+    // A GPU that the server does not have is no place either.
+    let report = job.migrate(&server.place(7)).unwrap();
+    assert!(!report.ok() && report.reason().contains('7'), "{}", report.reason());
+    assert_identical(&job.wait(LIMIT), &native);
+}
