@@ -9,7 +9,7 @@
 //! * [`Reader`] takes files from anyone: every length is checked before it is used, every record has a checksum.
 //! * [`print_line`] shows a record as a line of JSON.
 //!
-//! The format is described in docs/formats.md, "Journal". Calls are named by numbers that are only ever added, so a journal can
+//! The format is described in docs/journal-format.md. Calls are named by numbers that are only ever added, so a journal can
 //! be printed by later versions; replaying needs the build that wrote it ([`Meta::build`]).
 
 #![deny(unsafe_code)]

@@ -53,15 +53,13 @@ struct Group {
 pub(crate) struct Live<T> {
     kept: Vec<(u32, T)>,
     groups: Vec<Group>,
-    /// Slots of `groups` to use again.
-    free: Vec<u32>,
     open: HashMap<u64, Open>,
     sweep_at: usize,
 }
 
 impl<T> Live<T> {
     pub(crate) fn new() -> Live<T> {
-        Live { kept: Vec::new(), groups: Vec::new(), free: Vec::new(), open: HashMap::new(), sweep_at: SLACK }
+        Live { kept: Vec::new(), groups: Vec::new(), open: HashMap::new(), sweep_at: SLACK }
     }
 
     /// Takes the next record. Ends count before creations.
@@ -84,18 +82,28 @@ impl<T> Live<T> {
         self.kept.len() >= self.sweep_at
     }
 
-    /// Forgets the dead records.
+    /// Forgets the dead records and groups.
     pub(crate) fn sweep(&mut self) {
         let alive = self.mark();
         self.kept.retain(|(group, _)| is_alive(&alive, *group));
-        self.free.clear();
-        for (slot, _) in alive.iter().enumerate().filter(|(_, alive)| !**alive) {
-            self.groups[slot] = Group::default();
-            self.free.push(slot as u32);
+        // The groups that stay move together, so that the next mark costs what is alive and not what once was.
+        let mut number = Vec::with_capacity(alive.len());
+        let mut next = 0;
+        for alive in &alive {
+            number.push(next);
+            next += u32::from(*alive);
         }
+        let renumber = |group: &mut u32| *group = number[*group as usize];
+        let mut slot = alive.iter();
+        self.groups.retain(|_| slot.next() == Some(&true));
+        // Whatever a living group holds lives, and so do the groups of open handles.
+        self.groups.iter_mut().flat_map(|g| &mut g.holds).for_each(renumber);
+        self.open.values_mut().map(|o| &mut o.group).for_each(renumber);
+        self.kept.iter_mut().map(|(group, _)| group).filter(|group| **group != ALWAYS).for_each(renumber);
         self.sweep_at = 2 * self.kept.len() + SLACK;
         if self.kept.capacity() > 2 * self.sweep_at {
             self.kept.shrink_to(self.sweep_at);
+            self.groups.shrink_to_fit();
         }
         if self.open.capacity() > 4 * (self.open.len() + SLACK) {
             self.open.shrink_to_fit();
@@ -123,18 +131,9 @@ impl<T> Live<T> {
     }
 
     fn new_group(&mut self, rooted: bool) -> u32 {
-        let group = Group { rooted, ..Group::default() };
-        match self.free.pop() {
-            Some(slot) => {
-                self.groups[slot as usize] = group;
-                slot
-            }
-            None => {
-                self.groups.push(group);
-                // Each takes 40 bytes: memory is gone long before the number is.
-                (self.groups.len() - 1) as u32
-            }
-        }
+        self.groups.push(Group { rooted, ..Group::default() });
+        // Each takes 40 bytes: memory is gone long before the number is.
+        (self.groups.len() - 1) as u32
     }
 
     /// The group that a record belongs to.
@@ -253,4 +252,53 @@ pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
     }
     live.sweep();
     live.kept.into_iter().map(|(_, record)| record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds as a writer does; gives the most that was ever kept of records and groups.
+    fn churn(live: &mut Live<u64>, n: u64, each: impl Fn(u64, &mut dyn FnMut(Edges))) -> (usize, usize) {
+        let mut most = (0, 0);
+        for i in 0..n {
+            each(i, &mut |edges| live.feed(edges, i));
+            if live.due() {
+                live.sweep();
+            }
+            most = (most.0.max(live.kept.capacity()), most.1.max(live.groups.len()));
+        }
+        most
+    }
+
+    #[test]
+    fn memory_is_bounded_by_what_is_alive() {
+        let mut live = Live::new();
+        let none = Edges { ordered: false, creates: &[], ends: None, uses: &[] };
+        live.feed(Edges { creates: &[1], ..none }, 0);
+        let (records, groups) = churn(&mut live, 300_000, |i, feed| {
+            let (event, graph) = (1000 + 2 * i, 1001 + 2 * i);
+            feed(Edges { creates: &[event], uses: &[1], ..none });
+            feed(Edges { creates: &[graph], ..none });
+            feed(Edges { uses: &[graph, event], ..none });
+            feed(Edges { uses: &[event, graph], ..none });
+            feed(Edges { ends: Some(event), ..none });
+            feed(Edges { ends: Some(graph), ..none });
+        });
+        assert!(records < 4 * SLACK && groups < 4 * SLACK, "{records} records, {groups} groups");
+        assert_eq!(live.iter().count(), 1);
+        assert_eq!(live.open.len(), 1);
+    }
+
+    #[test]
+    fn memory_shrinks_with_what_is_alive() {
+        let mut live = Live::new();
+        let none = Edges { ordered: false, creates: &[], ends: None, uses: &[] };
+        churn(&mut live, 100_000, |i, feed| feed(Edges { creates: &[i], ..none }));
+        assert_eq!(live.iter().count(), 100_000);
+        churn(&mut live, 100_000, |i, feed| feed(Edges { ends: Some(i), ..none }));
+        live.sweep();
+        assert_eq!(live.iter().count(), 0);
+        assert!(live.kept.capacity() < 4 * SLACK && live.groups.is_empty() && live.open.capacity() < 8 * SLACK);
+    }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// allocation at every signal, and a long one might never end in a job that is being profiled.
 const PIECE: usize = 1 << 20;
 /// The most that the file grows ahead of need.
-const MAX_AHEAD: usize = 16 << 20;
+const MAX_AHEAD: usize = 4 << 20;
 /// How often one piece is asked for again after a signal.
 const RETRIES: usize = 1000;
 

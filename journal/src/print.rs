@@ -3,16 +3,12 @@
 use crate::OwnedRecord;
 use std::fmt::Write;
 
-/// Bytes that are shown of a body or reply that nobody can decode.
+/// Bytes that are shown of a body that nobody can decode, and of a reply.
 const SHOWN: usize = 64;
 
-/// A record as one line of JSON, without a line feed. `name` names a call, `decode` puts a body or reply into words; what they do
-/// not know is shown as a number, and as hexadecimal digits (the first 64 bytes).
-pub fn print_line(
-    r: &OwnedRecord,
-    name: &dyn Fn(u16) -> Option<String>,
-    decode: &dyn Fn(u16, &[u8]) -> Option<String>,
-) -> String {
+/// A record as one line of JSON, without a line feed. `name` names a call, `decode` puts a body into words; what they do not know,
+/// and replies, are shown as a number, and as hexadecimal digits (the first 64 bytes).
+pub fn print_line(r: &OwnedRecord, name: &dyn Fn(u16) -> Option<String>, decode: &dyn Fn(u16, &[u8]) -> Option<String>) -> String {
     let mut out = format!("{{\"seq\":{},\"id\":\"0x{:04x}\"", r.seq, r.id);
     if let Some(name) = name(r.id) {
         out.push_str(",\"call\":");

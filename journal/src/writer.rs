@@ -161,8 +161,11 @@ impl Writer {
 
     fn decoded(&self) -> impl Iterator<Item = Result<OwnedRecord, JournalError>> {
         self.live.iter().zip(0..).map(|(p, number)| {
-            record::decode(&self.file.bytes()[p.offset..p.offset + p.len as usize])
-                .map_err(|what| JournalError::Record { number, offset: p.offset as u64, what })
+            record::decode(&self.file.bytes()[p.offset..p.offset + p.len as usize]).map_err(|what| JournalError::Record {
+                number,
+                offset: p.offset as u64,
+                what,
+            })
         })
     }
 

@@ -75,7 +75,10 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), String> {
     run("make and end stream", 1, &mut || gpu.stream().and_then(|s| gpu.end_stream(s)))?;
     run("query free memory", 1, &mut || gpu.free_bytes().map(drop))?;
     run("query attribute", 20, &mut || gpu.attribute(MULTIPROCESSORS).map(drop))?;
-    println!("{}", json!({"measures": "calls", "label": args.label, "gpu": gpu.name()?, "unit": "ns", "calls": Value::Object(results)}));
+    println!(
+        "{}",
+        json!({"measures": "calls", "label": args.label, "gpu": gpu.name()?, "unit": "ns", "calls": Value::Object(results)})
+    );
     Ok(())
 }
 

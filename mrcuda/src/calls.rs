@@ -92,11 +92,8 @@ fn lines(tested: &HashSet<&'static str>) -> Vec<Line> {
             reason: reason(row),
         })
         .collect();
-    let carried: HashSet<&str> = all
-        .iter()
-        .filter_map(|row| versions::symbols().iter().find(|s| s.symbol == row.name))
-        .map(|s| s.base)
-        .collect();
+    let carried: HashSet<&str> =
+        all.iter().filter_map(|row| versions::symbols().iter().find(|s| s.symbol == row.name)).map(|s| s.base).collect();
     lines.extend(versions::bases().into_iter().filter(|base| !carried.contains(base)).map(|base| Line {
         name: base,
         version: first(base).map_or(0, |s| s.since),

@@ -111,8 +111,8 @@ fn ask_at(path: &Path, request: &Value, patience: Option<Duration>) -> Result<Va
         let why = if line.is_empty() { "the job closed the connection" } else { "the job's answer is cut off" };
         return Err(ControlError::Failed(why.to_owned()));
     }
-    let answer: Value = serde_json::from_slice(&line)
-        .map_err(|e| ControlError::Failed(format!("the job's answer is not understood: {e}")))?;
+    let answer: Value =
+        serde_json::from_slice(&line).map_err(|e| ControlError::Failed(format!("the job's answer is not understood: {e}")))?;
     match answer.get("v").and_then(Value::as_u64) {
         Some(VERSION) => Ok(answer),
         other => {
@@ -129,18 +129,16 @@ pub(crate) fn pids() -> Result<Vec<u32>, ControlError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     }
-    let mut pids: Vec<u32> = std::fs::read_dir(&folder)?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
+    let mut pids: Vec<u32> =
+        std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     Ok(pids)
 }
 
 /// Removes the socket of a job that is gone: nobody listens and no such process exists.
 pub(crate) fn remove_stale(pid: u32) {
-    let gone = i32::try_from(pid).map_or(true, |pid| {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH)
-    });
+    let gone = i32::try_from(pid)
+        .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
     if gone {
         // Failing to tidy up is no failure of what was asked.
         let _ = std::fs::remove_file(folder().join(pid.to_string()));

@@ -10,13 +10,8 @@ use std::process::Command;
 const MARKER: &str = "mrcuda_shim_version";
 
 /// Where drivers are when neither the search path nor the linker's cache knows.
-const KNOWN: [&str; 5] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib64",
-    "/usr/local/nvidia/lib64",
-    "/usr/lib/wsl/lib",
-    "/run/opengl-driver/lib",
-];
+const KNOWN: [&str; 5] =
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"];
 
 /// The driver that an option names: a path, or `soft` for the one that needs no GPU.
 pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {

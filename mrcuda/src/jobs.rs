@@ -101,8 +101,7 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
 
 /// Moves a job and prints the report of the move; a move that was refused or failed is exit code 1.
 pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
-    let request =
-        json!({"v": VERSION, "op": "migrate", "to": args.to, "gpu": args.gpu.0, "dry_run": args.dry_run});
+    let request = json!({"v": VERSION, "op": "migrate", "to": args.to, "gpu": args.gpu.0, "dry_run": args.dry_run});
     let report = control::ask(args.pid, &request, None).map_err(|why| no_answer(args.pid, &why))?;
     if args.json {
         say(&public(&report).to_string());
@@ -114,8 +113,8 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
 
 /// Prints the moves that a job has made.
 pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
-    let answer = control::ask(args.pid, &json!({"v": VERSION, "op": "moves"}), Some(PATIENCE))
-        .map_err(|why| no_answer(args.pid, &why))?;
+    let answer =
+        control::ask(args.pid, &json!({"v": VERSION, "op": "moves"}), Some(PATIENCE)).map_err(|why| no_answer(args.pid, &why))?;
     if !ok(&answer) {
         return Err(no_answer(args.pid, &ControlError::Failed(text(&answer, "reason").to_owned())));
     }

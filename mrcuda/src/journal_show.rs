@@ -56,7 +56,8 @@ fn line(r: &OwnedRecord) -> String {
     for handle in &r.uses {
         text.push_str(&format!(" uses {handle:#x}"));
     }
-    let words = decode(r.id, &r.body).unwrap_or_else(|| if r.body.is_empty() { String::new() } else { format!("{} bytes", r.body.len()) });
+    let words = decode(r.id, &r.body)
+        .unwrap_or_else(|| if r.body.is_empty() { String::new() } else { format!("{} bytes", r.body.len()) });
     format!("{text} {words}").trim_end().to_owned()
 }
 

@@ -12,9 +12,9 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
             Some(n) => Err(format!("`{n}` is no GPU number (0 to 31) in `{text}`")),
         };
     }
-    endpoint(text).map(|_| text.to_owned()).map_err(|why| {
-        format!("`{text}` is no place: it must be local[:GPU], helper[:GPU] or HOST:PORT[/GPU] ({why})")
-    })
+    endpoint(text)
+        .map(|_| text.to_owned())
+        .map_err(|why| format!("`{text}` is no place: it must be local[:GPU], helper[:GPU] or HOST:PORT[/GPU] ({why})"))
 }
 
 /// Checks the text of a server.
@@ -45,9 +45,13 @@ pub(crate) fn signal(text: &str) -> Result<nix::sys::signal::Signal, String> {
     let signal = signal.ok_or_else(|| format!("`{text}` is no signal (try USR1 or USR2)"))?;
     match signal {
         Signal::SIGKILL | Signal::SIGSTOP => Err(format!("{signal} cannot be handled by a program")),
-        Signal::SIGSEGV | Signal::SIGBUS | Signal::SIGILL | Signal::SIGFPE | Signal::SIGTRAP | Signal::SIGABRT | Signal::SIGCHLD => {
-            Err(format!("{signal} means something else to programs"))
-        }
+        Signal::SIGSEGV
+        | Signal::SIGBUS
+        | Signal::SIGILL
+        | Signal::SIGFPE
+        | Signal::SIGTRAP
+        | Signal::SIGABRT
+        | Signal::SIGCHLD => Err(format!("{signal} means something else to programs")),
         other => Ok(other),
     }
 }

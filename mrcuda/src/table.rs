@@ -29,13 +29,14 @@ impl Table {
         for (number, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (c, cell) in row.iter().enumerate() {
-                let right = if number == 0 {
-                    self.rows.get(1).and_then(|r| r.get(c)).is_some_and(|s| figure(s))
-                } else {
-                    figure(cell)
-                };
+                let right =
+                    if number == 0 { self.rows.get(1).and_then(|r| r.get(c)).is_some_and(|s| figure(s)) } else { figure(cell) };
                 let width = widths[c];
-                if right { line.push_str(&format!("{cell:>width$}")) } else { line.push_str(&format!("{cell:<width$}")) }
+                if right {
+                    line.push_str(&format!("{cell:>width$}"))
+                } else {
+                    line.push_str(&format!("{cell:<width$}"))
+                }
                 line.push_str("  ");
             }
             text.push_str(line.trim_end());
@@ -86,7 +87,10 @@ mod tests {
         let mut t = Table::new(&["PID", "PLACE", "USED"]);
         t.row(vec!["7".into(), "10.0.0.1:7878/0".into(), bytes(1536)]);
         t.row(vec!["12345".into(), "local:0".into(), bytes(12)]);
-        assert_eq!(t.render(), "  PID  PLACE               USED\n    7  10.0.0.1:7878/0  1.5 KiB\n12345  local:0             12 B\n");
+        assert_eq!(
+            t.render(),
+            "  PID  PLACE               USED\n    7  10.0.0.1:7878/0  1.5 KiB\n12345  local:0             12 B\n"
+        );
     }
 
     #[test]

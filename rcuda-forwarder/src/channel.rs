@@ -5,8 +5,8 @@ use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use nix::cmsg_space;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recvmsg, sendmsg, shutdown,
-    socketpair, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recvmsg, sendmsg,
+    shutdown, socketpair, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

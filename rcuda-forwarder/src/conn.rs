@@ -2,7 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, Shutdown, recv, send, sendmsg, setsockopt, shutdown, sockopt};
+use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, send, sendmsg, setsockopt, shutdown, sockopt};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -69,7 +69,14 @@ impl Conn {
         // Rounded up: a rest below a millisecond must not become a busy loop.
         let ms = limit.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         again(|| poll(&mut fds, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)))?;
+        // Bits that the library has no name for, POLLRDHUP, mean that the peer has gone.
         Ok(fds[0].revents().unwrap_or(PollFlags::POLLERR))
+    }
+
+    /// Waits until the peer has closed its end or is gone; false when the time is over.
+    pub(crate) fn wait_gone(&self, limit: Duration) -> bool {
+        let hung_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        !self.ready(hung_up, limit).is_ok_and(|seen| seen.is_empty())
     }
 
     /// Fills `to` before `deadline`.
@@ -104,6 +111,14 @@ impl Conn {
     pub(crate) fn shutdown(&self) {
         // A connection that is not connected any more needs no shutdown.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
+    }
+
+    /// Who is at the other end, for logs.
+    pub(crate) fn peer(&self) -> String {
+        match getpeername::<SockaddrStorage>(self.fd.as_raw_fd()) {
+            Ok(a) if a.as_sockaddr_in().is_some() || a.as_sockaddr_in6().is_some() => a.to_string(),
+            _ => "a Unix socket".to_owned(),
+        }
     }
 
     /// The socket.
@@ -187,6 +202,9 @@ mod tests {
         let (mut a, b) = pair();
         drop(b);
         assert!(a.write_all(&[0; 10]).is_err());
-        assert_eq!(a.read_exact_by(&mut [0], Instant::now() + Duration::from_secs(5)).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            a.read_exact_by(&mut [0], Instant::now() + Duration::from_secs(5)).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 }

@@ -158,7 +158,8 @@ mod tests {
 
     fn replies() -> Vec<ControlReply> {
         let global = GlobalInfo { module: 1, name: "counter".into(), address: 2, bytes: 3 };
-        let round = RoundInfo { regions: 1, bytes_total: 2, bytes_sent: 3, pages_hashed: 4, hash_ms: 0.5, copy_ms: 1.5, digest: [7; 32] };
+        let round =
+            RoundInfo { regions: 1, bytes_total: 2, bytes_sent: 3, pages_hashed: 4, hash_ms: 0.5, copy_ms: 1.5, digest: [7; 32] };
         vec![
             ControlReply::Ok,
             ControlReply::Round(round),

@@ -105,7 +105,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in ["", ":", "a", "a:", "a:0", "a:b", ":1", "a:1/", "a:1/32", "a:1/+1", "a:1/-1", "::1:7", "[]:1", "unix:", "unix:/3", "a:65536"] {
+        for bad in [
+            "", ":", "a", "a:", "a:0", "a:b", ":1", "a:1/", "a:1/32", "a:1/+1", "a:1/-1", "::1:7", "[]:1", "unix:", "unix:/3",
+            "a:65536",
+        ] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
     }

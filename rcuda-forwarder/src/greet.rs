@@ -28,7 +28,10 @@ pub fn build_digest() -> [u8; 32] {
         let mut h = blake3::Hasher::new();
         h.update(format!("{} {PROTOCOL}\n", env!("CARGO_PKG_VERSION")).as_bytes());
         for row in calls::rows() {
-            h.update(format!("{:04x} {} {:?} {:?} {:?} {:?}\n", row.id, row.name, row.class, row.how, row.params, row.forms).as_bytes());
+            h.update(
+                format!("{:04x} {} {:?} {:?} {:?} {:?}\n", row.id, row.name, row.class, row.how, row.params, row.forms)
+                    .as_bytes(),
+            );
         }
         for id in 0x0f00..=0x0fff_u16 {
             h.update(ops::name(id).unwrap_or_default().as_bytes());

@@ -22,11 +22,6 @@ impl<R: Read> Inbox<R> {
         Inbox { from, buffer: vec![0; AHEAD], start: 0, end: 0 }
     }
 
-    /// Whether bytes lie ready in the buffer.
-    pub(crate) fn has_bytes(&self) -> bool {
-        self.start < self.end
-    }
-
     fn fill(&mut self) -> io::Result<()> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -1,1 +1,32 @@
-//! (to be written)
+//! Carries the calls of a job to a GPU elsewhere.
+//!
+//! * [`Link`] is the job's end: many threads put calls into a [`ring`], one order comes out at the worker.
+//! * [`serve`] is the daemon: it lets clients in ([`Token`]) and hands each to a worker process ([`worker_main`]).
+//! * [`Control`] requests concern a place as a whole; [`bulk_connect`] makes the connections over which memory is copied.
+//!
+//! docs/formats.md describes what travels. Both ends must be the same build ([`build_digest`]).
+
+mod channel;
+mod conn;
+mod control;
+mod daemon;
+mod endpoint;
+mod frame;
+mod futex;
+mod greet;
+mod inbox;
+mod link;
+mod place;
+pub mod ring;
+mod threads;
+mod token;
+mod worker;
+
+pub use control::{Control, ControlReply, GlobalInfo, RoundInfo};
+pub use daemon::{ServeError, ServeOptions, serve};
+pub use endpoint::{Endpoint, EndpointError};
+pub use frame::MAX_BODY;
+pub use greet::{JobHello, build_digest};
+pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, bulk_connect};
+pub use token::{Token, TokenError};
+pub use worker::worker_main;

@@ -202,7 +202,12 @@ impl Link {
     }
 
     /// As [`Link::connect`], with other limits.
-    pub fn connect_with(to: &Endpoint, token: Option<&Token>, hello: &JobHello, patience: Patience) -> Result<Arc<Link>, LinkError> {
+    pub fn connect_with(
+        to: &Endpoint,
+        token: Option<&Token>,
+        hello: &JobHello,
+        patience: Patience,
+    ) -> Result<Arc<Link>, LinkError> {
         let key = match (to.unix_path(), token) {
             (Some(_), _) => [0; 32],
             (None, Some(token)) => token.0,

@@ -7,6 +7,8 @@ use replayer::DeviceInfo;
 use std::sync::Arc;
 
 mod executor;
+#[cfg(test)]
+pub(crate) mod fake;
 
 /// Result of applying a call.
 #[derive(Debug)]

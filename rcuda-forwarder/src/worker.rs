@@ -221,7 +221,9 @@ impl<P: Place> Worker<P> {
         }
         reply.clear();
         match self.place.apply(head.id, body, reply) {
-            Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => self.answer(head.ticket, head.id, rc, reply),
+            Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => {
+                self.answer(head.ticket, head.id, rc, reply)
+            }
             // The answer must not overtake the bytes of a copy that the GPU has done before.
             outcome => self.completion.add(Item { ticket: head.ticket, id: head.id, reply: std::mem::take(reply), outcome }),
         }
@@ -260,9 +262,8 @@ impl<P: Place> Worker<P> {
     /// Gives signs of life; ends the process when the client has gone, whatever the other threads wait for.
     fn beat(&self) {
         loop {
-            match self.conn.ready(PollFlags::POLLRDHUP, HEARTBEAT_EVERY) {
-                Ok(seen) if seen.is_empty() => {}
-                _ => leave(0),
+            if self.conn.wait_gone(HEARTBEAT_EVERY) {
+                leave(0);
             }
             // A client that does not read must not block this thread; while another message is being written, that is
             // the sign of life.

@@ -129,12 +129,12 @@ impl Device {
     pub(crate) fn watch(&self, place: &Place) {
         if let Place::Remote { link, .. } = place {
             let index = self.index as usize;
-            link.set_fault_hook(Box::new(move |fault| {
+            link.set_fault_hook(move |fault| {
                 log::trace(|| format!("device {index}: {:#06x} failed with {}", fault.id, fault.code));
                 if let Ok(job) = get() {
                     job.devices[index].note(fault.code);
                 }
-            }));
+            });
         }
     }
 

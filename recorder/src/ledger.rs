@@ -101,7 +101,8 @@ impl Ledger {
             return Err("the journal is not complete (its file could not grow)".into());
         }
         self.tail = Some(Vec::new());
-        Ok(self.writer.live().collect())
+        let live = self.writer.live().collect();
+        if self.writer.is_complete() { Ok(live) } else { Err("the journal is damaged".into()) }
     }
 
     /// What came since the last call of this or [`Ledger::begin_move`].

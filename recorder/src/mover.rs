@@ -14,7 +14,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use journal::OwnedRecord;
-use rcuda_forwarder::{Control, ControlReply, Link};
+use rcuda_forwarder::{Control, ControlReply, Link, RoundInfo};
 use replayer::replay::{Record, Sink, replay};
 use replayer::{Applied, Executor};
 use serde_json::{Value, json};
@@ -364,9 +364,9 @@ struct Drained {
 fn drain(source: &Place, limit: Duration) -> Result<Drained, String> {
     match source {
         Place::Remote { link, .. } => {
-            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
             match link.control(&Control::Drain { limit_ms }).map_err(|e| e.to_string())? {
-                ControlReply::Drained { idle, was_busy, what } => Ok(Drained { idle, was_busy, what }),
+                ControlReply::Drained { idle, was_busy, waits_for } => Ok(Drained { idle, was_busy, what: waits_for }),
                 other => Err(unexpected(&other)),
             }
         }
@@ -415,7 +415,9 @@ fn shape(place: &Place) -> Result<Vec<(String, u64, u64)>, String> {
     let failed = |rc: Code| format!("error {rc} on listing memory");
     let (globals, heap, chunks) = match place {
         Place::Remote { link, .. } => match link.control(&Control::Regions).map_err(|e| e.to_string())? {
-            ControlReply::Regions { globals, heap, chunks } => (globals, heap, chunks),
+            ControlReply::Regions { globals, heap, chunks } => {
+                (globals.into_iter().map(|g| (g.name, g.address, g.bytes)).collect::<Vec<_>>(), heap, chunks)
+            }
             other => return Err(unexpected(&other)),
         },
         Place::Local { exec, .. } => (
@@ -542,7 +544,7 @@ impl Wires {
     }
 
     /// One round of memsync: both ends run at the same time, and both must succeed.
-    fn round(&mut self, verify: bool) -> Result<memsync::Round, String> {
+    fn round(&mut self, verify: bool) -> Result<RoundInfo, String> {
         let remote = |link: &Link, c: Control| match control(link, &c)? {
             ControlReply::Round(r) => Ok(r),
             other => Err(unexpected(&other)),
@@ -551,20 +553,20 @@ impl Wires {
             let (from, to) = match self {
                 Wires::Servers { source, target, ticket } => {
                     let ticket = *ticket;
-                    let from = s.spawn(move || remote(source, Control::RoundSource { ticket, verify }));
+                    let from = s.spawn(move || remote(source, Control::RoundSource { ticket }));
                     let to = remote(target, Control::RoundTarget { ticket, verify });
                     (from.join(), to)
                 }
                 Wires::Home { source, exec, conns, ticket } => {
                     let ticket = *ticket;
-                    let from = s.spawn(move || remote(source, Control::RoundSource { ticket, verify }));
-                    let to = memsync::run_target(exec, conns, verify).map_err(|e| e.to_string());
+                    let from = s.spawn(move || remote(source, Control::RoundSource { ticket }));
+                    let to = memsync::run_target(exec, conns, verify).map(RoundInfo::from).map_err(|e| e.to_string());
                     (from.join(), to)
                 }
                 Wires::Away { exec, target, conns, ticket } => {
                     let ticket = *ticket;
                     let to = s.spawn(move || remote(target, Control::RoundTarget { ticket, verify }));
-                    let from = memsync::run_source(exec, conns, verify).map_err(|e| e.to_string());
+                    let from = memsync::run_source(exec, conns, memsync::Faults::from_env()).map(RoundInfo::from).map_err(|e| e.to_string());
                     (Ok(from), to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
                 }
             };
@@ -573,7 +575,7 @@ impl Wires {
             if verify && from.digest != to.digest {
                 return Err("the target holds other bytes than the source".into());
             }
-            Ok(memsync::Round { digest: to.digest, ..from })
+            Ok(RoundInfo { digest: to.digest, ..from })
         })
     }
 }

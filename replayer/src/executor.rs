@@ -15,12 +15,12 @@ use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
 use crate::open::{Lease, OpenError, Options};
 use crate::pending::{Applied, Mark, Pending};
-use crate::pools::{Pools, lock};
+use crate::pools::lock;
 use crate::steer;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Bindings;
-use cuda_api::ops::{self, Chunk, id};
+use cuda_api::ops::{Chunk, id};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
 use life::Life;
@@ -91,6 +91,7 @@ impl Executor {
         let lease = crate::open::lease(o)?;
         let gpu = lease.gpu.clone();
         let failed = |what| move |code| OpenError::Call { what, code };
+        let _placing = steer::Placing::enter(o.virtual_device);
         let context = gpu.retain().map_err(failed("cuDevicePrimaryCtxRetain"))?;
         let built = (|| {
             gpu.set_current(context).map_err(failed("cuCtxSetCurrent"))?;
@@ -218,7 +219,7 @@ impl Executor {
             id::CHUNK_UNMAP => self.unmap_chunk(body)?,
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
-            id::FUNCTION_INFO => self.function_info(handle(body)?)?.put(reply),
+            id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
             id::STREAM_SYNC => return self.sync_stream(&life, handle(body)?),
             id::CONTEXT_SYNC => return self.sync_context(&life).map(Some),
             id::EVENT_SYNC => return self.sync_event(&life, handle(body)?),
@@ -252,7 +253,10 @@ impl Executor {
             other => other,
         }?;
         let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
-            self.gpu.allow(address, bytes).inspect_err(|_| drop(self.gpu.unmap(address, bytes)))
+            self.gpu.allow(address, bytes).inspect_err(|_| {
+                // The first error is the one to report.
+                let _ = self.gpu.unmap(address, bytes);
+            })
         });
         if let Err(rc) = mapped {
             // The first error is the one to report.
@@ -289,16 +293,21 @@ impl Executor {
     fn reset(&self) -> Result<(), Code> {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
         self.unmap_all();
+        transfer::forget_spares(&self.gpu, life.number);
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         lock(&self.modules).context_ended();
+        let _placing = steer::Placing::enter(self.virtual_device);
         self.gpu.reset()?;
+        // Where it cannot, the addresses still follow from the journal.
+        steer::begin_anew(self.virtual_device);
         // A reset takes the references with it.
         let context = self.gpu.retain()?;
         self.gpu.set_current(context)?;
         let number = fresh_ticket();
         let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
+        self.place_libraries(&life)?;
         self.context.store(context, Ordering::Release);
         self.ticket.store(number, Ordering::Release);
         CURRENT.set(number);
@@ -324,10 +333,12 @@ impl Executor {
         for library in lock(&self.modules).take_libraries() {
             let _ = self.gpu.unload_library(library);
         }
+        transfer::forget_spares(&self.gpu, life.number);
         life.end(&self.gpu);
         self.unmap_all();
         let _ = self.gpu.release();
         let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
+        steer::hold_own_again(self.virtual_device);
         let _ = self.gpu.set_current(0);
         let _ = CURRENT.try_with(|c| c.set(0));
     }

@@ -30,6 +30,8 @@ macro_rules! call {
 const EVENT_WITHOUT_TIMING: u32 = 2;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
+/// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`
+const REGISTER_FLAGS: u32 = 3;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`
 const RELAXED: u32 = 2;
 
@@ -116,6 +118,12 @@ impl Gpu {
     pub(crate) fn new_stream(&self) -> Result<u64, Code> {
         let mut s: sys::CUstream = std::ptr::null_mut();
         call!(self.stream.cuStreamCreate(&raw mut s, NON_BLOCKING)).map(|()| s as u64)
+    }
+
+    pub(crate) fn new_stream_with_priority(&self, blocking: bool, priority: i32) -> Result<u64, Code> {
+        let mut s: sys::CUstream = std::ptr::null_mut();
+        let flags = if blocking { 0 } else { NON_BLOCKING };
+        call!(self.stream.cuStreamCreateWithPriority(&raw mut s, flags, priority)).map(|()| s as u64)
     }
 
     pub(crate) fn destroy_stream(&self, stream: u64) -> Result<(), Code> {
@@ -212,14 +220,32 @@ impl Gpu {
         call!(self.vmm.cuMemSetAccess(at, bytes as usize, &raw const access, 1))
     }
 
-    /// Page-locked host memory that the device can use at the same address.
+    /// Page-locked host memory that the device can use at the same address. It is ordinary memory, registered: the driver's
+    /// own allocations would take addresses from where it places variables (docs/placement.md).
     pub(crate) fn pin(&self, bytes: usize) -> Result<usize, Code> {
-        let mut p: *mut c_void = std::ptr::null_mut();
-        call!(self.memory.cuMemHostAlloc(&raw mut p, bytes, 0)).map(|()| p as usize)
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: a fresh anonymous mapping wherever the system likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: the mapping just made. A forked child must not share what the device writes to.
+        unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) };
+        let registered = call!(self.memory.cuMemHostRegister_v2(at, bytes, REGISTER_FLAGS));
+        if let Err(rc) = registered {
+            // SAFETY: nobody knows the mapping.
+            unsafe { libc::munmap(at, bytes) };
+            return Err(rc);
+        }
+        Ok(at as usize)
     }
 
-    pub(crate) fn unpin(&self, at: usize) -> Result<(), Code> {
-        call!(self.memory.cuMemFreeHost(at as *mut c_void))
+    /// Gives back memory of [`Gpu::pin`]. If the context has ended, so has the registration.
+    pub(crate) fn unpin(&self, at: usize, bytes: usize) {
+        let unregister = || call!(self.memory.cuMemHostUnregister(at as *mut c_void));
+        let _ = unregister();
+        // SAFETY: mapped by `pin` with this length; its owner gives it up.
+        unsafe { libc::munmap(at as *mut c_void, bytes) };
     }
 
     /// # Safety
@@ -331,6 +357,11 @@ impl Gpu {
     pub(crate) fn function(&self, module: u64, name: &CStr) -> Result<u64, Code> {
         let mut f: sys::CUfunction = std::ptr::null_mut();
         call!(self.module.cuModuleGetFunction(&raw mut f, module as sys::CUmodule, name.as_ptr())).map(|()| f as u64)
+    }
+
+    pub(crate) fn kernel(&self, library: u64, name: &CStr) -> Result<u64, Code> {
+        let mut k: sys::CUkernel = std::ptr::null_mut();
+        call!(self.module.cuLibraryGetKernel(&raw mut k, library as sys::CUlibrary, name.as_ptr())).map(|()| k as u64)
     }
 
     pub(crate) fn kernel_function(&self, kernel: u64) -> Result<u64, Code> {

@@ -1,1 +1,20 @@
-//! (to be written)
+//! The executor: applies calls to a real CUDA driver, in a process of its own or in the job's.
+//!
+//! * [`Executor`]: opens a driver for one GPU and carries out encoded calls, never waiting for the GPU ([`Pending`]).
+//! * [`steer`]: makes the driver use the job's addresses, the same in every place.
+//! * [`replay`]: feeds a journal to a fresh executor and checks the answers.
+//! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
+
+mod device;
+mod executor;
+mod gpu;
+mod open;
+mod pending;
+mod pools;
+pub mod replay;
+pub mod steer;
+
+pub use device::DeviceInfo;
+pub use executor::{Difference, Executor, Flight, Global, Piece, Pinned, compare_globals};
+pub use open::{OpenError, Options};
+pub use pending::{Applied, Pending};

@@ -77,6 +77,16 @@ pub enum OpenError {
         /// The GPU wanted.
         want: u32,
     },
+    /// The driver library was started for another virtual device.
+    #[error("{path} was started for virtual device {had} and cannot serve virtual device {want} in the same process")]
+    OtherDevice {
+        /// The library.
+        path: PathBuf,
+        /// The virtual device that it serves.
+        had: u32,
+        /// The virtual device wanted.
+        want: u32,
+    },
     /// The driver did not give us the addresses that the job's memory must have.
     #[error("the driver reserved {got:#x} instead of {want:#x} for the job's memory")]
     Address {
@@ -102,8 +112,8 @@ fn name(code: Code) -> &'static str {
 struct Opened {
     path: PathBuf,
     gpu: Gpu,
-    /// Which GPU it shows, once it was started.
-    shows: Option<u32>,
+    /// Which GPU it shows and which virtual device's addresses it has, once it was started.
+    serves: Option<(u32, u32)>,
     in_use: bool,
 }
 
@@ -143,7 +153,7 @@ pub(crate) fn lease(o: &Options) -> Result<Lease, OpenError> {
         Some(i) => &mut all[i],
         None => {
             let gpu = load(&path)?;
-            all.push(Opened { path: path.clone(), gpu, shows: None, in_use: false });
+            all.push(Opened { path: path.clone(), gpu, serves: None, in_use: false });
             let last = all.len() - 1;
             &mut all[last]
         }
@@ -151,16 +161,25 @@ pub(crate) fn lease(o: &Options) -> Result<Lease, OpenError> {
     if opened.in_use {
         return Err(OpenError::Busy { path });
     }
-    if let Some(had) = opened.shows.filter(|had| *had != o.gpu) {
-        return Err(OpenError::OtherGpu { path, had, want: o.gpu });
+    match opened.serves {
+        Some((had, _)) if had != o.gpu => return Err(OpenError::OtherGpu { path, had, want: o.gpu }),
+        Some((_, had)) if had != o.virtual_device => {
+            return Err(OpenError::OtherDevice { path, had, want: o.virtual_device });
+        }
+        _ => {}
     }
-    if !steer::begin_anew(o.virtual_device) || !steer::is_free(o.virtual_device) {
+    if !steer::is_free(o.virtual_device) || !steer::begin_anew(o.virtual_device) {
         return Err(OpenError::Leftover { path });
     }
     steer::use_device(o.virtual_device);
-    if opened.shows.is_none() {
-        start(&opened.gpu, o.gpu)?;
-        opened.shows = Some(o.gpu);
+    if opened.serves.is_none() {
+        let started = steer::without_placeholders(|| {
+            let _placing = steer::Placing::enter(o.virtual_device);
+            start(&opened.gpu, o.gpu)
+        });
+        started.map_err(hold)??;
+        steer::started(o.virtual_device);
+        opened.serves = Some((o.gpu, o.virtual_device));
     }
     opened.in_use = true;
     Ok(Lease { path, gpu: opened.gpu.clone() })
@@ -171,7 +190,7 @@ fn load(path: &Path) -> Result<Gpu, OpenError> {
     let cannot = |why: String| OpenError::Steer { path: path.into(), why };
     // SAFETY: `Loaded` never closes the handle.
     let slots = unsafe { steer::patch(loaded.handle) }.map_err(|e| cannot(e.to_string()))?;
-    for (what, n) in [("mmap", slots.mmap), ("munmap", slots.munmap), ("getenv", slots.getenv)] {
+    for (what, n) in [("mmap", slots.mmap), ("getenv", slots.getenv)] {
         if n == 0 {
             return Err(cannot(format!("it does not call {what} through its offset table")));
         }

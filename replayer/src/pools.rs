@@ -159,11 +159,11 @@ impl Pools {
         for (event, buffers) in flying {
             events.push(event);
             for b in buffers {
-                let _ = self.gpu.unpin(b.at);
+                self.gpu.unpin(b.at, b.len());
             }
         }
         for b in free.into_iter().flatten() {
-            let _ = self.gpu.unpin(b.at);
+            self.gpu.unpin(b.at, b.len());
         }
         for e in events {
             let _ = self.gpu.destroy_event(e);

@@ -19,13 +19,13 @@
 mod got;
 mod hook;
 
-pub(crate) use got::{Slots, patch};
+pub(crate) use got::patch;
 pub(crate) use hook::{set_visible, use_device};
 
 use std::cell::Cell;
 use std::io;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of virtual devices.
 pub const DEVICES: u32 = 32;
@@ -46,27 +46,39 @@ pub fn placed_base(virtual_device: u32) -> u64 {
     PLACED + u64::from(virtual_device) * ARENA
 }
 
+// Values of `Ranges::held`.
+/// The ranges are not ours.
+const NOT: u8 = 0;
+/// The ranges are ours, the placeholders are lifted for a moment.
+const LIFTED: u8 = 1;
+/// Placeholders lie wherever the driver has nothing.
+const HELD: u8 = 2;
+
 /// State of one device's ranges. Only atomics: the hook runs inside libcuda, which may hold any lock.
 #[derive(Debug)]
 struct Ranges {
-    /// Placeholders lie over the own and the placed range.
-    held: AtomicBool,
+    /// One of [`NOT`], [`LIFTED`], [`HELD`].
+    held: AtomicU8,
     /// The driver's reservation is where the placeholder of the own range was.
     own_taken: AtomicBool,
-    /// Bytes of the placed range that were ever given out.
+    /// Bytes of the placed range that were ever given out, and that the driver has now.
     placed_next: AtomicU64,
-    /// Bytes of the placed range that the driver has now.
     placed_out: AtomicU64,
+    /// The same two when the driver had started and there was no context yet.
+    started_next: AtomicU64,
+    started_out: AtomicU64,
     /// Bytes of the scratch range that were ever given out.
     scratch_next: AtomicU64,
 }
 
 static RANGES: [Ranges; DEVICES as usize] = [const {
     Ranges {
-        held: AtomicBool::new(false),
+        held: AtomicU8::new(NOT),
         own_taken: AtomicBool::new(false),
         placed_next: AtomicU64::new(0),
         placed_out: AtomicU64::new(0),
+        started_next: AtomicU64::new(0),
+        started_out: AtomicU64::new(0),
         scratch_next: AtomicU64::new(0),
     }
 }; DEVICES as usize];
@@ -95,8 +107,28 @@ fn hold(base: u64, bytes: u64) -> io::Result<()> {
 }
 
 fn release(base: u64, bytes: u64) {
-    // SAFETY: only for a mapping that was made just before and that nobody else knows.
+    // SAFETY: only for placeholders that were put there by `hold`.
     unsafe { libc::munmap(base as *mut _, bytes as usize) };
+}
+
+/// Who changes what is held.
+fn changing() -> MutexGuard<'static, ()> {
+    static CHANGING: Mutex<()> = Mutex::new(());
+    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts the placeholders of a device where the driver has nothing.
+fn hold_device(virtual_device: u32) -> io::Result<()> {
+    let state = ranges(virtual_device);
+    hold(own_base(virtual_device), ARENA)?;
+    // What the driver has of the placed range is at its start.
+    let used = state.placed_next.load(Ordering::Acquire).next_multiple_of(hook::SMALLEST);
+    if let Err(e) = hold(placed_base(virtual_device) + used, ARENA - used) {
+        release(own_base(virtual_device), ARENA);
+        return Err(e);
+    }
+    state.held.store(HELD, Ordering::Release);
+    Ok(())
 }
 
 /// Puts placeholders over the ranges of a device whose addresses are compared, so that nothing else of this process can lie
@@ -106,39 +138,73 @@ fn release(base: u64, bytes: u64) {
 /// `InvalidInput` for a device that does not exist; what the system says when a range is not free or there is no address
 /// space for it (`ulimit -v`).
 pub fn hold_ranges(virtual_device: u32) -> io::Result<()> {
-    static HOLDING: Mutex<()> = Mutex::new(());
     if virtual_device >= DEVICES {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    let _one = HOLDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let state = ranges(virtual_device);
-    if state.held.load(Ordering::Acquire) {
+    let _one = changing();
+    if ranges(virtual_device).held.load(Ordering::Acquire) != NOT {
         return Ok(());
     }
-    hold(own_base(virtual_device), ARENA)?;
-    if let Err(e) = hold(placed_base(virtual_device), ARENA) {
-        release(own_base(virtual_device), ARENA);
-        return Err(e);
-    }
-    state.held.store(true, Ordering::Release);
-    Ok(())
+    hold_device(virtual_device)
 }
 
-/// Begins the placed range anew, for a context without history. False if the driver still has parts of it: what it places
-/// next would then not lie where it lies in a fresh process.
+/// Runs `f` without any placeholder in the process, but those of ranges in use. While a driver starts there must be none: it
+/// remembers what was mapped then and avoids it for good (docs/placement.md).
+///
+/// # Errors
+/// The system's, when a placeholder cannot be put back.
+pub(crate) fn without_placeholders<T>(f: impl FnOnce() -> T) -> io::Result<T> {
+    let _one = changing();
+    let mut lifted = Vec::new();
+    for device in 0..DEVICES {
+        let state = ranges(device);
+        if state.held.load(Ordering::Acquire) == HELD && is_untouched(state) {
+            state.held.store(LIFTED, Ordering::Release);
+            release(own_base(device), ARENA);
+            release(placed_base(device), ARENA);
+            lifted.push(device);
+        }
+    }
+    let result = f();
+    lifted.into_iter().try_for_each(hold_device)?;
+    Ok(result)
+}
+
+fn is_untouched(state: &Ranges) -> bool {
+    !state.own_taken.load(Ordering::Acquire) && state.placed_next.load(Ordering::Acquire) == 0
+}
+
+/// The driver has started for this device: what it has now it keeps for ever.
+pub(crate) fn started(virtual_device: u32) {
+    let state = ranges(virtual_device);
+    state.started_next.store(state.placed_next.load(Ordering::Acquire), Ordering::Release);
+    state.started_out.store(state.placed_out.load(Ordering::Acquire), Ordering::Release);
+}
+
+/// Begins the placed range anew where it stood when the driver had started, for a context without history. False if the
+/// driver still has parts of it from a context: what it places next would then not lie where it lies in a fresh process.
 pub(crate) fn begin_anew(virtual_device: u32) -> bool {
     let state = ranges(virtual_device);
-    if state.placed_out.load(Ordering::Acquire) != 0 {
+    if state.placed_out.load(Ordering::Acquire) != state.started_out.load(Ordering::Acquire) {
         return false;
     }
-    state.placed_next.store(0, Ordering::Release);
+    state.placed_next.store(state.started_next.load(Ordering::Acquire), Ordering::Release);
     true
 }
 
-/// Whether both compared ranges are placeholders through and through.
+/// Puts the placeholder of own allocations back, if the driver gave the range up without our noticing.
+pub(crate) fn hold_own_again(virtual_device: u32) {
+    let state = ranges(virtual_device);
+    if state.own_taken.load(Ordering::Acquire) && hold(own_base(virtual_device), ARENA).is_ok() {
+        state.own_taken.store(false, Ordering::Release);
+    }
+}
+
+/// Whether no context has anything in the compared ranges of a device.
 pub fn is_free(virtual_device: u32) -> bool {
     let state = ranges(virtual_device);
-    !state.own_taken.load(Ordering::Acquire) && state.placed_out.load(Ordering::Acquire) == 0
+    !state.own_taken.load(Ordering::Acquire)
+        && state.placed_out.load(Ordering::Acquire) == state.started_out.load(Ordering::Acquire)
 }
 
 thread_local! {
@@ -163,17 +229,35 @@ impl Drop for Placing {
     }
 }
 
+/// Tests that touch the ranges take turns: lifting placeholders concerns the whole process.
+#[cfg(test)]
+static TURN: Mutex<()> = Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ranges_are_held_once_and_keep_others_out() {
+        let _turn = TURN.lock();
         assert!(hold_ranges(DEVICES).is_err());
         hold_ranges(29).expect("address space");
         hold_ranges(29).expect("again");
         assert_eq!(hold(own_base(29) + (1 << 30), 4096).unwrap_err().raw_os_error(), Some(libc::EEXIST));
         assert!(is_free(29));
+    }
+
+    #[test]
+    fn placeholders_are_lifted_and_put_back() {
+        let _turn = TURN.lock();
+        hold_ranges(24).expect("address space");
+        let probe = own_base(24) + (5 << 30);
+        without_placeholders(|| {
+            hold(probe, 4096).expect("nothing lies there");
+            release(probe, 4096);
+        })
+        .expect("put back");
+        assert!(hold(probe, 4096).is_err());
     }
 
     #[test]

@@ -229,10 +229,7 @@ impl Gpu {
     /// on any little-endian machine.
     pub fn launch(&self, kernel: Handle, blocks: u32, threads: u32, stream: Handle, params: &[u64]) -> Result<(), CudaError> {
         let mut pointers: Vec<*mut c_void> = params.iter().map(|p| std::ptr::from_ref(p).cast_mut().cast()).collect();
-        call!(
-            self,
-            cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), std::ptr::null_mut())
-        )
+        call!(self, cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), std::ptr::null_mut()))
     }
 
     /// Gives the context back.

@@ -76,7 +76,7 @@ impl World {
             self.octants[octant] += 1;
         }
         self.steps_done = self.steps_done.map(|n| n + 1);
-        if step % TWINKLE_EVERY == 0 {
+        if step.is_multiple_of(TWINKLE_EVERY) {
             self.trail[(step / TWINKLE_EVERY) as usize] = self.tracks[1 - from][0];
             for i in 0..TWINKLES {
                 let at = i.wrapping_mul(40503).wrapping_add(step.wrapping_mul(2_654_435_761)) as usize % SKY_WORDS;

@@ -115,7 +115,7 @@ impl Scene {
                 gpu.wait(stream, self.done[1 - half][1 - from])?;
             }
             gpu.launch(self.advance, 2, (HALF / 2) as u32, stream, &[self.velocity, from as u64, half as u64])?;
-            if step % TWINKLE_EVERY == 0 && half == 0 {
+            if step.is_multiple_of(TWINKLE_EVERY) && half == 0 {
                 let slot = u64::from(step / TWINKLE_EVERY);
                 gpu.copy(self.trail + slot * 16, self.tracks[1 - from], 16, stream)?;
                 gpu.launch(self.twinkle, 1, TWINKLES, stream, &[self.sky, SKY_WORDS as u64, u64::from(step)])?;

@@ -20,7 +20,8 @@ impl Install {
         static INSTALL: OnceLock<Install> = OnceLock::new();
         INSTALL.get_or_init(|| match std::env::var_os("MRCUDA_BIN_DIR") {
             Some(bin) => {
-                let bin = std::fs::canonicalize(&bin).unwrap_or_else(|e| panic!("MRCUDA_BIN_DIR, {}: {e}", Path::new(&bin).display()));
+                let bin =
+                    std::fs::canonicalize(&bin).unwrap_or_else(|e| panic!("MRCUDA_BIN_DIR, {}: {e}", Path::new(&bin).display()));
                 Install { target: bin.parent().unwrap_or(&bin).to_owned(), bin }
             }
             None => Install::build().unwrap_or_else(|why| panic!("{why}")),
@@ -33,7 +34,7 @@ impl Install {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
             .current_dir(root())
-            .args(["build", "--release", "--quiet", "--target-dir"])
+            .args(["build", "--release", "--target-dir"])
             .arg(&target)
             .args(["-p", "mrcuda", "-p", "recorder", "-p", "softgpu", "-p", "tests", "-p", "microbench"])
             .status()

@@ -110,17 +110,15 @@ impl<'a> Job<'a> {
         let mut command = self.scene.mrcuda();
         command.arg("migrate").arg(self.pid().to_string()).args(["--to", to, "--json"]).args(options);
         let output = command.output().map_err(|e| e.to_string())?;
-        serde_json::from_slice(&output.stdout)
-            .map(Report)
-            .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        serde_json::from_slice(&output.stdout).map(Report).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
     /// The reports of all moves so far.
     pub fn moves(&self) -> Result<Vec<Report>, String> {
         let output =
             self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output().map_err(|e| e.to_string())?;
-        let moves: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        let moves: Value =
+            serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
         Ok(moves.as_array().map(|list| list.iter().cloned().map(Report).collect()).unwrap_or_default())
     }
 
@@ -159,11 +157,13 @@ impl<'a> Job<'a> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits for its end. One that does not end in time is killed, and has no exit code.
+    /// Waits for its end. One that does not end in time is killed, and has no exit code; what its threads did goes to a file.
     pub fn wait(mut self, limit: Duration) -> Outcome {
         let status = wait_for(limit, || self.child.try_wait().ok().flatten());
         let wall = self.start.elapsed();
         let status = status.or_else(|| {
+            let path = self.scene.path.join(format!("{}.threads", self.name));
+            std::fs::write(&path, threads(self.pid())).unwrap_or_else(|e| eprintln!("{}: {e}", path.display()));
             // It may end in this instant; then its status is as good.
             let _ = self.child.kill();
             self.child.wait().ok()
@@ -177,6 +177,18 @@ impl<'a> Job<'a> {
             wall,
         }
     }
+}
+
+/// What each thread of a process does: its name, state, where it sleeps in the kernel, its system call.
+fn threads(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    let part = |task: &Path, name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default().trim().to_owned();
+    let line = |task: &Path| {
+        let status = part(task, "status");
+        let state = status.lines().find(|l| l.starts_with("State:")).unwrap_or_default().to_owned();
+        format!("{:<20} {state} {} {}\n", part(task, "comm"), part(task, "wchan"), part(task, "syscall"))
+    };
+    tasks.map(|task| line(&task.path())).collect()
 }
 
 impl Drop for Job<'_> {

@@ -36,8 +36,7 @@ const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.
 const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
 /// PTX for any device, machine code for one: the driver of the place takes what fits.
-const ARCHITECTURES: [&str; 4] =
-    ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"];
+const ARCHITECTURES: [&str; 4] = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"];
 
 /// The folder with compiled programs.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -20,12 +20,12 @@ impl Random {
 
     /// A number below `n`, which must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.draw() % n
     }
 
     /// A number from 0 to 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// One of a list that is not empty.
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn a_seed_repeats_and_the_range_is_used() {
         let (mut a, mut b) = (Random::new(7), Random::new(7));
-        assert!((0..100).all(|_| a.next() == b.next()));
+        assert!((0..100).all(|_| a.draw() == b.draw()));
         let mut seen = [false; 8];
         (0..200).for_each(|_| seen[a.below(8) as usize] = true);
         assert_eq!(seen, [true; 8]);

@@ -70,11 +70,9 @@ fn install(folder: &Path, packages: &[&str]) -> Result<(), String> {
     if let Ok(entries) = std::fs::read_dir(folder.join("nvidia/cu13/bin")) {
         entries.filter_map(Result::ok).try_for_each(|e| executable(&e.path()))?;
     }
-    for program in ["nvidia/cu13/nvvm/bin/cicc"] {
-        let path = folder.join(program);
-        if path.is_file() {
-            executable(&path)?;
-        }
+    let cicc = folder.join("nvidia/cu13/nvvm/bin/cicc");
+    if cicc.is_file() {
+        executable(&cicc)?;
     }
     std::fs::write(&mark, want).map_err(|e| format!("{}: {e}", mark.display()))
 }

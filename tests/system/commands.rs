@@ -36,8 +36,19 @@ fn the_shapes_of_status_and_reports() {
 
     let report = job.migrate("local").unwrap();
     let wanted = [
-        "ok", "from", "to", "bytes", "records", "downtime_ms", "gpu_idle_ms", "total_ms", "phases", "digest", "reason",
-        "kernel_running", "live_objects",
+        "ok",
+        "from",
+        "to",
+        "bytes",
+        "records",
+        "downtime_ms",
+        "gpu_idle_ms",
+        "total_ms",
+        "phases",
+        "digest",
+        "reason",
+        "kernel_running",
+        "live_objects",
     ];
     assert_has(&report.0, &wanted);
     assert!(report.ok(), "{}", report.reason());

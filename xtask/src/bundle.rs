@@ -1,9 +1,9 @@
 //! `cargo xtask bundle`: `target/bundle/`, a folder to be carried to a machine with GPUs that has no Rust.
 
 use crate::step;
+use ::tests::{Install, Linkage, Programs, install, programs};
 use std::path::Path;
 use std::process::Command;
-use ::tests::{Install, Linkage, Programs, install, programs};
 
 /// The largest bundle that is easy to carry.
 const LIMIT: u64 = 64 << 20;
@@ -59,7 +59,10 @@ pub(crate) fn bundle() -> Result<(), String> {
 fn build_xtask(install: &Install) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(install::root()).args(["build", "--release", "--quiet", "-p", "xtask", "--target-dir"]).arg(&install.target);
+    command
+        .current_dir(install::root())
+        .args(["build", "--release", "--quiet", "-p", "xtask", "--target-dir"])
+        .arg(&install.target);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build failed ({status})")),

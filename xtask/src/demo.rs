@@ -2,11 +2,11 @@
 //! native run, bit for bit. Two servers with CPU drivers stand for two machines with GPUs.
 
 use crate::step;
+use ::tests::scene::{Hardware, Scene, wait_for};
+use ::tests::{Install, Job, Server};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
-use ::tests::scene::{Hardware, Scene, wait_for};
-use ::tests::{Install, Job, Server};
 
 /// Arguments of `cargo xtask demo`.
 #[derive(Debug, clap::Args)]
@@ -87,14 +87,14 @@ fn play(args: &DemoArgs) -> Result<usize, String> {
 
 /// How many steps fill the time.
 fn calibrate(scene: &Scene, seconds: u32) -> Result<u32, String> {
-    const PROBE: u32 = 200;
+    const PROBE: u32 = 500;
     let orbit = scene.install.file("orbit");
     let probe = Job::native(scene, "probe", &orbit, &["--steps", &PROBE.to_string()]).wait(LIMIT);
     if !probe.ok() {
         return Err(format!("the native run ended with {:?}: {}", probe.code, probe.stderr.trim()));
     }
     let each = probe.wall.as_secs_f64() / f64::from(PROBE);
-    Ok(((f64::from(seconds) / each) as u32).clamp(400, 50_000))
+    Ok(((f64::from(seconds) / each) as u32).clamp(400, 100_000))
 }
 
 /// One way to make a job move.

@@ -1,10 +1,10 @@
 //! `xtask gpu`: what the bundle runs on a machine with GPUs. One table: are outputs identical, what do calls and moves cost.
 
 use crate::soak::run::{self, Plan, References, Subject, Verdict};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 use ::tests::scene::{Hardware, Scene, wait_for};
 use ::tests::{Install, Job, Linkage, Programs, Server, json, programs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Arguments of `xtask gpu`.
 #[derive(Debug, clap::Args)]
@@ -99,6 +99,9 @@ fn program(folder: &Path, hardware: Hardware, subject: &Subject, references: &mu
     }
     if let Some((_, refused)) = moved.moves.iter().find(|(_, m)| !m.ok()) {
         return Err(format!("{}: {}", refused.direction(), refused.reason()));
+    }
+    if moved.moves.len() < Plan::tour().moves() {
+        return Err(format!("it ended after {} moves", moved.moves.len()));
     }
     let counted = moved.moves.iter().filter(|(_, m)| m.counts()).count();
     Ok(format!(

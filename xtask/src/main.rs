@@ -5,6 +5,7 @@
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
 //! | `soak` | runs the test programs again and again, moved at random moments |
+//! | `programs` | compiles the test programs |
 //! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
 
 mod bundle;
@@ -30,6 +31,8 @@ enum Command {
     Test(suite::TestArgs),
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
+    /// Compile the test programs; nvcc comes from PyPI at the first time
+    Programs,
     /// Make target/bundle, to be carried to a machine with GPUs
     Bundle,
     /// What run-gpu.sh of the bundle runs on a machine with GPUs
@@ -41,6 +44,7 @@ fn main() {
         Command::Demo(args) => demo::demo(&args),
         Command::Test(args) => suite::test(&args),
         Command::Soak(args) => soak::soak(&args),
+        Command::Programs => suite::programs(),
         Command::Bundle => bundle::bundle(),
         Command::Gpu(args) => gpu::gpu(&args),
     };

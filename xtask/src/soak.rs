@@ -7,10 +7,10 @@ pub(crate) mod run;
 mod summary;
 
 use crate::step;
-use run::{Plan, Subject, Verdict};
-use summary::Summary;
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, Random, programs};
+use run::{Plan, Subject, Verdict};
+use summary::Summary;
 
 /// Arguments of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,11 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     let share = summary.share();
     let counted = summary.counted();
     if failed.is_empty() && share >= WANTED_SHARE {
-        println!("soak: OK, {} runs identical, {counted} moves counted, {:.0} % of the runs with three", args.runs, share * 100.0);
+        println!(
+            "soak: OK, {} runs identical, {counted} moves counted, {:.0} % of the runs with three",
+            args.runs,
+            share * 100.0
+        );
         return Ok(());
     }
     println!(

@@ -1,9 +1,9 @@
 //! `cargo xtask test`: everything that must hold, from a fresh clone.
 
 use crate::step;
+use ::tests::{Install, Programs, install};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use ::tests::{Install, Programs, install};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -40,6 +40,14 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
     if tally.failed > 0 || tally.broken {
         std::process::exit(1);
     }
+    Ok(())
+}
+
+/// Compiles the test programs.
+pub(crate) fn programs() -> Result<(), String> {
+    let target = install::target_folder()?;
+    Programs::build(&target)?;
+    println!("{}", target.join("programs").display());
     Ok(())
 }
 

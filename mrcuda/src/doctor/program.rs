@@ -69,7 +69,10 @@ fn linked(path: &Path, elf: &Elf) -> Vec<Finding> {
     {
         findings.push(Finding::bad(
             SUBJECT,
-            format!("{name} has a search path of its own (DT_RPATH) with a driver in {}: it goes before mrcuda's", folder.display()),
+            format!(
+                "{name} has a search path of its own (DT_RPATH) with a driver in {}: it goes before mrcuda's",
+                folder.display()
+            ),
         ));
     }
     for folder in [home.to_owned(), home.join("lib"), home.join("../lib")] {
@@ -79,7 +82,11 @@ fn linked(path: &Path, elf: &Elf) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        let how = if elf.needed.iter().any(|n| n.starts_with("libcuda.so")) { "is linked with libcuda" } else { "loads libcuda when it needs it" };
+        let how = if elf.needed.iter().any(|n| n.starts_with("libcuda.so")) {
+            "is linked with libcuda"
+        } else {
+            "loads libcuda when it needs it"
+        };
         findings.push(Finding::good(SUBJECT, format!("{name} {how}")));
     }
     findings

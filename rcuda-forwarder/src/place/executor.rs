@@ -42,7 +42,8 @@ impl Place for Executor {
 
     fn regions(&self) -> Result<ControlReply, Code> {
         let globals = Executor::globals(self)?.into_iter();
-        let globals = globals.map(|g| GlobalInfo { module: g.module, name: g.name, address: g.address, bytes: g.bytes }).collect();
+        let globals =
+            globals.map(|g| GlobalInfo { module: g.module, name: g.name, address: g.address, bytes: g.bytes }).collect();
         let chunks = self.chunks().into_iter().map(|c| (c.address, c.bytes)).collect();
         Ok(ControlReply::Regions { globals, heap: self.heap()?, chunks })
     }

@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_micros(50);
 impl<P: Place> Worker<P> {
     /// Carries a request out; the error is the reason for refusing it.
     pub(super) fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
-        let failed = |rc| format!("the driver refused: {}", code::name(rc).unwrap_or("an unknown error"));
+        let failed = |rc| format!("the driver refused: {}", code::describe(rc).map_or("an unknown error", |d| d.1));
         match request {
             Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(failed),
             Control::Regions => self.place.regions().map_err(failed),

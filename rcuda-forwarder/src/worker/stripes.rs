@@ -90,7 +90,8 @@ impl Stripes {
 
     /// Waits until the daemon knows a ticket.
     pub(super) fn wait_known(&self, ticket: &[u8; 32]) -> Result<(), String> {
-        self.wait(ticket, NOTE, |b| b.known).map_err(|late| late.unwrap_or_else(|| "the server does not answer its worker".into()))
+        self.wait(ticket, NOTE, |b| b.known)
+            .map_err(|late| late.unwrap_or_else(|| "the server does not answer its worker".into()))
     }
 
     /// Waits until all connections of a ticket have come.

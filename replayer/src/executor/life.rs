@@ -1,8 +1,10 @@
 //! What lives as long as a context does: the executor's own code, streams and reference event.
 
-use super::own::Own;
+use super::GRANULE;
+use super::own::{Own, warm_up};
 use crate::gpu::Gpu;
 use crate::pools::Pools;
+use crate::steer::own_base;
 use cuda_api::code::Code;
 use std::sync::Arc;
 
@@ -22,9 +24,20 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Fills a context that has just been made and is current. The executor's code goes first, so that what the job loads
-    /// later lies where it lies in every place.
+    /// Fills a context that has just been made and is current; the arena is reserved and empty. The order is that of
+    /// docs/placement.md: what the job loads later lies where it lies in every place.
     pub(crate) fn begin(gpu: &Gpu, virtual_device: u32, number: u64) -> Result<Life, (&'static str, Code)> {
+        let priorities = gpu.priorities().map_err(|rc| ("cuCtxGetStreamPriorityRange", rc))?;
+        let room = own_base(virtual_device);
+        let warm = (|| {
+            let memory = gpu.create_memory(GRANULE, false)?;
+            let used = gpu.map(room, GRANULE, memory).and_then(|()| {
+                let warm = gpu.allow(room, GRANULE).and_then(|()| warm_up(gpu, priorities, room));
+                warm.and(gpu.unmap(room, GRANULE))
+            });
+            used.and(gpu.release_memory(memory))
+        })();
+        warm.map_err(|rc| ("preparing the context", rc))?;
         let own = Own::load(gpu, virtual_device).map_err(|rc| ("loading the executor's own code", rc))?;
         let mut lanes = [0; LANES];
         for lane in &mut lanes {

@@ -1,6 +1,6 @@
 //! Modules and libraries: images, loading in order, variables and where they lie, first use of functions.
 
-use super::own::find_heap;
+use super::own::{find_heap, grow_local};
 use super::{Executor, Life, short};
 use crate::pools::lock;
 use crate::steer::Placing;
@@ -22,6 +22,8 @@ const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;
 /// More options than this there are not.
 const MAX_OPTIONS: usize = 64;
+/// Local memory that a context has from the start: its default stack, in bytes a thread.
+const DEFAULT_LOCAL: u32 = 1024;
 /// A kernel has at most 32764 bytes of parameters.
 const MAX_PARAMS: usize = 32764;
 
@@ -106,8 +108,14 @@ struct Unit {
     handle: u64,
     live: u64,
     library: bool,
-    uses_heap: bool,
+    kept: Arc<Kept>,
     globals: Vec<Global>,
+}
+
+impl Kept {
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| self.image.index())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +133,8 @@ pub(super) struct Modules {
     images: HashMap<[u8; 32], Arc<Kept>>,
     units: Vec<Unit>,
     heap: Heap,
+    /// Most local memory of a function that was used, in bytes a thread.
+    local: u32,
 }
 
 impl Modules {
@@ -132,6 +142,7 @@ impl Modules {
     pub(super) fn context_ended(&mut self) {
         self.units.retain(|u| u.library);
         self.heap = Heap::Unused;
+        self.local = 0;
     }
 
     /// Forgets everything; the libraries are the caller's to unload.
@@ -180,14 +191,7 @@ impl Executor {
 
     fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
-        let index = kept.index.get_or_init(|| kept.image.index());
-        if index.uses_device_heap && matches!(modules.heap, Heap::Unused) {
-            modules.heap = match find_heap(&self.gpu, self.virtual_device, life.lanes[0]) {
-                Ok((address, bytes)) => Heap::At(address, bytes),
-                // The job goes on; only a move has to know where the heap is.
-                Err(rc) => Heap::Unknown(rc),
-            };
-        }
+        self.prepare_heap(life, modules, kept.index());
         let form = kept.image.load_form().map_err(|_| code::ERROR_INVALID_IMAGE)?;
         if op.options.len() > MAX_OPTIONS {
             return Err(code::ERROR_INVALID_VALUE);
@@ -214,21 +218,55 @@ impl Executor {
             }
         };
         let live = loaded.inspect_err(|_| reply.extend_from_slice(log_text(&log)))?;
-        let globals = self.find_globals(op, live, index).inspect_err(|_| {
+        let mut unit = Unit { handle: op.handle, live, library: op.library, kept: kept.clone(), globals: Vec::new() };
+        unit.globals = self.place(&unit).inspect_err(|_| {
             // The first error is the one to report.
             let _ = if op.library { self.gpu.unload_library(live) } else { self.gpu.unload_module(live) };
         })?;
-        Ok(Unit { handle: op.handle, live, library: op.library, uses_heap: index.uses_device_heap, globals })
+        Ok(unit)
     }
 
-    /// Asks for every variable right after the load: whatever asking makes the driver do, it does at the same point of the
-    /// journal in every place.
-    fn find_globals(&self, op: &ImageLoad, live: u64, index: &Index) -> Result<Vec<Global>, Code> {
+    /// Before the first code that allocates: the executor's own.
+    fn prepare_heap(&self, life: &Life, modules: &mut Modules, index: &Index) {
+        if index.uses_device_heap && matches!(modules.heap, Heap::Unused) {
+            modules.heap = match find_heap(&self.gpu, self.virtual_device, life.lanes[0]) {
+                Ok((address, bytes)) => Heap::At(address, bytes),
+                // The job goes on; only a move has to know where the heap is.
+                Err(rc) => Heap::Unknown(rc),
+            };
+        }
+    }
+
+    /// Libraries outlive a reset: places them in the new context, in their order.
+    pub(super) fn place_libraries(&self, life: &Life) -> Result<(), Code> {
+        let mut modules = lock(&self.modules);
+        for i in 0..modules.units.len() {
+            let kept = modules.units[i].kept.clone();
+            self.prepare_heap(life, &mut modules, kept.index());
+            modules.units[i].globals = self.place(&modules.units[i])?;
+        }
+        Ok(())
+    }
+
+    /// Makes the driver place a module or library now, at this point of the journal, and asks where every variable is. A
+    /// library would otherwise be placed by the first call that happens to use it.
+    fn place(&self, unit: &Unit) -> Result<Vec<Global>, Code> {
+        let index = unit.kept.index();
+        if unit.library && index.globals.is_empty() {
+            for name in index.kernels.keys() {
+                let Ok(name) = CString::new(name.as_str()) else { continue };
+                match self.gpu.kernel(unit.live, &name).and_then(|k| self.gpu.kernel_function(k)) {
+                    Ok(_) => break,
+                    Err(code::ERROR_NOT_FOUND) => {}
+                    Err(rc) => return Err(rc),
+                }
+            }
+        }
         let mut found = Vec::new();
         for name in &index.globals {
             let Ok(c_name) = CString::new(name.as_str()) else { continue };
-            match self.gpu.variable(live, op.library, &c_name) {
-                Ok((address, bytes)) if bytes > 0 => found.push(Global { module: op.handle, name: name.clone(), address, bytes }),
+            match self.gpu.variable(unit.live, unit.library, &c_name) {
+                Ok((address, bytes)) if bytes > 0 => found.push(Global { module: unit.handle, name: name.clone(), address, bytes }),
                 // Optimised away, or in code for another GPU only.
                 Ok(_) | Err(code::ERROR_NOT_FOUND) => {}
                 Err(rc) => return Err(rc),
@@ -256,19 +294,19 @@ impl Executor {
     /// Some module uses it and where it lies could not be found out.
     pub fn heap(&self) -> Result<Option<(u64, u64)>, Code> {
         let modules = lock(&self.modules);
-        if !modules.units.iter().any(|u| u.uses_heap) {
+        if !modules.units.iter().any(|u| u.kept.index().uses_device_heap) {
             return Ok(None);
         }
         match modules.heap {
             Heap::At(address, bytes) => Ok(Some((address, bytes))),
             Heap::Unknown(rc) => Err(rc),
-            // Only after a reset, when a library that uses it is left and was not used again.
-            Heap::Unused => Ok(None),
+            // Not reached: code that allocates is never loaded without looking for the heap.
+            Heap::Unused => Err(code::ERROR_ILLEGAL_STATE),
         }
     }
 
     /// The first use of a function or kernel: puts its code on the device and tells what launches must know.
-    pub(super) fn function_info(&self, handle: u64) -> Result<FunctionInfo, Code> {
+    pub(super) fn function_info(&self, life: &Life, handle: u64) -> Result<FunctionInfo, Code> {
         let _placing = Placing::enter(self.virtual_device);
         let function = match kind(handle) {
             Some(Kind::Kernel) => self.gpu.kernel_function(self.bindings.live(handle)?)?,
@@ -286,6 +324,14 @@ impl Executor {
             }
         }
         let attribute = |a| self.gpu.function_attribute(function, a);
+        let mut modules = lock(&self.modules);
+        let local = attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+        if local > modules.local.max(DEFAULT_LOCAL) {
+            // Where there is no room for it the launch says so.
+            let _ = grow_local(&self.gpu, self.virtual_device, local, life.lanes[0]);
+            modules.local = local;
+        }
+        drop(modules);
         Ok(FunctionInfo {
             params,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,

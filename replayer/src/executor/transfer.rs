@@ -4,6 +4,7 @@
 
 use super::life::LANES;
 use super::{Executor, Life};
+use crate::gpu::Gpu;
 use crate::pools::lock;
 use cuda_api::code::{self, Code};
 use std::collections::HashMap;
@@ -46,10 +47,11 @@ impl Drop for Pinned {
     }
 }
 
-/// Forgets the buffers of a life that has ended: the context has taken them with it.
-pub(super) fn forget_spares(life: u64) {
-    if let Some(all) = lock(&SPARE).as_mut() {
-        all.retain(|(l, _), _| *l != life);
+/// Gives back the buffers of a life that is about to end.
+pub(super) fn forget_spares(gpu: &Gpu, life: u64) {
+    let mut spare = lock(&SPARE);
+    for ((_, len), buffers) in spare.get_or_insert_default().extract_if(|(l, _), _| *l == life) {
+        buffers.into_iter().for_each(|at| gpu.unpin(at, len));
     }
 }
 

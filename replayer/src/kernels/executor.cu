@@ -19,6 +19,9 @@ struct Hash {
 
 #define THREADS 256
 
+// Holds the page that small variables share, from before the job's first module to the end (docs/placement.md).
+__device__ u32 mrcuda_anchor;
+
 // One step of an accumulator: for a given `h` different words give different results, and the other way round.
 static __device__ __forceinline__ u64 mix(u64 h, u64 word) {
     h = (h ^ word) * 0x9E3779B97F4A7C15ull;

@@ -204,6 +204,7 @@ mod tests {
 
     #[test]
     fn calls_of_the_library_go_to_the_hooks() {
+        let _turn = super::super::TURN.lock();
         super::super::hold_ranges(26).expect("address space");
         for (name, flags) in [("lazy", ["-Wl,-z,lazy", "-O1"]), ("relro", ["-Wl,-z,relro,-z,now", "-O1"]), ("noplt", ["-fno-plt", "-Wl,-z,now"])] {
             let handle = library(name, &flags);

@@ -2,12 +2,12 @@
 //!
 //! These run inside the driver, on any thread, with any lock held: no allocation, no lock, no panic.
 
-use super::{ARENA, DEVICES, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, ranges};
+use super::{ARENA, DEVICES, HELD, NOT, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, ranges};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Smaller requests are the driver's own bookkeeping: device addresses come in units of this many bytes.
-const SMALLEST: u64 = 2 << 20;
+pub(super) const SMALLEST: u64 = 2 << 20;
 /// Requests of this size and more are aligned to it, smaller ones to [`SMALLEST`]: the driver then need not ask for more to
 /// cut an aligned piece out of.
 const COARSE: u64 = 1 << 30;
@@ -47,7 +47,7 @@ fn inside(base: u64, address: u64, len: u64) -> Option<(u32, &'static Ranges)> {
     let device = u32::try_from(offset / ARENA).ok().filter(|d| *d < DEVICES)?;
     let end = (offset % ARENA).checked_add(len)?;
     let state = ranges(device);
-    (end <= ARENA && state.held.load(Ordering::Acquire)).then_some((device, state))
+    (end <= ARENA && state.held.load(Ordering::Acquire) != NOT).then_some((device, state))
 }
 
 /// In place of `mmap` and `mmap64`.
@@ -73,6 +73,7 @@ pub(super) unsafe extern "C" fn mmap(
     let mut flags = flags;
     if !fixed
         && let Some((_, state)) = inside(OWN, address as u64, bytes)
+        && state.held.load(Ordering::Acquire) == HELD
         && !state.own_taken.swap(true, Ordering::AcqRel)
     {
         // Only our placeholder lies there: the driver's mapping takes its place in one step.
@@ -91,13 +92,15 @@ unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset:
     let placing = PLACING.try_with(std::cell::Cell::get).unwrap_or(0);
     if let Some(device) = placing.checked_sub(1) {
         let state = ranges(device);
-        if state.held.load(Ordering::Acquire)
+        let held = state.held.load(Ordering::Acquire);
+        if held != NOT
             && let Some(at) = take(&state.placed_next, bytes, ARENA)
         {
             let want = (PLACED + u64::from(device) * ARENA + at) as *mut c_void;
-            // SAFETY: these bytes of the placed range were never given out since it began anew, when all of it was
-            // placeholder.
-            let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | libc::MAP_FIXED, fd, offset) };
+            let exactly = if held == HELD { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
+            // SAFETY: where the range is held, these bytes are placeholder: they were not given out since it began anew, when
+            // all after its start was.
+            let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | exactly, fd, offset) };
             if got != libc::MAP_FAILED {
                 state.placed_out.fetch_add(bytes, Ordering::AcqRel);
                 return Some(got);
@@ -130,10 +133,18 @@ pub(super) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_in
         // SAFETY: the caller's own contract.
         return unsafe { libc::munmap(address, len) };
     }
-    // SAFETY: the caller gives these pages up, so nobody uses them.
-    let at = unsafe { libc::mmap(address, len, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return -1;
+    if own.or(placed).is_some_and(|(_, state)| state.held.load(Ordering::Acquire) == HELD) {
+        // SAFETY: the caller gives these pages up, so nobody uses them.
+        let at = unsafe { libc::mmap(address, len, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return -1;
+        }
+    } else {
+        // SAFETY: the caller's own contract.
+        let rc = unsafe { libc::munmap(address, len) };
+        if rc != 0 {
+            return rc;
+        }
     }
     if let Some((device, state)) = own
         && address as u64 == super::own_base(device)
@@ -154,11 +165,16 @@ pub(super) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_in
 /// # Safety
 /// As `getenv`.
 pub(super) unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
-    let visible = VISIBLE.load(Ordering::Acquire);
-    if !visible.is_null() && !name.is_null() {
+    if !name.is_null() {
+        let visible = VISIBLE.load(Ordering::Acquire);
         // SAFETY: the caller passes a NUL-terminated name.
-        if unsafe { CStr::from_ptr(name) } == c"CUDA_VISIBLE_DEVICES" {
+        let name = unsafe { CStr::from_ptr(name) };
+        if !visible.is_null() && name == c"CUDA_VISIBLE_DEVICES" {
             return visible;
+        }
+        // Where code is placed depends on it, so it is the same in every place.
+        if name == c"CUDA_MODULE_LOADING" {
+            return c"LAZY".as_ptr().cast_mut();
         }
     }
     // SAFETY: the caller's own contract.
@@ -185,6 +201,7 @@ mod tests {
 
     #[test]
     fn placed_requests_follow_each_other_and_begin_anew_only_when_all_is_back() {
+        let _turn = TURN.lock();
         hold_ranges(28).expect("address space");
         let base = placed_base(28);
         let placing = Placing::enter(28);
@@ -208,6 +225,7 @@ mod tests {
 
     #[test]
     fn a_reservation_takes_the_placeholder_once() {
+        let _turn = TURN.lock();
         hold_ranges(27).expect("address space");
         let base = own_base(27);
         assert_eq!(ask(base, ARENA), base);
@@ -228,6 +246,7 @@ mod tests {
         };
         set_visible(c"3");
         assert_eq!(read(c"CUDA_VISIBLE_DEVICES").as_deref(), Some(c"3"));
+        assert_eq!(read(c"CUDA_MODULE_LOADING").as_deref(), Some(c"LAZY"));
         assert_eq!(read(c"PATH"), std::env::var("PATH").ok().map(|p| std::ffi::CString::new(p).expect("no NUL")));
     }
 }

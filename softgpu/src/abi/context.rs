@@ -19,14 +19,19 @@ abi! {
         create(out, flags, dev)
     }
 
-    call fn cuCtxCreate_v3 [gone] (out: Out<CUcontext> as *mut CUcontext, affinity: Out<u8>, count: c_int, flags: c_uint, dev: CUdevice) {
+    call fn cuCtxCreate_v3 [gone] (
+        out: Out<CUcontext> as *mut CUcontext, affinity: Out<u8>, count: c_int, flags: c_uint, dev: CUdevice,
+    ) {
         if count != 0 && !affinity.is_null() {
             return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
         }
         create(out, flags, dev)
     }
 
-    call fn cuCtxCreate_v4(out: Out<CUcontext> as *mut CUcontext, params: Out<CUctxCreateParams> as *mut CUctxCreateParams, flags: c_uint, dev: CUdevice) {
+    call fn cuCtxCreate_v4(
+        out: Out<CUcontext> as *mut CUcontext, params: Out<CUctxCreateParams> as *mut CUctxCreateParams,
+        flags: c_uint, dev: CUdevice,
+    ) {
         if !params.is_null() {
             let params = params.get()?;
             if params.numExecAffinityParams != 0 || !params.cigParams.is_null() {

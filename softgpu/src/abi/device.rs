@@ -33,7 +33,9 @@ abi! {
         bytes.set(device::get(dev)?.total as usize)
     }
 
-    call fn cuDeviceGetAttribute(value: Out<c_int> as *mut c_int, attribute: c_uint as CUdevice_attribute, dev: CUdevice) {
+    call fn cuDeviceGetAttribute(
+        value: Out<c_int> as *mut c_int, attribute: c_uint as CUdevice_attribute, dev: CUdevice,
+    ) {
         value.set(device::get(dev)?.attribute(attribute)?)
     }
 
@@ -65,7 +67,9 @@ abi! {
         can.set(c_int::from(dev != peer))
     }
 
-    call fn cuDeviceGetP2PAttribute(value: Out<c_int> as *mut c_int, attribute: c_uint as CUdevice_P2PAttribute, from: CUdevice, to: CUdevice) {
+    call fn cuDeviceGetP2PAttribute(
+        value: Out<c_int> as *mut c_int, attribute: c_uint as CUdevice_P2PAttribute, from: CUdevice, to: CUdevice,
+    ) {
         device::get(from)?;
         device::get(to)?;
         if from == to {
@@ -99,7 +103,9 @@ abi! {
         device::get(dev)?.primary().set_flags(flags)
     }
 
-    call fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: Out<c_uint> as *mut c_uint, active: Out<c_int> as *mut c_int) {
+    call fn cuDevicePrimaryCtxGetState(
+        dev: CUdevice, flags: Out<c_uint> as *mut c_uint, active: Out<c_int> as *mut c_int,
+    ) {
         let (set, is_active) = device::get(dev)?.primary().flags();
         flags.set(set)?;
         active.set(c_int::from(is_active))

@@ -21,7 +21,9 @@ abi! {
         record(event, stream, default)
     }
 
-    stream fn cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(event: CUevent, stream: CUstream, flags: c_uint) |default| {
+    stream fn cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(
+        event: CUevent, stream: CUstream, flags: c_uint,
+    ) |default| {
         // 1 is the external form, which matters only in captures.
         if flags > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -37,7 +39,9 @@ abi! {
         event::resolve(event)?.synchronise()
     }
 
-    call fn cuEventElapsedTime [cuEventElapsedTime_v2] (milliseconds: Out<f32> as *mut f32, start: CUevent, end: CUevent) {
+    call fn cuEventElapsedTime [cuEventElapsedTime_v2] (
+        milliseconds: Out<f32> as *mut f32, start: CUevent, end: CUevent,
+    ) {
         milliseconds.check()?;
         milliseconds.set(Event::elapsed(&*event::resolve(start)?, &*event::resolve(end)?)?)
     }

@@ -1,17 +1,22 @@
 //! Functions of modules, and occupancy.
 
 use super::{In, Out, Res, abi};
+use crate::config;
 use crate::gpu::launch::{Attributes, blocks_per_multiprocessor, max_threads};
 use crate::gpu::module::{self, FUNCTIONS};
 use crate::gpu::{context, device};
-use crate::config;
 use crate::ptx::FunctionInfo;
-use cuda_api::sys::{CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUlaunchConfig, CUmodule, CUoccupancyB2DSize, CUresult, CUsharedconfig};
+use cuda_api::sys::{
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUlaunchConfig, CUmodule,
+    CUoccupancyB2DSize, CUresult, CUsharedconfig,
+};
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 abi! {
-    call fn cuFuncGetAttribute(value: Out<c_int> as *mut c_int, which: c_uint as CUfunction_attribute, function: CUfunction) {
+    call fn cuFuncGetAttribute(
+        value: Out<c_int> as *mut c_int, which: c_uint as CUfunction_attribute, function: CUfunction,
+    ) {
         value.check()?;
         let (function, _) = module::resolve_function(function)?;
         value.set(attribute(function.info(), &function.attributes, which)?)
@@ -39,7 +44,9 @@ abi! {
         out.set(module::resolve_function(function)?.0.name.as_ptr())
     }
 
-    call fn cuFuncGetParamInfo(function: CUfunction, index: usize, offset: Out<usize> as *mut usize, size: Out<usize> as *mut usize) {
+    call fn cuFuncGetParamInfo(
+        function: CUfunction, index: usize, offset: Out<usize> as *mut usize, size: Out<usize> as *mut usize,
+    ) {
         context::current()?;
         // The one function that does not take a kernel of a library.
         let function = FUNCTIONS.get(function as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
@@ -58,18 +65,24 @@ abi! {
         module::resolve_function(function).map(drop)
     }
 
-    call fn cuOccupancyMaxActiveBlocksPerMultiprocessor(count: Out<c_int> as *mut c_int, function: CUfunction, block: c_int, dynamic: usize) {
+    call fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        count: Out<c_int> as *mut c_int, function: CUfunction, block: c_int, dynamic: usize,
+    ) {
         occupancy(count, function, block, dynamic)
     }
 
-    call fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(count: Out<c_int> as *mut c_int, function: CUfunction, block: c_int, dynamic: usize, flags: c_uint) {
+    call fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        count: Out<c_int> as *mut c_int, function: CUfunction, block: c_int, dynamic: usize, flags: c_uint,
+    ) {
         if flags > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         occupancy(count, function, block, dynamic)
     }
 
-    call fn cuOccupancyAvailableDynamicSMemPerBlock(size: Out<usize> as *mut usize, function: CUfunction, blocks: c_int, block: c_int) {
+    call fn cuOccupancyAvailableDynamicSMemPerBlock(
+        size: Out<usize> as *mut usize, function: CUfunction, blocks: c_int, block: c_int,
+    ) {
         size.check()?;
         let (function, _) = module::resolve_function(function)?;
         let (blocks, threads) = (positive(blocks)?, positive(block)?);
@@ -82,12 +95,16 @@ abi! {
         size.set(usable.min(device::SHARED_OPTIN - info.static_shared) as usize)
     }
 
-    call fn cuOccupancyMaxPotentialBlockSize(grid: Out<c_int> as *mut c_int, block: Out<c_int> as *mut c_int, function: CUfunction, dynamic_of: CUoccupancyB2DSize, dynamic: usize, limit: c_int) {
+    call fn cuOccupancyMaxPotentialBlockSize(
+        grid: Out<c_int> as *mut c_int, block: Out<c_int> as *mut c_int, function: CUfunction,
+        dynamic_of: CUoccupancyB2DSize, dynamic: usize, limit: c_int,
+    ) {
         best_block(grid, block, function, dynamic_of, dynamic, limit)
     }
 
     call fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-        grid: Out<c_int> as *mut c_int, block: Out<c_int> as *mut c_int, function: CUfunction, dynamic_of: CUoccupancyB2DSize, dynamic: usize, limit: c_int, flags: c_uint,
+        grid: Out<c_int> as *mut c_int, block: Out<c_int> as *mut c_int, function: CUfunction,
+        dynamic_of: CUoccupancyB2DSize, dynamic: usize, limit: c_int, flags: c_uint,
     ) {
         if flags > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -95,7 +112,9 @@ abi! {
         best_block(grid, block, function, dynamic_of, dynamic, limit)
     }
 
-    call fn cuOccupancyMaxActiveClusters(count: Out<c_int> as *mut c_int, function: CUfunction, _config: In<u8> as *const CUlaunchConfig) {
+    call fn cuOccupancyMaxActiveClusters(
+        count: Out<c_int> as *mut c_int, function: CUfunction, _config: In<u8> as *const CUlaunchConfig,
+    ) {
         module::resolve_function(function)?;
         // There are no clusters.
         count.set(0)?;
@@ -146,7 +165,14 @@ fn occupancy(count: Out<c_int>, function: CUfunction, block: c_int, dynamic: usi
     count.set(blocks_per_multiprocessor(function.info(), positive(block)?, dynamic as u64) as c_int)
 }
 
-fn best_block(grid: Out<c_int>, block: Out<c_int>, function: CUfunction, dynamic_of: CUoccupancyB2DSize, dynamic: usize, limit: c_int) -> Res {
+fn best_block(
+    grid: Out<c_int>,
+    block: Out<c_int>,
+    function: CUfunction,
+    dynamic_of: CUoccupancyB2DSize,
+    dynamic: usize,
+    limit: c_int,
+) -> Res {
     grid.check()?;
     block.check()?;
     let (function, _) = module::resolve_function(function)?;

@@ -19,14 +19,17 @@ const MAX_ATTRIBUTES: u32 = 64;
 
 abi! {
     stream fn cuLaunchKernel / cuLaunchKernel_ptsz(
-        function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream,
+        function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        stream: CUstream,
         params: In<In<u8>> as *mut *mut c_void, extra: In<usize> as *mut *mut c_void,
     ) |default| {
-        start(function, Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false }, stream, default, params, extra)
+        let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false };
+        start(function, shape, stream, default, params, extra)
     }
 
     stream fn cuLaunchKernelEx / cuLaunchKernelEx_ptsz(
-        config: In<Config> as *const CUlaunchConfig, function: CUfunction, params: In<In<u8>> as *mut *mut c_void, extra: In<usize> as *mut *mut c_void,
+        config: In<Config> as *const CUlaunchConfig, function: CUfunction, params: In<In<u8>> as *mut *mut c_void,
+        extra: In<usize> as *mut *mut c_void,
     ) |default| {
         let config = config.get()?;
         let cooperative = config.check_attributes()?;
@@ -35,7 +38,8 @@ abi! {
     }
 
     stream fn cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz(
-        function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream,
+        function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        stream: CUstream,
         params: In<In<u8>> as *mut *mut c_void,
     ) |default| {
         let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true };
@@ -92,7 +96,14 @@ impl Config {
     }
 }
 
-fn start(function: CUfunction, shape: Shape, stream: CUstream, default: Default, params: In<In<u8>>, extra: In<usize>) -> Res {
+fn start(
+    function: CUfunction,
+    shape: Shape,
+    stream: CUstream,
+    default: Default,
+    params: In<In<u8>>,
+    extra: In<usize>,
+) -> Res {
     let (function, _) = module::resolve_function(function)?;
     let target = resolve(stream, default)?;
     let infos = &function.info().params;

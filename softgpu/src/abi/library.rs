@@ -4,13 +4,17 @@ use super::{In, Out, Res, Text, abi};
 use crate::gpu::launch::Attributes;
 use crate::gpu::module::{self, Kernel, Library};
 use crate::gpu::{code, context, device};
-use cuda_api::sys::{CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult};
+use cuda_api::sys::{
+    CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
+    CUlibraryOption, CUmodule, CUresult,
+};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 abi! {
     call fn cuLibraryLoadData(
-        out: Out<CUlibrary> as *mut CUlibrary, image: *const c_void, _jit: In<c_uint> as *mut CUjit_option, _jit_values: *mut *mut c_void, _jit_count: c_uint,
+        out: Out<CUlibrary> as *mut CUlibrary, image: *const c_void, _jit: In<c_uint> as *mut CUjit_option,
+        _jit_values: *mut *mut c_void, _jit_count: c_uint,
         options: In<c_uint> as *mut CUlibraryOption, _values: *mut *mut c_void, count: c_uint,
     ) {
         out.check()?;
@@ -19,7 +23,8 @@ abi! {
     }
 
     call fn cuLibraryLoadFromFile(
-        out: Out<CUlibrary> as *mut CUlibrary, file: Text as *const c_char, _jit: In<c_uint> as *mut CUjit_option, _jit_values: *mut *mut c_void, _jit_count: c_uint,
+        out: Out<CUlibrary> as *mut CUlibrary, file: Text as *const c_char, _jit: In<c_uint> as *mut CUjit_option,
+        _jit_values: *mut *mut c_void, _jit_count: c_uint,
         options: In<c_uint> as *mut CUlibraryOption, _values: *mut *mut c_void, count: c_uint,
     ) {
         out.check()?;
@@ -42,8 +47,8 @@ abi! {
 
     call fn cuLibraryEnumerateKernels(out: Out<CUkernel> as *mut CUkernel, room: c_uint, library: CUlibrary) {
         let library = module::resolve_library(library as usize)?;
-        let handles: Vec<_> = library.kernels().into_iter().take(room as usize).map(|i| library.kernel(i).handle as CUkernel).collect();
-        out.fill(&handles)
+        let kernels = library.kernels().into_iter().take(room as usize);
+        out.fill(&kernels.map(|i| library.kernel(i).handle as CUkernel).collect::<Vec<_>>())
     }
 
     call fn cuLibraryGetModule(out: Out<CUmodule> as *mut CUmodule, library: CUlibrary) {
@@ -52,7 +57,10 @@ abi! {
         out.set(library.module(&context::current()?)?.handle as CUmodule)
     }
 
-    call fn cuLibraryGetGlobal(address: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, library: CUlibrary, name: Text as *const c_char) {
+    call fn cuLibraryGetGlobal(
+        address: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, library: CUlibrary,
+        name: Text as *const c_char,
+    ) {
         let library = module::resolve_library(library as usize)?;
         let (at, len) = library.module(&context::current()?)?.variable(name.get()?)?;
         address.set_if_wanted(at);
@@ -74,7 +82,9 @@ abi! {
         out.set(module::resolve_kernel(kernel as usize)?.0.name.as_ptr())
     }
 
-    call fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: Out<usize> as *mut usize, size: Out<usize> as *mut usize) {
+    call fn cuKernelGetParamInfo(
+        kernel: CUkernel, index: usize, offset: Out<usize> as *mut usize, size: Out<usize> as *mut usize,
+    ) {
         let (kernel, library) = module::resolve_kernel(kernel as usize)?;
         let param = library.info(kernel.index).params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         offset.set(param.offset as usize)?;
@@ -82,13 +92,17 @@ abi! {
         Ok(())
     }
 
-    call fn cuKernelGetAttribute(value: Out<c_int> as *mut c_int, attribute: c_uint as CUfunction_attribute, kernel: CUkernel, dev: CUdevice) {
+    call fn cuKernelGetAttribute(
+        value: Out<c_int> as *mut c_int, attribute: c_uint as CUfunction_attribute, kernel: CUkernel, dev: CUdevice,
+    ) {
         value.check()?;
         let (library, index, attributes) = on_device(kernel, dev)?;
         value.set(super::function::attribute(library.info(index), &attributes, attribute)?)
     }
 
-    call fn cuKernelSetAttribute(attribute: c_uint as CUfunction_attribute, value: c_int, kernel: CUkernel, dev: CUdevice) {
+    call fn cuKernelSetAttribute(
+        attribute: c_uint as CUfunction_attribute, value: c_int, kernel: CUkernel, dev: CUdevice,
+    ) {
         let (library, index, attributes) = on_device(kernel, dev)?;
         super::function::set_attribute(library.info(index), &attributes, attribute, value)
     }

@@ -15,7 +15,9 @@ abi! {
         linear(&resolve(DEFAULT, default)?, (Space::Unified, to), (Space::Unified, from), size, true)
     }
 
-    stream fn cuMemcpyAsync / cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, size: usize, stream: CUstream) |default| {
+    stream fn cuMemcpyAsync / cuMemcpyAsync_ptsz(
+        to: CUdeviceptr, from: CUdeviceptr, size: usize, stream: CUstream,
+    ) |default| {
         linear(&resolve(stream, default)?, (Space::Unified, to), (Space::Unified, from), size, false)
     }
 
@@ -23,7 +25,9 @@ abi! {
         linear(&resolve(DEFAULT, default)?, (Space::Device, to), (Space::Host, from as u64), size, true)
     }
 
-    stream fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(to: CUdeviceptr, from: *const c_void, size: usize, stream: CUstream) |default| {
+    stream fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
+        to: CUdeviceptr, from: *const c_void, size: usize, stream: CUstream,
+    ) |default| {
         linear(&resolve(stream, default)?, (Space::Device, to), (Space::Host, from as u64), size, false)
     }
 
@@ -31,7 +35,9 @@ abi! {
         linear(&resolve(DEFAULT, default)?, (Space::Host, to as u64), (Space::Device, from), size, true)
     }
 
-    stream fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: CUdeviceptr, size: usize, stream: CUstream) |default| {
+    stream fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(
+        to: *mut c_void, from: CUdeviceptr, size: usize, stream: CUstream,
+    ) |default| {
         linear(&resolve(stream, default)?, (Space::Host, to as u64), (Space::Device, from), size, false)
     }
 
@@ -39,17 +45,23 @@ abi! {
         linear(&resolve(DEFAULT, default)?, (Space::Device, to), (Space::Device, from), size, true)
     }
 
-    stream fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(to: CUdeviceptr, from: CUdeviceptr, size: usize, stream: CUstream) |default| {
+    stream fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(
+        to: CUdeviceptr, from: CUdeviceptr, size: usize, stream: CUstream,
+    ) |default| {
         linear(&resolve(stream, default)?, (Space::Device, to), (Space::Device, from), size, false)
     }
 
-    stream fn cuMemcpyPeer / cuMemcpyPeer_ptds(to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize) |default| {
+    stream fn cuMemcpyPeer / cuMemcpyPeer_ptds(
+        to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize,
+    ) |default| {
         context::resolve(to_ctx)?.live()?;
         context::resolve(from_ctx)?.live()?;
         linear(&resolve(DEFAULT, default)?, (Space::Device, to), (Space::Device, from), size, true)
     }
 
-    stream fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize, stream: CUstream) |default| {
+    stream fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
+        to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize, stream: CUstream,
+    ) |default| {
         context::resolve(to_ctx)?.live()?;
         context::resolve(from_ctx)?.live()?;
         linear(&resolve(stream, default)?, (Space::Device, to), (Space::Device, from), size, false)
@@ -63,7 +75,9 @@ abi! {
         what.get()?.run(&resolve(DEFAULT, default)?, true)
     }
 
-    stream fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(what: In<Copy2D> as *const CUDA_MEMCPY2D, stream: CUstream) |default| {
+    stream fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(
+        what: In<Copy2D> as *const CUDA_MEMCPY2D, stream: CUstream,
+    ) |default| {
         what.get()?.run(&resolve(stream, default)?, false)
     }
 
@@ -71,7 +85,9 @@ abi! {
         what.get()?.run(&resolve(DEFAULT, default)?, true)
     }
 
-    stream fn cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(what: In<Copy3D> as *const CUDA_MEMCPY3D, stream: CUstream) |default| {
+    stream fn cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(
+        what: In<Copy3D> as *const CUDA_MEMCPY3D, stream: CUstream,
+    ) |default| {
         what.get()?.run(&resolve(stream, default)?, false)
     }
 }

@@ -14,7 +14,10 @@ abi! {
         out.set(memory::allocate(&*context::current()?, size as u64)?)
     }
 
-    call fn cuMemAllocPitch_v2(out: Out<CUdeviceptr> as *mut CUdeviceptr, pitch: Out<usize> as *mut usize, width: usize, height: usize, element: c_uint) {
+    call fn cuMemAllocPitch_v2(
+        out: Out<CUdeviceptr> as *mut CUdeviceptr, pitch: Out<usize> as *mut usize, width: usize, height: usize,
+        element: c_uint,
+    ) {
         out.check()?;
         pitch.check()?;
         let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -42,7 +45,9 @@ abi! {
         Ok(())
     }
 
-    call fn cuMemGetAddressRange_v2(base: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, address: CUdeviceptr) {
+    call fn cuMemGetAddressRange_v2(
+        base: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, address: CUdeviceptr,
+    ) {
         context::current()?;
         let (start, len) = memory::read().find(address).map(|(s, a)| (s, a.size)).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         base.set_if_wanted(start);
@@ -74,7 +79,9 @@ abi! {
         host::unregister(&*context::current()?, address as u64)
     }
 
-    call fn cuMemHostGetDevicePointer_v2(out: Out<CUdeviceptr> as *mut CUdeviceptr, address: *mut c_void, flags: c_uint) {
+    call fn cuMemHostGetDevicePointer_v2(
+        out: Out<CUdeviceptr> as *mut CUdeviceptr, address: *mut c_void, flags: c_uint,
+    ) {
         context::current()?;
         out.check()?;
         if flags != 0 {

@@ -100,8 +100,12 @@ macro_rules! compare {
 
 /// The header's type of a parameter.
 macro_rules! header_type {
-    ($ty:ty) => { $ty };
-    ($ty:ty, $sys:ty) => { $sys };
+    ($ty:ty) => {
+        $ty
+    };
+    ($ty:ty, $sys:ty) => {
+        $sys
+    };
 }
 
 /// Defines the symbols of one declaration of [`abi!`].

@@ -23,7 +23,10 @@ abi! {
         load(out, code::from_pointer(image)?, |_| {})
     }
 
-    call fn cuModuleLoadDataEx(out: Out<CUmodule> as *mut CUmodule, image: *const c_void, count: c_uint, options: In<c_uint> as *mut CUjit_option, values: In<*mut c_void> as *mut *mut c_void) {
+    call fn cuModuleLoadDataEx(
+        out: Out<CUmodule> as *mut CUmodule, image: *const c_void, count: c_uint,
+        options: In<c_uint> as *mut CUjit_option, values: In<*mut c_void> as *mut *mut c_void,
+    ) {
         out.check()?;
         let log = JitLog::find(count, options, values)?;
         load(out, code::from_pointer(image)?, |message| log.write(message))
@@ -37,12 +40,17 @@ abi! {
         mode.set(if config::get().eager { 1 } else { 2 })
     }
 
-    call fn cuModuleGetFunction(out: Out<CUfunction> as *mut CUfunction, module: CUmodule, name: Text as *const std::ffi::c_char) {
+    call fn cuModuleGetFunction(
+        out: Out<CUfunction> as *mut CUfunction, module: CUmodule, name: Text as *const std::ffi::c_char,
+    ) {
         out.check()?;
         out.set(module::resolve(module as usize)?.0.function_named(name.get()?)?.handle as CUfunction)
     }
 
-    call fn cuModuleGetGlobal_v2(address: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, module: CUmodule, name: Text as *const std::ffi::c_char) {
+    call fn cuModuleGetGlobal_v2(
+        address: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, module: CUmodule,
+        name: Text as *const std::ffi::c_char,
+    ) {
         let (at, len) = module::resolve(module as usize)?.0.variable(name.get()?)?;
         address.set_if_wanted(at);
         size.set_if_wanted(len as usize);
@@ -56,9 +64,8 @@ abi! {
 
     call fn cuModuleEnumerateFunctions(out: Out<CUfunction> as *mut CUfunction, room: c_uint, module: CUmodule) {
         let (module, _) = module::resolve(module as usize)?;
-        let all = module::kernels(&module.program.image);
-        let handles: Vec<_> = all.into_iter().take(room as usize).map(|i| module.function(i).handle as CUfunction).collect();
-        out.fill(&handles)
+        let kernels = module::kernels(&module.program.image).into_iter().take(room as usize);
+        out.fill(&kernels.map(|i| module.function(i).handle as CUfunction).collect::<Vec<_>>())
     }
 }
 

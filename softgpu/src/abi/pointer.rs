@@ -2,8 +2,8 @@
 
 use super::edge::put_bytes;
 use super::{In, Res, abi};
-use crate::gpu::memory::{self, Alloc, Kind};
 use crate::gpu::context;
+use crate::gpu::memory::{self, Alloc, Kind};
 use cuda_api::sys::{CUdeviceptr, CUpointer_attribute, CUresult};
 use std::ffi::{c_uint, c_void};
 
@@ -15,7 +15,10 @@ abi! {
         put_bytes(data, &value(attribute, address, base, alloc)?)
     }
 
-    call fn cuPointerGetAttributes(count: c_uint, attributes: In<c_uint> as *mut CUpointer_attribute, data: In<*mut c_void> as *mut *mut c_void, address: CUdeviceptr) {
+    call fn cuPointerGetAttributes(
+        count: c_uint, attributes: In<c_uint> as *mut CUpointer_attribute, data: In<*mut c_void> as *mut *mut c_void,
+        address: CUdeviceptr,
+    ) {
         context::current()?;
         let memory = memory::read();
         let found = memory.find(address);
@@ -34,7 +37,9 @@ abi! {
         Ok(())
     }
 
-    call fn cuPointerSetAttribute(value: In<c_uint> as *const c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr) {
+    call fn cuPointerSetAttribute(
+        value: In<c_uint> as *const c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr,
+    ) {
         const SYNC_MEMOPS: c_uint = 6;
         context::current()?;
         let on = value.get()?;
@@ -89,4 +94,3 @@ fn absent(attribute: c_uint) -> Res<Vec<u8>> {
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     })
 }
-

@@ -13,7 +13,9 @@ const NOT_FOUND: c_int = 1;
 const NEEDS_NEWER: c_int = 2;
 
 abi! {
-    early fn cuGetProcAddress [gone] (symbol: Text as *const c_char, function: Out<*mut c_void> as *mut *mut c_void, version: c_int, flags: u64) {
+    early fn cuGetProcAddress [gone] (
+        symbol: Text as *const c_char, function: Out<*mut c_void> as *mut *mut c_void, version: c_int, flags: u64,
+    ) {
         // Runtimes of CUDA 11 crash on success with NULL, so this form fails instead.
         match find(symbol, version, flags)? {
             (address, FOUND) => function.set(address),

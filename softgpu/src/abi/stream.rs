@@ -6,8 +6,8 @@ use crate::gpu::sched::Work;
 use crate::gpu::stream::{self, Default, Target, resolve};
 use crate::gpu::{context, event};
 use cuda_api::sys::{
-    CUcontext, CUdevice, CUevent, CUgraph, CUgreenCtx, CUgraphEdgeData, CUgraphNode, CUhostFn, CUresult, CUstream, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUcontext, CUdevice, CUevent, CUgraph, CUgraphEdgeData, CUgraphNode, CUgreenCtx, CUhostFn, CUresult, CUstream,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -52,7 +52,9 @@ abi! {
         flags.set(resolve(stream, default)?.stream.flags)
     }
 
-    stream fn cuStreamGetPriority / cuStreamGetPriority_ptsz(stream: CUstream, priority: Out<c_int> as *mut c_int) |default| {
+    stream fn cuStreamGetPriority / cuStreamGetPriority_ptsz(
+        stream: CUstream, priority: Out<c_int> as *mut c_int,
+    ) |default| {
         priority.set(resolve(stream, default)?.stream.priority)
     }
 
@@ -64,18 +66,24 @@ abi! {
         out.set(resolve(stream, default)?.live.context as CUcontext)
     }
 
-    stream fn cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz(stream: CUstream, out: Out<CUcontext> as *mut CUcontext, green: Out<usize> as *mut CUgreenCtx) |default| {
+    stream fn cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz(
+        stream: CUstream, out: Out<CUcontext> as *mut CUcontext, green: Out<usize> as *mut CUgreenCtx,
+    ) |default| {
         let target = resolve(stream, default)?;
         // There are no green contexts.
         green.set(0)?;
         out.set(target.live.context as CUcontext)
     }
 
-    stream fn cuStreamGetDevice / cuStreamGetDevice_ptsz(stream: CUstream, dev: Out<CUdevice> as *mut CUdevice) |default| {
+    stream fn cuStreamGetDevice / cuStreamGetDevice_ptsz(
+        stream: CUstream, dev: Out<CUdevice> as *mut CUdevice,
+    ) |default| {
         dev.set(resolve(stream, default)?.live.device.ordinal)
     }
 
-    stream fn cuStreamAddCallback / cuStreamAddCallback_ptsz(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) |default| {
+    stream fn cuStreamAddCallback / cuStreamAddCallback_ptsz(
+        stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: c_uint,
+    ) |default| {
         let callback = callback.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if flags != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -88,7 +96,9 @@ abi! {
         })
     }
 
-    stream fn cuLaunchHostFunc / cuLaunchHostFunc_ptsz(stream: CUstream, function: CUhostFn, data: *mut c_void) |default| {
+    stream fn cuLaunchHostFunc / cuLaunchHostFunc_ptsz(
+        stream: CUstream, function: CUhostFn, data: *mut c_void,
+    ) |default| {
         let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let data = data as usize;
         host_work(&resolve(stream, default)?, move |live| {
@@ -100,23 +110,29 @@ abi! {
         })
     }
 
-    stream fn cuStreamIsCapturing / cuStreamIsCapturing_ptsz(stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus) |default| {
+    stream fn cuStreamIsCapturing / cuStreamIsCapturing_ptsz(
+        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus,
+    ) |default| {
         not_capturing(stream, default, status)
     }
 
-    stream fn cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz [gone] (stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64) |default| {
+    stream fn cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz [gone] (
+        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64,
+    ) |default| {
         not_capturing(stream, default, status)
     }
 
     stream fn cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz [gone] (
-        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64, _graph: *mut CUgraph,
+        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64,
+        _graph: *mut CUgraph,
         _dependencies: *mut *const CUgraphNode, _count: *mut usize,
     ) |default| {
         not_capturing(stream, default, status)
     }
 
     stream fn cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz(
-        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64, _graph: *mut CUgraph,
+        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64,
+        _graph: *mut CUgraph,
         _dependencies: *mut *const CUgraphNode, _edges: *mut *const CUgraphEdgeData, _count: *mut usize,
     ) |default| {
         not_capturing(stream, default, status)

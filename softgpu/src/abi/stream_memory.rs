@@ -12,35 +12,51 @@ const COMPARISON: c_uint = 3;
 const FLUSH: c_uint = 1 << 30;
 
 abi! {
-    stream fn cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz(stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint) |default| {
+    stream fn cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz(
+        stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
+    ) |default| {
         write(stream, default, at, 4, value.into(), flags)
     }
 
-    stream fn cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz(stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint) |default| {
+    stream fn cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz(
+        stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
+    ) |default| {
         write(stream, default, at, 8, value, flags)
     }
 
-    stream fn cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz(stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint) |default| {
+    stream fn cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz(
+        stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
+    ) |default| {
         wait(stream, default, at, 4, value.into(), flags)
     }
 
-    stream fn cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz(stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint) |default| {
+    stream fn cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz(
+        stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
+    ) |default| {
         wait(stream, default, at, 8, value, flags)
     }
 
-    stream fn cuStreamWriteValue32 / cuStreamWriteValue32_ptsz [cuStreamWriteValue32_v2] (stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint) |default| {
+    stream fn cuStreamWriteValue32 / cuStreamWriteValue32_ptsz [cuStreamWriteValue32_v2] (
+        stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
+    ) |default| {
         write(stream, default, at, 4, value.into(), flags)
     }
 
-    stream fn cuStreamWriteValue64 / cuStreamWriteValue64_ptsz [cuStreamWriteValue64_v2] (stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint) |default| {
+    stream fn cuStreamWriteValue64 / cuStreamWriteValue64_ptsz [cuStreamWriteValue64_v2] (
+        stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
+    ) |default| {
         write(stream, default, at, 8, value, flags)
     }
 
-    stream fn cuStreamWaitValue32 / cuStreamWaitValue32_ptsz [cuStreamWaitValue32_v2] (stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint) |default| {
+    stream fn cuStreamWaitValue32 / cuStreamWaitValue32_ptsz [cuStreamWaitValue32_v2] (
+        stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
+    ) |default| {
         wait(stream, default, at, 4, value.into(), flags)
     }
 
-    stream fn cuStreamWaitValue64 / cuStreamWaitValue64_ptsz [cuStreamWaitValue64_v2] (stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint) |default| {
+    stream fn cuStreamWaitValue64 / cuStreamWaitValue64_ptsz [cuStreamWaitValue64_v2] (
+        stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
+    ) |default| {
         wait(stream, default, at, 8, value, flags)
     }
 }

@@ -47,7 +47,11 @@ abi! {
 }
 
 /// Text of an error; unknown codes give NULL and `INVALID_VALUE`.
-fn describe(error: c_int, out: Out<*const c_char>, which: impl Fn((&'static str, &'static str)) -> &'static str) -> Res {
+fn describe(
+    error: c_int,
+    out: Out<*const c_char>,
+    which: impl Fn((&'static str, &'static str)) -> &'static str,
+) -> Res {
     match code::describe(error) {
         // The texts end in NUL.
         Some(texts) => out.set(which(texts).as_ptr().cast()),

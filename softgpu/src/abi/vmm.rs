@@ -76,7 +76,9 @@ impl Prop {
 }
 
 abi! {
-    call fn cuMemAddressReserve(out: Out<CUdeviceptr> as *mut CUdeviceptr, size: usize, alignment: usize, hint: CUdeviceptr, flags: u64) {
+    call fn cuMemAddressReserve(
+        out: Out<CUdeviceptr> as *mut CUdeviceptr, size: usize, alignment: usize, hint: CUdeviceptr, flags: u64,
+    ) {
         out.check()?;
         none(flags)?;
         out.set(vmm::reserve(size as u64, alignment as u64, hint)?)
@@ -86,7 +88,10 @@ abi! {
         vmm::unreserve(address, size as u64)
     }
 
-    call fn cuMemCreate(out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, size: usize, prop: In<Prop> as *const CUmemAllocationProp, flags: u64) {
+    call fn cuMemCreate(
+        out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, size: usize,
+        prop: In<Prop> as *const CUmemAllocationProp, flags: u64,
+    ) {
         out.check()?;
         none(flags)?;
         let prop = prop.get()?;
@@ -97,7 +102,9 @@ abi! {
         vmm::release(handle)
     }
 
-    call fn cuMemMap(address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) {
+    call fn cuMemMap(
+        address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64,
+    ) {
         none(flags)?;
         vmm::map(address, size as u64, offset as u64, handle)
     }
@@ -106,7 +113,9 @@ abi! {
         vmm::unmap(address, size as u64)
     }
 
-    call fn cuMemSetAccess(address: CUdeviceptr, size: usize, list: In<Access> as *const CUmemAccessDesc, count: usize) {
+    call fn cuMemSetAccess(
+        address: CUdeviceptr, size: usize, list: In<Access> as *const CUmemAccessDesc, count: usize,
+    ) {
         if count == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -124,12 +133,17 @@ abi! {
         changes.into_iter().try_for_each(|(device, allowed)| vmm::set_access(address, size as u64, device, allowed))
     }
 
-    call fn cuMemGetAccess(flags: Out<u64> as *mut u64, location: In<Location> as *const CUmemLocation, address: CUdeviceptr) {
+    call fn cuMemGetAccess(
+        flags: Out<u64> as *mut u64, location: In<Location> as *const CUmemLocation, address: CUdeviceptr,
+    ) {
         let device = location.get()?.device()?.ordinal as usize;
         flags.set(if vmm::access(address, device)? { u64::from(ACCESS_READ_WRITE) } else { u64::from(ACCESS_NONE) })
     }
 
-    call fn cuMemGetAllocationGranularity(size: Out<usize> as *mut usize, prop: In<Prop> as *const CUmemAllocationProp, option: c_uint as CUmemAllocationGranularity_flags) {
+    call fn cuMemGetAllocationGranularity(
+        size: Out<usize> as *mut usize, prop: In<Prop> as *const CUmemAllocationProp,
+        option: c_uint as CUmemAllocationGranularity_flags,
+    ) {
         prop.get()?.check()?;
         if option > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -137,7 +151,9 @@ abi! {
         size.set(vmm::GRANULARITY as usize)
     }
 
-    call fn cuMemGetAllocationPropertiesFromHandle(prop: Out<Prop> as *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) {
+    call fn cuMemGetAllocationPropertiesFromHandle(
+        prop: Out<Prop> as *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle,
+    ) {
         let physical = vmm::resolve(handle)?;
         prop.set(Prop {
             kind: PINNED,
@@ -151,21 +167,29 @@ abi! {
         })
     }
 
-    call fn cuMemExportToShareableHandle(out: Out<c_int> as *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_uint as CUmemAllocationHandleType, flags: u64) {
+    call fn cuMemExportToShareableHandle(
+        out: Out<c_int> as *mut c_void, handle: CUmemGenericAllocationHandle,
+        kind: c_uint as CUmemAllocationHandleType, flags: u64,
+    ) {
         out.check()?;
         none(flags)?;
         posix(kind)?;
         out.set(vmm::export(handle)?)
     }
 
-    call fn cuMemImportFromShareableHandle(out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, descriptor: *mut c_void, kind: c_uint as CUmemAllocationHandleType) {
+    call fn cuMemImportFromShareableHandle(
+        out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, descriptor: *mut c_void,
+        kind: c_uint as CUmemAllocationHandleType,
+    ) {
         out.check()?;
         posix(kind)?;
         let descriptor = c_int::try_from(descriptor as usize).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         out.set(vmm::import(descriptor)?)
     }
 
-    call fn cuMemRetainAllocationHandle(out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, address: *mut c_void) {
+    call fn cuMemRetainAllocationHandle(
+        out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, address: *mut c_void,
+    ) {
         out.check()?;
         out.set(vmm::retain_at(address as u64)?)
     }

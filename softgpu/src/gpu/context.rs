@@ -125,7 +125,12 @@ pub(crate) fn create(device: &Arc<Device>, flags: u32) -> Res<Arc<Context>> {
     check_flags(flags)?;
     Ok(CONTEXTS.insert_with(|handle| {
         let live = Some(Live::new(handle, device.clone()));
-        Context { handle, device: device.clone(), is_primary: false, state: Mutex::new(State { live, references: 1, flags }) }
+        Context {
+            handle,
+            device: device.clone(),
+            is_primary: false,
+            state: Mutex::new(State { live, references: 1, flags }),
+        }
     }))
 }
 
@@ -157,7 +162,11 @@ pub(crate) fn cancel_all() {
 
 fn check_flags(flags: u32) -> Res {
     let schedule = flags & 7;
-    if flags & !FLAGS != 0 || !matches!(schedule, 0 | 1 | 2 | 4) { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+    if flags & !FLAGS != 0 || !matches!(schedule, 0 | 1 | 2 | 4) {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    } else {
+        Ok(())
+    }
 }
 
 impl Context {

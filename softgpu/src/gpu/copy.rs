@@ -94,21 +94,26 @@ pub(crate) fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: b
         let memory = memory::read();
         (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?)
     };
-    let staged = if from_end == End::Pageable { Some(stage(&from, &shape)?) } else { None };
+    let waits = to_end == End::Pageable || waits && !(to_end == End::Device && from_end == End::Device);
+    // Who waits for the copy leaves the source alone meanwhile.
+    let staged = if from_end == End::Pageable && !waits { Some(stage(&from, &shape)?) } else { None };
     let mark = target.submit(
         Work::Run(Box::new(move |_| {
             let source = match &staged {
                 // Staged rows lie side by side.
-                Some(bytes) => {
-                    Side { space: Space::Host, address: bytes.as_ptr() as u64, pitch: shape.width, slice: shape.width * shape.height }
-                }
+                Some(bytes) => Side {
+                    space: Space::Host,
+                    address: bytes.as_ptr() as u64,
+                    pitch: shape.width,
+                    slice: shape.width * shape.height,
+                },
                 None => from,
             };
             run(&to, to_end, &source, from_end, &shape)
         })),
         Vec::new(),
     );
-    if to_end == End::Pageable || waits && !(to_end == End::Device && from_end == End::Device) {
+    if waits {
         sched::wait(&[mark]);
         return target.live.settle();
     }
@@ -155,9 +160,25 @@ fn run(to: &Side, to_end: End, from: &Side, from_end: End, shape: &Shape) -> Res
     Ok(())
 }
 
-/// A fill in the stream of `target`: `height` rows, `pitch` apart, of `width` elements of `size` bytes (1, 2 or 4) that
-/// hold the low bytes of `value`.
-pub(crate) fn fill(target: &Target, address: u64, pitch: u64, value: u32, size: u64, width: u64, height: u64, waits: bool) -> Res {
+/// Rows to be filled with one value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    pub address: u64,
+    /// Bytes from row to row.
+    pub pitch: u64,
+    /// The low bytes of it go into each element.
+    pub value: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub size: u64,
+    /// Elements of a row.
+    pub width: u64,
+    /// Rows.
+    pub height: u64,
+}
+
+/// A fill in the stream of `target`; `waits` for the synchronous forms.
+pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
+    let Fill { address, pitch, value, size, width, height } = what;
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
     let width = width.checked_mul(size).ok_or(bad)?;
     if !address.is_multiple_of(size) || height > 1 && (!pitch.is_multiple_of(size) || pitch < width) {

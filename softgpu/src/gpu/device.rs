@@ -1,8 +1,8 @@
 //! Devices: identity, attributes, memory in use.
 
 use super::context::Context;
-use crate::config;
 use crate::abi::Res;
+use crate::config;
 use cuda_api::sys::{CUdevice, CUresult};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -74,7 +74,8 @@ pub(crate) fn get(ordinal: CUdevice) -> Res<&'static Arc<Device>> {
 
 fn hash(text: &str, salt: u64) -> u64 {
     // FNV-1a, then the finaliser of splitmix64, so that neighbours differ in every byte.
-    let mut h = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ salt, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let mut h =
+        text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ salt, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     h ^ (h >> 31)
@@ -97,7 +98,9 @@ fn uuid_text(uuid: &[u8; 16]) -> String {
 
 /// Which devices of the machine `CUDA_VISIBLE_DEVICES` lets through: everything up to the first bad or repeated word.
 fn visible(machine: &[[u8; 16]], setting: Option<&str>) -> Vec<usize> {
-    let Some(setting) = setting else { return (0..machine.len()).collect() };
+    let Some(setting) = setting else {
+        return (0..machine.len()).collect();
+    };
     let mut chosen = Vec::new();
     for word in setting.split(',') {
         let word = word.trim();
@@ -123,7 +126,9 @@ impl Device {
     /// Takes `bytes` of the device's memory.
     pub fn take(&self, bytes: u64) -> Res {
         self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| used.checked_add(bytes).filter(|n| *n <= self.total))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|n| *n <= self.total)
+            })
             .map(drop)
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }

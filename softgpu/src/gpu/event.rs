@@ -1,10 +1,10 @@
 //! Events: a mark in a stream, with its time.
 
 use super::context::{self, Live};
+use super::lock;
 use super::sched::{self, Mark, Work};
 use super::stream::Target;
 use super::table::Table;
-use super::lock;
 use crate::abi::Res;
 use cuda_api::sys::{CUevent, CUresult};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -32,7 +32,9 @@ pub(crate) fn resolve(handle: CUevent) -> Res<Arc<Event>> {
 
 /// Makes an event of the current context.
 pub(crate) fn create(flags: u32) -> Res<Arc<Event>> {
-    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
+    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0
+        || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS
+    {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if flags & INTERPROCESS != 0 {

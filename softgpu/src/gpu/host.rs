@@ -65,7 +65,8 @@ pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res 
 
 /// `cuMemHostUnregister`: waits for the work of the context.
 pub(crate) fn unregister(live: &Live, address: u64) -> Res {
-    let registered = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered(_)));
+    let registered =
+        |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered(_)));
     if !registered(&memory::read()) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     }

@@ -9,8 +9,8 @@ use super::{lock, sched::Work};
 use crate::abi::Res;
 use crate::ptx::{self, Env, Fault, FunctionInfo, Image, Launch};
 use cuda_api::sys::CUresult;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 /// What `cuFuncSetAttribute` and its kin set.
 #[derive(Debug)]
@@ -61,7 +61,8 @@ fn check(function: &Function, shape: &Shape) -> Res {
         return Err(bad);
     }
     if shape.cooperative {
-        let resident = device::MULTIPROCESSORS * blocks_per_multiprocessor(function.info(), bx * by * bz, u64::from(shape.shared));
+        let resident =
+            device::MULTIPROCESSORS * blocks_per_multiprocessor(function.info(), bx * by * bz, u64::from(shape.shared));
         if u64::from(gx) * u64::from(gy) * u64::from(gz) > u64::from(resident) {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
@@ -78,6 +79,9 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
     target.submit(Work::Kernel(Box::new(move |live| run(live, &function, &shape, &params))), Vec::new());
     Ok(())
 }
+
+/// CPU threads for a kernel; asked for once, since the system reads files to answer.
+static THREADS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// Counts a kernel as running for as long as it exists.
 struct Running {
@@ -120,7 +124,7 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
         heap,
         output: Arc::new(move |text: &[u8]| print(&output, fifo, text)),
         cancel: live.cancel.clone(),
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        threads: *THREADS,
         clock_hz: 1_980_000_000,
     };
     let launch = Launch {
@@ -136,7 +140,9 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
     let used_gone_memory = running.end();
     match outcome {
         Err(fault) => fail(function, fault),
-        Ok(_) if used_gone_memory => Err(report(function, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "use of unmapped memory")),
+        Ok(_) if used_gone_memory => {
+            Err(report(function, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "use of unmapped memory"))
+        }
         Ok(_) => Ok(()),
     }
 }
@@ -164,8 +170,12 @@ fn fail(function: &Function, fault: Fault) -> Res {
             return Err(CUresult::CUDA_ERROR_ASSERT);
         }
         Fault::IllegalAddress(at) => (CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, format!("illegal address {at:#x}")),
-        Fault::MisalignedAddress(at) => (CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, format!("misaligned address {at:#x}")),
-        Fault::IllegalInstruction(what) => (CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION, format!("illegal instruction: {what}")),
+        Fault::MisalignedAddress(at) => {
+            (CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, format!("misaligned address {at:#x}"))
+        }
+        Fault::IllegalInstruction(what) => {
+            (CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION, format!("illegal instruction: {what}"))
+        }
         Fault::Trap => (CUresult::CUDA_ERROR_LAUNCH_FAILED, "trap".to_owned()),
         Fault::InvalidPc(at) => (CUresult::CUDA_ERROR_INVALID_PC, format!("no code at {at:#x}")),
         Fault::Timeout => (CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "timeout".to_owned()),
@@ -200,7 +210,8 @@ pub(crate) fn blocks_per_multiprocessor(info: &FunctionInfo, threads: u32, dynam
     if threads > max_threads(info) || shared > u64::from(device::SHARED_OPTIN) || registers > device::REGISTERS {
         return 0;
     }
-    let by_shared = u64::from(device::SHARED_PER_SM) / (shared + u64::from(device::SHARED_RESERVED)).next_multiple_of(128);
+    let by_shared =
+        u64::from(device::SHARED_PER_SM) / (shared + u64::from(device::SHARED_RESERVED)).next_multiple_of(128);
     let by_threads = device::THREADS_PER_SM / (warps * 32);
     device::BLOCKS_PER_SM.min(by_threads).min(device::REGISTERS / registers).min(by_shared as u32)
 }

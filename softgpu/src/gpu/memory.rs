@@ -130,8 +130,12 @@ impl Memory {
     /// Whether calls may read and write `len` bytes at `address`. A range may span mappings that lie side by side, else it
     /// lies in one allocation.
     pub fn covers(&self, address: u64, len: u64) -> bool {
-        let Some(end) = address.checked_add(len) else { return false };
-        let Some((base, mut alloc)) = self.find(address) else { return false };
+        let Some(end) = address.checked_add(len) else {
+            return false;
+        };
+        let Some((base, mut alloc)) = self.find(address) else {
+            return false;
+        };
         let mut reached = base + alloc.size;
         loop {
             if matches!(&alloc.kind, Kind::Mapped(mapping) if mapping.access.is_empty()) {
@@ -171,7 +175,11 @@ impl Memory {
         }
         let mut list: Vec<(u64, u64)> = Vec::with_capacity(self.allocs.len());
         for (base, alloc) in self.allocs.iter().filter(|(_, alloc)| alloc.usable_by(live, peers)) {
-            let size = if matches!(alloc.kind, Kind::Device) { alloc.size.next_multiple_of(super::pool::UNIT) } else { alloc.size };
+            let size = if matches!(alloc.kind, Kind::Device) {
+                alloc.size.next_multiple_of(super::pool::UNIT)
+            } else {
+                alloc.size
+            };
             match list.last_mut() {
                 Some((_, end)) if *end == *base => *end = base + size,
                 _ => list.push((*base, base + size)),
@@ -216,8 +224,12 @@ fn is_device_start(memory: &Memory, address: u64) -> bool {
 }
 
 fn release_device(memory: &mut Memory, address: u64) {
-    let Some(alloc) = memory.remove(address) else { return };
-    let Some(device) = super::device::all().get(alloc.device) else { return };
+    let Some(alloc) = memory.remove(address) else {
+        return;
+    };
+    let Some(device) = super::device::all().get(alloc.device) else {
+        return;
+    };
     let gone = memory.pools.entry(alloc.device).or_default().free(device, address, alloc.size);
     if let Some((at, len)) = gone {
         memory.retired.take_away(at, len, retire::Then::Unmap);

@@ -337,7 +337,11 @@ pub(crate) fn resolve_function(handle: CUfunction) -> Res<(Arc<Function>, Arc<Li
     let handle = handle as usize;
     let live = context::current()?;
     if let Some(function) = FUNCTIONS.get(handle) {
-        return if function.belongs_to(&live) { Ok((function, live)) } else { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) };
+        return if function.belongs_to(&live) {
+            Ok((function, live))
+        } else {
+            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        };
     }
     let (kernel, library) = resolve_kernel(handle)?;
     Ok((library.module(&live)?.function(kernel.index), live))

@@ -59,8 +59,10 @@ impl Place {
             return Ok(Room { chunk: chunk.base, addresses });
         }
         // Alignments above a page are rare: room for the worst case of each.
-        let need = items.iter().try_fold(0u64, |sum, (size, align)| sum.checked_add(*size)?.checked_add((*align).max(ALIGN)));
-        let len = need.and_then(|n| n.max(1).checked_next_multiple_of(BLOCK)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let need =
+            items.iter().try_fold(0u64, |sum, (size, align)| sum.checked_add(*size)?.checked_add((*align).max(ALIGN)));
+        let len =
+            need.and_then(|n| n.max(1).checked_next_multiple_of(BLOCK)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let base = memory::block(device, len)?;
         let Some((addresses, end)) = lay(base) else {
             os::unmap(base, len);

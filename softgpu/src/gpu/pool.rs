@@ -45,7 +45,9 @@ impl Pool {
 
     fn cut(&mut self, need: u64) -> Option<u64> {
         for (base, free) in &mut self.blocks {
-            let Some((&offset, &len)) = free.iter().find(|(_, len)| **len >= need) else { continue };
+            let Some((&offset, &len)) = free.iter().find(|(_, len)| **len >= need) else {
+                continue;
+            };
             free.remove(&offset);
             if len > need {
                 free.insert(offset + need, len - need);

@@ -42,6 +42,9 @@ impl Mark {
     }
 }
 
+/// Something that becomes true in time, looked at again and again.
+pub(crate) type Condition = Box<dyn Fn(&Live) -> Res<bool> + Send>;
+
 /// What is done.
 pub(crate) enum Work {
     /// Nothing: the mark is all that counts (events, waits for events).
@@ -53,7 +56,7 @@ pub(crate) enum Work {
     /// As `Run`, also in a failed context: a callback is told of the failure.
     Always(Box<dyn FnOnce(&Live) -> Res + Send>),
     /// Ends when the condition is true or is in error.
-    Until(Box<dyn Fn(&Live) -> Res<bool> + Send>),
+    Until(Condition),
 }
 
 struct Op {
@@ -161,7 +164,9 @@ impl State {
         let mut ready = Vec::new();
         let mut again = IDLE;
         for (number, queue) in &self.queues {
-            let Some(op) = queue.ops.front().filter(|_| !queue.busy) else { continue };
+            let Some(op) = queue.ops.front().filter(|_| !queue.busy) else {
+                continue;
+            };
             if !op.after.iter().all(|mark| mark.done()) {
                 continue;
             }
@@ -170,8 +175,14 @@ impl State {
                 continue;
             }
             match &op.work {
-                Work::Kernel(_) if op.live.device.running.load(Ordering::Relaxed) >= KERNELS_AT_ONCE => continue,
-                Work::Until(condition) if op.live.error().is_none() && !op.live.cancelled() && matches!(condition(&op.live), Ok(false)) => {
+                Work::Kernel(_) if op.live.device.running.load(Ordering::Relaxed) >= KERNELS_AT_ONCE => {
+                    continue;
+                }
+                Work::Until(condition)
+                    if op.live.error().is_none()
+                        && !op.live.cancelled()
+                        && matches!(condition(&op.live), Ok(false)) =>
+                {
                     again = again.min(POLL);
                     continue;
                 }
@@ -202,8 +213,12 @@ fn worker() {
             }
             continue;
         };
-        let Some(queue) = state.queues.get_mut(&number) else { continue };
-        let Some(op) = queue.ops.pop_front() else { continue };
+        let Some(queue) = state.queues.get_mut(&number) else {
+            continue;
+        };
+        let Some(op) = queue.ops.pop_front() else {
+            continue;
+        };
         queue.busy = true;
         let kernel = matches!(op.work, Work::Kernel(_));
         let running: &AtomicUsize = &op.live.device.running;
@@ -231,8 +246,8 @@ fn worker() {
                 state.queues.remove(&number);
             }
         }
+        // What may start now is picked by this thread, which wakes others if it is more than one.
         scheduler.ended.notify_all();
-        scheduler.work.notify_all();
         // The context may end with its last piece of work, which takes locks of its own.
         drop(state);
         drop(op.live);

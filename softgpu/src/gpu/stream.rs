@@ -1,9 +1,9 @@
 //! Streams: order of work, and the rules between the legacy default stream and the others.
 
 use super::context::{self, Live};
+use super::lock;
 use super::sched::{self, Mark, Work};
 use super::table::Table;
-use super::lock;
 use crate::abi::Res;
 use cuda_api::sys::{CUresult, CUstream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +57,16 @@ impl Stream {
     pub fn new(handle: usize, kind: Kind, flags: u32, priority: i32, live: Weak<Live>) -> Stream {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Stream { handle, number, kind, flags, priority, live, last: Mutex::new(None), destroyed: AtomicBool::new(false) }
+        Stream {
+            handle,
+            number,
+            kind,
+            flags,
+            priority,
+            live,
+            last: Mutex::new(None),
+            destroyed: AtomicBool::new(false),
+        }
     }
 
     fn blocking(&self) -> bool {
@@ -158,7 +167,8 @@ pub(crate) fn create(flags: u32, priority: i32) -> Res<Arc<Stream>> {
     }
     let live = context::current()?;
     let priority = priority.clamp(GREATEST_PRIORITY, 0);
-    let stream = STREAMS.insert_with(|handle| Stream::new(handle, Kind::Created, flags, priority, Arc::downgrade(&live)));
+    let stream =
+        STREAMS.insert_with(|handle| Stream::new(handle, Kind::Created, flags, priority, Arc::downgrade(&live)));
     live.adopt(stream.clone());
     Ok(stream)
 }

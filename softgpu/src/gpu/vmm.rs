@@ -4,10 +4,10 @@
 //! nothing else passes for one. Importing a file that this process already has gives the same memory, counted once.
 
 use super::device::{self, Device};
+use super::lock;
 use super::memory::{self, Kind};
 use super::os::{self, Protection};
 use super::retire::Then;
-use super::lock;
 use crate::abi::Res;
 use crate::config;
 use cuda_api::sys::CUresult;
@@ -229,8 +229,12 @@ pub(crate) fn unmap(address: u64, size: u64) -> Res {
 pub(crate) fn set_access(address: u64, size: u64, device: usize, allowed: bool) -> Res {
     let mut memory = memory::write();
     for at in mappings(&memory, address, size)? {
-        let Some(alloc) = memory.allocs.get_mut(&at) else { continue };
-        let Kind::Mapped(mapping) = &mut alloc.kind else { continue };
+        let Some(alloc) = memory.allocs.get_mut(&at) else {
+            continue;
+        };
+        let Kind::Mapped(mapping) = &mut alloc.kind else {
+            continue;
+        };
         mapping.access.retain(|d| *d != device);
         if allowed {
             mapping.access.push(device);

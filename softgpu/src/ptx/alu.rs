@@ -205,13 +205,17 @@ fixed!(BmskWrap, a: u32, b: u32 => u32, ((1u64 << (b & 31)) as u32).wrapping_sub
 fixed!(SzextClamp, a: u32, b: u32 => u32, if b >= 32 { a } else { a & ((1u64 << b) - 1) as u32 });
 fixed!(SzextClampSigned, a: u32, b: u32 => u32, bfe_s32(a, 0, b));
 
+/// Position and length of a bit field. The 32-bit instructions use the low 8 bits of each, the 64-bit ones all.
+fn field(pos: u32, len: u32, bits: u32) -> (u32, u32) {
+    if bits == 32 { (pos & 255, len & 255) } else { (pos.min(64), len.min(64)) }
+}
 fn bfe_u64(a: u64, pos: u32, len: u32, bits: u32) -> u64 {
-    let (pos, len) = (pos & 255, len & 255);
+    let (pos, len) = field(pos, len, bits);
     if pos >= bits || len == 0 { 0 } else { (a >> pos) & if len >= 64 { u64::MAX } else { (1 << len) - 1 } }
 }
 /// Signed bit-field extract: the sign is the field's highest bit, or the value's where the field reaches past it.
 fn bfe_signed(a: i64, pos: u32, len: u32, bits: u32) -> i64 {
-    let (pos, len) = (pos & 255, len & 255);
+    let (pos, len) = field(pos, len, bits);
     if len == 0 {
         return 0;
     }
@@ -291,6 +295,23 @@ ternary!(Vabsdiff4, a: u32, b: u32, _c: u32 => u32, {
     u32::from_le_bytes([0, 1, 2, 3].map(|n| a[n].abs_diff(b[n])))
 });
 
+ternary!(Vabsdiff4Add, a: u32, b: u32, c: u32 => u32, {
+    let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+    (0..4).fold(c, |sum, n| sum.wrapping_add(u32::from(a[n].abs_diff(b[n]))))
+});
+
+fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+    u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
+}
+fn signed(f: impl Fn(i16, i16) -> i16) -> impl Fn(u16, u16) -> u16 {
+    move |a, b| f(a.cast_signed(), b.cast_signed()).cast_unsigned()
+}
+fixed!(AddPair, a: u32, b: u32 => u32, halves(a, b, u16::wrapping_add));
+fixed!(MinPair, a: u32, b: u32 => u32, halves(a, b, u16::min));
+fixed!(MaxPair, a: u32, b: u32 => u32, halves(a, b, u16::max));
+fixed!(MinPairSigned, a: u32, b: u32 => u32, halves(a, b, signed(i16::min)));
+fixed!(MaxPairSigned, a: u32, b: u32 => u32, halves(a, b, signed(i16::max)));
+
 /// `bfi`: inserts the low `s[3]` bits of `a` into `b` at `s[2]`.
 pub(crate) struct Bfi<W>(PhantomData<W>);
 impl<W: Word> Exec for Bfi<W> {
@@ -300,7 +321,7 @@ impl<W: Word> Exec for Bfi<W> {
         let (a, b, pos, len) = (W::row(w, i.s[0]), W::row(w, i.s[1]), w.row32(i.s[2]), w.row32(i.s[3]));
         let bits = size_of::<W>() as u32 * 8;
         for l in 0..LANES {
-            let (pos, len) = (pos[l] & 255, len[l] & 255);
+            let (pos, len) = field(pos[l], len[l], bits);
             out[l] = if pos >= bits || len == 0 {
                 b[l]
             } else {
@@ -481,6 +502,16 @@ macro_rules! by_type {
 
 /// Handler of an integer operation of two sources, by opcode.
 pub(crate) fn binary(op: &str, ty: Ty) -> Option<Handler> {
+    if matches!(ty, Ty::U16x2 | Ty::S16x2) {
+        return Some(match (op, ty == Ty::S16x2) {
+            ("add", _) => handler::<B2<AddPair>>(),
+            ("min", false) => handler::<B2<MinPair>>(),
+            ("max", false) => handler::<B2<MaxPair>>(),
+            ("min", true) => handler::<B2<MinPairSigned>>(),
+            ("max", true) => handler::<B2<MaxPairSigned>>(),
+            _ => return None,
+        });
+    }
     Some(match op {
         "add" => by_type!(B2, ty, unsigned Add),
         "sub" => by_type!(B2, ty, unsigned Sub),

@@ -18,6 +18,8 @@ pub(crate) enum Ty {
     S16,
     S32,
     S64,
+    U16x2,
+    S16x2,
     F16,
     F16x2,
     Bf16,
@@ -43,6 +45,8 @@ impl Ty {
             "s16" => Ty::S16,
             "s32" => Ty::S32,
             "s64" => Ty::S64,
+            "u16x2" => Ty::U16x2,
+            "s16x2" => Ty::S16x2,
             "f16" => Ty::F16,
             "f16x2" => Ty::F16x2,
             "bf16" => Ty::Bf16,
@@ -59,7 +63,7 @@ impl Ty {
             Ty::Pred => 0,
             Ty::B8 | Ty::U8 | Ty::S8 => 1,
             Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::Bf16 => 2,
-            Ty::B32 | Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16x2 | Ty::Bf16x2 => 4,
+            Ty::B32 | Ty::U32 | Ty::S32 | Ty::F32 | Ty::U16x2 | Ty::S16x2 | Ty::F16x2 | Ty::Bf16x2 => 4,
             Ty::B64 | Ty::U64 | Ty::S64 | Ty::F64 => 8,
         }
     }

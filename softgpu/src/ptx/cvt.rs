@@ -45,7 +45,7 @@ fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
             Value::Float(f64::from(if ftz { flush(x) } else { x }))
         }
         Ty::F64 => Value::Float(f64::from_bits(bits)),
-        Ty::Pred | Ty::U32 | Ty::B32 | Ty::F16x2 | Ty::Bf16x2 => Value::Int(i128::from(bits as u32)),
+        Ty::Pred | Ty::U32 | Ty::B32 | Ty::U16x2 | Ty::S16x2 | Ty::F16x2 | Ty::Bf16x2 => Value::Int(i128::from(bits as u32)),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::alu::{
     self, Bfi, Bmsk, BmskWrap, Carry, Cut16, Dp2a, Dp4aSS, Dp4aSU, Dp4aUS, Dp4aUU, Lop3, Low32, MadCarry, Mov, Mul24Hi,
     Mul24HiSigned, Mul24Lo, Mul24LoSigned, Pack16, Pack32, PredOp, Prmt, PrmtB4e, PrmtEcl, PrmtEcr, PrmtF4e, PrmtRc8, PrmtRc16,
-    Selp, ShfLClamp, ShfLWrap, ShfRClamp, ShfRWrap, Shr, Slct, SzextClamp, SzextClampSigned, Vabsdiff4, AddSat, SubSat,
+    Selp, ShfLClamp, ShfLWrap, ShfRClamp, ShfRWrap, Shr, Slct, SzextClamp, SzextClampSigned, Vabsdiff4, Vabsdiff4Add, AddSat, SubSat,
 };
 use super::ast::{Number, Operand, Ty};
 use super::builtin::{Clock, ReadClock};
@@ -78,8 +78,9 @@ impl Decoder<'_> {
             }
             "lop3" => self.lop3(o)?,
             "dp4a" | "dp2a" => self.dot_product(o)?,
-            "vabsdiff4" if !o.has("add") && !o.has("sat") && o.types().iter().all(|t| *t == Ty::U32) => {
-                self.three(o, handler::<T3<Vabsdiff4>>())?;
+            "vabsdiff4" if !o.has("sat") && o.types().iter().all(|t| *t == Ty::U32) => {
+                let exec = if o.has("add") { handler::<T3<Vabsdiff4Add>>() } else { handler::<T3<Vabsdiff4>>() };
+                self.three(o, exec)?;
             }
             "bmsk" => {
                 let exec = if o.has("wrap") { handler::<B2<BmskWrap>>() } else { handler::<B2<Bmsk>>() };
@@ -245,11 +246,12 @@ impl Decoder<'_> {
         let name = match o.name {
             "mul" if !float && o.has("hi") => "mul.hi",
             "mul" if !float && o.has("wide") => "mul.wide",
+            "div" if float && o.has("approx") => "div.approx",
             "min" if o.has("NaN") => "min.NaN",
             "max" if o.has("NaN") => "max.NaN",
             other => other,
         };
-        if o.has("xorsign") {
+        if o.has("xorsign") || !float && o.has("relu") {
             return Err(missing());
         }
         let exec = if float {

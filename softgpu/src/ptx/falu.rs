@@ -83,6 +83,8 @@ single_binary!(Add32, false, |a, b| add32(a, b, const { round(R) }));
 single_binary!(Sub32, false, |a, b| add32(a, -b, const { round(R) }));
 single_binary!(Mul32, false, |a, b| mul32(a, b, const { round(R) }));
 single_binary!(Div32, false, |a, b| div32(a, b, const { round(R) }));
+// Documented for divisors beyond 2^126: the reciprocal underflows.
+single_binary!(DivApprox, false, |a, b| if b.abs() > f32::from_bits(0x7e80_0000) && b.abs() < f32::INFINITY { a * 0f32.copysign(b) } else { a / b });
 single_binary!(Min32, false, |a, b| min(a, b));
 single_binary!(Max32, false, |a, b| max(a, b));
 single_binary!(MinNan32, false, |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { min(a, b) });
@@ -526,6 +528,7 @@ pub(crate) fn binary(op: &str, ty: Ty, mode: Round, ftz: bool) -> Option<Handler
         ("sub", Ty::F32) => single!(B2, Sub32, mode, ftz),
         ("mul", Ty::F32) => single!(B2, Mul32, mode, ftz),
         ("div", Ty::F32) => single!(B2, Div32, mode, ftz),
+        ("div.approx", Ty::F32) => single!(B2, DivApprox, ftz),
         ("min", Ty::F32) => single!(B2, Min32, ftz),
         ("max", Ty::F32) => single!(B2, Max32, ftz),
         ("min.NaN", Ty::F32) => single!(B2, MinNan32, ftz),

@@ -350,12 +350,29 @@ pub(crate) fn mul64(a: f64, b: f64, mode: Round) -> f64 {
     directed64(r, overflow_error(r, true, error), mode)
 }
 
-/// f64 fused multiply-add in a direction. Products below 2^-960 may be rounded to nearest.
+/// f64 fused multiply-add in a direction.
 #[inline(always)]
 pub(crate) fn fma64(a: f64, b: f64, c: f64, mode: Round) -> f64 {
     let r = a.mul_add(b, c);
     if mode == Round::Nearest || !(a.is_finite() && b.is_finite() && c.is_finite()) {
         return r;
+    }
+    directed64(zero_sum(r, a * b, c, mode), overflow_error(r, true, fma_error(a, b, c, r)), mode)
+}
+
+/// A value with the sign of `a * b + c - r`, for `r` the nearest value to `a * b + c`.
+fn fma_error(a: f64, b: f64, c: f64, r: f64) -> f64 {
+    let tiny = 2f64.powi(-900);
+    let (mut a, mut b, mut c, mut r) = (a, b, c, r);
+    if a != 0.0 && b != 0.0 && (a * b).abs() < tiny {
+        // The product's error could underflow: compute in units of the product.
+        let ((na, ea), (nb, eb)) = (normalised(a), normalised(b));
+        let exponent = ea + eb;
+        if c != 0.0 && normalised(c).1 - exponent > 900 {
+            // Far below the last place of `c`, which then is the nearest value.
+            return 1f64.copysign(na * nb);
+        }
+        (a, b, c, r) = (na, nb, scaled(c, -exponent), scaled(r, -exponent));
     }
     let p = a * b;
     let p_error = a.mul_add(b, -p);
@@ -365,8 +382,7 @@ pub(crate) fn fma64(a: f64, b: f64, c: f64, mode: Round) -> f64 {
     let u = t + s_error;
     let u_error = sum_error(t, s_error, u);
     let v = u + p_error;
-    let error = if v == 0.0 { u_error } else { v };
-    directed64(zero_sum(r, p, c, mode), overflow_error(r, true, error), mode)
+    if v == 0.0 { u_error } else { v }
 }
 
 /// f64 division in a direction.
@@ -483,6 +499,10 @@ mod tests {
         assert_eq!(div64(1.0, 3.0, Round::Up), div64(1.0, 3.0, Round::Down).next_up());
         assert_eq!(fma64(1.0 + f64::EPSILON, 1.0 - f64::EPSILON, -1.0, Round::Up), -(2f64.powi(-104)));
         assert_eq!(fma64(3.0, 1.0, 1e-300, Round::Up), 3f64.next_up());
+        assert_eq!(fma64(1e-300, 1e-300, 3.0, Round::Up), 3f64.next_up());
+        assert_eq!(fma64(-1e-300, 1e-300, 1e-310, Round::Zero), 1e-310f64.next_down());
+        let [low, high] = [Round::Down, Round::Up].map(|m| fma64(1e-160, 1e-160, 0.0, m));
+        assert!(low.next_up() == high && (low == 1e-160 * 1e-160 || high == 1e-160 * 1e-160));
         assert_eq!(sqrt64(2.0, Round::Up), sqrt64(2.0, Round::Down).next_up());
         assert_eq!(sqrt64(9.0, Round::Down), 3.0);
     }

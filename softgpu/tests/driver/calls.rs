@@ -1,7 +1,7 @@
 //! The driver's rules that need no kernel: errors, streams and events, copies, virtual memory.
 
-use cuda_api::sys::*;
 use crate::support::*;
+use cuda_api::sys::*;
 
 const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
@@ -161,7 +161,10 @@ fn pageable_memory_is_read_at_the_call_and_pinned_memory_later() {
     assert_eq!(copy(from_pageable, pageable.as_ptr()), SUCCESS);
     assert_eq!(copy(from_pinned, locked.as_ptr()), SUCCESS);
     let back: *mut u32 = &raw mut locked[1];
-    assert_eq!(call!(cuMemcpyDtoHAsync_v2(back.cast(), from_pinned, 4, work): fn(*mut u8, u64, usize, CUstream)), SUCCESS);
+    assert_eq!(
+        call!(cuMemcpyDtoHAsync_v2(back.cast(), from_pinned, 4, work): fn(*mut u8, u64, usize, CUstream)),
+        SUCCESS
+    );
     pageable[0] = 2;
     locked[0] = 2;
     // SAFETY: reads one value of the allocation above, which the stream has not written yet.

@@ -125,7 +125,10 @@ fn launches_are_checked_at_the_call() {
     assert_eq!(launch(0x4000 as CUfunction, 1, 1, LEGACY, &[]), INVALID_HANDLE);
     let mut found = std::ptr::null_mut();
     let name = c"nothing".as_ptr();
-    assert_eq!(call!(cuModuleGetFunction(&mut found, module, name): fn(*mut CUfunction, CUmodule, *const i8)), NOT_FOUND);
+    assert_eq!(
+        call!(cuModuleGetFunction(&mut found, module, name): fn(*mut CUfunction, CUmodule, *const i8)),
+        NOT_FOUND
+    );
     let (mut offset, mut size) = (0, 0);
     let info = |i: usize, o: &mut usize, s: &mut usize| call!(cuFuncGetParamInfo(add, i, o, s): fn(CUfunction, usize, *mut usize, *mut usize));
     assert_eq!((info(3, &mut offset, &mut size), offset, size), (SUCCESS, 24, 8));
@@ -253,7 +256,10 @@ fn a_kernel_of_a_library_is_accepted_for_a_function() {
         fn(*mut CUlibrary, *const i8, *const u8, *const u8, u32, *const u8, *const u8, u32));
     assert_eq!(code, SUCCESS);
     let mut kernel = std::ptr::null_mut();
-    assert_eq!(call!(cuLibraryGetKernel(&mut kernel, library, c"store".as_ptr()): fn(*mut CUkernel, CUlibrary, *const i8)), SUCCESS);
+    assert_eq!(
+        call!(cuLibraryGetKernel(&mut kernel, library, c"store".as_ptr()): fn(*mut CUkernel, CUlibrary, *const i8)),
+        SUCCESS
+    );
     let at = alloc(8);
     assert_eq!(launch(kernel as CUfunction, 1, 1, LEGACY, &[at, 5]), SUCCESS);
     assert_eq!(read::<u64>(at, 1), [5]);

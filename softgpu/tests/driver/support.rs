@@ -122,7 +122,10 @@ pub fn load(ptx: &str) -> (u32, CUmodule) {
 pub fn function(module: CUmodule, name: &str) -> CUfunction {
     let name = CString::new(name).expect("name");
     let mut function = std::ptr::null_mut();
-    assert_eq!(call!(cuModuleGetFunction(&mut function, module, name.as_ptr()): fn(*mut CUfunction, CUmodule, *const i8)), SUCCESS);
+    assert_eq!(
+        call!(cuModuleGetFunction(&mut function, module, name.as_ptr()): fn(*mut CUfunction, CUmodule, *const i8)),
+        SUCCESS
+    );
     function
 }
 
@@ -147,7 +150,12 @@ pub fn properties(device: i32) -> CUmemAllocationProp {
         requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         location: CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device },
         win32HandleMetaData: std::ptr::null_mut(),
-        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
     }
 }
 
@@ -159,7 +167,10 @@ pub fn reserve(hint: u64, size: usize) -> u64 {
 
 pub fn create(device: i32, size: usize) -> u64 {
     let mut handle = 0;
-    assert_eq!(call!(cuMemCreate(&mut handle, size, &properties(device), 0): fn(*mut u64, usize, *const CUmemAllocationProp, u64)), SUCCESS);
+    assert_eq!(
+        call!(cuMemCreate(&mut handle, size, &properties(device), 0): fn(*mut u64, usize, *const CUmemAllocationProp, u64)),
+        SUCCESS
+    );
     handle
 }
 

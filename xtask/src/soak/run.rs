@@ -1,11 +1,11 @@
 //! One run of the soak, and the native runs that it is compared with.
 
 use super::{Direction, WANTED_MOVES};
+use ::tests::scene::{Hardware, Scene};
+use ::tests::{Job, Outcome, Random, Report, Server};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use ::tests::scene::{Hardware, Scene};
-use ::tests::{Job, Outcome, Random, Report, Server};
 
 /// How long a run may take beyond what is expected before it counts as stuck.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -29,21 +29,20 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Enough steps of a program to take some tenths of a second on a CPU driver.
+/// Steps of a program that take some tenths of a second on a CPU driver.
 pub(crate) fn probe_steps(name: &str) -> u32 {
     match name {
-        "matmul" => 6,
-        "threads8" => 16,
-        "stencil" => 500,
-        "orbit" => 100,
-        _ => 40,
+        "matmul" | "threads8" | "sgemm" => 60,
+        "vecadd" => 120,
+        _ => 300,
     }
 }
 
 /// A native run.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
-    steps: u32,
+    /// Arguments of the program.
+    args: Vec<String>,
     stdout: String,
     /// How long it took.
     pub(crate) native: Duration,
@@ -70,15 +69,19 @@ impl References {
             return Ok(known.clone());
         }
         let scene = Scene::at(&self.folder, self.hardware);
-        let native = |steps: u32| -> Result<Outcome, String> {
-            let outcome = Job::native(&scene, "native", &subject.path, &["--steps", &steps.to_string()]).wait(LIMIT);
+        let native = |args: &[String]| -> Result<Outcome, String> {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let outcome = Job::native(&scene, "native", &subject.path, &args).wait(LIMIT);
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
         };
-        let each = native(subject.probe_steps)?.wall.as_secs_f64() / f64::from(subject.probe_steps);
-        let steps = ((f64::from(self.seconds) / each) as u32).clamp(subject.probe_steps, 1_000_000);
-        let outcome = native(steps)?;
-        let reference = Reference { steps, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
+        let args = match self.hardware {
+            Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
+            // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
+            Hardware::Real => paced(self.seconds),
+        };
+        let outcome = native(&args)?;
+        let reference = Reference { args, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
         self.known.insert(subject.name.clone(), reference.clone());
         Ok(reference)
     }
@@ -89,6 +92,20 @@ impl References {
             known.expected = (known.expected + wall) / 2;
         }
     }
+}
+
+/// Arguments with which a program takes about this long, whatever it computes.
+fn paced(seconds: u32) -> Vec<String> {
+    const PACE_US: u32 = 1000;
+    ["--steps", &(seconds * (1_000_000 / PACE_US)).to_string(), "--pace", &PACE_US.to_string()].map(str::to_owned).to_vec()
+}
+
+/// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
+fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, String>) -> Result<u32, String> {
+    let wall = |steps: u32| native(&["--steps".to_owned(), steps.to_string()]).map(|o| o.wall.as_secs_f64());
+    let (short, long) = (wall(probe)?, wall(3 * probe)?);
+    let each = ((long - short) / f64::from(2 * probe)).max(1e-6);
+    Ok(((f64::from(seconds) / each) as u32).clamp(probe, 1_000_000))
 }
 
 /// Where a job may be.
@@ -136,6 +153,11 @@ impl Plan {
         Plan { start: Place::First, moves: Vec::new(), seed: 1 }
     }
 
+    /// How many moves it has.
+    pub(crate) fn moves(&self) -> usize {
+        self.moves.len()
+    }
+
     /// Remote, into the process, to the second server, and back.
     pub(crate) fn tour() -> Plan {
         let moves = vec![(0.2, Place::Local), (0.4, Place::Second), (0.6, Place::First)];
@@ -169,7 +191,12 @@ impl std::fmt::Display for RunOutcome {
                 (true, false) => " (idle)",
                 (false, _) => " (refused)",
             };
-            write!(f, " {:.0}%:{}{mark}", moment * 100.0, report.direction().replace("remote", "r").replace("local", "l").replace(' ', ""))?;
+            write!(
+                f,
+                " {:.0}%:{}{mark}",
+                moment * 100.0,
+                report.direction().replace("remote", "r").replace("local", "l").replace(' ', "")
+            )?;
         }
         Ok(())
     }
@@ -193,8 +220,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     let (log, journal) = (scene.path.join("job.log"), journal.display().to_string());
     let log = log.display().to_string();
     let env = [("SOFTGPU_SEED", seed.as_str()), ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal)];
-    let steps = reference.steps.to_string();
-    let mut job = Job::start(&scene, "job", &options, &subject.path, &["--steps", &steps], &env);
+    let args: Vec<&str> = reference.args.iter().map(String::as_str).collect();
+    let mut job = Job::start(&scene, "job", &options, &subject.path, &args, &env);
 
     let mut moves: Vec<(Duration, Report)> = Vec::new();
     let mut trouble = job.wait_ready(START).err();
@@ -224,7 +251,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     if let Verdict::Failed(why) = &verdict {
         scene.keep();
         let reports: Vec<String> = moves.iter().map(|(at, r)| format!("{:.3} s {}\n", at.as_secs_f64(), r.0)).collect();
-        let trace = format!("{subject} --steps {steps}\n{why}\n{plan:?}\n{}", reports.concat());
+        let trace = format!("{subject} {}\n{why}\n{plan:?}\n{}", args.join(" "), reports.concat());
         for (name, text) in [("trace.txt", &trace), ("native.out", &reference.stdout)] {
             let path = scene.path.join(name);
             std::fs::write(&path, text).unwrap_or_else(|e| eprintln!("{}: {e}", path.display()));
@@ -286,7 +313,8 @@ mod tests {
 
     #[test]
     fn differences_are_named() {
-        let reference = Reference { steps: 1, stdout: "a 1\nRESULT ok\n".into(), native: Duration::ZERO, expected: Duration::ZERO };
+        let reference =
+            Reference { args: vec![], stdout: "a 1\nRESULT ok\n".into(), native: Duration::ZERO, expected: Duration::ZERO };
         let end = |code, stdout: &str| Outcome {
             code,
             signal: code.is_none().then_some(9),

@@ -96,7 +96,7 @@ fn bit_fields() {
     assert_eq!(op32("clz.b32", &[0]), 32);
     assert_eq!(op32("popc.b32", &[0xf0f0]), 8);
     assert_eq!(op32("brev.b32", &[1]), 1 << 31);
-    assert_eq!(op32("prmt.b32", &[0x0403_0281, 0x0807_0605, 0x7098]), 0x0881_04ff & 0x08ff_00ff | 0x0081_0000);
+    assert_eq!(op32("prmt.b32", &[0x0403_0281, 0x0807_0605, 0x7098]), 0x0881_00ff);
     assert_eq!(eval("lop3.b32 %d, %ra, %rb, %rc, 0x96;", true, [0b1100, 0b1010, 0b0110]), 0b1100 ^ 0b1010 ^ 0b0110);
     assert_eq!(eval("lop3.b32 %d, %ra, %rb, %rc, 0xca;", true, [0b1100, 0b1010, 0b0110]), (0b1100 & 0b1010) | (0b0011 & 0b0110));
     assert_eq!(eval("shf.l.wrap.b32 %d, %ra, %rb, %rc;", true, [0x8000_0001, 2, 33]), 5);

@@ -3,6 +3,7 @@
 mod instructions;
 mod kernels;
 mod limits;
+mod numerics;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

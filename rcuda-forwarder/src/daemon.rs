@@ -1,0 +1,416 @@
+//! The daemon: lets clients in and hands each to a worker process of its own.
+//!
+//! It never touches a GPU and never sees a call: after the greeting, the client's socket is the worker's.
+
+use crate::channel::Message;
+use crate::conn::Conn;
+use crate::endpoint::GPUS;
+use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
+use crate::link::lock;
+use crate::threads;
+use crate::token::{Token, TokenError};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{getsockopt, sockopt};
+use pool::{Command, Pool, Profile};
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+mod env;
+mod pool;
+
+/// How long a client may take to greet.
+const GREETING: Duration = Duration::from_secs(5);
+/// Clients that may be greeting at one time.
+const GREETING_AT_ONCE: usize = 64;
+/// After a failed accept (too many open files, say).
+const BREATH: Duration = Duration::from_millis(100);
+
+/// What to serve, and where.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// TCP address; port 0: any that is free.
+    pub listen: Option<SocketAddr>,
+    /// Unix socket, for the same user.
+    pub unix: Option<PathBuf>,
+    /// CUDA driver.
+    pub driver: PathBuf,
+    /// How many of its GPUs to lend; `None`: all.
+    pub gpus: Option<u32>,
+    /// Token file; made if it is not there. Needed for TCP only.
+    pub token: PathBuf,
+    /// Program whose `worker` subcommand is [`crate::worker_main`].
+    pub worker_exe: PathBuf,
+    /// Is told once where the daemon listens.
+    pub announce: fn(&str),
+}
+
+/// Why the daemon cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Neither an address nor a socket.
+    #[error("nothing to listen on: neither an address nor a Unix socket was given")]
+    Nowhere,
+    /// No token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The address cannot be used.
+    #[error("cannot listen on {at}: {source}")]
+    Listen {
+        /// Address or path.
+        at: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The driver cannot be used.
+    #[error("cannot use the CUDA driver {driver}: {why}")]
+    Driver {
+        /// Its path.
+        driver: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// Fewer GPUs than are to be lent.
+    #[error("the driver has {there} GPUs, {wanted} cannot be lent")]
+    Gpus {
+        /// GPUs of the driver.
+        there: u32,
+        /// GPUs that were asked for.
+        wanted: u32,
+    },
+    /// The environment names GPUs in a form that is not understood.
+    #[error("CUDA_VISIBLE_DEVICES={0}: a server understands GPU numbers only")]
+    Visible(String),
+    /// A thread or a signal mask could not be set up.
+    #[error("cannot start serving: {0}")]
+    Start(io::Error),
+}
+
+/// A ticket that a worker has asked to let in.
+#[derive(Debug)]
+struct Ticket {
+    secret: [u8; 32],
+    left: u32,
+    worker: Weak<pool::Worker>,
+}
+
+/// What all threads of the daemon share.
+#[derive(Debug)]
+struct State {
+    token: Option<Token>,
+    pool: Pool,
+    /// By name of the ticket.
+    tickets: Mutex<HashMap<[u8; 32], Ticket>>,
+    greeting: AtomicUsize,
+    stopping: AtomicBool,
+    log: fn(&str),
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    state: Arc<State>,
+    /// Where it listens on TCP.
+    pub(crate) address: Option<SocketAddr>,
+    unix: Option<PathBuf>,
+    listeners: Vec<Arc<OwnedFd>>,
+}
+
+fn say(line: &str) {
+    eprintln!("mrcuda serve: {line}");
+}
+
+/// Serves until SIGTERM or SIGINT. Workers end with it.
+pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    // Before any thread starts: all of them leave these two to this one.
+    signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
+    let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()] };
+    let gpus = pool::count(&command, &o.driver, o.gpus)?;
+    let daemon = Daemon::start(&o, gpus, command, say)?;
+    (o.announce)(&daemon.describe(&o));
+    signals.wait().map_err(|e| ServeError::Start(e.into()))?;
+    daemon.stop();
+    Ok(())
+}
+
+impl Daemon {
+    /// Listens, and starts a first worker for each GPU.
+    pub(crate) fn start(o: &ServeOptions, gpus: Vec<u32>, command: Command, log: fn(&str)) -> Result<Daemon, ServeError> {
+        if o.listen.is_none() && o.unix.is_none() {
+            return Err(ServeError::Nowhere);
+        }
+        let token = o.listen.map(|_| Token::load_or_create(&o.token)).transpose()?;
+        let state = Arc::new(State {
+            token,
+            pool: Pool::new(command, o.driver.clone(), gpus, log),
+            tickets: Mutex::default(),
+            greeting: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            log,
+        });
+        let mut daemon = Daemon { state: state.clone(), address: None, unix: None, listeners: Vec::new() };
+        if let Some(at) = o.listen {
+            let failed = |source| ServeError::Listen { at: at.to_string(), source };
+            let listener = TcpListener::bind(at).map_err(failed)?;
+            daemon.address = Some(listener.local_addr().map_err(failed)?);
+            daemon.accept("accept-tcp", listener.into(), |state, conn| {
+                let key = state.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken);
+                conn.tune().map_err(GreetError::Io).and(key)
+            })?;
+        }
+        if let Some(path) = &o.unix {
+            let listener = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
+            daemon.unix = Some(path.clone());
+            // The kernel says who the peer is: that is all the proof there must be.
+            daemon.accept("accept-unix", listener.into(), |_, conn| same_user(conn).map(|()| [0; 32]))?;
+        }
+        for gpu in 0..state.pool.gpus() {
+            warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
+        }
+        Ok(daemon)
+    }
+
+    fn accept(
+        &mut self,
+        name: &str,
+        listener: OwnedFd,
+        trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>,
+    ) -> Result<(), ServeError> {
+        let listener = Arc::new(listener);
+        self.listeners.push(listener.clone());
+        let state = self.state.clone();
+        threads::spawn(name, move || accept_all(&state, &listener, trust)).map(drop).map_err(ServeError::Start)
+    }
+
+    /// One line on what is served where.
+    fn describe(&self, o: &ServeOptions) -> String {
+        let n = self.state.pool.gpus();
+        let gpus = if n == 1 { "1 GPU".to_owned() } else { format!("{n} GPUs") };
+        let tcp = self.address.map(|a| format!("{a} (token file {})", o.token.display()));
+        let unix = self.unix.as_ref().map(|p| format!("unix:{}", p.display()));
+        let places: Vec<String> = tcp.into_iter().chain(unix).collect();
+        format!("mrcuda: serving {gpus} on {}", places.join(" and "))
+    }
+
+    /// Stops listening and ends all workers.
+    pub(crate) fn stop(&self) {
+        self.state.stopping.store(true, Ordering::SeqCst);
+        for l in &self.listeners {
+            // SAFETY: the descriptor is open as long as the list holds it; a shutdown makes accept return.
+            unsafe { libc::shutdown(l.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+        if let Some(path) = &self.unix {
+            // Somebody may have removed it already.
+            let _ = std::fs::remove_file(path);
+        }
+        self.state.pool.end_all();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Binds a Unix socket; a file that a dead daemon left is replaced.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(path).is_ok() {
+                return Err(e);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        r => r?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Whether the peer of a Unix socket is our user or root.
+fn same_user(conn: &Conn) -> Result<(), GreetError> {
+    let peer = getsockopt(&conn.as_fd(), sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
+    if peer.uid() == nix::unistd::geteuid().as_raw() || peer.uid() == 0 {
+        Ok(())
+    } else {
+        Err(GreetError::Refused(format!("this server belongs to another user than yours ({})", peer.uid())))
+    }
+}
+
+fn accept_all(state: &Arc<State>, listener: &OwnedFd, trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>) {
+    while !state.stopping.load(Ordering::SeqCst) {
+        let accepted = nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC);
+        let fd = match accepted {
+            // SAFETY: just made by accept4; nobody else owns it.
+            Ok(fd) => unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) },
+            Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
+            Err(e) => {
+                if !state.stopping.load(Ordering::SeqCst) {
+                    (state.log)(&format!("cannot accept a connection: {e}"));
+                    std::thread::sleep(BREATH);
+                }
+                continue;
+            }
+        };
+        if state.greeting.fetch_add(1, Ordering::AcqRel) >= GREETING_AT_ONCE {
+            state.greeting.fetch_sub(1, Ordering::AcqRel);
+            (state.log)("too many clients at one time; one was turned away");
+            continue;
+        }
+        let theirs = state.clone();
+        let started = threads::spawn("greeting", move || {
+            let conn = Conn::new(fd);
+            if let Err(why) = welcome(&theirs, conn, trust) {
+                (theirs.log)(&why);
+            }
+        });
+        if let Err(e) = started {
+            state.greeting.fetch_sub(1, Ordering::AcqRel);
+            (state.log)(&format!("cannot greet a client: {e}"));
+        }
+    }
+}
+
+/// Greets a client and hands it over. The error is one line for the log; the client has been told.
+fn welcome(state: &Arc<State>, mut conn: Conn, trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>) -> Result<(), String> {
+    let peer = conn.peer();
+    let heard = trust(state, &conn).inspect_err(|why| {
+        // It may have gone; then nobody is told.
+        let _ = greet::answer(&conn, Err(&why.to_string()));
+    });
+    let heard = heard.and_then(|secret| {
+        greet::receive(&mut conn, GREETING, |opening| match opening {
+            Opening::Job { .. } => Ok(secret),
+            Opening::Bulk { name } => state.ticket_key(name),
+        })
+    });
+    state.greeting.fetch_sub(1, Ordering::AcqRel);
+    match heard.map_err(|why| format!("a client at {peer} was refused: {why}"))? {
+        Opening::Job { gpu, hello } => job(state, &conn, gpu, hello).map_err(|why| {
+            let _ = greet::answer(&conn, Err(&why));
+            format!("a job at {peer} was refused: {why}")
+        }),
+        Opening::Bulk { name } => state.bulk(&name, &conn).map_err(|why| format!("a copy from {peer} was refused: {why}")),
+    }
+}
+
+/// Finds a worker for a job and hands the connection to it.
+fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(), String> {
+    let n = state.pool.gpus();
+    if gpu >= n {
+        return Err(format!("this server lends {n} GPUs, numbered from 0; there is no GPU {gpu}"));
+    }
+    let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
+    let worker = match state.pool.take_warm(&profile) {
+        Some(warm) if warm.wait_ready().is_ok() => warm,
+        _ => {
+            let fresh = start(state, profile.clone())?;
+            fresh.wait_ready()?;
+            fresh
+        }
+    };
+    let (pid, place) = (hello.pid, format!("GPU {gpu}"));
+    worker.serve(hello, conn).map_err(|e| format!("the worker ended before it got the job: {e}"))?;
+    (state.log)(&format!("worker {} serves job {pid} on {place}", worker.pid()));
+    // The next client is probably like this one.
+    warm(state, profile);
+    Ok(())
+}
+
+fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, String> {
+    if state.stopping.load(Ordering::SeqCst) {
+        return Err("the server is stopping".into());
+    }
+    let theirs = Arc::downgrade(state);
+    let heard = move |worker: &Arc<pool::Worker>, message: Message| match (theirs.upgrade(), message) {
+        (Some(state), Message::Expect(secret, n)) => state.expect(worker, secret, n),
+        (Some(state), Message::Forget(secret)) => {
+            lock(&state.tickets).remove(&ticket_name(&secret));
+        }
+        _ => {}
+    };
+    state.pool.start(profile, heard)
+}
+
+/// Keeps a worker ready for a client of this kind.
+fn warm(state: &Arc<State>, profile: Profile) {
+    let gpu = profile.gpu;
+    match start(state, profile) {
+        Ok(worker) => state.pool.keep_warm(worker),
+        Err(why) => (state.log)(&format!("cannot start a worker for GPU {gpu}: {why}")),
+    }
+}
+
+/// Tickets that one worker may have noted at one time.
+const TICKETS: usize = 64;
+
+impl State {
+    fn expect(&self, worker: &Arc<pool::Worker>, secret: [u8; 32], left: u32) {
+        {
+            let mut t = lock(&self.tickets);
+            t.retain(|_, ticket| ticket.worker.strong_count() > 0);
+            let of_worker = t.values().filter(|ticket| std::ptr::eq(ticket.worker.as_ptr(), Arc::as_ptr(worker))).count();
+            if of_worker >= TICKETS || t.contains_key(&ticket_name(&secret)) {
+                (self.log)(&format!("worker {} asked for a ticket that it cannot have", worker.pid()));
+                return;
+            }
+            t.insert(ticket_name(&secret), Ticket { secret, left, worker: Arc::downgrade(worker) });
+        }
+        // A worker that has ended needs no answer.
+        let _ = worker.send(&Message::Expecting(secret), None);
+    }
+
+    fn ticket_key(&self, name: &[u8; 32]) -> Result<[u8; 32], GreetError> {
+        lock(&self.tickets).get(name).map(|t| ticket_key(&t.secret)).ok_or(GreetError::UnknownTicket)
+    }
+
+    /// Hands a connection that has proved its ticket to the worker. A ticket is good for as many as were asked for.
+    fn bulk(&self, name: &[u8; 32], conn: &Conn) -> Result<(), String> {
+        let (secret, worker) = {
+            let mut t = lock(&self.tickets);
+            let ticket = t.get_mut(name).ok_or("its ticket is used up")?;
+            let found = (ticket.secret, ticket.worker.upgrade());
+            ticket.left -= 1;
+            if ticket.left == 0 {
+                t.remove(name);
+            }
+            found
+        };
+        let worker = worker.ok_or("its worker has ended")?;
+        worker.send(&Message::Bulk(secret), Some(conn.as_fd())).map_err(|e| e.to_string())
+    }
+}
+
+/// The GPUs to lend, as numbers for the driver of a worker.
+fn lent(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
+    // What this process sees is a selection already; a worker selects by the machine's numbers.
+    let all: Vec<u32> = match visible {
+        None => (0..there).collect(),
+        Some(list) => list
+            .split(',')
+            .map(|n| n.trim().parse().map_err(|_| ServeError::Visible(list.to_owned())))
+            .take(there as usize)
+            .collect::<Result<_, _>>()?,
+    };
+    let there = all.len() as u32;
+    let n = wanted.unwrap_or(there.min(GPUS));
+    if n > there || n > GPUS {
+        return Err(ServeError::Gpus { there, wanted: n });
+    }
+    Ok(all[..n as usize].to_vec())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,521 @@
+//! The daemon, real worker processes over a fake place, and links to them.
+
+use super::*;
+use crate::control::{Control, ControlReply};
+use crate::endpoint::Endpoint;
+use crate::frame::Head;
+use crate::link::{Landing, Link, LinkError, Patience, bulk_connect};
+use crate::place::fake::{self, Fake};
+use cuda_api::code;
+use cuda_api::ops::{CopyIn, CopyOut, id};
+use cuda_api::wire::Wire;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU32;
+use std::thread;
+use std::time::Instant;
+
+/// No test by itself: the daemons of the tests start this program again with this test alone, as their worker.
+#[test]
+fn worker_process() {
+    let stdin = io::stdin();
+    if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(nix::sys::socket::SockType::SeqPacket)) {
+        std::process::exit(crate::worker::run(Fake::open));
+    }
+}
+
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn log(line: &str) {
+    eprintln!("{line}");
+    lock(&LOG).push(line.to_owned());
+}
+
+/// Waits until a line of the daemons' log satisfies `wanted`.
+fn logged(wanted: impl Fn(&str) -> bool) -> bool {
+    within(Duration::from_secs(10), || lock(&LOG).iter().any(|l| wanted(l)))
+}
+
+fn within(limit: Duration, met: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while Instant::now() < until {
+        if met() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    met()
+}
+
+/// A daemon with a folder of its own.
+struct Scene {
+    daemon: Daemon,
+    folder: PathBuf,
+    token: Token,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene::lending(vec![0, 1, 2])
+    }
+
+    fn lending(gpus: Vec<u32>) -> Scene {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("mrcuda-daemon-{}-{n}", std::process::id()));
+        let options = ServeOptions {
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            unix: Some(folder.join("socket")),
+            driver: "driver".into(),
+            gpus: None,
+            token: folder.join("token"),
+            worker_exe: std::env::current_exe().unwrap(),
+            announce: |_| {},
+        };
+        let token = Token::load_or_create(&options.token).unwrap();
+        let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
+        let command = Command { program: options.worker_exe.clone(), arguments };
+        let daemon = Daemon::start(&options, gpus, command, log).unwrap();
+        Scene { daemon, folder, token }
+    }
+
+    fn at(&self, gpu: u32) -> Endpoint {
+        format!("{}/{gpu}", self.daemon.address.unwrap()).parse().unwrap()
+    }
+
+    fn unix(&self, gpu: u32) -> Endpoint {
+        format!("unix:{}/{gpu}", self.folder.join("socket").display()).parse().unwrap()
+    }
+
+    fn link(&self, gpu: u32) -> Arc<Link> {
+        Link::connect(&self.at(gpu), Some(&self.token), &hello()).unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.daemon.stop();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn hello() -> JobHello {
+    JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new() }
+}
+
+/// A word of the fake GPU's name.
+fn about(link: &Link, key: &str) -> String {
+    let name = link.device().name.clone();
+    name.split(' ').find_map(|w| w.strip_prefix(key)?.strip_prefix('=')).unwrap().to_owned()
+}
+
+fn pid(link: &Link) -> i32 {
+    about(link, "pid").parse().unwrap()
+}
+
+fn runs(pid: i32) -> bool {
+    // A zombie is dead: its parent just has not looked yet.
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+}
+
+fn bytes(v: &impl Wire) -> Vec<u8> {
+    let mut out = Vec::new();
+    v.put(&mut out);
+    out
+}
+
+fn put(link: &Link, dst: u64, data: &[u8]) {
+    let op = CopyIn { dst, pitch: 0, width: data.len() as u64, rows: 1, stream: 1 };
+    link.send(id::COPY_IN, &[&bytes(&op), data]).unwrap();
+}
+
+fn get(link: &Link, src: u64, width: usize) -> Vec<u8> {
+    let op = CopyOut { src, pitch: 0, width: width as u64, rows: 1, stream: 1 };
+    let (rc, data) = link.request(id::COPY_OUT, &[&bytes(&op)]).unwrap().wait().unwrap();
+    assert_eq!(rc, code::SUCCESS);
+    data
+}
+
+fn kernel(link: &Link, stream: u64, us: u64) {
+    link.send(fake::KERNEL, &[&bytes(&(stream, us))]).unwrap();
+}
+
+fn pattern(n: usize) -> Vec<u8> {
+    (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[test]
+fn calls_are_carried_out_over_tcp_and_unix() {
+    let s = Scene::new();
+    for endpoint in [s.at(1), s.unix(1)] {
+        let token = endpoint.unix_path().is_none().then_some(&s.token);
+        let link = Link::connect(&endpoint, token, &hello()).unwrap();
+        assert_eq!(about(&link, "gpu"), "1");
+        let data = pattern(20 << 20);
+        put(&link, 100, &data);
+        put(&link, 3, b"abc");
+        assert!(get(&link, 100, data.len()) == data);
+        assert_eq!(get(&link, 3, 3), b"abc");
+        assert_eq!(link.outstanding(), 0);
+        let Ok(ControlReply::FreeBytes(free)) = link.control(&Control::FreeBytes) else { panic!() };
+        assert_eq!(free, fake::MEMORY as u64 - 4);
+        let Ok(ControlReply::Regions { globals, chunks, .. }) = link.control(&Control::Regions) else { panic!() };
+        assert_eq!((globals[0].name.as_str(), chunks.len()), ("counter", 1));
+        link.close();
+        assert!(link.send(fake::ECHO, &[]).is_err() || within(Duration::from_secs(5), || link.send(fake::ECHO, &[]).is_err()));
+        assert!(within(Duration::from_secs(5), || !runs(pid(&link))), "the worker ends with its client");
+    }
+}
+
+#[test]
+fn answers_land_in_rows_and_before_what_waits_for_them() {
+    let s = Scene::new();
+    let link = s.link(0);
+    put(&link, 0, &pattern(1 << 20));
+    for round in 0..200u64 {
+        // The copy is the slow one: its stream is busy, then a synchronisation follows on the same stream.
+        kernel(&link, 1, round % 40);
+        let mut host = vec![0u8; 300 * 40];
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 300, width: 100, rows: 40 };
+        let op = CopyOut { src: round, pitch: 100, width: 100, rows: 40, stream: 1 };
+        // SAFETY: `host` is kept until the stream is waited for, whose answer comes later.
+        drop(unsafe { link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.unwrap());
+        let (what, want) =
+            if round % 2 == 0 { (id::STREAM_SYNC, code::SUCCESS) } else { (id::EVENT_QUERY, code::ERROR_NOT_READY) };
+        let mut rc = want;
+        while rc == want {
+            rc = link.request(what, &[&1u64.to_le_bytes()]).unwrap().wait().unwrap().0;
+            if rc == code::SUCCESS {
+                break;
+            }
+        }
+        for row in 0..40 {
+            assert!(
+                host[row * 300..row * 300 + 100] == pattern(1 << 20)[round as usize + row * 100..][..100],
+                "row {row} has landed"
+            );
+            assert!(row == 39 || host[row * 300 + 100..row * 300 + 300].iter().all(|b| *b == 0), "between the rows nothing");
+        }
+    }
+}
+
+#[test]
+fn a_failed_send_is_told_at_once() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ours = heard.clone();
+    link.send(fake::FAIL, &[&700i32.to_le_bytes()]).unwrap();
+    assert!(within(Duration::from_secs(5), || !link.is_lost()
+        && link.take_fault().is_some_and(|f| f.code == 700 && f.id == fake::FAIL)));
+    link.set_fault_hook(move |f| lock(&ours).push(f.code));
+    // The same lasting error is told once; others each time.
+    for rc in [700, 700, 1, 1, 719] {
+        link.send(fake::FAIL, &[&i32::to_le_bytes(rc)]).unwrap();
+    }
+    let (rc, _) = link.request(fake::FAIL, &[&2i32.to_le_bytes()]).unwrap().wait().unwrap();
+    assert_eq!(rc, 2);
+    assert_eq!(*lock(&heard), [1, 1, 719], "told before the answer of a later call");
+    assert_eq!(link.take_fault().map(|f| f.code), Some(1));
+}
+
+#[test]
+fn waiting_for_the_gpu_ends_in_time() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let drain = |limit_ms| match link.control(&Control::Drain { limit_ms }).unwrap() {
+        ControlReply::Drained { idle, was_busy, waits_for } => (idle, was_busy, waits_for.is_empty()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(drain(1000), (true, false, true));
+    kernel(&link, 5, 300_000);
+    assert_eq!(drain(20), (false, true, false));
+    assert_eq!(drain(5000), (true, true, true));
+}
+
+#[test]
+fn control_answers_while_calls_are_stuck() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let before = Instant::now();
+    let busy = link.request(fake::STUCK, &[&2000u64.to_le_bytes()]).unwrap();
+    // In order behind the stuck call, so it comes late; but the connection stays alive.
+    assert!(busy.wait_for(Duration::from_millis(50)).is_none());
+    link.control(&Control::FreeBytes).unwrap();
+    assert!(before.elapsed() >= Duration::from_millis(1900) && busy.is_here() && !link.is_lost());
+}
+
+#[test]
+fn a_killed_worker_is_lost_and_others_are_not() {
+    let s = Scene::new();
+    let (dying, other) = (s.link(0), s.link(0));
+    assert_ne!(pid(&dying), pid(&other));
+    kernel(&dying, 1, 60_000_000);
+    let waiting = dying.request(id::STREAM_SYNC, &[&1u64.to_le_bytes()]).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid(&dying)), Signal::SIGKILL).unwrap();
+    let began = Instant::now();
+    let lost = waiting.wait().unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(dying.is_lost() && dying.request(fake::ECHO, &[]).is_err(), "{lost}");
+    assert!(within(Duration::from_secs(2), || dying.send(fake::ECHO, &[]).is_err()));
+    assert!(dying.control(&Control::FreeBytes).is_err());
+    let killed = format!("worker {} of GPU 0 ended: signal: 9", pid(&dying));
+    assert!(logged(|l| l.starts_with(&killed)));
+    put(&other, 0, b"fine");
+    assert_eq!(get(&other, 0, 4), b"fine");
+    assert_eq!(about(&s.link(0), "gpu"), "0", "the daemon goes on");
+}
+
+#[test]
+fn a_panic_in_a_call_ends_the_worker() {
+    let s = Scene::new();
+    let link = s.link(0);
+    assert!(link.request(fake::PANIC, &[]).unwrap().wait().is_err());
+    assert!(logged(|l| l.contains(&format!("worker {}", pid(&link))) && l.contains("as asked")));
+}
+
+#[test]
+fn a_lost_client_frees_the_worker_whatever_it_does() {
+    let s = Scene::new();
+    let (idle, running, stuck) = (s.link(0), s.link(1), s.link(2));
+    kernel(&running, 1, 60_000_000);
+    drop(running.request(id::STREAM_SYNC, &[&1u64.to_le_bytes()]).unwrap());
+    stuck.send(fake::STUCK, &[&60_000u64.to_le_bytes()]).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let pids = [pid(&idle), pid(&running), pid(&stuck)];
+    assert!(pids.iter().all(|p| runs(*p)));
+    drop((idle, running, stuck));
+    assert!(within(Duration::from_secs(2), || !pids.iter().any(|p| runs(*p))));
+}
+
+#[test]
+fn a_silent_worker_is_lost() {
+    let s = Scene::new();
+    let patience = Patience { silence: Duration::from_millis(2500), ..Patience::default() };
+    let link = Link::connect_with(&s.at(0), Some(&s.token), &hello(), patience).unwrap();
+    let waiting = link.request(fake::STUCK, &[&3500u64.to_le_bytes()]).unwrap();
+    assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
+    let worker = nix::unistd::Pid::from_raw(pid(&link));
+    nix::sys::signal::kill(worker, Signal::SIGSTOP).unwrap();
+    let began = Instant::now();
+    let lost = link.request(fake::ECHO, &[]).unwrap().wait().unwrap_err();
+    let took = began.elapsed();
+    assert!(lost.why.contains("no sign of life"), "{lost}");
+    assert!(took > Duration::from_millis(1400) && took < Duration::from_secs(6), "{took:?}");
+    nix::sys::signal::kill(worker, Signal::SIGCONT).unwrap();
+    assert!(within(Duration::from_secs(3), || !runs(worker.as_raw())), "it never comes back");
+}
+
+#[test]
+fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
+    let s = Scene::new();
+    let wrong = Token([0x5a; 32]);
+    let said = Link::connect(&s.at(0), Some(&wrong), &hello()).unwrap_err().to_string();
+    assert!(said.ends_with("refused: wrong token"), "{said}");
+    assert!(matches!(Link::connect(&s.at(0), None, &hello()), Err(LinkError::NoToken { .. })));
+    let mut web = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
+    let from = web.local_addr().unwrap().to_string();
+    web.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    web.read_to_end(&mut answer).unwrap();
+    let why = format!("a client at {from} was refused: the peer does not speak mrcuda");
+    assert!(logged(|l| l == why));
+    assert!(logged(|l| l.ends_with("was refused: wrong token")));
+    let nobody = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
+    assert_eq!(about(&s.link(0), "gpu"), "0", "a stranger that says nothing holds nobody up");
+    let slow = format!("a client at {} was refused: too slow", nobody.local_addr().unwrap());
+    assert!(logged(|l| l == slow));
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_in_words() {
+    let s = Scene::lending(vec![0, 7]);
+    let refused = |gpu, hello: &JobHello| Link::connect(&s.at(gpu), Some(&s.token), hello).unwrap_err().to_string();
+    assert!(refused(2, &hello()).contains("lends 2 GPUs"));
+    assert!(refused(1, &hello()).contains("fallen off the bus"));
+    let bad = JobHello { env: vec![("LD_PRELOAD".into(), "x".into())], ..hello() };
+    assert!(refused(0, &bad).contains("environment"));
+    let gone: Endpoint = "127.0.0.1:1".parse().unwrap();
+    assert!(matches!(Link::connect(&gone, Some(&s.token), &hello()), Err(LinkError::Connect { .. })));
+}
+
+#[test]
+fn a_worker_waits_ready_and_has_the_jobs_environment() {
+    let s = Scene::new();
+    let named = JobHello {
+        virtual_device: 3,
+        env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into()), ("CUDA_VISIBLE_DEVICES".into(), "9".into())],
+        ..hello()
+    };
+    let connect = || Link::connect(&s.at(0), Some(&s.token), &named).unwrap();
+    let first = connect();
+    assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
+    // The next one of this kind is being made ready now: it is older than the next connection.
+    let ready = || {
+        let profile = Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())] };
+        s.daemon.state.pool.warm(&profile).map(|w| w.pid() as i32)
+    };
+    assert!(within(Duration::from_secs(5), || ready().is_some()));
+    let warm = ready().unwrap();
+    let second = connect();
+    assert_eq!(pid(&second), warm);
+    assert_eq!(about(&s.link(0), "env"), "", "and another kind gets a worker of its own");
+}
+
+#[test]
+fn many_clients_at_once() {
+    let s = Scene::new();
+    thread::scope(|scope| {
+        for client in 0..8u32 {
+            let s = &s;
+            scope.spawn(move || {
+                let link = s.link(client % 3);
+                thread::scope(|threads| {
+                    for t in 0..3u64 {
+                        let link = &link;
+                        threads.spawn(move || {
+                            for n in 0..500u64 {
+                                let at = 1000 * (t + 1) + (n % 100) * 8;
+                                put(link, at, &(n * 31 + t + u64::from(client)).to_le_bytes());
+                                if n % 50 == 49 {
+                                    assert_eq!(get(link, at, 8), (n * 31 + t + u64::from(client)).to_le_bytes());
+                                }
+                            }
+                        });
+                    }
+                });
+                let (_, reply) = link.request(fake::ECHO, &[]).unwrap().wait().unwrap();
+                assert_eq!(reply, (3 * 510u64 + 1).to_le_bytes(), "every call has arrived, once");
+                link.close();
+            });
+        }
+    });
+}
+
+#[test]
+fn memory_goes_from_worker_to_worker() {
+    let (s, t) = (Scene::new(), Scene::new());
+    let (source, target) = (s.link(0), t.link(1));
+    let data = pattern(fake::MEMORY);
+    for (i, piece) in data.chunks(1 << 20).enumerate() {
+        put(&source, (i << 20) as u64, piece);
+    }
+    let ticket = [0xa5; 32];
+    let to = t.at(1).to_string();
+    let reason = |r: Result<ControlReply, LinkError>| r.unwrap_err().to_string();
+    let connect = Control::Connect { to, ticket, stripes: 4 };
+    assert!(reason(source.control(&connect)).contains("unknown ticket"), "nobody expects it yet");
+    assert!(matches!(target.control(&Control::Expect { ticket, stripes: 4 }), Ok(ControlReply::Ok)));
+    assert!(bulk_connect(&t.at(1), &[0xa6; 32], 1).is_err(), "another ticket");
+    assert!(matches!(source.control(&connect), Ok(ControlReply::Ok)));
+    assert!(matches!(target.control(&Control::Accept { ticket }), Ok(ControlReply::Ok)));
+    assert!(bulk_connect(&t.at(1), &ticket, 1).is_err(), "a ticket is good once");
+    for _ in 0..2 {
+        let (a, b) = thread::scope(|scope| {
+            let a = scope.spawn(|| source.control(&Control::RoundSource { ticket }));
+            let b = target.control(&Control::RoundTarget { ticket, verify: true });
+            (a.join().unwrap().unwrap(), b.unwrap())
+        });
+        let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!() };
+        assert_eq!((a.digest, b.digest), (*blake3::hash(&data).as_bytes(), *blake3::hash(&data).as_bytes()));
+    }
+    assert!(get(&target, 0, fake::MEMORY / 2) == data[..fake::MEMORY / 2]);
+    source.control(&Control::HangUp { ticket }).unwrap();
+    assert!(reason(source.control(&Control::RoundSource { ticket })).contains("not known"));
+    assert!(target.control(&Control::RoundTarget { ticket, verify: true }).is_err(), "the other end has hung up");
+    // A job's own process can be an end, too.
+    target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
+    let mut streams = bulk_connect(&t.unix(1), &ticket, 2).unwrap();
+    target.control(&Control::Accept { ticket }).unwrap();
+    thread::scope(|scope| {
+        let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: true }));
+        for stream in &mut streams {
+            stream.write_all(&vec![9; fake::MEMORY / 2]).unwrap();
+        }
+        done.join().unwrap().unwrap();
+    });
+    assert_eq!(get(&target, 5, 2), [9, 9]);
+    // A ticket that was hung up is forgotten by the daemon.
+    target.control(&Control::HangUp { ticket }).unwrap();
+    target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
+    target.control(&Control::HangUp { ticket }).unwrap();
+    assert!(within(Duration::from_secs(5), || lock(&t.daemon.state.tickets).is_empty()));
+    assert!(bulk_connect(&t.at(1), &ticket, 1).is_err());
+}
+
+/// A client that has greeted like any other, and the worker's pid.
+fn raw(s: &Scene) -> (Conn, i32) {
+    let mut conn = Conn::open(&s.at(0), Duration::from_secs(5)).unwrap();
+    greet::greet(&mut conn, &Opening::Job { gpu: 0, hello: hello() }, &s.token.0, Duration::from_secs(5)).unwrap();
+    let about = greet::read_answer(&mut conn, Instant::now() + Duration::from_secs(30)).unwrap();
+    let device = replayer::DeviceInfo::get(&mut &about[..]).unwrap();
+    let pid = device.name.split(' ').next().unwrap()[4..].parse().unwrap();
+    (conn, pid)
+}
+
+#[test]
+fn frames_that_make_no_sense_end_their_worker_only() {
+    let s = Scene::new();
+    let head = Head { len: 24, id: fake::ECHO, flags: 0, seq: 0, ticket: 1 };
+    let control = Head { len: 32, id: crate::frame::CONTROL, ..head };
+    for bad in [
+        Head { len: 23, ..head }.bytes().to_vec(),
+        Head { len: u32::MAX, ..head }.bytes().to_vec(),
+        Head { seq: 1, ..head }.bytes().to_vec(),
+        Head { flags: 0x8000, ..head }.bytes().to_vec(),
+        [&control.bytes()[..], &[0xff; 8]].concat(),
+    ] {
+        let (mut conn, worker) = raw(&s);
+        conn.write_all(&bad).unwrap();
+        assert!(within(Duration::from_secs(5), || !runs(worker)));
+        assert!(logged(|l| l.starts_with(&format!("worker {worker}: the job sent a frame that makes no sense"))));
+    }
+    // A frame that never ends: the worker waits, with little memory, until the client has gone.
+    let (mut conn, worker) = raw(&s);
+    conn.write_all(&Head { len: 24 + crate::frame::MAX_BODY as u32, ..head }.bytes()).unwrap();
+    conn.write_all(&[0; 1000]).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(runs(worker));
+    drop(conn);
+    assert!(within(Duration::from_secs(3), || !runs(worker)));
+    assert_eq!(about(&s.link(0), "gpu"), "0");
+}
+
+#[test]
+fn workers_end_with_their_daemon() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let worker = pid(&link);
+    s.daemon.stop();
+    assert!(within(Duration::from_secs(3), || !runs(worker) && link.is_lost()));
+    assert!(matches!(
+        Link::connect(&s.at(0), Some(&s.token), &hello()),
+        Err(LinkError::Connect { .. } | LinkError::Greeting { .. })
+    ));
+    assert!(!s.folder.join("socket").exists());
+}
+
+#[test]
+fn a_socket_in_use_is_not_taken_and_a_dead_one_is_replaced() {
+    let s = Scene::new();
+    let path = s.folder.join("socket");
+    assert_eq!(bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    let dead = s.folder.join("dead");
+    drop(UnixListener::bind(&dead).unwrap());
+    assert!(dead.exists());
+    bind(&dead).unwrap();
+}
+
+#[test]
+fn gpus_are_chosen_from_what_is_visible() {
+    assert_eq!(lent(3, None, None).unwrap(), [0, 1, 2]);
+    assert_eq!(lent(3, None, Some(2)).unwrap(), [0, 1]);
+    assert_eq!(lent(2, Some("5, 3"), None).unwrap(), [5, 3]);
+    assert!(matches!(lent(1, None, Some(2)), Err(ServeError::Gpus { there: 1, wanted: 2 })));
+    assert!(matches!(lent(1, Some("GPU-1234"), None), Err(ServeError::Visible(_))));
+    // The driver stops at the first number that it does not know.
+    assert_eq!(lent(1, Some("0,99"), None).unwrap(), [0]);
+}

@@ -1,0 +1,157 @@
+//! The link against a peer that the test plays itself.
+
+use super::*;
+use crate::conn::pair;
+use crate::frame::{AnswerHead, HEAD, HEARTBEAT, Head};
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+
+fn info() -> DeviceInfo {
+    DeviceInfo {
+        name: "test".into(),
+        uuid: [0; 16],
+        pci: [0; 3],
+        total_bytes: 0,
+        free_bytes: 0,
+        driver_version: 0,
+        capability: [0; 2],
+        attributes: Vec::new(),
+        priorities: [0; 2],
+        driver_path: String::new(),
+    }
+}
+
+fn linked(silence: Duration) -> (Arc<Link>, Conn) {
+    let (ours, theirs) = pair();
+    (Link::start(ours, info(), Patience { silence, ..Patience::default() }).unwrap(), theirs)
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn answer(conn: &mut Conn, code: Code, ticket: u64, body: &[u8]) {
+    conn.write_all(&AnswerHead::new(code, ticket, body.len()).unwrap().bytes()).unwrap();
+    conn.write_all(body).unwrap();
+}
+
+/// The next call without a body.
+fn call(conn: &mut Conn) -> Head {
+    let mut head = [0; HEAD];
+    conn.read_exact_by(&mut head, Instant::now() + LONG).unwrap();
+    Head::read(&head)
+}
+
+#[test]
+fn answers_find_their_callers_in_any_order() {
+    let (link, mut peer) = linked(LONG);
+    let replies: Vec<_> = (0..10).map(|_| link.request(7, &[]).unwrap()).collect();
+    assert_eq!(link.outstanding(), 10);
+    let mut tickets: Vec<_> = (0..10u64).map(|n| (n, call(&mut peer))).collect();
+    assert!(tickets.iter().all(|(n, h)| h.seq == *n && h.id == 7 && h.len == 24));
+    tickets.reverse();
+    for (n, h) in tickets {
+        answer(&mut peer, n as i32, h.ticket, &n.to_le_bytes());
+    }
+    for (n, r) in replies.into_iter().enumerate() {
+        assert_eq!(r.wait().unwrap(), (n as i32, (n as u64).to_le_bytes().to_vec()));
+    }
+    assert_eq!(link.outstanding(), 0);
+}
+
+#[test]
+fn a_refused_answer_does_not_land() {
+    let (link, mut peer) = linked(LONG);
+    let mut host = [7u8; 4];
+    let landing = Landing { ptr: host.as_mut_ptr(), pitch: 4, width: 4, rows: 1 };
+    // SAFETY: `host` outlives the wait below.
+    let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
+    let head = call(&mut peer);
+    answer(&mut peer, 1, head.ticket, b"because");
+    assert_eq!(reply.wait().unwrap(), (1, b"because".to_vec()));
+    assert_eq!(host, [7; 4]);
+}
+
+#[test]
+fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
+    type Peer = fn(&mut Conn, u64);
+    let cases: [(&str, Peer); 6] = [
+        ("its length", |c, t| c.write_all(&AnswerHead { len: 15, code: 0, ticket: t }.bytes()).unwrap()),
+        ("its length", |c, t| c.write_all(&AnswerHead { len: u32::MAX, code: 0, ticket: t }.bytes()).unwrap()),
+        ("nobody asked", |c, t| answer(c, 0, t + 1, &[])),
+        ("than its landing", |c, t| answer(c, 0, t, &[1; 9])),
+        ("a fault report", |c, _| answer(c, 0, 0, &[1; 3])),
+        ("a sign of life", |c, _| answer(c, 0, HEARTBEAT, &[1])),
+    ];
+    for (what, say) in cases {
+        let (link, mut peer) = linked(LONG);
+        let mut host = [0u8; 8];
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 8, width: 8, rows: 1 };
+        // SAFETY: `host` outlives the wait below.
+        let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
+        let ticket = call(&mut peer).ticket;
+        say(&mut peer, ticket);
+        let lost = reply.wait().unwrap_err();
+        assert!(lost.why.contains(what), "{what}: {lost}");
+        assert_eq!(host, [0; 8]);
+        assert_eq!(link.request(7, &[]).unwrap_err(), lost, "later calls say the same");
+    }
+}
+
+#[test]
+fn signs_of_life_keep_a_link_and_silence_ends_it() {
+    let (link, mut peer) = linked(Duration::from_millis(300));
+    for _ in 0..8 {
+        thread::sleep(Duration::from_millis(100));
+        answer(&mut peer, 0, HEARTBEAT, &[]);
+    }
+    assert!(!link.is_lost());
+    let began = Instant::now();
+    let lost = link.request(7, &[]).unwrap().wait().unwrap_err();
+    assert!(lost.why.contains("no sign of life"), "{lost}");
+    assert!(began.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn a_vanished_worker_ends_every_wait_also_of_a_full_ring() {
+    let (link, peer) = linked(LONG);
+    let waiting = link.request(7, &[]).unwrap();
+    let pushing = {
+        let link = link.clone();
+        thread::spawn(move || (0..100_000).find_map(|_| link.send(7, &[&[1; 1000]]).err()))
+    };
+    let long = {
+        let link = link.clone();
+        thread::spawn(move || link.send(7, &[&vec![1; 50 << 20]]))
+    };
+    thread::sleep(Duration::from_millis(100));
+    assert!(!pushing.is_finished() && !long.is_finished());
+    drop(peer);
+    assert!(pushing.join().unwrap().is_some() && long.join().unwrap().is_err() && waiting.wait().is_err());
+}
+
+#[test]
+fn faults_are_kept_until_taken_and_told_to_a_late_hook() {
+    let (link, mut peer) = linked(LONG);
+    answer(&mut peer, 700, 0, &0x0f01u16.to_le_bytes());
+    answer(&mut peer, 719, 0, &0x0f02u16.to_le_bytes());
+    let reply = link.request(7, &[]).unwrap();
+    let ticket = call(&mut peer).ticket;
+    answer(&mut peer, 0, ticket, &[]);
+    reply.wait().unwrap();
+    let told = Arc::new(AtomicUsize::new(0));
+    let ours = told.clone();
+    link.set_fault_hook(move |f| ours.store(f.code as usize, Ordering::SeqCst));
+    assert_eq!(told.load(Ordering::SeqCst), 700);
+    assert_eq!(link.take_fault(), Some(Fault { code: 700, id: 0x0f01 }));
+    assert_eq!(link.take_fault(), None);
+}
+
+#[test]
+fn a_dropped_link_hangs_up() {
+    let (link, mut peer) = linked(LONG);
+    let reply = link.request(7, &[]).unwrap();
+    call(&mut peer);
+    drop(link);
+    assert!(reply.wait().is_err());
+    let end = peer.read_exact_by(&mut [0], Instant::now() + LONG).unwrap_err();
+    assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+}

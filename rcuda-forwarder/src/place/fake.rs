@@ -1,0 +1,187 @@
+//! A place without a driver, for tests of what lies before it: memory, streams that are busy for a while, and calls that fail.
+
+use super::{Outcome, Place};
+use crate::channel::Start;
+use crate::control::{ControlReply, GlobalInfo};
+use crate::link::lock;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{CopyIn, CopyOut, id};
+use cuda_api::wire::Wire;
+use memsync::Stream;
+use replayer::DeviceInfo;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Bytes of memory.
+pub(crate) const MEMORY: usize = 32 << 20;
+/// Body: a stream, microseconds (u64 each). The stream is busy for so long.
+pub(crate) const KERNEL: u16 = id::LAUNCH;
+/// Body: a code. The call returns it.
+pub(crate) const FAIL: u16 = 0x0fe0;
+/// Body: milliseconds (u64). The executor itself is stuck for so long.
+pub(crate) const STUCK: u16 = 0x0fe1;
+/// Body: anything. The reply is the number of calls so far and the body.
+pub(crate) const ECHO: u16 = 0x0fe2;
+/// The process ends in the middle of the call.
+pub(crate) const PANIC: u16 = 0x0fe3;
+
+/// The place.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    info: DeviceInfo,
+    memory: Mutex<Vec<u8>>,
+    /// When each stream is through with its work.
+    streams: Mutex<HashMap<u64, Instant>>,
+    calls: Mutex<u64>,
+}
+
+/// What a stream must get to.
+#[derive(Debug)]
+pub(crate) struct Due {
+    at: Instant,
+    /// Bytes of the memory to answer with.
+    copy: Option<CopyOut>,
+}
+
+impl Fake {
+    /// A GPU; there are four.
+    pub(crate) fn open(start: &Start) -> Result<Arc<Fake>, String> {
+        if start.gpu >= 4 {
+            return Err(format!("GPU {} has fallen off the bus", start.gpu));
+        }
+        let mut env: Vec<String> =
+            std::env::vars().filter(|(n, _)| n.starts_with("CUDA_")).map(|(n, v)| format!("{n}={v}")).collect();
+        env.sort();
+        let name = format!("pid={} gpu={} device={} env={}", std::process::id(), start.gpu, start.virtual_device, env.join(","));
+        Ok(Arc::new(Fake {
+            info: DeviceInfo {
+                name,
+                uuid: [7; 16],
+                pci: [0, 1, 0],
+                total_bytes: MEMORY as u64,
+                free_bytes: MEMORY as u64,
+                driver_version: 13000,
+                capability: [9, 0],
+                attributes: vec![(1, 1024)],
+                priorities: [0, -5],
+                driver_path: start.driver.clone(),
+            },
+            memory: Mutex::new(vec![0; MEMORY]),
+            streams: Mutex::default(),
+            calls: Mutex::new(0),
+        }))
+    }
+
+    fn due(&self, stream: u64) -> Instant {
+        lock(&self.streams).get(&stream).copied().unwrap_or_else(Instant::now)
+    }
+}
+
+fn number(mut body: &[u8]) -> Result<u64, Code> {
+    u64::get(&mut body).map_err(|_| code::ERROR_INVALID_VALUE)
+}
+
+impl Fake {
+    fn carry_out(&self, id: u16, mut body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome<Due>, Code> {
+        let short = |_| code::ERROR_INVALID_VALUE;
+        let bad = code::ERROR_INVALID_VALUE;
+        *lock(&self.calls) += 1;
+        match id {
+            id::COPY_IN => {
+                let op = CopyIn::get(&mut body).map_err(short)?;
+                let mut memory = lock(&self.memory);
+                memory.get_mut(op.dst as usize..op.dst as usize + body.len()).ok_or(bad)?.copy_from_slice(body);
+            }
+            id::COPY_OUT => {
+                let op = CopyOut::get(&mut body).map_err(short)?;
+                return Ok(Outcome::Pending(Due { at: self.due(op.stream), copy: Some(op) }));
+            }
+            KERNEL => {
+                let (stream, us) = <(u64, u64)>::get(&mut body).map_err(short)?;
+                let at = self.due(stream).max(Instant::now()) + Duration::from_micros(us);
+                lock(&self.streams).insert(stream, at);
+            }
+            id::STREAM_SYNC => return Ok(Outcome::Pending(Due { at: self.due(number(body)?), copy: None })),
+            id::EVENT_QUERY if self.due(number(body)?) > Instant::now() => return Err(code::ERROR_NOT_READY),
+            id::EVENT_QUERY => {}
+            FAIL => return Err(i32::get(&mut body).map_err(short)?),
+            STUCK => std::thread::sleep(Duration::from_millis(number(body)?)),
+            ECHO => {
+                lock(&self.calls).put(reply);
+                reply.extend_from_slice(body);
+            }
+            PANIC => panic!("as asked"),
+            _ => return Err(code::ERROR_NOT_SUPPORTED),
+        }
+        Ok(Outcome::Done(code::SUCCESS))
+    }
+}
+
+impl Place for Fake {
+    type Pending = Due;
+
+    fn device(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Due> {
+        self.carry_out(id, body, reply).unwrap_or_else(Outcome::Done)
+    }
+
+    fn poll(&self, due: &mut Due, reply: &mut Vec<u8>) -> Option<Code> {
+        if Instant::now() < due.at {
+            return None;
+        }
+        if let Some(op) = due.copy {
+            let memory = lock(&self.memory);
+            for row in 0..op.rows {
+                let at = (op.src + row * op.pitch) as usize;
+                match memory.get(at..at + op.width as usize) {
+                    Some(bytes) => reply.extend_from_slice(bytes),
+                    None => return Some(code::ERROR_ILLEGAL_ADDRESS),
+                }
+            }
+        }
+        Some(code::SUCCESS)
+    }
+
+    fn drain(&self) -> Outcome<Due> {
+        let at = lock(&self.streams).values().max().copied().unwrap_or_else(Instant::now);
+        Outcome::Pending(Due { at, copy: None })
+    }
+
+    fn free_bytes(&self) -> Result<u64, Code> {
+        Ok(MEMORY as u64 - *lock(&self.calls))
+    }
+
+    fn regions(&self) -> Result<ControlReply, Code> {
+        let global = GlobalInfo { module: 1, name: "counter".into(), address: 0x1000, bytes: 4 };
+        Ok(ControlReply::Regions { globals: vec![global], heap: None, chunks: vec![(0, MEMORY as u64)] })
+    }
+
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String> {
+        let memory = lock(&self.memory);
+        let part = MEMORY / conns.len();
+        for (conn, bytes) in conns.iter_mut().zip(memory.chunks(part)) {
+            conn.write_all(bytes).map_err(|e| e.to_string())?;
+        }
+        Ok(round(&memory))
+    }
+
+    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<memsync::Round, String> {
+        let mut memory = lock(&self.memory);
+        let part = MEMORY / conns.len();
+        for (conn, bytes) in conns.iter_mut().zip(memory.chunks_mut(part)) {
+            conn.read_exact(bytes).map_err(|e| e.to_string())?;
+        }
+        if verify { Ok(round(&memory)) } else { Err("this fake wants to verify".into()) }
+    }
+
+    fn close(self: Arc<Self>) {}
+}
+
+fn round(memory: &[u8]) -> memsync::Round {
+    memsync::Round { bytes_total: MEMORY as u64, digest: *blake3::hash(memory).as_bytes(), ..memsync::Round::default() }
+}

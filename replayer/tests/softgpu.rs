@@ -1,0 +1,445 @@
+//! The executor on softgpu, in this process. One driver library serves one place at a time, so the tests take turns; each
+//! opens the place anew, which is a further visit of the same process.
+
+use cuda_api::calls::{context, module, stream};
+use cuda_api::code;
+use cuda_api::handle::{Kind, compose};
+use cuda_api::image::{self, Image};
+use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
+use cuda_api::wire::Wire;
+use replayer::replay::{LocalSink, Record, replay};
+use replayer::{Applied, Executor, OpenError, Options, Piece, compare_globals, steer};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const DEVICE: u32 = 2;
+const LEGACY: u64 = cuda_api::arg::LEGACY;
+
+const ADD: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .global .align 4 .u32 runs;
+.visible .global .align 8 .b8 table[300000];
+.visible .entry add(.param .u64 to, .param .u64 from, .param .u32 n) {
+  .reg .b64 %rd<6>; .reg .b32 %r<8>; .reg .pred %p;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [from]; ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+  mad.lo.u32 %r5, %r2, %r3, %r4;
+  setp.ge.u32 %p, %r5, %r1; @%p bra done;
+  mul.wide.u32 %rd3, %r5, 4;
+  add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+  ld.global.u32 %r6, [%rd4]; ld.global.u32 %r7, [%rd5];
+  add.u32 %r6, %r6, %r7; st.global.u32 [%rd4], %r6;
+done: ret;
+}
+";
+
+const OTHER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .global .align 8 .b8 other[70000];\n.visible .entry nothing() { ret; }\n";
+
+const ALLOCATES: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b64 r) malloc (.param .b64 n);
+.visible .global .align 8 .u64 kept;
+.visible .entry allocate(.param .u32 value) {
+  .reg .b64 %rd<3>; .reg .b32 %r<2>;
+  { .param .b64 n; .param .b64 r; mov.u64 %rd1, 64; st.param.b64 [n+0], %rd1; call.uni (r), malloc, (n); ld.param.b64 %rd2, [r+0]; }
+  ld.param.u32 %r1, [value]; st.u32 [%rd2], %r1;
+  st.global.u64 [kept], %rd2;
+  ret;
+}
+";
+
+/// Needs 4000 bytes of local memory a thread.
+const DEEP: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry deep(.param .u64 to) {
+  .local .align 16 .b8 room[4000];
+  .reg .b64 %rd<3>; .reg .b32 %r<3>;
+  ld.param.u64 %rd1, [to]; mov.u64 %rd2, room; mov.u32 %r1, 7;
+  st.local.u32 [%rd2+3996], %r1; ld.local.u32 %r2, [%rd2+3996]; st.global.u32 [%rd1], %r2;
+  ret;
+}
+";
+
+fn driver() -> PathBuf {
+    // Built for this test because softgpu is a dependency of it; cargo puts it beside the test's own executable.
+    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
+    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+}
+
+fn options() -> Options {
+    Options { driver: driver(), gpu: 0, virtual_device: DEVICE }
+}
+
+/// An open place and the turn to use it.
+struct Place {
+    exec: Arc<Executor>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn place() -> Place {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Place { exec: Executor::open(&options()).expect("open"), _turn: turn }
+}
+
+fn handle(kind: Kind, slot: u32) -> u64 {
+    compose(kind, 1, slot)
+}
+
+fn body(op: &impl Wire, rest: &[u8]) -> Vec<u8> {
+    let mut b = Vec::new();
+    op.put(&mut b);
+    b.extend_from_slice(rest);
+    b
+}
+
+impl Place {
+    fn try_apply(&self, id: u16, body: &[u8]) -> (i32, Vec<u8>) {
+        let mut reply = Vec::new();
+        let rc = match self.exec.apply(id, body, &mut reply) {
+            Applied::Done(rc) => rc,
+            Applied::Pending(p) => p.wait(&self.exec, &mut reply),
+        };
+        (rc, reply)
+    }
+
+    fn apply(&self, id: u16, body: &[u8]) -> Vec<u8> {
+        let (rc, reply) = self.try_apply(id, body);
+        assert_eq!(rc, code::SUCCESS, "{}: {}", replayer::replay::call_name(id), String::from_utf8_lossy(&reply));
+        reply
+    }
+
+    fn map(&self, offset: u64, bytes: u64) -> u64 {
+        let address = steer::own_base(DEVICE) + offset;
+        self.apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[]));
+        address
+    }
+
+    fn load(&self, slot: u32, text: &str, library: bool) -> u64 {
+        let (put, load) = load_bodies(slot, text, library);
+        self.apply(id::IMAGE_PUT, &put);
+        self.apply(id::IMAGE_LOAD, &load);
+        handle(if library { Kind::Library } else { Kind::Module }, slot)
+    }
+
+    fn unload(&self, slot: u32) {
+        self.apply(0x0505, &body(&module::cuModuleUnload::Sent { hmod: handle(Kind::Module, slot) }, &[]));
+    }
+
+    fn function(&self, slot: u32, module: u64, name: &str) -> (u64, FunctionInfo) {
+        let hfunc = handle(Kind::Function, slot);
+        self.apply(0x0507, &body(&module::cuModuleGetFunction::Sent { hfunc, hmod: module, name: name.into() }, &[]));
+        let info = self.apply(id::FUNCTION_INFO, &body(&hfunc, &[]));
+        (hfunc, FunctionInfo::get(&mut &info[..]).expect("info"))
+    }
+
+    fn write(&self, dst: u64, bytes: &[u8], stream: u64) {
+        let n = bytes.len() as u64;
+        self.apply(id::COPY_IN, &body(&CopyIn { dst, pitch: n, width: n, rows: 1, stream }, bytes));
+    }
+
+    fn read(&self, src: u64, n: u64, stream: u64) -> Vec<u8> {
+        self.apply(id::COPY_OUT, &body(&CopyOut { src, pitch: n, width: n, rows: 1, stream }, &[]))
+    }
+
+    fn launch(&self, function: u64, grid: u32, block: u32, stream: u64, params: &[u8]) {
+        let head = Launch { function, stream, grid: [grid, 1, 1], block: [block, 1, 1], shared: 0, attributes: 0, cooperative: false };
+        self.apply(id::LAUNCH, &body(&head, params));
+    }
+
+    fn stream(&self, slot: u32, flags: u32) -> u64 {
+        let s = handle(Kind::Stream, slot);
+        self.apply(0x0401, &body(&stream::cuStreamCreate::Sent { phStream: s, Flags: flags }, &[]));
+        s
+    }
+
+    fn leave(self) {
+        self.exec.clone().close();
+        assert_eq!(self.exec.make_current(), Err(code::ERROR_DEINITIALIZED));
+        assert!(steer::is_free(DEVICE), "something is left in the ranges");
+    }
+}
+
+fn load_bodies(slot: u32, text: &str, library: bool) -> (Vec<u8>, Vec<u8>) {
+    let bytes: Vec<u8> = text.bytes().chain([0]).collect();
+    let image = Image::from_bytes(image::Kind::Ptx, bytes.into()).expect("image");
+    let hash = image.hash();
+    let handle = handle(if library { Kind::Library } else { Kind::Module }, slot);
+    let put = body(&ImagePut { hash, kind: image.kind.code() }, &image.bytes);
+    (put, body(&ImageLoad { handle, hash, library, options: vec![] }, &[]))
+}
+
+fn words(n: u32, f: impl Fn(u32) -> u32) -> Vec<u8> {
+    (0..n).flat_map(|i| f(i).to_le_bytes()).collect()
+}
+
+#[test]
+fn vectors_are_added_by_operations() {
+    let p = place();
+    assert_eq!(p.exec.device().name, "softgpu");
+    let a = p.map(0, 4 << 20);
+    let b = a + (2 << 20);
+    let module = p.load(1, ADD, false);
+    let (add, info) = p.function(1, module, "add");
+    assert_eq!(info.name, "add");
+    assert_eq!(info.params, [(0, 8), (8, 8), (16, 4)]);
+    assert!(info.max_threads >= 256);
+    let stream = p.stream(1, 1);
+    let n = 100_000;
+    p.write(a, &words(n, |i| i * 3), stream);
+    p.write(b, &words(n, |i| i ^ 5), stream);
+    let params: Vec<u8> = [a, b, u64::from(n)].iter().flat_map(|v| v.to_le_bytes()).collect();
+    p.launch(add, n.div_ceil(256), 256, stream, &params[..20]);
+    assert_eq!(p.read(a, u64::from(n) * 4, stream), words(n, |i| (i * 3).wrapping_add(i ^ 5)));
+    // The same through events and the whole context's synchronisation.
+    let event = handle(Kind::Event, 1);
+    p.apply(0x0412, &body(&stream::cuEventCreate::Sent { phEvent: event, Flags: 0 }, &[]));
+    p.launch(add, n.div_ceil(256), 256, stream, &params[..20]);
+    p.apply(id::EVENT_RECORD, &body(&EventRecord { event, stream, flags: 0 }, &[]));
+    p.apply(id::EVENT_SYNC, &body(&event, &[]));
+    assert_eq!(p.try_apply(id::EVENT_QUERY, &body(&event, &[])).0, code::SUCCESS);
+    let time = f64::get(&mut &p.apply(id::EVENT_TIME, &body(&event, &[]))[..]).expect("time");
+    assert!(time > 0.0, "{time}");
+    p.apply(0x0403, &body(&stream::cuStreamDestroy_v2::Sent { hStream: stream }, &[]));
+    p.apply(id::CONTEXT_SYNC, &[]);
+    assert_eq!(p.read(a, 8, LEGACY), words(2, |i| (i * 3).wrapping_add(2 * (i ^ 5))));
+    p.leave();
+}
+
+#[test]
+fn rectangles_and_fills() {
+    let p = place();
+    let a = p.map(64 << 20, 2 << 20);
+    let (pitch, width, rows) = (1024u64, 300u64, 7u64);
+    let packed: Vec<u8> = (0..width * rows).map(|i| (i % 251) as u8).collect();
+    p.apply(id::FILL, &body(&Fill { dst: a, pitch: 0, value: 0xabcd, element: 2, width: 4096, rows: 1, stream: LEGACY }, &[]));
+    p.apply(id::COPY_IN, &body(&CopyIn { dst: a, pitch, width, rows, stream: LEGACY }, &packed));
+    let copy = CopyDevice { dst: a + (1 << 20), dst_pitch: 512, src: a, src_pitch: pitch, width, rows, stream: LEGACY };
+    p.apply(id::COPY_DEVICE, &body(&copy, &[]));
+    let back = p.apply(id::COPY_OUT, &body(&CopyOut { src: a + (1 << 20), pitch: 512, width, rows, stream: LEGACY }, &[]));
+    assert_eq!(back, packed);
+    assert_eq!(p.read(a + width, 4, LEGACY), [0xcd, 0xab, 0xcd, 0xab], "beside the rectangle");
+    let fill = Fill { dst: a, pitch, value: 7, element: 4, width: 3, rows: 2, stream: LEGACY };
+    p.apply(id::FILL, &body(&fill, &[]));
+    assert_eq!(p.read(a + pitch + 8, 4, LEGACY), [7, 0, 0, 0]);
+    assert_eq!(p.try_apply(id::FILL, &body(&Fill { element: 3, ..fill }, &[])).0, code::ERROR_INVALID_VALUE);
+    // A copy larger than a staging buffer, and one whose body is shorter than it says.
+    let big = p.map(128 << 20, 16 << 20);
+    let long: Vec<u8> = (0..13u32 << 20).map(|i| (i >> 7) as u8).collect();
+    p.write(big, &long, LEGACY);
+    assert_eq!(p.read(big, long.len() as u64, LEGACY), long);
+    let lie = CopyIn { dst: a, pitch: 100, width: 100, rows: 1, stream: LEGACY };
+    assert_eq!(p.try_apply(id::COPY_IN, &body(&lie, &[0; 99])).0, code::ERROR_INVALID_VALUE);
+    p.leave();
+}
+
+#[test]
+fn errors_are_the_drivers_and_stay_with_their_handles() {
+    let p = place();
+    let (_, load) = load_bodies(1, ADD, false);
+    assert_eq!(p.try_apply(id::IMAGE_LOAD, &load).0, code::ERROR_INVALID_IMAGE, "never put");
+    let broken = ADD.replace("add.u32 %r6, %r6, %r7", "adder.u32 %r6");
+    let (put, load) = load_bodies(1, &broken, false);
+    p.apply(id::IMAGE_PUT, &put);
+    let (rc, log) = p.try_apply(id::IMAGE_LOAD, &load);
+    if rc != code::SUCCESS {
+        assert!(!log.is_empty(), "the compiler's words");
+        let get = module::cuModuleGetFunction::Sent { hfunc: handle(Kind::Function, 1), hmod: handle(Kind::Module, 1), name: "add".into() };
+        assert_eq!(p.try_apply(0x0507, &body(&get, &[])).0, rc, "the use of what was never made gives its error");
+    }
+    let mut wrong = put.clone();
+    wrong[0] ^= 1;
+    assert_eq!(p.try_apply(id::IMAGE_PUT, &wrong).0, code::ERROR_INVALID_IMAGE);
+    let base = steer::own_base(DEVICE);
+    for (address, bytes) in [(base + 1, 2 << 20), (base, 1 << 20), (base - (2 << 20), 2 << 20), (base + steer::ARENA, 2 << 20), (u64::MAX - 1, 2 << 20)] {
+        assert_eq!(p.try_apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[])).0, code::ERROR_INVALID_VALUE, "{address:x}");
+    }
+    let at = p.map(0, 4 << 20);
+    assert_eq!(p.try_apply(id::CHUNK_MAP, &body(&Chunk { address: at + (2 << 20), bytes: 2 << 20 }, &[])).0, code::ERROR_ALREADY_MAPPED);
+    assert_eq!(p.try_apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 2 << 20 }, &[])).0, code::ERROR_NOT_MAPPED);
+    assert_eq!(p.exec.chunks(), [Chunk { address: at, bytes: 4 << 20 }]);
+    p.apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 4 << 20 }, &[]));
+    assert_ne!(p.try_apply(id::COPY_OUT, &body(&CopyOut { src: at, pitch: 4, width: 4, rows: 1, stream: LEGACY }, &[])).0, code::SUCCESS);
+    assert_eq!(p.try_apply(0x0fff, &[]).0, code::ERROR_NOT_SUPPORTED);
+    assert_eq!(p.try_apply(id::LAUNCH, &[1, 2, 3]).0, code::ERROR_INVALID_VALUE);
+    p.leave();
+}
+
+#[test]
+fn addresses_come_again_in_the_same_order_and_differ_in_another() {
+    let first = place();
+    first.load(1, ADD, false);
+    first.load(2, OTHER, true);
+    let one = first.exec.globals().expect("globals");
+    assert_eq!(one.iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["runs", "table", "other"]);
+    let placed = steer::placed_base(DEVICE)..steer::placed_base(DEVICE) + steer::ARENA;
+    assert!(one.iter().all(|g| placed.contains(&g.address)), "{one:x?}");
+    assert!(matches!(Executor::open(&options()), Err(OpenError::Busy { .. })));
+    let other = Options { virtual_device: DEVICE + 1, ..options() };
+    first.leave();
+    assert!(matches!(Executor::open(&other), Err(OpenError::OtherDevice { .. })));
+    assert!(matches!(Executor::open(&Options { gpu: 1, ..options() }), Err(OpenError::OtherGpu { .. })));
+
+    let again = place();
+    for i in 0..40 {
+        again.stream(i, i & 1);
+    }
+    again.map(0, 32 << 20);
+    again.load(1, ADD, false);
+    again.load(2, OTHER, true);
+    assert_eq!(compare_globals(&one, &again.exec.globals().expect("globals")), Ok(()));
+    again.leave();
+
+    let other = place();
+    other.load(3, OTHER, false);
+    other.unload(3);
+    other.load(1, ADD, false);
+    other.load(2, OTHER, true);
+    assert!(compare_globals(&one, &other.exec.globals().expect("globals")).is_err());
+    other.leave();
+}
+
+#[test]
+fn a_reset_leaves_a_fresh_context_with_its_libraries() {
+    let p = place();
+    p.load(1, ADD, false);
+    p.load(2, OTHER, true);
+    let a = p.map(0, 2 << 20);
+    p.apply(id::CONTEXT_RESET, &[]);
+    assert!(p.exec.chunks().is_empty());
+    let left = p.exec.globals().expect("globals");
+    assert_eq!(left.iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(p.map(0, 2 << 20), a);
+    p.write(a, &[1, 2, 3], LEGACY);
+    assert_eq!(p.read(a, 3, LEGACY), [1, 2, 3]);
+    let set = context::cuCtxSetLimit::Sent { limit: 2, value: 16 << 20 };
+    p.apply(0x0215, &body(&set, &[]));
+    p.leave();
+}
+
+#[test]
+fn the_heap_is_found_and_moves_as_bytes() {
+    let p = place();
+    assert_eq!(p.exec.heap(), Ok(None));
+    let module = p.load(1, ALLOCATES, false);
+    let (at, bytes) = p.exec.heap().expect("heap").expect("used");
+    assert_eq!((at, bytes), (0x2_0540_0000, 8 << 20));
+    let (allocate, _) = p.function(1, module, "allocate");
+    p.launch(allocate, 1, 1, LEGACY, &77u32.to_le_bytes());
+    p.apply(id::CONTEXT_SYNC, &[]);
+    let kept = p.exec.globals().expect("globals").into_iter().find(|g| g.name == "kept").expect("kept");
+    let block = u64::get(&mut &p.read(kept.address, 8, LEGACY)[..]).expect("address");
+    assert!((at..at + bytes).contains(&block), "{block:x}");
+    let buffer = p.exec.pinned(4096).expect("buffer");
+    let piece = Piece { address: block, at: 16, bytes: 4, raw: true };
+    let mut buffer = p.exec.copy_from_gpu(0, buffer, &[piece]).expect("copy").wait().expect("landed");
+    assert_eq!(buffer.bytes()[16..20], 77u32.to_le_bytes());
+    buffer.bytes_mut()[16..20].copy_from_slice(&78u32.to_le_bytes());
+    let buffer = p.exec.copy_to_gpu(1, buffer, &[piece]).expect("copy").wait().expect("landed");
+    let buffer = p.exec.copy_from_gpu(0, buffer, &[Piece { at: 32, ..piece }]).expect("copy").wait().expect("landed");
+    assert_eq!(buffer.bytes()[32..36], 78u32.to_le_bytes());
+    drop(buffer);
+    p.leave();
+}
+
+#[test]
+fn hashes_depend_on_bytes_and_length_alone() {
+    let p = place();
+    let a = p.map(0, 2 << 20);
+    let page: Vec<u8> = (0..65536u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    p.write(a, &page, LEGACY);
+    p.write(a + 200_003, &page, LEGACY);
+    p.apply(id::CONTEXT_SYNC, &[]);
+    let all = |pages: &[(u64, u64)]| p.exec.hash(0, pages).expect("hash");
+    let same = all(&[(a, 65536), (a + 200_003, 65536), (a, 65535), (a + 200_003, 65535), (a, 5), (a + 200_003, 5)]);
+    assert_eq!(same[0], same[1]);
+    assert_eq!(same[2], same[3]);
+    assert_eq!(same[4], same[5]);
+    assert!(same[0] != same[2] && same[2] != same[4]);
+    for at in [0u64, 1, 15, 16, 4095, 32768, 65535] {
+        p.write(a + at, &[page[at as usize] ^ 0x10], LEGACY);
+        p.apply(id::CONTEXT_SYNC, &[]);
+        assert_ne!(all(&[(a, 65536)])[0], same[0], "byte {at}");
+        p.write(a + at, &[page[at as usize]], LEGACY);
+    }
+    p.apply(id::CONTEXT_SYNC, &[]);
+    assert_eq!(all(&[(a, 65536)])[0], same[0]);
+    assert_eq!(p.exec.hash(0, &[(a, 0)]), Err(code::ERROR_INVALID_VALUE));
+    p.leave();
+}
+
+#[test]
+fn local_memory_grows_at_the_first_use() {
+    let p = place();
+    let a = p.map(0, 2 << 20);
+    let module = p.load(1, DEEP, false);
+    let (deep, _) = p.function(1, module, "deep");
+    p.launch(deep, 1, 1, LEGACY, &a.to_le_bytes());
+    assert_eq!(p.read(a, 4, LEGACY), [7, 0, 0, 0]);
+    p.leave();
+}
+
+#[test]
+fn a_journal_is_replayed_and_a_wrong_answer_is_noticed() {
+    let base = steer::own_base(DEVICE);
+    let (put, load) = load_bodies(1, ADD, false);
+    let chunk = body(&Chunk { address: base, bytes: 2 << 20 }, &[]);
+    let get = body(&module::cuModuleGetGlobal_v2::Sent { dptr: true, bytes: true, hmod: handle(Kind::Module, 1), name: "runs".into() }, &[]);
+    let p = place();
+    p.apply(id::IMAGE_PUT, &put);
+    p.apply(id::IMAGE_LOAD, &load);
+    let answer = p.apply(0x0508, &get);
+    p.leave();
+    let journal = |answer: &'static [u8]| {
+        [(id::CHUNK_MAP, &chunk, &[][..]), (id::IMAGE_PUT, &put, &[]), (id::IMAGE_LOAD, &load, &[]), (0x0508, &get, answer)]
+            .into_iter()
+            .enumerate()
+            .map(|(i, (id, body, reply))| Record { seq: i as u64, id, body, reply })
+    };
+    let p = place();
+    let right: &'static [u8] = answer.clone().leak();
+    let report = replay(journal(right), &mut LocalSink::new(&p.exec), 4).expect("the same");
+    assert_eq!(report.records, 4);
+    p.leave();
+    let mut other = answer;
+    other[1] ^= 0x40;
+    let p = place();
+    let divergence = replay(journal(other.leak()), &mut LocalSink::new(&p.exec), 4).unwrap_err();
+    assert_eq!((divergence.seq, divergence.call.as_str()), (3, "cuModuleGetGlobal_v2"));
+    p.leave();
+}
+
+#[test]
+fn pending_answers_do_not_hold_up_other_calls() {
+    let p = place();
+    let a = p.map(0, 2 << 20);
+    let stream = p.stream(1, 1);
+    let mut waits = Vec::new();
+    for i in 0..50u64 {
+        p.write(a + i * 4, &(i as u32).to_le_bytes(), stream);
+        let copy = CopyOut { src: a + i * 4, pitch: 4, width: 4, rows: 1, stream };
+        match p.exec.apply(id::COPY_OUT, &body(&copy, &[]), &mut Vec::new()) {
+            Applied::Pending(w) => waits.push(w),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(waits.pop());
+    for (i, w) in waits.into_iter().enumerate() {
+        let mut reply = Vec::new();
+        assert_eq!(w.wait(&p.exec, &mut reply), code::SUCCESS);
+        assert_eq!(reply, (i as u32).to_le_bytes());
+    }
+    let Applied::Pending(late) = p.exec.apply(id::CONTEXT_SYNC, &[], &mut Vec::new()) else { panic!("answered at once") };
+    p.apply(id::CONTEXT_RESET, &[]);
+    assert_eq!(late.wait(&p.exec, &mut Vec::new()), code::ERROR_CONTEXT_IS_DESTROYED);
+    let busy = p.exec.busy_streams().expect("streams");
+    assert!(busy.is_empty(), "{busy:?}");
+    assert_eq!(ops::name(id::CONTEXT_RESET), Some("ContextReset"));
+    p.leave();
+}
