@@ -113,6 +113,22 @@ impl Conn {
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
     }
 
+    /// The end of a connection whose last words the peer should hear: bytes of its that nobody has read would make the
+    /// kernel throw our words away.
+    pub(crate) fn part(&mut self, deadline: Instant) {
+        // Whatever fails here, the connection is over.
+        let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
+        let mut unread = [0; 4096];
+        for _ in 0..64 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.ready(PollFlags::POLLIN, left).is_ok_and(|seen| !seen.is_empty())
+                || !self.read(&mut unread).is_ok_and(|n| n > 0)
+            {
+                return;
+            }
+        }
+    }
+
     /// Who is at the other end, for logs.
     pub(crate) fn peer(&self) -> String {
         match getpeername::<SockaddrStorage>(self.fd.as_raw_fd()) {

@@ -18,6 +18,8 @@ pub(crate) const PROTOCOL: u32 = 1;
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
+/// How long a refused client may take to hang up.
+const PARTING: Duration = Duration::from_millis(300);
 /// Most environment variables that an opening may carry.
 const VARIABLES: usize = 256;
 
@@ -239,6 +241,7 @@ pub(crate) fn receive(
     if let Err(why) = &said {
         // The peer may have gone, or be no client at all: what it makes of the answer is its business.
         let _ = answer(conn, Err(&why.to_string()));
+        conn.part(Instant::now() + PARTING);
     }
     said
 }

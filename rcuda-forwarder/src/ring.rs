@@ -115,6 +115,9 @@ impl Ring {
     pub fn push(&self, id: u16, ticket: u64, parts: &[&[u8]]) -> Result<(), PushError> {
         let body = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.len())).filter(|n| *n <= MAX_BODY);
         let body = body.ok_or(PushError::TooLong)?;
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(PushError::Gone);
+        }
         if body > INLINE {
             return self.push_elsewhere(id, ticket, parts);
         }

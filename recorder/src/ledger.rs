@@ -97,12 +97,9 @@ impl Ledger {
 
     /// Takes what a fresh place must be told, and collects what comes after it.
     pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, String> {
-        if !self.writer.is_complete() {
-            return Err("the journal is not complete (its file could not grow)".into());
-        }
+        let live = self.writer.checked_live().map_err(|e| e.to_string())?;
         self.tail = Some(Vec::new());
-        let live = self.writer.live().collect();
-        if self.writer.is_complete() { Ok(live) } else { Err("the journal is damaged".into()) }
+        Ok(live)
     }
 
     /// What came since the last call of this or [`Ledger::begin_move`].

@@ -57,6 +57,8 @@ pub struct Executor {
     chunks: Mutex<BTreeMap<u64, Mapped>>,
     streams: Mutex<Streams>,
     modules: Mutex<Modules>,
+    /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
+    mapping: RwLock<()>,
     /// Physical memory is made so that network cards can reach it.
     rdma: bool,
     _lease: Lease,
@@ -134,6 +136,7 @@ impl Executor {
             chunks: Mutex::default(),
             streams: Mutex::default(),
             modules: Mutex::default(),
+            mapping: RwLock::default(),
             rdma,
             _lease: lease,
         }))
@@ -216,7 +219,7 @@ impl Executor {
             id::COPY_DEVICE => self.copy_device(body)?,
             id::FILL => self.fill(body)?,
             id::CHUNK_MAP => self.map_chunk(body)?,
-            id::CHUNK_UNMAP => self.unmap_chunk(body)?,
+            id::CHUNK_UNMAP => self.unmap_chunk(&life, body)?,
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
@@ -267,8 +270,9 @@ impl Executor {
         Ok(())
     }
 
-    fn unmap_chunk(&self, mut body: &[u8]) -> Result<(), Code> {
+    fn unmap_chunk(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
         let op = Chunk::get(&mut body).map_err(short)?;
+        let _going = self.no_transfers(life)?;
         let mut chunks = lock(&self.chunks);
         let memory = chunks.get(&op.address).filter(|c| c.bytes == op.bytes).ok_or(code::ERROR_NOT_MAPPED)?.memory;
         self.gpu.unmap(op.address, op.bytes)?;

@@ -34,9 +34,15 @@ fn another_driver_version() {
 }
 
 #[test]
+fn a_gpu_of_another_generation() {
+    // What was loaded may be machine code for the first GPU.
+    refused("capability", &[("SOFTGPU_CC", "8.0")], &["8.0", "9.0"]);
+}
+
+#[test]
 fn a_gpu_that_cannot_run_the_code() {
-    // Its kernels need compute capability 7.5.
-    refused("capability", &[("SOFTGPU_CC", "6.0")], &["6.0"]);
+    // Neither the program's kernels nor our own are for anything that old.
+    refused("too-old", &[("SOFTGPU_CC", "6.0")], &["CUDA_ERROR_NO_BINARY_FOR_GPU"]);
 }
 
 #[test]

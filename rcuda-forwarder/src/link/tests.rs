@@ -29,8 +29,8 @@ fn linked(silence: Duration) -> (Arc<Link>, Conn) {
 const LONG: Duration = Duration::from_secs(30);
 
 fn answer(conn: &mut Conn, code: Code, ticket: u64, body: &[u8]) {
-    conn.write_all(&AnswerHead::new(code, ticket, body.len()).unwrap().bytes()).unwrap();
-    conn.write_all(body).unwrap();
+    let head = AnswerHead::new(code, ticket, body.len()).unwrap();
+    conn.write_all(&[&head.bytes()[..], body].concat()).unwrap();
 }
 
 /// The next call without a body.

@@ -30,6 +30,8 @@ impl Visit for Carry<'_> {
         if let Some(stream) = edges.ends.filter(|h| kind(*h) == Some(Kind::Stream)) {
             self.e.stream_ends(self.life, self.e.bindings.live(stream)?)?;
         }
+        let code_goes = edges.ends.is_some_and(|h| matches!(kind(h), Some(Kind::Module | Kind::Library)));
+        let _going = if code_goes { Some(self.e.no_transfers(self.life)?) } else { None };
         let reply = C::run(&self.e.gpu.0, &sent, &self.e.bindings)?;
         for made in edges.creates.into_iter().filter(|h| kind(*h) == Some(Kind::Stream)) {
             self.e.stream_made(self.e.bindings.live(made)?);

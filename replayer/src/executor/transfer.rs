@@ -8,7 +8,7 @@ use crate::gpu::Gpu;
 use crate::pools::lock;
 use cuda_api::code::{self, Code};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLockWriteGuard};
 use std::time::Duration;
 
 /// Page-locked buffers that nobody uses, kept for the next time: giving them back to the driver would wait for the job's
@@ -81,9 +81,15 @@ pub struct Flight {
     buffer: Option<Pinned>,
     event: u64,
     life: u64,
+    missing: usize,
 }
 
 impl Flight {
+    /// How many pieces were left out because their memory is gone.
+    pub fn missing(&self) -> usize {
+        self.missing
+    }
+
     /// Waits for the copy and gives the buffer back.
     ///
     /// # Errors
@@ -146,7 +152,41 @@ impl Executor {
         Ok(Pinned { at, len: bytes, life: life.number })
     }
 
-    /// Starts copying pieces of GPU memory into a buffer, on a lane. It does not wait for the job's streams.
+    /// Keeps transfers from being submitted and waits for those under way: memory that they may touch can go.
+    pub(super) fn no_transfers(&self, life: &Life) -> Result<RwLockWriteGuard<'_, ()>, Code> {
+        let guard = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        for lane in life.lanes {
+            while let Err(rc) = self.gpu.query_stream(lane) {
+                if rc != code::ERROR_NOT_READY {
+                    return Err(rc);
+                }
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        Ok(guard)
+    }
+
+    /// The chunk, variable or heap around a range, if there is one.
+    fn around(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
+        let end = address.checked_add(bytes)?;
+        let chunk = lock(&self.chunks).range(..=address).next_back().map(|(at, c)| (*at, c.bytes));
+        chunk.filter(|(at, len)| end <= at + len).or_else(|| self.code_covers(address, bytes))
+    }
+
+    /// Tells for each range in turn whether it is there. Ranges that follow each other in memory are cheap.
+    fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
+        let mut last = (0, 0);
+        move |address, bytes| {
+            let inside = |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
+            if !inside(last) {
+                last = self.around(address, bytes).unwrap_or((0, 0));
+            }
+            inside(last)
+        }
+    }
+
+    /// Starts copying pieces of GPU memory into a buffer, on a lane. It does not wait for the job's streams. Pieces whose
+    /// memory is gone are left out ([`Flight::missing`]).
     pub fn copy_from_gpu(self: &Arc<Self>, lane: usize, to: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
         self.start(lane, to, pieces, Way::ToHost)
     }
@@ -166,7 +206,13 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let stream = life.lanes[lane % LANES];
+        let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let (mut is_there, mut missing) = (self.presence(), 0);
         let submitted = pieces.iter().filter(|p| p.bytes > 0).try_for_each(|p| {
+            if !is_there(p.address, p.bytes as u64) {
+                missing += 1;
+                return Ok(());
+            }
             let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
             match (way, p.raw) {
                 (Way::ToHost, true) => life.own.copy(&self.gpu, host as u64, p.address, bytes, stream),
@@ -185,43 +231,61 @@ impl Executor {
                 return Err(submitted.err().unwrap_or(rc));
             }
         };
-        let flight = Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number };
+        let flight = Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number, missing };
         drop(life);
         // Dropping the flight waits for the parts before the one that failed.
         submitted.map(|()| flight)
     }
 
-    /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU. Waits; not for the job's streams.
+    /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU; none for a page whose memory is gone.
+    /// Waits; not for the job's streams.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for an empty page; what the driver says. A page that is not mapped is an error of execution, which
-    /// ruins the context: check first.
-    pub fn hash(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Vec<[u8; 16]>, Code> {
+    /// `INVALID_VALUE` for an empty page; an error of execution.
+    pub fn hash(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Vec<Option<[u8; 16]>>, Code> {
         if pages.iter().any(|(_, bytes)| *bytes == 0) {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let mut hashes = Vec::with_capacity(pages.len());
         for some in pages.chunks(PAGES_AT_ONCE) {
-            let mut table = self.pinned(HASH_TABLE)?;
-            for (row, (address, bytes)) in table.bytes_mut().chunks_exact_mut(16).zip(some) {
-                row[..8].copy_from_slice(&address.to_le_bytes());
-                row[8..].copy_from_slice(&bytes.to_le_bytes());
-            }
-            let flight = {
-                let life = self.life();
-                if table.life != life.number {
-                    return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-                }
-                let (stream, at) = (life.lanes[lane % LANES], table.at as u64);
-                life.own.hash(&self.gpu, at, at + (HASH_TABLE / 2) as u64, some.len() as u32, stream)?;
-                let event = life.pools.mark(stream).inspect_err(|_| {
-                    // The kernel may be running and nothing tells when it ends: the table is not used again.
-                })?;
-                Flight { exec: self.clone(), buffer: Some(table), event, life: life.number }
-            };
-            let table = flight.wait()?;
-            hashes.extend(table.bytes()[HASH_TABLE / 2..].chunks_exact(16).take(some.len()).filter_map(|h| h.first_chunk::<16>()).copied());
+            self.hash_some(lane, some, &mut hashes)?;
         }
         Ok(hashes)
+    }
+
+    fn hash_some(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)], hashes: &mut Vec<Option<[u8; 16]>>) -> Result<(), Code> {
+        let mut table = self.pinned(HASH_TABLE)?;
+        let life = self.life();
+        if table.life != life.number {
+            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+        }
+        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let mut is_there = self.presence();
+        let there: Vec<bool> = pages.iter().map(|(address, bytes)| is_there(*address, *bytes)).collect();
+        let present = pages.iter().zip(&there).filter(|(_, there)| **there);
+        let mut count = 0;
+        for (row, ((address, bytes), _)) in table.bytes_mut().chunks_exact_mut(16).zip(present) {
+            row[..8].copy_from_slice(&address.to_le_bytes());
+            row[8..].copy_from_slice(&bytes.to_le_bytes());
+            count += 1;
+        }
+        let (stream, at) = (life.lanes[lane % LANES], table.at as u64);
+        if count > 0 {
+            life.own.hash(&self.gpu, at, at + (HASH_TABLE / 2) as u64, count, stream)?;
+        }
+        let event = match life.pools.mark(stream) {
+            Ok(event) => event,
+            Err(rc) => {
+                // The kernel may be running and nothing tells when it ends.
+                std::mem::forget(table);
+                return Err(rc);
+            }
+        };
+        let flight = Flight { exec: self.clone(), buffer: Some(table), event, life: life.number, missing: 0 };
+        drop((staying, life));
+        let table = flight.wait()?;
+        let mut found = table.bytes()[HASH_TABLE / 2..].chunks_exact(16).filter_map(|h| h.first_chunk::<16>());
+        hashes.extend(there.iter().map(|there| if *there { found.next().copied() } else { None }));
+        Ok(())
     }
 }

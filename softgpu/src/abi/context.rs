@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 const STACK_SIZE: c_uint = 0;
 const PRINTF_FIFO_SIZE: c_uint = 1;
 const MALLOC_HEAP_SIZE: c_uint = 2;
+const PENDING_LAUNCHES: c_uint = 4;
 const L2_FETCH_GRANULARITY: c_uint = 5;
 const PERSISTING_L2: c_uint = 6;
 
@@ -84,7 +85,8 @@ abi! {
     }
 
     call fn cuCtxGetApiVersion(ctx: CUcontext, version: Out<c_uint> as *mut c_uint) {
-        live(ctx)?;
+        // The test whether a context is alive that runtimes make.
+        live(ctx).map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         // What every real driver answers.
         version.set(3020)
     }
@@ -106,7 +108,8 @@ abi! {
             STACK_SIZE => limits.stack,
             PRINTF_FIFO_SIZE => limits.printf,
             MALLOC_HEAP_SIZE => limits.heap,
-            L2_FETCH_GRANULARITY => 128,
+            PENDING_LAUNCHES => 2048,
+            L2_FETCH_GRANULARITY => 64,
             PERSISTING_L2 => 0,
             _ => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
         })

@@ -148,6 +148,19 @@ pub(crate) fn destroy(context: &Arc<Context>) -> Res {
     Ok(())
 }
 
+/// Waits for the work of every context on a device.
+pub(crate) fn wait_for_device(ordinal: usize) {
+    let mut marks = Vec::new();
+    CONTEXTS.each(|context| {
+        if context.device.ordinal as usize == ordinal
+            && let Ok(live) = context.live()
+        {
+            marks.extend(live.outstanding());
+        }
+    });
+    sched::wait(&marks);
+}
+
 /// Stops the kernels of every context, at process exit.
 pub(crate) fn cancel_all() {
     CONTEXTS.each(|context| {
@@ -220,9 +233,8 @@ impl Context {
         Ok(())
     }
 
-    /// Destroys everything that a primary context owns, whoever holds references.
+    /// Destroys everything that a primary context owns, whoever holds references; these stay.
     pub fn reset(&self) {
-        lock(&self.state).references = 0;
         self.deactivate();
     }
 
@@ -248,7 +260,7 @@ impl Live {
             cancel: Arc::default(),
             dead: AtomicBool::new(false),
             output: Arc::default(),
-            limits: Mutex::new(Limits { stack: 1024, printf: 7 << 20, heap: heap::DEFAULT_SIZE as usize }),
+            limits: Mutex::new(Limits { stack: 1024, printf: 8_650_752, heap: heap::DEFAULT_SIZE as usize }),
             slot: heap::take_slot(),
             heap: OnceLock::new(),
             place: Mutex::default(),

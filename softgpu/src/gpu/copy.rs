@@ -76,8 +76,8 @@ fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
     let known = memory.find(side.address).is_some();
     match side.space {
         Space::Device if !known => Err(bad),
-        Space::Host if memory.is_device(side.address) => Err(bad),
-        Space::Host if !memory.is_pinned(side.address, len) => Ok(End::Pageable),
+        // A device address given for host memory is taken for what it is, as on hardware.
+        Space::Host if !memory.is_device(side.address) && !memory.is_pinned(side.address, len) => Ok(End::Pageable),
         Space::Unified if !known => Ok(End::Pageable),
         _ if !memory.covers(side.address, len) => Err(bad),
         _ if memory.is_device(side.address) => Ok(End::Device),

@@ -57,7 +57,12 @@ pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res 
     }
     let mut memory = memory::write();
     if memory.overlaps(address, size) {
-        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        let ours = memory.find(address).is_some_and(|(_, alloc)| !matches!(alloc.kind, Kind::Registered(_)));
+        return Err(if ours {
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        } else {
+            CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+        });
     }
     memory.add(address, size, Kind::Registered(flags), live.device.ordinal as usize, Some(live));
     Ok(())

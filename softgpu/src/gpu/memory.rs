@@ -3,7 +3,7 @@
 //! One table for the process, under one lock. Calls read it to check pointers, copies hold it while they run (in pieces),
 //! kernels take a snapshot. The lock comes after the scheduler's: nothing is submitted while it is held.
 
-use super::context::Live;
+use super::context::{self, Live};
 use super::pool::Pool;
 use super::retire::Retired;
 use super::vmm::{Mapping, Reservation};
@@ -203,24 +203,23 @@ pub(crate) fn allocate(live: &Live, size: u64) -> Res<u64> {
     Ok(address)
 }
 
-/// `cuMemFree`: the address must be the start of a `cuMemAlloc` allocation. Waits for the work of the context, as the real
+/// `cuMemFree`: the address must be the start of a `cuMemAlloc` allocation. Waits for the work of its device, as the real
 /// one does.
 pub(crate) fn free(live: &Live, address: u64) -> Res {
-    if !is_device_start(&read(), address) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    live.synchronise()?;
+    let device = device_of_start(&read(), address)?;
+    context::wait_for_device(device);
+    live.settle()?;
     let mut memory = write();
     // Looked at again: another thread may have freed it meanwhile.
-    if !is_device_start(&memory, address) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    device_of_start(&memory, address)?;
     release_device(&mut memory, address);
     Ok(())
 }
 
-fn is_device_start(memory: &Memory, address: u64) -> bool {
-    memory.allocs.get(&address).is_some_and(|alloc| matches!(alloc.kind, Kind::Device))
+/// Device of the `cuMemAlloc` allocation that starts at `address`.
+fn device_of_start(memory: &Memory, address: u64) -> Res<usize> {
+    let alloc = memory.allocs.get(&address).filter(|alloc| matches!(alloc.kind, Kind::Device));
+    alloc.map(|alloc| alloc.device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 fn release_device(memory: &mut Memory, address: u64) {

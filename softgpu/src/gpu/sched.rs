@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Kernels that one device runs at the same time.
-pub(crate) const KERNELS_AT_ONCE: usize = 4;
+pub(crate) const KERNELS_AT_ONCE: usize = 16;
 /// Threads at most; a queue that is ready beyond that waits for a free one.
 const MAX_WORKERS: usize = 256;
 /// An idle thread ends after this time.

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
+use super::ast::Ty;
 use super::grid::Cta;
 use super::lanes::{B2, Bin, Exec, Flow, Handler, Instr, LANES, Lane, T3, Tern, U1, Un, Word, handler, store};
-use super::ast::Ty;
 use super::warp::Warp;
 
 /// Operation generic over its operand type.
@@ -52,7 +52,9 @@ macro_rules! ternary {
             type C = $tc;
             type D = $d;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb, $c: $tc) -> $d { $e }
+            fn f($a: $ta, $b: $tb, $c: $tc) -> $d {
+                $e
+            }
         }
     };
 }
@@ -64,7 +66,9 @@ macro_rules! fixed {
             type B = $tb;
             type D = $d;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb) -> $d { $e }
+            fn f($a: $ta, $b: $tb) -> $d {
+                $e
+            }
         }
     };
 }
@@ -105,9 +109,17 @@ binary!(Or, u16, u32, u64, |a, b| a | b);
 binary!(Xor, u16, u32, u64, |a, b| a ^ b);
 // The hardware answers all ones to a division by zero.
 binary!(Div, true, u16, u32, u64, |a, b| a.checked_div(b).unwrap_or(!0));
-binary!(DivSigned, true, i16, i32, i64, |a, b| if b == 0 { -1 } else { a.wrapping_div(b) });
+binary!(DivSigned, true, i16, i32, i64, |a, b| if b == 0 {
+    -1
+} else {
+    a.wrapping_div(b)
+});
 binary!(Rem, true, u16, u32, u64, |a, b| a.checked_rem(b).unwrap_or(a));
-binary!(RemSigned, true, i16, i32, i64, |a, b| if b == 0 { a } else { a.wrapping_rem(b) });
+binary!(RemSigned, true, i16, i32, i64, |a, b| if b == 0 {
+    a
+} else {
+    a.wrapping_rem(b)
+});
 
 /// High half of a product.
 pub(crate) struct MulHi<T>(PhantomData<T>);
@@ -195,23 +207,31 @@ fn low24s(a: u32) -> i64 {
     i64::from((a << 8).cast_signed() >> 8)
 }
 fixed!(Mul24Lo, a: u32, b: u32 => u32, (low24(a) * low24(b)) as u32);
-fixed!(Mul24Hi, a: u32, b: u32 => u32, (low24(a) * low24(b) >> 16) as u32);
+fixed!(Mul24Hi, a: u32, b: u32 => u32, ((low24(a) * low24(b)) >> 16) as u32);
 fixed!(Mul24LoSigned, a: u32, b: u32 => u32, (low24s(a) * low24s(b)) as u32);
-fixed!(Mul24HiSigned, a: u32, b: u32 => u32, (low24s(a) * low24s(b) >> 16) as u32);
+fixed!(Mul24HiSigned, a: u32, b: u32 => u32, ((low24s(a) * low24s(b)) >> 16) as u32);
 fixed!(Pack32, a: u32, b: u32 => u64, u64::from(a) | u64::from(b) << 32);
 fixed!(Pack16, a: u16, b: u16 => u32, u32::from(a) | u32::from(b) << 16);
 fixed!(Bmsk, a: u32, b: u32 => u32, if a >= 32 || b == 0 { 0 } else { (u32::MAX >> 32u32.saturating_sub(b)) << a });
 fixed!(BmskWrap, a: u32, b: u32 => u32, ((1u64 << (b & 31)) as u32).wrapping_sub(1) << (a & 31));
 fixed!(SzextClamp, a: u32, b: u32 => u32, if b >= 32 { a } else { a & ((1u64 << b) - 1) as u32 });
-fixed!(SzextClampSigned, a: u32, b: u32 => u32, bfe_s32(a, 0, b));
+fixed!(SzextClampSigned, a: u32, b: u32 => u32, if b >= 32 { a } else { bfe_s32(a, 0, b) });
 
 /// Position and length of a bit field. The 32-bit instructions use the low 8 bits of each, the 64-bit ones all.
 fn field(pos: u32, len: u32, bits: u32) -> (u32, u32) {
-    if bits == 32 { (pos & 255, len & 255) } else { (pos.min(64), len.min(64)) }
+    if bits == 32 {
+        (pos & 255, len & 255)
+    } else {
+        (pos.min(64), len.min(64))
+    }
 }
 fn bfe_u64(a: u64, pos: u32, len: u32, bits: u32) -> u64 {
     let (pos, len) = field(pos, len, bits);
-    if pos >= bits || len == 0 { 0 } else { (a >> pos) & if len >= 64 { u64::MAX } else { (1 << len) - 1 } }
+    if pos >= bits || len == 0 {
+        0
+    } else {
+        (a >> pos) & if len >= 64 { u64::MAX } else { (1 << len) - 1 }
+    }
 }
 /// Signed bit-field extract: the sign is the field's highest bit, or the value's where the field reaches past it.
 fn bfe_signed(a: i64, pos: u32, len: u32, bits: u32) -> i64 {
@@ -221,9 +241,17 @@ fn bfe_signed(a: i64, pos: u32, len: u32, bits: u32) -> i64 {
     }
     let top = (pos + len - 1).min(bits - 1);
     let sign = a >> top & 1;
-    let field = if pos >= bits { 0 } else { bfe_u64(a.cast_unsigned(), pos, len.min(bits - pos), bits).cast_signed() };
+    let field = if pos >= bits {
+        0
+    } else {
+        bfe_u64(a.cast_unsigned(), pos, len.min(bits - pos), bits).cast_signed()
+    };
     let width = if pos >= bits { 0 } else { len.min(bits - pos) };
-    if sign == 0 || width >= 64 { field } else { field | -1 << width }
+    if sign == 0 || width >= 64 {
+        field
+    } else {
+        field | -1 << width
+    }
 }
 fn bfe_s32(a: u32, pos: u32, len: u32) -> u32 {
     bfe_signed(i64::from(a.cast_signed()), pos, len, 32) as u32
@@ -236,7 +264,13 @@ ternary!(BfeS64, a: i64, b: u32, c: u32 => i64, bfe_signed(a, b, c, 64));
 fn byte_of(a: u32, b: u32, selector: u32) -> u32 {
     let both = u64::from(a) | u64::from(b) << 32;
     let byte = (both >> ((selector & 7) * 8)) as u32 & 255;
-    if selector & 8 == 0 { byte } else if byte & 128 == 0 { 0 } else { 255 }
+    if selector & 8 == 0 {
+        byte
+    } else if byte & 128 == 0 {
+        0
+    } else {
+        255
+    }
 }
 fn permute(a: u32, b: u32, s: impl Fn(u32) -> u32) -> u32 {
     (0..4).map(|n| byte_of(a, b, s(n)) << (8 * n)).sum()
@@ -286,7 +320,12 @@ impl<const SA: bool, const SB: bool, const HIGH: bool> Tern for Dp2a<SA, SB, HIG
         };
         let bytes = if SB { sbytes(b) } else { ubytes(b) };
         let first = if HIGH { 2 } else { 0 };
-        c.wrapping_add((half(0).wrapping_mul(bytes[first]).wrapping_add(half(1).wrapping_mul(bytes[first + 1]))).cast_unsigned())
+        c.wrapping_add(
+            (half(0)
+                .wrapping_mul(bytes[first])
+                .wrapping_add(half(1).wrapping_mul(bytes[first + 1])))
+            .cast_unsigned(),
+        )
     }
 }
 
@@ -378,7 +417,11 @@ impl<W: Word, const FLOAT: bool> Exec for Slct<W, FLOAT> {
         let mut out = [W::default(); LANES];
         let (a, b, c) = (W::row(w, i.s[0]), W::row(w, i.s[1]), w.row32(i.s[2]));
         for l in 0..LANES {
-            let first = if FLOAT { f32::from_bits(c[l]) >= 0.0 } else { c[l].cast_signed() >= 0 };
+            let first = if FLOAT {
+                f32::from_bits(c[l]) >= 0.0
+            } else {
+                c[l].cast_signed() >= 0
+            };
             out[l] = W::blend(first, a[l], b[l]);
         }
         store(w, i.d, &out, w.mask);
@@ -399,7 +442,11 @@ impl<W: Word> Exec for Carry<W> {
         for l in 0..LANES {
             let (a, b) = (u128::from(a[l].to_u64()), u128::from(b[l].to_u64()));
             let c = u128::from(carry_in >> l & 1);
-            let r = if i.imm & 4 == 0 { a + b + c } else { a.wrapping_sub(b).wrapping_sub(c) };
+            let r = if i.imm & 4 == 0 {
+                a + b + c
+            } else {
+                a.wrapping_sub(b).wrapping_sub(c)
+            };
             out[l] = W::from_u64(r as u64);
             carries |= ((r >> bits & 1) as u32) << l;
         }
@@ -421,7 +468,11 @@ where
     fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
         let mut out = [T::Word::default(); LANES];
         let mut carries = 0;
-        let (a, b, c) = (T::Word::row(w, i.s[0]), T::Word::row(w, i.s[1]), T::Word::row(w, i.s[2]));
+        let (a, b, c) = (
+            T::Word::row(w, i.s[0]),
+            T::Word::row(w, i.s[1]),
+            T::Word::row(w, i.s[2]),
+        );
         let bits = size_of::<T::Word>() * 8;
         let carry_in = if i.imm & 1 != 0 { w.carry } else { 0 };
         for l in 0..LANES {

@@ -95,7 +95,11 @@ pub(crate) enum InitItem {
     /// Integer or the bits of a float literal.
     Number(Number),
     /// Address of a symbol plus an offset; `mask` is the byte selector of `0xFF00(symbol)`, if any.
-    Symbol { name: String, addend: i64, mask: Option<u64> },
+    Symbol {
+        name: String,
+        addend: i64,
+        mask: Option<u64>,
+    },
 }
 
 /// A literal.
@@ -125,12 +129,18 @@ pub(crate) struct VarDecl {
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
     /// Register, variable, function, label or special register, with `+offset` if any.
-    Name { name: String, offset: i64 },
+    Name {
+        name: String,
+        offset: i64,
+    },
     /// `!%p1`
     Not(String),
     Number(Number),
     /// `[name+offset]`, or `[number]` with an empty name.
-    Address { name: String, offset: i64 },
+    Address {
+        name: String,
+        offset: i64,
+    },
     /// `{a, b}`
     Vector(Vec<Operand>),
     /// `d|p`

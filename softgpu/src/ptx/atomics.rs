@@ -78,13 +78,29 @@ unsafe fn update_global(address: u64, spec: AtomSpec, b: u64, c: u64) -> u64 {
     }
 }
 
-fn update_private<E: Elem>(w: &mut Warp<'_>, c: &mut Cta<'_>, lane: usize, address: u64, spec: AtomSpec, b: u64, second: u64) -> Result<u64, MemError> {
+fn update_private<E: Elem>(
+    w: &mut Warp<'_>,
+    c: &mut Cta<'_>,
+    lane: usize,
+    address: u64,
+    spec: AtomSpec,
+    b: u64,
+    second: u64,
+) -> Result<u64, MemError> {
     let old = Generic::read::<E>(w, c, lane, address)?.extend();
     Generic::write(w, c, lane, address, E::cut((spec.update)(old, b, second)))?;
     Ok(old)
 }
 
-fn update_one(w: &mut Warp<'_>, c: &mut Cta<'_>, lane: usize, address: u64, spec: AtomSpec, b: u64, second: u64) -> Result<u64, MemError> {
+fn update_one(
+    w: &mut Warp<'_>,
+    c: &mut Cta<'_>,
+    lane: usize,
+    address: u64,
+    spec: AtomSpec,
+    b: u64,
+    second: u64,
+) -> Result<u64, MemError> {
     if window(address) != 0 {
         return match spec.size {
             2 => update_private::<u16>(w, c, lane, address, spec, b, second),
@@ -107,15 +123,18 @@ impl Exec for Atom {
     fn exec<'a>(w: &mut Warp<'a>, c: &mut Cta<'a>, i: &Instr) -> Flow {
         let spec = w.frame.func.atoms[i.x as usize];
         let wide = spec.size == 8;
-        let read = |w: &Warp<'_>, s: Src| -> [u64; LANES] {
-            if wide { *w.row64(s) } else { w.row32(s).map(u64::from) }
-        };
+        let read =
+            |w: &Warp<'_>, s: Src| -> [u64; LANES] { if wide { *w.row64(s) } else { w.row32(s).map(u64::from) } };
         let (address, b, second) = (addresses(w, i), read(w, i.s[1]), read(w, i.s[2]));
         let cut = if spec.size == 2 { 0xffff } else { u64::MAX };
         let mask = w.mask;
         let mut out = [0u64; LANES];
         for l in lanes(mask) {
-            let at = if spec.shared { address[l].wrapping_add(SHARED_WINDOW) } else { address[l] };
+            let at = if spec.shared {
+                address[l].wrapping_add(SHARED_WINDOW)
+            } else {
+                address[l]
+            };
             match update_one(w, c, l, at, spec, b[l] & cut, second[l] & cut) {
                 Ok(old) => out[l] = old,
                 Err(error) => return w.fail(error.into()),

@@ -43,7 +43,11 @@ pub(crate) fn check(kind: Builtin, site: &CallSite) -> Result<(), String> {
         Builtin::Malloc => sizes == [8] && site.rets.len() == 1,
         Builtin::Free => sizes == [8],
     };
-    if fits { Ok(()) } else { Err("call of a runtime function with other parameters than it has".into()) }
+    if fits {
+        Ok(())
+    } else {
+        Err("call of a runtime function with other parameters than it has".into())
+    }
 }
 
 /// Call of the runtime function `imm`; `x` indexes `Function::calls`.

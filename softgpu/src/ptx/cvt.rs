@@ -2,7 +2,7 @@
 
 use super::alu::{Cut8, Cut8Signed, Cut16, Cut16Signed, Extend32, Extend64, Low32};
 use super::ast::Ty;
-use super::float::{Bf16, Half, Round, Small, flush, int64, int_odd, integral, narrow32};
+use super::float::{Bf16, Half, Round, Small, flush, int_odd, int64, integral, narrow32};
 use super::grid::Cta;
 use super::lanes::{Exec, Flow, Handler, Instr, LANES, U1, Un, Word, handler, lanes, store};
 use super::warp::Warp;
@@ -45,14 +45,20 @@ fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
             Value::Float(f64::from(if ftz { flush(x) } else { x }))
         }
         Ty::F64 => Value::Float(f64::from_bits(bits)),
-        Ty::Pred | Ty::U32 | Ty::B32 | Ty::U16x2 | Ty::S16x2 | Ty::F16x2 | Ty::Bf16x2 => Value::Int(i128::from(bits as u32)),
+        Ty::Pred | Ty::U32 | Ty::B32 | Ty::U16x2 | Ty::S16x2 | Ty::F16x2 | Ty::Bf16x2 => {
+            Value::Int(i128::from(bits as u32))
+        }
     }
 }
 
 /// Least and greatest value of an integer type.
 fn range(ty: Ty) -> (i128, i128) {
     let bits = ty.size() * 8;
-    if ty.signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
+    if ty.signed() {
+        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    } else {
+        (0, (1 << bits) - 1)
+    }
 }
 
 /// Converts one value, as bits.
@@ -64,7 +70,13 @@ pub(crate) fn convert(spec: &CvtSpec, bits: u64) -> u64 {
             Value::Int(v) if spec.sat => v.clamp(least, greatest),
             Value::Int(v) => v,
             // What the hardware makes of NaN depends on the widths.
-            Value::Float(x) if x.is_nan() => if spec.from == Ty::F64 || spec.to.size() == 8 { 1 << (spec.to.size() * 8 - 1) } else { 0 },
+            Value::Float(x) if x.is_nan() => {
+                if spec.from == Ty::F64 || spec.to.size() == 8 {
+                    1 << (spec.to.size() * 8 - 1)
+                } else {
+                    0
+                }
+            }
             Value::Float(x) => (integral(x, spec.round) as i128).clamp(least, greatest),
         };
         // The destination register may be wider: the value is extended by its own type.
@@ -81,7 +93,13 @@ pub(crate) fn convert(spec: &CvtSpec, bits: u64) -> u64 {
     }
     let mut x = match value {
         // Rounded to odd for the narrow formats, so that there is one rounding in effect.
-        Value::Int(v) => if spec.to == Ty::F64 { int64(v, spec.round) } else { int_odd(v) },
+        Value::Int(v) => {
+            if spec.to == Ty::F64 {
+                int64(v, spec.round)
+            } else {
+                int_odd(v)
+            }
+        }
         Value::Float(x) if spec.integral => integral(x, spec.round),
         Value::Float(x) => x,
     };
@@ -111,7 +129,11 @@ impl Exec for Convert {
         let spec = w.frame.func.cvts[i.x as usize];
         let mut out = [0u64; LANES];
         for l in lanes(w.mask) {
-            let bits = if spec.wide_src { w.row64(i.s[0])[l] } else { u64::from(w.row32(i.s[0])[l]) };
+            let bits = if spec.wide_src {
+                w.row64(i.s[0])[l]
+            } else {
+                u64::from(w.row32(i.s[0])[l])
+            };
             out[l] = convert(&spec, bits);
         }
         if spec.wide_dst {
@@ -259,13 +281,30 @@ mod tests {
     use super::*;
 
     fn spec(to: Ty, from: Ty, round: Round) -> CvtSpec {
-        CvtSpec { to, from, round, integral: false, sat: false, relu: false, ftz: false, wide_src: from.size() == 8, wide_dst: to.size() == 8 }
+        CvtSpec {
+            to,
+            from,
+            round,
+            integral: false,
+            sat: false,
+            relu: false,
+            ftz: false,
+            wide_src: from.size() == 8,
+            wide_dst: to.size() == 8,
+        }
     }
 
     #[test]
     fn floats_to_integers_saturate() {
         let to_s32 = spec(Ty::S32, Ty::F32, Round::Zero);
-        for (x, want) in [(1.9, 1), (-1.9, -1), (3e9, i32::MAX), (-3e9, i32::MIN), (f32::NAN, 0), (f32::INFINITY, i32::MAX)] {
+        for (x, want) in [
+            (1.9, 1),
+            (-1.9, -1),
+            (3e9, i32::MAX),
+            (-3e9, i32::MIN),
+            (f32::NAN, 0),
+            (f32::INFINITY, i32::MAX),
+        ] {
             assert_eq!(convert(&to_s32, u64::from(x.to_bits())) as i32, want, "{x}");
         }
         let to_u8 = spec(Ty::U8, Ty::F32, Round::Zero);
@@ -287,7 +326,10 @@ mod tests {
         assert_eq!(convert(&spec(Ty::S64, Ty::S8, Round::Zero), 0xff), u64::MAX);
         assert_eq!(convert(&spec(Ty::U32, Ty::S8, Round::Zero), 0x80) as u32, 0xffff_ff80);
         assert_eq!(convert(&spec(Ty::S8, Ty::U32, Round::Zero), 0x1ff) as i32, -1);
-        let sat = CvtSpec { sat: true, ..spec(Ty::U16, Ty::S32, Round::Zero) };
+        let sat = CvtSpec {
+            sat: true,
+            ..spec(Ty::U16, Ty::S32, Round::Zero)
+        };
         assert_eq!(convert(&sat, -5i32 as u32 as u64), 0);
         assert_eq!(convert(&sat, 70000), 65535);
     }

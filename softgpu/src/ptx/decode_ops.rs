@@ -1,9 +1,10 @@
 //! Decoding of arithmetic, logic, comparisons, conversions and moves.
 
 use super::alu::{
-    self, Bfi, Bmsk, BmskWrap, Carry, Cut16, Dp2a, Dp4aSS, Dp4aSU, Dp4aUS, Dp4aUU, Lop3, Low32, MadCarry, Mov, Mul24Hi,
-    Mul24HiSigned, Mul24Lo, Mul24LoSigned, Pack16, Pack32, PredOp, Prmt, PrmtB4e, PrmtEcl, PrmtEcr, PrmtF4e, PrmtRc8, PrmtRc16,
-    Selp, ShfLClamp, ShfLWrap, ShfRClamp, ShfRWrap, Shr, Slct, SzextClamp, SzextClampSigned, Vabsdiff4, Vabsdiff4Add, AddSat, SubSat,
+    self, AddSat, Bfi, Bmsk, BmskWrap, Carry, Cut16, Dp2a, Dp4aSS, Dp4aSU, Dp4aUS, Dp4aUU, Lop3, Low32, MadCarry, Mov,
+    Mul24Hi, Mul24HiSigned, Mul24Lo, Mul24LoSigned, Pack16, Pack32, PredOp, Prmt, PrmtB4e, PrmtEcl, PrmtEcr, PrmtF4e,
+    PrmtRc8, PrmtRc16, Selp, ShfLClamp, ShfLWrap, ShfRClamp, ShfRWrap, Shr, Slct, SubSat, SzextClamp, SzextClampSigned,
+    Vabsdiff4, Vabsdiff4Add,
 };
 use super::ast::{Number, Operand, Ty};
 use super::builtin::{Clock, ReadClock};
@@ -41,7 +42,8 @@ impl Decoder<'_> {
     pub(crate) fn decode_alu(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
         match o.name {
             "mov" => self.mov(o)?,
-            "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr" | "copysign" => self.binary(o)?,
+            "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr"
+            | "copysign" => self.binary(o)?,
             "addc" | "subc" => self.carry(o)?,
             "not" | "cnot" | "neg" | "abs" | "brev" | "popc" | "clz" | "bfind" => self.unary(o)?,
             "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" => self.float_unary(o)?,
@@ -50,9 +52,18 @@ impl Decoder<'_> {
             "sad" | "bfe" => self.ternary(o)?,
             "bfi" => {
                 let ty = o.ty()?;
-                let exec = if ty.size() == 8 { handler::<Bfi<u64>>() } else { handler::<Bfi<u32>>() };
+                let exec = if ty.size() == 8 {
+                    handler::<Bfi<u64>>()
+                } else {
+                    handler::<Bfi<u32>>()
+                };
                 let d = self.dst(o.arg(0)?, ty)?;
-                let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, Ty::U32)?, self.src(o.arg(4)?, Ty::U32)?];
+                let s = [
+                    self.src(o.arg(1)?, ty)?,
+                    self.src(o.arg(2)?, ty)?,
+                    self.src(o.arg(3)?, Ty::U32)?,
+                    self.src(o.arg(4)?, Ty::U32)?,
+                ];
                 self.emit_op(exec, d, &s);
             }
             "prmt" => {
@@ -79,22 +90,42 @@ impl Decoder<'_> {
             "lop3" => self.lop3(o)?,
             "dp4a" | "dp2a" => self.dot_product(o)?,
             "vabsdiff4" if !o.has("sat") && o.types().iter().all(|t| *t == Ty::U32) => {
-                let exec = if o.has("add") { handler::<T3<Vabsdiff4Add>>() } else { handler::<T3<Vabsdiff4>>() };
+                let exec = if o.has("add") {
+                    handler::<T3<Vabsdiff4Add>>()
+                } else {
+                    handler::<T3<Vabsdiff4>>()
+                };
                 self.three(o, exec)?;
             }
             "bmsk" => {
-                let exec = if o.has("wrap") { handler::<B2<BmskWrap>>() } else { handler::<B2<Bmsk>>() };
+                let exec = if o.has("wrap") {
+                    handler::<B2<BmskWrap>>()
+                } else {
+                    handler::<B2<Bmsk>>()
+                };
                 self.two(o, exec)?;
             }
             "szext" if o.has("clamp") => {
-                let exec = if o.ty()?.signed() { handler::<B2<SzextClampSigned>>() } else { handler::<B2<SzextClamp>>() };
+                let exec = if o.ty()?.signed() {
+                    handler::<B2<SzextClampSigned>>()
+                } else {
+                    handler::<B2<SzextClamp>>()
+                };
                 self.two(o, exec)?;
             }
             "selp" => {
                 let ty = o.ty()?;
-                let exec = if ty.size() == 8 { handler::<Selp<u64>>() } else { handler::<Selp<u32>>() };
+                let exec = if ty.size() == 8 {
+                    handler::<Selp<u64>>()
+                } else {
+                    handler::<Selp<u32>>()
+                };
                 let d = self.dst(o.arg(0)?, ty)?;
-                let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, Src(self.pred(o.arg(3)?)?)];
+                let s = [
+                    self.src(o.arg(1)?, ty)?,
+                    self.src(o.arg(2)?, ty)?,
+                    Src(self.pred(o.arg(3)?)?),
+                ];
                 self.emit_op(exec, d, &s);
             }
             "slct" => self.slct(o)?,
@@ -118,7 +149,11 @@ impl Decoder<'_> {
     /// Three 32-bit sources.
     fn three(&mut self, o: &Op<'_>, exec: Handler) -> Result<(), Problem> {
         let d = self.dst32(o.arg(0)?)?;
-        let s = [self.src(o.arg(1)?, Ty::U32)?, self.src(o.arg(2)?, Ty::U32)?, self.src(o.arg(3)?, Ty::U32)?];
+        let s = [
+            self.src(o.arg(1)?, Ty::U32)?,
+            self.src(o.arg(2)?, Ty::U32)?,
+            self.src(o.arg(3)?, Ty::U32)?,
+        ];
         self.emit_op(exec, d, &s);
         Ok(())
     }
@@ -152,7 +187,11 @@ impl Decoder<'_> {
                     self.emit(instr);
                     return Ok(());
                 }
-                let exec = if ty.size() == 8 { handler::<U1<Mov<u64>>>() } else { handler::<U1<Mov<u32>>>() };
+                let exec = if ty.size() == 8 {
+                    handler::<U1<Mov<u64>>>()
+                } else {
+                    handler::<U1<Mov<u32>>>()
+                };
                 let d = self.dst(d, ty)?;
                 let s = self.src(s, ty)?;
                 self.emit_op(exec, d, &[s]);
@@ -174,7 +213,12 @@ impl Decoder<'_> {
                 self.emit_op(handler::<B2<Pack32>>(), d, &s);
             }
             (8, [p0, p1, p2, p3]) => {
-                let s = [self.src(p0, Ty::B16)?, self.src(p1, Ty::B16)?, self.src(p2, Ty::B16)?, self.src(p3, Ty::B16)?];
+                let s = [
+                    self.src(p0, Ty::B16)?,
+                    self.src(p1, Ty::B16)?,
+                    self.src(p2, Ty::B16)?,
+                    self.src(p3, Ty::B16)?,
+                ];
                 let (low, high) = (self.new_reg32(), self.new_reg32());
                 self.emit_op(handler::<B2<Pack16>>(), low, &s[..2]);
                 self.emit_op(handler::<B2<Pack16>>(), high, &s[2..]);
@@ -210,7 +254,11 @@ impl Decoder<'_> {
         for (piece, part) in pieces.into_iter().zip(parts) {
             if self.name_of(part) != Some("_") {
                 let d = self.dst32(part)?;
-                let exec = if bits == 16 { handler::<U1<Cut16<u32>>>() } else { handler::<U1<Mov<u32>>>() };
+                let exec = if bits == 16 {
+                    handler::<U1<Cut16<u32>>>()
+                } else {
+                    handler::<U1<Mov<u32>>>()
+                };
                 self.emit_op(exec, d, &[Src(piece)]);
             }
         }
@@ -266,7 +314,11 @@ impl Decoder<'_> {
             alu::binary(name, ty)
         }
         .ok_or_else(missing)?;
-        let d = if name == "mul.wide" && ty.size() == 4 { self.dst64(o.arg(0)?)? } else { self.dst(o.arg(0)?, ty)? };
+        let d = if name == "mul.wide" && ty.size() == 4 {
+            self.dst64(o.arg(0)?)?
+        } else {
+            self.dst(o.arg(0)?, ty)?
+        };
         let a = self.src(o.arg(1)?, ty)?;
         let count = matches!(name, "shl" | "shr");
         let b = self.src(o.arg(2)?, if count { Ty::U32 } else { ty })?;
@@ -285,7 +337,11 @@ impl Decoder<'_> {
     /// `add.cc`, `addc`, `addc.cc` and the same of `sub`.
     fn carry(&mut self, o: &Op<'_>) -> Result<(), Problem> {
         let ty = o.ty()?;
-        let exec = if ty.size() == 8 { handler::<Carry<u64>>() } else { handler::<Carry<u32>>() };
+        let exec = if ty.size() == 8 {
+            handler::<Carry<u64>>()
+        } else {
+            handler::<Carry<u32>>()
+        };
         let mut instr = self.instr(exec);
         instr.d = self.dst(o.arg(0)?, ty)?;
         instr.s[0] = self.src(o.arg(1)?, ty)?;
@@ -311,7 +367,11 @@ impl Decoder<'_> {
         if ty.float() {
             return self.float_unary(o);
         }
-        let name = if o.name == "bfind" && o.has("shiftamt") { "bfind.shiftamt" } else { o.name };
+        let name = if o.name == "bfind" && o.has("shiftamt") {
+            "bfind.shiftamt"
+        } else {
+            o.name
+        };
         let exec = alu::unary(name, ty).ok_or_else(missing)?;
         let counts = matches!(o.name, "popc" | "clz" | "bfind");
         let d = self.dst(o.arg(0)?, if counts { Ty::U32 } else { ty })?;
@@ -335,7 +395,11 @@ impl Decoder<'_> {
         if ty.float() {
             let exec = falu::fma(ty, rounding(o).0.unwrap_or(Round::Nearest), o.has("ftz")).ok_or_else(missing)?;
             let d = self.dst(o.arg(0)?, ty)?;
-            let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, ty)?];
+            let s = [
+                self.src(o.arg(1)?, ty)?,
+                self.src(o.arg(2)?, ty)?,
+                self.src(o.arg(3)?, ty)?,
+            ];
             self.emit_op(exec, d, &s);
             return self.finish_float(o, ty, d);
         }
@@ -357,7 +421,13 @@ impl Decoder<'_> {
             return Ok(());
         }
         let wide = o.has("wide");
-        let name = if wide { "mad.wide" } else if o.has("hi") { "mad.hi" } else { "mad" };
+        let name = if wide {
+            "mad.wide"
+        } else if o.has("hi") {
+            "mad.hi"
+        } else {
+            "mad"
+        };
         if o.has("sat") {
             return Err(missing());
         }
@@ -368,7 +438,11 @@ impl Decoder<'_> {
             (false, _) => ty,
         };
         let d = self.dst(o.arg(0)?, sum)?;
-        let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, sum)?];
+        let s = [
+            self.src(o.arg(1)?, ty)?,
+            self.src(o.arg(2)?, ty)?,
+            self.src(o.arg(3)?, sum)?,
+        ];
         self.emit_op(exec, d, &s);
         Ok(())
     }
@@ -398,13 +472,19 @@ impl Decoder<'_> {
         let exec = alu::ternary(o.name, ty).ok_or_else(missing)?;
         let rest = if o.name == "bfe" { Ty::U32 } else { ty };
         let d = self.dst(o.arg(0)?, ty)?;
-        let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, rest)?, self.src(o.arg(3)?, rest)?];
+        let s = [
+            self.src(o.arg(1)?, ty)?,
+            self.src(o.arg(2)?, rest)?,
+            self.src(o.arg(3)?, rest)?,
+        ];
         self.emit_op(exec, d, &s);
         Ok(())
     }
 
     fn lop3(&mut self, o: &Op<'_>) -> Result<(), Problem> {
-        let Operand::Number(Number::Int(table)) = o.arg(4)? else { return Err("truth table is not a number".into()) };
+        let Operand::Number(Number::Int(table)) = o.arg(4)? else {
+            return Err("truth table is not a number".into());
+        };
         if o.args.len() > 5 {
             return Err(missing());
         }
@@ -446,14 +526,26 @@ impl Decoder<'_> {
             _ => handler::<Slct<u32, false>>(),
         };
         let d = self.dst(o.arg(0)?, ty)?;
-        let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, Ty::U32)?];
+        let s = [
+            self.src(o.arg(1)?, ty)?,
+            self.src(o.arg(2)?, ty)?,
+            self.src(o.arg(3)?, Ty::U32)?,
+        ];
         self.emit_op(exec, d, &s);
         Ok(())
     }
 
     /// The comparison word, and how and with which predicate operand the result is combined.
     fn combination(&mut self, o: &Op<'_>) -> Result<(i64, Src), Problem> {
-        let kind = if o.has("and") { 1 } else if o.has("or") { 2 } else if o.has("xor") { 3 } else { 0 };
+        let kind = if o.has("and") {
+            1
+        } else if o.has("or") {
+            2
+        } else if o.has("xor") {
+            3
+        } else {
+            0
+        };
         let p = if kind == 0 { 0 } else { self.pred(o.arg(3)?)? };
         Ok((kind, Src(p)))
     }
@@ -507,7 +599,9 @@ impl Decoder<'_> {
     }
 
     fn set(&mut self, o: &Op<'_>) -> Result<(), Problem> {
-        let [to, from] = o.types()[..] else { return Err(missing()) };
+        let [to, from] = o.types()[..] else {
+            return Err(missing());
+        };
         let op = o.mods.first().copied().unwrap_or("");
         let (kind, combined) = self.combination(o)?;
         let d = self.dst32(o.arg(0)?)?;
@@ -554,38 +648,53 @@ impl Decoder<'_> {
         let d = self.pred(o.arg(0)?)?;
         let a = self.src(o.arg(1)?, ty)?;
         let (least, infinity) = match ty {
-            Ty::F32 => (u64::from(f32::MIN_POSITIVE.to_bits()), u64::from(f32::INFINITY.to_bits())),
+            Ty::F32 => (
+                u64::from(f32::MIN_POSITIVE.to_bits()),
+                u64::from(f32::INFINITY.to_bits()),
+            ),
             Ty::F64 => (f64::MIN_POSITIVE.to_bits(), f64::INFINITY.to_bits()),
             _ => return Err(missing()),
         };
-        let magnitude = if ty.size() == 8 { self.new_reg64() } else { self.new_reg32() };
-        let constant = |s: &mut Self, bits: u64| if ty.size() == 8 { s.const64(bits) } else { s.const32(bits as u32) };
+        let magnitude = if ty.size() == 8 {
+            self.new_reg64()
+        } else {
+            self.new_reg32()
+        };
+        let constant = |s: &mut Self, bits: u64| {
+            if ty.size() == 8 {
+                s.const64(bits)
+            } else {
+                s.const32(bits as u32)
+            }
+        };
         let (least, infinity, zero) = (constant(self, least), constant(self, infinity), constant(self, 0));
         let abs = falu::unary("abs", ty, Round::Nearest, false, false).ok_or_else(missing)?;
         self.emit_op(abs, magnitude, &[a]);
         let m = Src(magnitude);
-        // Each test is one comparison, or two of which the second is combined by `and`.
-        let tests: &[(&str, Src)] = match op {
-            "finite" => &[("lt", infinity)],
-            "infinite" => &[("eq", infinity)],
-            "number" => &[("num", m)],
-            "notanumber" => &[("nan", m)],
-            "normal" => &[("ge", least), ("lt", infinity)],
-            "subnormal" => &[("lt", least), ("gt", zero)],
+        // Comparisons, each combined with those before it: 0 by nothing, 1 by `and`, 2 by `or`. Zero counts as normal.
+        let tests: &[(i64, &str, Src)] = match op {
+            "finite" => &[(0, "lt", infinity)],
+            "infinite" => &[(0, "eq", infinity)],
+            "number" => &[(0, "num", m)],
+            "notanumber" => &[(0, "nan", m)],
+            "normal" => &[(0, "ge", least), (2, "eq", zero), (1, "lt", infinity)],
+            "subnormal" => &[(0, "lt", least), (1, "gt", zero)],
             _ => return Err(missing()),
         };
-        for (n, (test, with)) in tests.iter().enumerate() {
+        for (combination, test, with) in tests {
             let mut instr = self.instr(falu::setp(test, ty, false).ok_or_else(missing)?);
             instr.d = d;
             instr.s = [m, *with, Src(d), Src::NONE];
-            instr.imm = i64::from(n > 0);
+            instr.imm = *combination;
             self.emit(instr);
         }
         Ok(())
     }
 
     fn cvt(&mut self, o: &Op<'_>) -> Result<(), Problem> {
-        let [to, from] = o.types()[..] else { return Err(missing()) };
+        let [to, from] = o.types()[..] else {
+            return Err(missing());
+        };
         let (round, integral) = rounding(o);
         // Integral results of float-to-integer conversions are implied.
         let mut spec = CvtSpec {
@@ -633,7 +742,9 @@ impl Decoder<'_> {
                 self.src(source, from)?
             }
         };
-        if spec.wide_src != (from.size() == 8) && from.size() == 8 || spec.wide_dst != (to.size() == 8) && to.size() == 8 {
+        if spec.wide_src != (from.size() == 8) && from.size() == 8
+            || spec.wide_dst != (to.size() == 8) && to.size() == 8
+        {
             return Err("register is narrower than the type".into());
         }
         if let Some(exec) = cvt::direct(&spec) {

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use super::ast::Ty;
 use super::float::{
-    Bf16, Ftz, Half, NAN32, RM, RN, RP, RZ, Round, Small, Two, add32, add64, add_odd, div32, div64, fma32, fma64, fma_odd,
-    mul32, mul64, round, sqrt32, sqrt64,
+    Bf16, Ftz, Half, NAN32, RM, RN, RP, RZ, Round, Small, Two, add_odd, add32, add64, div32, div64, fma_odd, fma32,
+    fma64, mul32, mul64, round, sqrt32, sqrt64,
 };
 use super::lanes::{B2, Bin, Cmp, Handler, Lane, Set, Setp, T3, Tern, U1, Un, handler};
 
@@ -84,11 +84,27 @@ single_binary!(Sub32, false, |a, b| add32(a, -b, const { round(R) }));
 single_binary!(Mul32, false, |a, b| mul32(a, b, const { round(R) }));
 single_binary!(Div32, false, |a, b| div32(a, b, const { round(R) }));
 // Documented for divisors beyond 2^126: the reciprocal underflows.
-single_binary!(DivApprox, false, |a, b| if b.abs() > f32::from_bits(0x7e80_0000) && b.abs() < f32::INFINITY { a * 0f32.copysign(b) } else { a / b });
+single_binary!(
+    DivApprox,
+    false,
+    |a, b| if b.abs() > f32::from_bits(0x7e80_0000) && b.abs() < f32::INFINITY {
+        a * 0f32.copysign(b)
+    } else {
+        a / b
+    }
+);
 single_binary!(Min32, false, |a, b| min(a, b));
 single_binary!(Max32, false, |a, b| max(a, b));
-single_binary!(MinNan32, false, |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { min(a, b) });
-single_binary!(MaxNan32, false, |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { max(a, b) });
+single_binary!(MinNan32, false, |a, b| if a.is_nan() || b.is_nan() {
+    f32::NAN
+} else {
+    min(a, b)
+});
+single_binary!(MaxNan32, false, |a, b| if a.is_nan() || b.is_nan() {
+    f32::NAN
+} else {
+    max(a, b)
+});
 single_unary!(Rcp32, false, |a| div32(1.0, a, const { round(R) }));
 single_unary!(Sqrt32, false, |a| sqrt32(a, const { round(R) }));
 single_unary!(Rsqrt32, false, |a| (1.0 / f64::from(a).sqrt()) as f32);
@@ -98,7 +114,11 @@ single_unary!(Sin, true, |a| a.sin());
 single_unary!(Cos, true, |a| a.cos());
 single_unary!(Tanh, true, |a| a.tanh());
 // `.sat`: NaN becomes 0.
-single_unary!(Sat32, false, |a| if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 });
+single_unary!(Sat32, false, |a| if a > 0.0 {
+    if a < 1.0 { a } else { 1.0 }
+} else {
+    0.0
+});
 
 /// `neg` and `abs` change the sign bit only, also of a NaN.
 pub(crate) struct Neg<T>(PhantomData<T>);
@@ -135,23 +155,43 @@ impl<T: Single, const R: u8> Tern for Fma32<T, R> {
 /// The number if one operand is NaN; -0 is less than +0.
 #[inline(always)]
 fn min(a: f32, b: f32) -> f32 {
-    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
+    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) {
+        a
+    } else {
+        b
+    }
 }
 #[inline(always)]
 fn max(a: f32, b: f32) -> f32 {
-    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
+    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) {
+        a
+    } else {
+        b
+    }
 }
 #[inline(always)]
 fn min_f64(a: f64, b: f64) -> f64 {
-    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
+    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) {
+        a
+    } else {
+        b
+    }
 }
 #[inline(always)]
 fn max_f64(a: f64, b: f64) -> f64 {
-    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
+    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) {
+        a
+    } else {
+        b
+    }
 }
 #[inline(always)]
 fn flush64(x: f64) -> f64 {
-    if x.abs() < f64::MIN_POSITIVE { 0f64.copysign(x) } else { x }
+    if x.abs() < f64::MIN_POSITIVE {
+        0f64.copysign(x)
+    } else {
+        x
+    }
 }
 
 macro_rules! double_binary {
@@ -163,7 +203,9 @@ macro_rules! double_binary {
             type D = f64;
             const SLOW: bool = R != RN;
             #[inline(always)]
-            fn f($a: f64, $b: f64) -> f64 { $e }
+            fn f($a: f64, $b: f64) -> f64 {
+                $e
+            }
         }
     };
 }
@@ -175,7 +217,9 @@ macro_rules! double_unary {
             type D = f64;
             const SLOW: bool = R != RN;
             #[inline(always)]
-            fn f($a: f64) -> f64 { $e }
+            fn f($a: f64) -> f64 {
+                $e
+            }
         }
     };
 }
@@ -281,11 +325,23 @@ fn nearest<S: Small>(x: f64) -> S {
 /// Minimum and maximum as for f32; `nan` makes any NaN operand win.
 fn small_min<S: Small>(a: S, b: S, nan: bool) -> S {
     let (x, y) = (a.wide(), b.wide());
-    if (x.is_nan() && y.is_nan()) || nan && (x.is_nan() || y.is_nan()) { S::NAN } else if min(x, y).to_bits() == x.to_bits() { a } else { b }
+    if (x.is_nan() && y.is_nan()) || nan && (x.is_nan() || y.is_nan()) {
+        S::NAN
+    } else if min(x, y).to_bits() == x.to_bits() {
+        a
+    } else {
+        b
+    }
 }
 fn small_max<S: Small>(a: S, b: S, nan: bool) -> S {
     let (x, y) = (a.wide(), b.wide());
-    if (x.is_nan() && y.is_nan()) || nan && (x.is_nan() || y.is_nan()) { S::NAN } else if max(x, y).to_bits() == x.to_bits() { a } else { b }
+    if (x.is_nan() && y.is_nan()) || nan && (x.is_nan() || y.is_nan()) {
+        S::NAN
+    } else if max(x, y).to_bits() == x.to_bits() {
+        a
+    } else {
+        b
+    }
 }
 
 macro_rules! small_unary {
@@ -296,7 +352,9 @@ macro_rules! small_unary {
             type D = T;
             const SLOW: bool = true;
             #[inline(always)]
-            fn f(a: T) -> T { a.each(|$a| $e) }
+            fn f(a: T) -> T {
+                a.each(|$a| $e)
+            }
         }
     };
 }
@@ -309,7 +367,9 @@ macro_rules! small_binary {
             type D = T;
             const SLOW: bool = true;
             #[inline(always)]
-            fn f(a: T, b: T) -> T { a.zip(b, |$a, $b| $e) }
+            fn f(a: T, b: T) -> T {
+                a.zip(b, |$a, $b| $e)
+            }
         }
     };
 }
@@ -318,7 +378,11 @@ small_unary!(AbsH, |a| Small::from_bits(a.bits() & 0x7fff));
 small_unary!(Ex2H, |a| nearest(wide(a).exp2()));
 small_unary!(TanhH, |a| nearest(wide(a).tanh()));
 small_unary!(SatH, |a| nearest(if wide(a) > 0.0 { wide(a).min(1.0) } else { 0.0 }));
-small_unary!(ReluH, |a| if a.wide().is_nan() { Small::NAN } else { nearest(wide(a).max(0.0)) });
+small_unary!(ReluH, |a| if a.wide().is_nan() {
+    Small::NAN
+} else {
+    nearest(wide(a).max(0.0))
+});
 small_binary!(AddH, |a, b| nearest(wide(a) + wide(b)));
 small_binary!(SubH, |a, b| nearest(wide(a) - wide(b)));
 small_binary!(MulH, |a, b| nearest(wide(a) * wide(b)));
@@ -348,6 +412,12 @@ pub(crate) fn add_small<S: Small>(a: u16, b: u16) -> u16 {
 macro_rules! comparisons {
     ($($name:ident, |$a:ident, $b:ident| $e:expr;)*) => {$(
         pub(crate) struct $name<T>(PhantomData<T>);
+        #[allow(
+            clippy::double_comparisons,
+            clippy::neg_cmp_op_on_partial_ord,
+            clippy::nonminimal_bool,
+            reason = "simpler forms are wrong for NaN"
+        )]
         impl<T: Lane + Value> Cmp for $name<T> {
             type A = T;
             #[inline(always)]
@@ -472,10 +542,18 @@ macro_rules! rounded {
 /// Picks the instance for flushing and a rounding direction.
 macro_rules! single {
     ($wrap:ident, $op:ident, $mode:expr, $ftz:expr) => {
-        if $ftz { rounded!($wrap, $mode, $op, Ftz) } else { rounded!($wrap, $mode, $op, f32) }
+        if $ftz {
+            rounded!($wrap, $mode, $op, Ftz)
+        } else {
+            rounded!($wrap, $mode, $op, f32)
+        }
     };
     ($wrap:ident, $op:ident, $ftz:expr) => {
-        if $ftz { handler::<$wrap<$op<Ftz, RN>>>() } else { handler::<$wrap<$op<f32, RN>>>() }
+        if $ftz {
+            handler::<$wrap<$op<Ftz, RN>>>()
+        } else {
+            handler::<$wrap<$op<f32, RN>>>()
+        }
     };
 }
 macro_rules! small {
@@ -493,8 +571,20 @@ macro_rules! small {
 /// Handler of a floating-point operation of one source.
 pub(crate) fn unary(op: &str, ty: Ty, mode: Round, ftz: bool, approx: bool) -> Option<Handler> {
     Some(match (op, ty) {
-        ("neg", Ty::F32) => if ftz { handler::<U1<Neg<Ftz>>>() } else { handler::<U1<Neg<f32>>>() },
-        ("abs", Ty::F32) => if ftz { handler::<U1<Abs<Ftz>>>() } else { handler::<U1<Abs<f32>>>() },
+        ("neg", Ty::F32) => {
+            if ftz {
+                handler::<U1<Neg<Ftz>>>()
+            } else {
+                handler::<U1<Neg<f32>>>()
+            }
+        }
+        ("abs", Ty::F32) => {
+            if ftz {
+                handler::<U1<Abs<Ftz>>>()
+            } else {
+                handler::<U1<Abs<f32>>>()
+            }
+        }
         ("sat", Ty::F32) => single!(U1, Sat32, ftz),
         ("rcp", Ty::F32) => single!(U1, Rcp32, mode, ftz),
         ("sqrt", Ty::F32) => single!(U1, Sqrt32, mode, ftz),

@@ -137,15 +137,22 @@ impl Image {
     /// Errors: text that is not PTX, or data that refers to names that do not exist. Unknown instructions are no error.
     pub fn parse(ptx: &str) -> Result<Image, PtxError> {
         let module = parse(ptx)?;
-        let mut image =
-            Image { globals: Vec::new(), functions: Vec::new(), code: Vec::new(), shared: Vec::new(), shared_use: Vec::new() };
+        let mut image = Image {
+            globals: Vec::new(),
+            functions: Vec::new(),
+            code: Vec::new(),
+            shared: Vec::new(),
+            shared_use: Vec::new(),
+        };
         let symbols = image.declare(&module)?;
         let mut decoded = Vec::new();
         for (number, raw) in module.functions.iter().enumerate().filter(|(_, f)| f.body.is_some()) {
             decoded.push(decode::function(number, raw, &symbols));
             image.functions.push(describe(raw)?);
         }
-        image.shared_use = (0..decoded.len()).map(|f| reachable_shared(f, &decoded, &image.functions)).collect();
+        image.shared_use = (0..decoded.len())
+            .map(|f| reachable_shared(f, &decoded, &image.functions))
+            .collect();
         for (index, one) in decoded.into_iter().enumerate() {
             let layout = image.shared_layout(index, 0);
             let info = &mut image.functions[index];
@@ -168,9 +175,15 @@ impl Image {
         }
         let bodies = module.functions.iter().enumerate().filter(|(_, f)| f.body.is_some());
         for (index, (number, raw)) in bodies.enumerate() {
-            symbols.names.insert(raw.name.clone(), Symbol::Address(Target::Function(index)));
+            symbols
+                .names
+                .insert(raw.name.clone(), Symbol::Address(Target::Function(index)));
             for (scope, names) in raw.scopes.iter().enumerate() {
-                let mut vars: Vec<&VarDecl> = names.names.values().filter_map(|l| if let Local::Var(v) = l { Some(v) } else { None }).collect();
+                let mut vars: Vec<&VarDecl> = names
+                    .names
+                    .values()
+                    .filter_map(|l| if let Local::Var(v) = l { Some(v) } else { None })
+                    .collect();
                 // Maps have no order; that of the text keeps placement the same from run to run.
                 vars.sort_by(|a, b| (a.line, &a.name).cmp(&(b.line, &b.name)));
                 for var in vars {
@@ -196,13 +209,21 @@ impl Image {
         match var.space {
             VarSpace::Shared => {
                 let dynamic = var.size == 0;
-                self.shared.push(SharedVar { size: var.size, align: var.align, dynamic });
+                self.shared.push(SharedVar {
+                    size: var.size,
+                    align: var.align,
+                    dynamic,
+                });
                 Some(Symbol::Shared(self.shared.len() - 1))
             }
             VarSpace::Global | VarSpace::Const if !var.external => {
                 self.globals.push(GlobalVar {
                     name: var.name.clone(),
-                    space: if var.space == VarSpace::Const { Space::Const } else { Space::Global },
+                    space: if var.space == VarSpace::Const {
+                        Space::Const
+                    } else {
+                        Space::Global
+                    },
                     align: u64::from(var.align),
                     size: var.size,
                     init: Vec::new(),
@@ -227,12 +248,20 @@ impl Image {
             offsets[index] = start.unwrap_or(UNUSED);
             end = start.and_then(|s| s.checked_add(u32::try_from(var.size).ok()?));
         }
-        let align = used.iter().filter(|&&i| self.shared[i].dynamic).map(|&i| self.shared[i].align).max();
+        let align = used
+            .iter()
+            .filter(|&&i| self.shared[i].dynamic)
+            .map(|&i| self.shared[i].align)
+            .max();
         let start = end.and_then(|e| e.checked_next_multiple_of(align.unwrap_or(1).max(DYNAMIC_ALIGN)));
         for &index in used.iter().filter(|&&i| self.shared[i].dynamic) {
             offsets[index] = start.unwrap_or(UNUSED);
         }
-        let bytes = if dynamic == 0 { end } else { start.and_then(|s| s.checked_add(dynamic)) };
+        let bytes = if dynamic == 0 {
+            end
+        } else {
+            start.and_then(|s| s.checked_add(dynamic))
+        };
         SharedLayout { offsets, bytes }
     }
 }
@@ -245,7 +274,11 @@ fn describe(raw: &RawFunction) -> Result<FunctionInfo, PtxError> {
         let offset = end.checked_next_multiple_of(var.align).ok_or_else(too_large)?;
         let size = u32::try_from(var.size).map_err(|_| too_large())?;
         end = offset.checked_add(size).ok_or_else(too_large)?;
-        params.push(ParamInfo { offset, size, align: var.align });
+        params.push(ParamInfo {
+            offset,
+            size,
+            align: var.align,
+        });
     }
     Ok(FunctionInfo {
         name: raw.name.clone(),
@@ -293,7 +326,10 @@ fn fill(global: &mut GlobalVar, var: &VarDecl, symbols: &Symbols) -> Result<(), 
                     (Number::F32(x), _) => f64::from(x).to_bits(),
                     (Number::F64(x), _) => x.to_bits(),
                 };
-                let slot = global.init.get_mut(start..start + step).ok_or_else(|| error("more elements than the variable has".into()))?;
+                let slot = global
+                    .init
+                    .get_mut(start..start + step)
+                    .ok_or_else(|| error("more elements than the variable has".into()))?;
                 slot.copy_from_slice(&bits.to_le_bytes()[..step]);
             }
             // A byte-wise address: the element for its lowest byte stands for all eight.
@@ -305,7 +341,11 @@ fn fill(global: &mut GlobalVar, var: &VarDecl, symbols: &Symbols) -> Result<(), 
                 if mask.is_none() && step != 8 || start + 8 > size {
                     return Err(error(format!("no room for the address of '{name}'")));
                 }
-                global.relocs.push(Reloc { offset: start as u64, target, addend: *addend });
+                global.relocs.push(Reloc {
+                    offset: start as u64,
+                    target,
+                    addend: *addend,
+                });
             }
         }
     }

@@ -390,10 +390,7 @@ impl<O: Cmp> Exec for Set<O> {
     #[inline(always)]
     fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
         let bits = combine(w, i, compare::<O>(w, i));
-        let mut out = [0u32; LANES];
-        for l in 0..LANES {
-            out[l] = if bits >> l & 1 != 0 { i.x } else { 0 };
-        }
+        let out = std::array::from_fn(|l| if bits >> l & 1 != 0 { i.x } else { 0 });
         store(w, i.d, &out, w.mask);
         Flow::Next
     }

@@ -62,7 +62,10 @@ pub struct PtxError {
 
 impl PtxError {
     pub(crate) fn new(line: usize, message: impl Into<String>) -> PtxError {
-        PtxError { line, message: message.into() }
+        PtxError {
+            line,
+            message: message.into(),
+        }
     }
 }
 
@@ -93,7 +96,7 @@ pub struct Env {
     /// Device `malloc` and `free`; its memory must lie within `ranges` from the start.
     pub heap: Arc<dyn DeviceHeap>,
     /// Takes the text of each device `printf` in one piece.
-    pub output: Arc<dyn Fn(&[u8]) + Send + Sync>,
+    pub output: Arc<Output>,
     /// The launch ends with `Fault::Cancelled` soon after this turns true.
     pub cancel: Arc<AtomicBool>,
     /// CPU threads to spread CTAs over, the calling one included.
@@ -101,6 +104,9 @@ pub struct Env {
     /// Frequency of `%clock` and `%clock64` (Hz).
     pub clock_hz: u64,
 }
+
+/// Takes the text of a device `printf`.
+pub type Output = dyn Fn(&[u8]) + Send + Sync;
 
 /// Memory for device `malloc`.
 pub trait DeviceHeap: Send + Sync {

@@ -16,7 +16,10 @@ struct Parser {
 
 /// Parses the text of a module.
 pub(crate) fn parse(text: &str) -> Result<RawModule, PtxError> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0 };
+    let mut parser = Parser {
+        tokens: tokens(text)?,
+        at: 0,
+    };
     let mut module = RawModule::default();
     while parser.at < parser.tokens.len() {
         parser.module_item(&mut module)?;
@@ -39,7 +42,10 @@ impl Parser {
 
     fn error<T>(&self, expected: &str) -> Result<T, PtxError> {
         let found = self.peek().map_or("the end of the text".into(), Token::describe);
-        Err(PtxError::new(self.line(), format!("expected {expected}, found {found}")))
+        Err(PtxError::new(
+            self.line(),
+            format!("expected {expected}, found {found}"),
+        ))
     }
 
     fn eat(&mut self, c: char) -> bool {
@@ -49,7 +55,11 @@ impl Parser {
     }
 
     fn expect(&mut self, c: char) -> Result<(), PtxError> {
-        if self.eat(c) { Ok(()) } else { self.error(&format!("'{c}'")) }
+        if self.eat(c) {
+            Ok(())
+        } else {
+            self.error(&format!("'{c}'"))
+        }
     }
 
     fn word(&mut self) -> Result<String, PtxError> {
@@ -83,7 +93,9 @@ impl Parser {
     /// A literal with its sign.
     fn number(&mut self) -> Result<Number, PtxError> {
         let negative = self.eat('-');
-        let Some(Token::Number(number)) = self.peek() else { return self.error("a number") };
+        let Some(Token::Number(number)) = self.peek() else {
+            return self.error("a number");
+        };
         let number = *number;
         self.at += 1;
         Ok(match number {
@@ -98,9 +110,13 @@ impl Parser {
         let line = self.line();
         match self.number()? {
             // Values above i64::MAX are 64-bit patterns.
-            Number::Int(n) => i64::try_from(n).or_else(|_| u64::try_from(n).map(u64::cast_signed))
+            Number::Int(n) => i64::try_from(n)
+                .or_else(|_| u64::try_from(n).map(u64::cast_signed))
                 .map_err(|_| PtxError::new(line, "integer out of range")),
-            _ => Err(PtxError::new(line, "expected an integer, found a floating-point number")),
+            _ => Err(PtxError::new(
+                line,
+                "expected an integer, found a floating-point number",
+            )),
         }
     }
 
@@ -206,8 +222,12 @@ impl Parser {
                 "attribute" => self.skip_past(')')?,
                 "align" => {
                     let value = self.count()?;
-                    align = Some(u32::try_from(value).ok().filter(|a| a.is_power_of_two() && *a <= 4096)
-                        .ok_or_else(|| PtxError::new(line, "alignment is not a small power of two"))?);
+                    align = Some(
+                        u32::try_from(value)
+                            .ok()
+                            .filter(|a| a.is_power_of_two() && *a <= 4096)
+                            .ok_or_else(|| PtxError::new(line, "alignment is not a small power of two"))?,
+                    );
                 }
                 "v2" => vector = 2,
                 "v4" => vector = 4,
@@ -229,14 +249,27 @@ impl Parser {
                 },
             }
         }
-        let Some((ty, before_type)) = ty else { return self.error("a type") };
-        let Some(space) = space else { return self.error("a state space") };
+        let Some((ty, before_type)) = ty else {
+            return self.error("a type");
+        };
+        let Some(space) = space else {
+            return self.error("a state space");
+        };
         let size = ty.size() * vector;
         if space == VarSpace::Param && before_type.is_none() {
             align = None;
         }
         let align = align.unwrap_or(size.max(1));
-        Ok(VarDecl { name: String::new(), space, ty, align, size: u64::from(size), external: false, init: Vec::new(), line })
+        Ok(VarDecl {
+            name: String::new(),
+            space,
+            ty,
+            align,
+            size: u64::from(size),
+            external: false,
+            init: Vec::new(),
+            line,
+        })
     }
 
     fn variable_name(&mut self, var: &mut VarDecl) -> Result<(), PtxError> {
@@ -249,7 +282,10 @@ impl Parser {
             }
             let count = self.count()?;
             self.expect(']')?;
-            var.size = var.size.checked_mul(count).filter(|&s| s <= MAX_VARIABLE)
+            var.size = var
+                .size
+                .checked_mul(count)
+                .filter(|&s| s <= MAX_VARIABLE)
                 .ok_or_else(|| PtxError::new(line, format!("variable {} is too large", var.name)))?;
         }
         Ok(())
@@ -277,7 +313,9 @@ impl Parser {
         let mut mask = None;
         if matches!(self.peek(), Some(Token::Number(_)) | Some(Token::Punct('-'))) {
             let number = self.number()?;
-            let (Number::Int(bits), true) = (number, self.eat('(')) else { return Ok(InitItem::Number(number)) };
+            let (Number::Int(bits), true) = (number, self.eat('(')) else {
+                return Ok(InitItem::Number(number));
+            };
             mask = u64::try_from(bits).ok();
         }
         let mut name = self.word()?;
@@ -298,7 +336,11 @@ impl Parser {
 
     /// `+n` or `-n`, if there is one.
     fn offset(&mut self) -> Result<i64, PtxError> {
-        if self.eat('+') || self.peek() == Some(&Token::Punct('-')) { self.integer() } else { Ok(0) }
+        if self.eat('+') || self.peek() == Some(&Token::Punct('-')) {
+            self.integer()
+        } else {
+            Ok(0)
+        }
     }
 
     fn params(&mut self) -> Result<Vec<VarDecl>, PtxError> {
@@ -373,7 +415,13 @@ impl Parser {
     }
 
     /// Statements up to the closing brace.
-    fn block(&mut self, f: &mut RawFunction, body: &mut Vec<RawInstr>, scope: usize, depth: usize) -> Result<(), PtxError> {
+    fn block(
+        &mut self,
+        f: &mut RawFunction,
+        body: &mut Vec<RawInstr>,
+        scope: usize,
+        depth: usize,
+    ) -> Result<(), PtxError> {
         if depth > MAX_NESTING {
             return self.error("fewer nested braces");
         }
@@ -381,13 +429,18 @@ impl Parser {
             match self.peek() {
                 Some(Token::Punct('{')) => {
                     self.at += 1;
-                    f.scopes.push(Scope { parent: Some(scope), ..Scope::default() });
+                    f.scopes.push(Scope {
+                        parent: Some(scope),
+                        ..Scope::default()
+                    });
                     let inner = f.scopes.len() - 1;
                     self.block(f, body, inner, depth + 1)?;
                 }
                 Some(Token::Punct(';')) => self.at += 1,
                 Some(Token::Dot(_)) => self.directive(f, scope)?,
-                Some(Token::Word(_)) if self.peek_at(1) == Some(&Token::Punct(':')) => self.label(f, scope, body.len())?,
+                Some(Token::Word(_)) if self.peek_at(1) == Some(&Token::Punct(':')) => {
+                    self.label(f, scope, body.len())?
+                }
                 Some(Token::Word(_) | Token::Punct('@')) => body.push(self.instruction(scope)?),
                 _ => return self.error("a statement"),
             }
@@ -481,7 +534,13 @@ impl Parser {
             }
             self.expect(';')?;
         }
-        Ok(RawInstr { line, scope, guard, op, operands })
+        Ok(RawInstr {
+            line,
+            scope,
+            guard,
+            op,
+            operands,
+        })
     }
 
     fn operand(&mut self, depth: usize) -> Result<Operand, PtxError> {
@@ -493,9 +552,15 @@ impl Parser {
                 self.at += 1;
                 let address = if let Some(Token::Word(_)) = self.peek() {
                     let name = self.word()?;
-                    Operand::Address { name, offset: self.offset()? }
+                    Operand::Address {
+                        name,
+                        offset: self.offset()?,
+                    }
                 } else {
-                    Operand::Address { name: String::new(), offset: self.integer()? }
+                    Operand::Address {
+                        name: String::new(),
+                        offset: self.integer()?,
+                    }
                 };
                 self.expect(']')?;
                 address
@@ -520,7 +585,10 @@ impl Parser {
                     name = format!("{name}.{word}");
                     self.at += 1;
                 }
-                Operand::Name { name, offset: self.offset()? }
+                Operand::Name {
+                    name,
+                    offset: self.offset()?,
+                }
             }
         };
         if self.eat('|') {

@@ -19,7 +19,10 @@ pub struct Program {
 
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program").field("placement", &self.placement).field("functions", &self.image.functions.len()).finish()
+        f.debug_struct("Program")
+            .field("placement", &self.placement)
+            .field("functions", &self.image.functions.len())
+            .finish()
     }
 }
 
@@ -39,7 +42,9 @@ impl Program {
     /// The initial contents of a global with all addresses in it resolved; the driver writes them to memory.
     /// Empty if there is no such global.
     pub fn init_bytes(&self, global: usize) -> Vec<u8> {
-        let Some(var) = self.image.globals.get(global) else { return Vec::new() };
+        let Some(var) = self.image.globals.get(global) else {
+            return Vec::new();
+        };
         let mut bytes = var.init.clone();
         for reloc in &var.relocs {
             let address = resolve(&self.placement, reloc.target).wrapping_add_signed(reloc.addend);
@@ -91,7 +96,7 @@ impl CodeMap {
         let program = self.0.get(next.checked_sub(1)?)?;
         let offset = address - program.placement.code_base;
         let index = usize::try_from(offset / CODE_STRIDE).ok()?;
-        if offset % CODE_STRIDE != 0 || program.image.functions.get(index)?.is_kernel {
+        if !offset.is_multiple_of(CODE_STRIDE) || program.image.functions.get(index)?.is_kernel {
             return None;
         }
         Some((program, program.functions().get(index)?))

@@ -22,19 +22,71 @@ pub(crate) struct Place {
 const SMS: u32 = 132;
 
 const NAMES: [&str; 57] = [
-    "%tid.x", "%tid.y", "%tid.z", "%laneid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "%ntid.x", "%ntid.y", "%ntid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%warpid",
-    "%nwarpid", "%smid", "%nsmid", "%envreg1", "%envreg2", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size",
-    "%clusterid.x", "%clusterid.y", "%clusterid.z", "%nclusterid.x", "%nclusterid.y", "%nclusterid.z", "%cluster_ctaid.x",
-    "%cluster_ctaid.y", "%cluster_ctaid.z", "%cluster_nctaid.x", "%cluster_nctaid.y", "%cluster_nctaid.z",
-    "%cluster_ctarank", "%cluster_nctarank", "%reserved_smem_offset_begin", "%reserved_smem_offset_end",
-    "%reserved_smem_offset_cap", "%envreg0", "%envreg3", "%envreg4", "%envreg5", "%envreg6", "%envreg7", "%pm0", "%pm1", "%pm2",
-    "%pm3", "%gridid", "%tid", "WARP_SZ",
+    "%tid.x",
+    "%tid.y",
+    "%tid.z",
+    "%laneid",
+    "%lanemask_eq",
+    "%lanemask_le",
+    "%lanemask_lt",
+    "%lanemask_ge",
+    "%lanemask_gt",
+    "%ntid.x",
+    "%ntid.y",
+    "%ntid.z",
+    "%ctaid.x",
+    "%ctaid.y",
+    "%ctaid.z",
+    "%nctaid.x",
+    "%nctaid.y",
+    "%nctaid.z",
+    "%warpid",
+    "%nwarpid",
+    "%smid",
+    "%nsmid",
+    "%envreg1",
+    "%envreg2",
+    "%dynamic_smem_size",
+    "%total_smem_size",
+    "%aggr_smem_size",
+    "%clusterid.x",
+    "%clusterid.y",
+    "%clusterid.z",
+    "%nclusterid.x",
+    "%nclusterid.y",
+    "%nclusterid.z",
+    "%cluster_ctaid.x",
+    "%cluster_ctaid.y",
+    "%cluster_ctaid.z",
+    "%cluster_nctaid.x",
+    "%cluster_nctaid.y",
+    "%cluster_nctaid.z",
+    "%cluster_ctarank",
+    "%cluster_nctarank",
+    "%reserved_smem_offset_begin",
+    "%reserved_smem_offset_end",
+    "%reserved_smem_offset_cap",
+    "%envreg0",
+    "%envreg3",
+    "%envreg4",
+    "%envreg5",
+    "%envreg6",
+    "%envreg7",
+    "%pm0",
+    "%pm1",
+    "%pm2",
+    "%pm3",
+    "%gridid",
+    "%tid",
+    "WARP_SZ",
 ];
 
 /// Index of the row of a special register.
 pub(crate) fn index(name: &str) -> Option<u32> {
-    NAMES.iter().position(|n| *n == name).and_then(|n| u32::try_from(n).ok())
+    NAMES
+        .iter()
+        .position(|n| *n == name)
+        .and_then(|n| u32::try_from(n).ok())
 }
 
 /// The rows of a warp, in the order of `index`.
@@ -92,12 +144,24 @@ mod tests {
 
     #[test]
     fn threads_are_numbered_x_first() {
-        let place = Place { grid: [1; 3], block: [5, 3, 4], cta: [0; 3], cta_number: 0, warp: 1, dynamic_shared: 0, total_shared: 0, workspace: 7 << 32 | 9 };
+        let place = Place {
+            grid: [1; 3],
+            block: [5, 3, 4],
+            cta: [0; 3],
+            cta_number: 0,
+            warp: 1,
+            dynamic_shared: 0,
+            total_shared: 0,
+            workspace: 7 << 32 | 9,
+        };
         let rows = rows(&place);
         let at = |name: &str, lane: usize| rows[index(name).expect("known") as usize].0[lane];
         // Thread 37 = 37 % 5, 37 / 5 % 3, 37 / 15.
         assert_eq!([at("%tid.x", 5), at("%tid.y", 5), at("%tid.z", 5)], [2, 1, 2]);
         assert_eq!([at("%envreg1", 0), at("%envreg2", 0), at("%nwarpid", 0)], [7, 9, 2]);
-        assert_eq!([at("%lanemask_gt", 31), at("%lanemask_le", 31), at("%lanemask_lt", 0)], [0, u32::MAX, 0]);
+        assert_eq!(
+            [at("%lanemask_gt", 31), at("%lanemask_le", 31), at("%lanemask_lt", 0)],
+            [0, u32::MAX, 0]
+        );
     }
 }

@@ -111,7 +111,8 @@ pub(crate) struct Warp<'a> {
     shared: &'a SharedSymbols,
     local: Vec<u8>,
     local_cap: u32,
-    returns: Vec<Box<[Return<'a>; LANES]>>,
+    /// Where each lane goes on, for each depth of calls.
+    returns: Vec<[Return<'a>; LANES]>,
     rotate: bool,
     turns: u64,
 }
@@ -124,8 +125,22 @@ pub(crate) struct SharedSymbols {
 
 impl<'a> Warp<'a> {
     /// A warp about to execute `func` with the lanes of `live`; `special` holds the special registers.
-    pub(crate) fn new(program: &'a Program, func: &'a Function, shared: &'a SharedSymbols, live: u32, special: Vec<Row<u32>>) -> Warp<'a> {
-        let frame = Frame { func, program, r32: 0, r64: 0, preds: 0, local: 0, depth: 0 };
+    pub(crate) fn new(
+        program: &'a Program,
+        func: &'a Function,
+        shared: &'a SharedSymbols,
+        live: u32,
+        special: Vec<Row<u32>>,
+    ) -> Warp<'a> {
+        let frame = Frame {
+            func,
+            program,
+            r32: 0,
+            r64: 0,
+            preds: 0,
+            local: 0,
+            depth: 0,
+        };
         let local_cap = func.frame_bytes;
         Warp {
             mask: 0,
@@ -137,7 +152,13 @@ impl<'a> Warp<'a> {
             carry: 0,
             window: (0, 0),
             fault: None,
-            groups: vec![Group { mask: live, pc: 0, frame, state: State::Ready, since: 0 }],
+            groups: vec![Group {
+                mask: live,
+                pc: 0,
+                frame,
+                state: State::Ready,
+                since: 0,
+            }],
             rest: false,
             executed: 0,
             issued: 0,
@@ -252,7 +273,13 @@ impl<'a> Warp<'a> {
     pub(crate) fn push(&mut self, mask: u32, pc: u32, frame: Frame<'a>, state: State) {
         if mask != 0 {
             self.turns += 1;
-            self.groups.push(Group { mask, pc, frame, state, since: self.turns });
+            self.groups.push(Group {
+                mask,
+                pc,
+                frame,
+                state,
+                since: self.turns,
+            });
         }
     }
 
@@ -293,7 +320,11 @@ impl<'a> Warp<'a> {
         let mut left = budget;
         let end = 'slice: loop {
             if !self.pick() {
-                break if self.live == 0 { SliceEnd::Exited } else { SliceEnd::Blocked };
+                break if self.live == 0 {
+                    SliceEnd::Exited
+                } else {
+                    SliceEnd::Blocked
+                };
             }
             loop {
                 if self.pc >= self.limit {
@@ -309,7 +340,11 @@ impl<'a> Warp<'a> {
                 let func = self.frame.func;
                 let instr = &func.code[self.pc as usize];
                 left -= 1;
-                self.mask = if instr.guard == NONE { self.active } else { self.active & self.pred_value(instr.guard) };
+                self.mask = if instr.guard == NONE {
+                    self.active
+                } else {
+                    self.active & self.pred_value(instr.guard)
+                };
                 if self.mask == 0 {
                     self.pc += 1;
                     continue;
@@ -347,7 +382,13 @@ impl<'a> Warp<'a> {
     }
 
     /// Enters `func` with the lanes of `mask`; each lane's arguments are copied from the frame of the caller.
-    pub(crate) fn enter(&mut self, mask: u32, program: &'a Program, func: &'a Function, site: &CallSite) -> Result<(), Fault> {
+    pub(crate) fn enter(
+        &mut self,
+        mask: u32,
+        program: &'a Program,
+        func: &'a Function,
+        site: &CallSite,
+    ) -> Result<(), Fault> {
         let caller = self.frame;
         let caller_func = caller.func;
         let frame = Frame {
@@ -360,8 +401,15 @@ impl<'a> Warp<'a> {
             depth: caller.depth + 1,
         };
         let overflow = Fault::IllegalAddress(LOCAL_WINDOW + u64::from(frame.local));
-        let (n32, n64) = (frame.r32 as usize + func.n32 as usize, frame.r64 as usize + func.n64 as usize);
-        let local = frame.local.checked_add(func.frame_bytes).filter(|&l| l <= MAX_LOCAL).ok_or(overflow.clone())?;
+        let (n32, n64) = (
+            frame.r32 as usize + func.n32 as usize,
+            frame.r64 as usize + func.n64 as usize,
+        );
+        let local = frame
+            .local
+            .checked_add(func.frame_bytes)
+            .filter(|&l| l <= MAX_LOCAL)
+            .ok_or(overflow.clone())?;
         if frame.depth as usize > MAX_DEPTH || n32 > MAX_ROWS || n64 > MAX_ROWS {
             return Err(overflow);
         }
@@ -380,12 +428,21 @@ impl<'a> Warp<'a> {
         self.grow_local(local);
         let depth = caller.depth as usize;
         if self.returns.len() <= depth {
-            self.returns.resize_with(depth + 1, || Box::new([Return { frame: caller, pc: 0 }; LANES]));
+            self.returns
+                .resize_with(depth + 1, || [Return { frame: caller, pc: 0 }; LANES]);
         }
         for lane in lanes(mask) {
-            self.returns[depth][lane] = Return { frame: caller, pc: self.pc + 1 };
+            self.returns[depth][lane] = Return {
+                frame: caller,
+                pc: self.pc + 1,
+            };
             for (from, to) in site.args.iter().zip(&func.params) {
-                self.copy_local(lane, caller.local + from.offset, frame.local + to.offset, from.size.min(to.size));
+                self.copy_local(
+                    lane,
+                    caller.local + from.offset,
+                    frame.local + to.offset,
+                    from.size.min(to.size),
+                );
             }
         }
         self.push(mask, 0, frame, State::Ready);
@@ -436,7 +493,11 @@ impl<'a> Warp<'a> {
         }
         // Go on with whichever part is earlier; the other one waits there.
         let next = self.pc + 1;
-        let (first, rest, rest_pc) = if target < next { (self.mask, stay, next) } else { (stay, self.mask, target) };
+        let (first, rest, rest_pc) = if target < next {
+            (self.mask, stay, next)
+        } else {
+            (stay, self.mask, target)
+        };
         self.pc = target.min(next);
         self.active = first;
         self.push(rest, rest_pc, self.frame, State::Ready);
@@ -494,7 +555,9 @@ pub(crate) struct Ret;
 impl Exec for Ret {
     fn exec<'a>(w: &mut Warp<'a>, c: &mut Cta<'a>, _: &Instr) -> Flow {
         let frame = w.frame;
-        let Some(depth) = (frame.depth as usize).checked_sub(1) else { return w.exit_lanes(c) };
+        let Some(depth) = (frame.depth as usize).checked_sub(1) else {
+            return w.exit_lanes(c);
+        };
         let mut left = w.mask;
         while left != 0 {
             let first = w.returns[depth][left.trailing_zeros() as usize];
@@ -506,7 +569,12 @@ impl Exec for Ret {
             let site = &caller.calls[call.x as usize];
             for lane in lanes(same) {
                 for (from, to) in frame.func.rets.iter().zip(&site.rets) {
-                    w.copy_local(lane, frame.local + from.offset, first.frame.local + to.offset, from.size.min(to.size));
+                    w.copy_local(
+                        lane,
+                        frame.local + from.offset,
+                        first.frame.local + to.offset,
+                        from.size.min(to.size),
+                    );
                 }
             }
             w.push(same, first.pc, first.frame, State::Ready);
@@ -522,7 +590,12 @@ pub(crate) struct Call;
 impl Exec for Call {
     fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
         let (caller, program) = (w.frame.func, w.frame.program);
-        let entered = w.enter(w.mask, program, &program.functions()[i.imm as usize], &caller.calls[i.x as usize]);
+        let entered = w.enter(
+            w.mask,
+            program,
+            &program.functions()[i.imm as usize],
+            &caller.calls[i.x as usize],
+        );
         if let Err(fault) = entered {
             return w.fail(fault);
         }
@@ -540,11 +613,17 @@ impl Exec for CallIndirect {
         let mut left = w.mask;
         while left != 0 {
             let address = targets[left.trailing_zeros() as usize];
-            let same = lanes(left).filter(|&l| targets[l] == address).fold(0, |m, l| m | 1 << l);
-            let Some((program, func)) = c.env.code.find(address) else { return w.fail(Fault::InvalidPc(address)) };
+            let same = lanes(left)
+                .filter(|&l| targets[l] == address)
+                .fold(0, |m, l| m | 1 << l);
+            let Some((program, func)) = c.env.code.find(address) else {
+                return w.fail(Fault::InvalidPc(address));
+            };
             if func.shared_vars && !std::ptr::eq(program, c.program) {
                 let name = &func.name;
-                return w.fail(Fault::IllegalInstruction(format!("{name}: shared variables of a function of another module")));
+                return w.fail(Fault::IllegalInstruction(format!(
+                    "{name}: shared variables of a function of another module"
+                )));
             }
             if let Err(fault) = w.enter(same, program, func, &caller.calls[i.x as usize]) {
                 return w.fail(fault);

@@ -10,6 +10,7 @@ const INVALID_DEVICE: u32 = 101;
 const INVALID_CONTEXT: u32 = 201;
 const INVALID_HANDLE: u32 = 400;
 const NOT_READY: u32 = 600;
+const CONTEXT_IS_DESTROYED: u32 = 709;
 const NON_BLOCKING: u32 = 1;
 const EQUAL: u32 = 1;
 
@@ -243,4 +244,49 @@ fn a_forked_child_is_refused() {
     // SAFETY: the child just made.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status) as u32, NOT_INITIALIZED);
+}
+
+#[test]
+fn pointer_attributes_have_their_width() {
+    let _context = Context::new();
+    let (device, host) = (alloc(1000), pinned::<u8>(100).as_ptr() as u64);
+    let get = |attribute: u32, at: u64| {
+        let mut out = [0xccu8; 16];
+        let code = call!(cuPointerGetAttribute(out.as_mut_ptr(), attribute, at): fn(*mut u8, u32, u64));
+        (code, u64::from_le_bytes(out[..8].try_into().expect("8 bytes")))
+    };
+    let word = |n: u64| 0xcccc_cccc_0000_0000 | n;
+    assert_eq!((get(2, device + 9), get(2, host)), ((0, word(2)), (0, word(1))));
+    assert_eq!((get(8, device), get(13, device)), ((0, word(0)), (0, word(1))), "booleans have 4 bytes");
+    assert_eq!((get(11, device + 9), get(12, device + 9)), ((0, device), (0, 1000)));
+    assert_eq!(get(2, device + 1000).0, INVALID_VALUE);
+    // Of several for a foreign pointer, the range is left alone and the device is none.
+    let (mut ordinal, mut start) = (7i32, 7u64);
+    let outputs: [*mut u8; 2] = [(&raw mut ordinal).cast(), (&raw mut start).cast()];
+    let code = call!(cuPointerGetAttributes(2, [9u32, 11].as_ptr(), outputs.as_ptr(), 0x1234):
+        fn(u32, *const u32, *const *mut u8, u64));
+    assert_eq!((code, ordinal, start), (SUCCESS, -2, 7));
+}
+
+#[test]
+fn a_primary_context_comes_back_after_a_reset() {
+    // A device whose primary context no other test uses.
+    const DEVICE: i32 = 3;
+    assert_eq!(call!(cuInit(0): fn(u32)), SUCCESS);
+    let mut context = std::ptr::null_mut();
+    let mut again = std::ptr::null_mut();
+    assert_eq!(call!(cuDevicePrimaryCtxRetain(&mut context, DEVICE): fn(*mut CUcontext, i32)), SUCCESS);
+    assert_eq!(call!(cuCtxSetCurrent(context): fn(CUcontext)), SUCCESS);
+    let old = alloc(4);
+    assert_eq!(call!(cuDevicePrimaryCtxReset_v2(DEVICE): fn(i32)), SUCCESS);
+    let (mut address, mut version) = (0, 0);
+    assert_eq!(call!(cuMemAlloc_v2(&mut address, 4): fn(*mut u64, usize)), CONTEXT_IS_DESTROYED);
+    assert_eq!(call!(cuCtxGetApiVersion(context, &mut version): fn(CUcontext, *mut u32)), INVALID_CONTEXT);
+    assert_eq!(call!(cuDevicePrimaryCtxRetain(&mut again, DEVICE): fn(*mut CUcontext, i32)), SUCCESS);
+    assert_eq!(again, context);
+    assert_eq!(free(old), INVALID_VALUE, "gone with the reset");
+    for code in [SUCCESS, SUCCESS, INVALID_CONTEXT] {
+        assert_eq!(call!(cuDevicePrimaryCtxRelease_v2(DEVICE): fn(i32)), code);
+    }
+    assert_eq!(call!(cuCtxSetCurrent(std::ptr::null_mut()): fn(CUcontext)), SUCCESS);
 }

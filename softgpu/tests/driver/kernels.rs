@@ -182,8 +182,7 @@ fn variables_have_their_values_and_places() {
 fn a_fault_stays() {
     let _context = Context::new();
     let store = function(module(STORE), "store");
-    let at = alloc(8);
-    assert_eq!(launch(store, 1, 1, LEGACY, &[at + 4096, 1]), SUCCESS, "faults come later");
+    assert_eq!(launch(store, 1, 1, LEGACY, &[0x2300_0000_0000, 1]), SUCCESS, "faults come later");
     assert_eq!(synchronise_all(), ILLEGAL_ADDRESS);
     let mut again = 0;
     assert_eq!(call!(cuMemAlloc_v2(&mut again, 4): fn(*mut u64, usize)), ILLEGAL_ADDRESS);

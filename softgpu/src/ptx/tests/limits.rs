@@ -20,21 +20,39 @@ fn global_accesses_stay_in_range() {
     let end = |m: &Machine| m.arena.range().1;
     let store = "st.global.u32 [%rd0], 1;";
     assert!(outcome(store, |m| end(m) - 4).is_ok());
-    for (body, back) in [(store, 0), ("ld.u32 %r0, [%rd0];", 0), ("atom.global.add.u32 %r0, [%rd0], 1;", 0), ("st.u64 [%rd0+8], %rd0;", 8)] {
+    for (body, back) in [
+        (store, 0),
+        ("ld.u32 %r0, [%rd0];", 0),
+        ("atom.global.add.u32 %r0, [%rd0], 1;", 0),
+        ("st.u64 [%rd0+8], %rd0;", 8),
+    ] {
         let fault = outcome(body, |m| end(m) - back);
         assert!(matches!(fault, Err(Fault::IllegalAddress(_))), "{body}: {fault:?}");
     }
     assert_eq!(outcome(store, |_| 0), Err(Fault::IllegalAddress(0)));
-    assert_eq!(outcome(store, |_| u64::MAX - 3), Err(Fault::IllegalAddress(u64::MAX - 3)));
-    assert!(matches!(outcome(store, |m| m.arena.range().0 + 2), Err(Fault::MisalignedAddress(_))));
-    assert!(matches!(outcome("red.global.add.u64 [%rd0], %rd0;", |m| m.arena.range().0 + 4), Err(Fault::MisalignedAddress(_))));
+    assert_eq!(
+        outcome(store, |_| u64::MAX - 3),
+        Err(Fault::IllegalAddress(u64::MAX - 3))
+    );
+    assert!(matches!(
+        outcome(store, |m| m.arena.range().0 + 2),
+        Err(Fault::MisalignedAddress(_))
+    ));
+    assert!(matches!(
+        outcome("red.global.add.u64 [%rd0], %rd0;", |m| m.arena.range().0 + 4),
+        Err(Fault::MisalignedAddress(_))
+    ));
 }
 
 #[test]
 fn shared_and_local_windows_end() {
     let shared = ".shared .align 4 .b8 s[64];\nmov.u32 %r1, s;\n";
     assert!(outcome(&format!("{shared}st.shared.u32 [%r1+60], 1;"), |_| 0).is_ok());
-    for body in ["st.shared.u32 [%r1+64], 1;", "cvta.shared.u64 %rd1, %rd0;\nst.u32 [%rd1+64], 1;", "atom.shared.add.u32 %r2, [%r1+64], 1;"] {
+    for body in [
+        "st.shared.u32 [%r1+64], 1;",
+        "cvta.shared.u64 %rd1, %rd0;\nst.u32 [%rd1+64], 1;",
+        "atom.shared.add.u32 %r2, [%r1+64], 1;",
+    ] {
         let fault = outcome(&format!("{shared}{body}"), |_| 0);
         assert!(matches!(fault, Err(Fault::IllegalAddress(_))), "{body}: {fault:?}");
     }
@@ -55,9 +73,17 @@ fn calls_to_nowhere() {
 
 #[test]
 fn endless_recursion_overflows() {
-    let text = format!(".func f()\n{{\n.local .b8 a[1024];\ncall f;\nret;\n}}\n{}", kernel("call f;").split_once(".visible").map_or(String::new(), |t| format!(".visible{}", t.1)));
+    let text = format!(
+        ".func f()\n{{\n.local .b8 a[1024];\ncall f;\nret;\n}}\n{}",
+        kernel("call f;")
+            .split_once(".visible")
+            .map_or(String::new(), |t| format!(".visible{}", t.1))
+    );
     let m = Machine::new(&text);
-    assert!(matches!(m.launch("k", 1, 32, &[&0u64.bytes()]), Err(Fault::IllegalAddress(_))));
+    assert!(matches!(
+        m.launch("k", 1, 32, &[&0u64.bytes()]),
+        Err(Fault::IllegalAddress(_))
+    ));
 }
 
 #[test]
@@ -69,18 +95,26 @@ fn deadlock_is_a_fault() {
 
 #[test]
 fn unknown_instructions_fail_only_when_run() {
-    let text = format!("{}\n.visible .entry other()\n{{\n.reg .b32 %r<2>;\nwgmma.fence.sync.aligned;\nret;\n}}\n", kernel(""));
+    let text = format!(
+        "{}\n.visible .entry other()\n{{\n.reg .b32 %r<2>;\nwgmma.fence.sync.aligned;\nret;\n}}\n",
+        kernel("")
+    );
     let m = Machine::new(&text);
     assert!(m.launch("k", 1, 1, &[&0u64.bytes()]).is_ok());
     match m.launch("other", 1, 1, &[]) {
-        Err(Fault::IllegalInstruction(text)) => assert!(text.contains("wgmma.fence") && text.contains("line"), "{text}"),
+        Err(Fault::IllegalInstruction(text)) => {
+            assert!(text.contains("wgmma.fence") && text.contains("line"), "{text}")
+        }
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn calls_of_undefined_functions_fail_when_made() {
-    let text = format!(".extern .func missing();\n{}", kernel("setp.eq.u64 %p0, %rd0, 1;\n@%p0 call missing;"));
+    let text = format!(
+        ".extern .func missing();\n{}",
+        kernel("setp.eq.u64 %p0, %rd0, 1;\n@%p0 call missing;")
+    );
     let m = Machine::new(&text);
     assert!(m.launch("k", 1, 1, &[&0u64.bytes()]).is_ok());
     match m.launch("k", 1, 1, &[&1u64.bytes()]) {
@@ -126,7 +160,13 @@ fn damaged_texts_never_panic() {
         // Either way is fine; what loads must also link.
         if let Ok(image) = Image::parse(&damaged) {
             let globals = vec![0; image.globals.len()];
-            let program = Program::link(image, Placement { globals, code_base: CODE_BASE });
+            let program = Program::link(
+                image,
+                Placement {
+                    globals,
+                    code_base: CODE_BASE,
+                },
+            );
             assert!(program.code_bytes() >= 16);
         }
     }
@@ -139,11 +179,17 @@ fn impossible_launches() {
     let m = Machine::kernels();
     let o = m.buffer(&[0i32; 4]);
     for (grid, block) in [(0, 32), (1, 0), (1, 1025)] {
-        assert!(matches!(m.launch("recursion", grid, block, &[&o.bytes()]), Err(Fault::IllegalInstruction(_))));
+        assert!(matches!(
+            m.launch("recursion", grid, block, &[&o.bytes()]),
+            Err(Fault::IllegalInstruction(_))
+        ));
     }
     let mut m = Machine::kernels();
     m.dynamic_shared = 1 << 20;
-    assert!(matches!(m.launch("recursion", 1, 1, &[&0u64.bytes()]), Err(Fault::IllegalInstruction(_))));
+    assert!(matches!(
+        m.launch("recursion", 1, 1, &[&0u64.bytes()]),
+        Err(Fault::IllegalInstruction(_))
+    ));
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! What can go wrong in a round.
+
+use cuda_api::code::{self, Code};
+use std::io;
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// A connection failed.
+    #[error("the connection between the places failed while {what}: {why}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The system's words.
+        why: io::Error,
+    },
+    /// The other side sent what is not in the protocol.
+    #[error("the other place sent nonsense: {0}")]
+    Protocol(&'static str),
+    /// The GPU or its driver refused.
+    #[error("{what} failed on the GPU: {} ({code})", code_name(*code))]
+    Gpu {
+        /// What was being done.
+        what: &'static str,
+        /// The driver's code.
+        code: Code,
+    },
+    /// The places do not have the same regions.
+    #[error("the places do not hold the same memory: {0}")]
+    Regions(String),
+    /// The bytes at the target are not those of the source.
+    #[error("the copy is not identical: the source has {source_digest}, the target {target_digest}")]
+    Digest {
+        /// In hexadecimal.
+        source_digest: String,
+        /// In hexadecimal.
+        target_digest: String,
+    },
+    /// The other side failed, in its words.
+    #[error("at the other place: {0}")]
+    Peer(String),
+    /// There is no connection.
+    #[error("a round needs at least one connection")]
+    NoConnection,
+}
+
+fn code_name(rc: Code) -> &'static str {
+    code::describe(rc).map_or("unknown error", |(name, _)| name.trim_end_matches('\0'))
+}
+
+impl SyncError {
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> SyncError {
+        move |why| SyncError::Io { what, why }
+    }
+
+    pub(crate) fn gpu(what: &'static str) -> impl FnOnce(Code) -> SyncError {
+        move |code| SyncError::Gpu { what, code }
+    }
+
+    /// Digests that differ, in hexadecimal.
+    pub(crate) fn digest(source: &[u8; 32], target: &[u8; 32]) -> SyncError {
+        let hex = |d: &[u8; 32]| d.iter().map(|b| format!("{b:02x}")).collect();
+        SyncError::Digest { source_digest: hex(source), target_digest: hex(target) }
+    }
+
+    /// Whether the connection itself is at fault, so that nothing can be said over it any more.
+    pub(crate) fn is_io(&self) -> bool {
+        matches!(self, SyncError::Io { .. })
+    }
+}

@@ -1,0 +1,233 @@
+//! What travels between the places. Numbers are little endian.
+//!
+//! | frame | bytes |
+//! |---|---|
+//! | hello | `MRMEMRY1`, u8 verify, u64 number of regions, regions of 17 bytes (u64 address, u64 bytes, u8 kind), u64 number of pages, for each u8 known and 16 bytes of hash |
+//! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
+//! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
+
+use crate::error::SyncError;
+use crate::memory::{BATCH, BATCH_PAGES, Hash};
+use crate::region::{REGION_BYTES, Region};
+use crate::Stream;
+use cuda_api::wire::Wire;
+
+const MAGIC: &[u8; 8] = b"MRMEMRY1";
+const HASH_BYTES: usize = 17;
+/// A list of regions or hashes is read in steps of this many bytes: what was only announced takes no memory.
+const STEP: usize = 1 << 20;
+/// More regions than this no job has: each takes a mapping or a variable.
+const MAX_REGIONS: u64 = 1 << 24;
+/// Text longer than this is not the other side's error message.
+const MAX_TEXT: usize = 4096;
+
+fn read<const N: usize>(s: &mut dyn Stream, what: &'static str) -> Result<[u8; N], SyncError> {
+    let mut bytes = [0; N];
+    s.read_exact(&mut bytes).map_err(SyncError::io(what))?;
+    Ok(bytes)
+}
+
+/// Reads `count` items of `N` bytes, checking each as it comes.
+fn read_list<const N: usize, T>(
+    s: &mut dyn Stream,
+    count: u64,
+    what: &'static str,
+    mut item: impl FnMut(&[u8; N]) -> Result<T, SyncError>,
+) -> Result<Vec<T>, SyncError> {
+    let mut list = Vec::new();
+    let mut left = count;
+    let mut bytes = Vec::new();
+    while left > 0 {
+        let some = left.min((STEP / N) as u64);
+        bytes.resize(some as usize * N, 0);
+        s.read_exact(&mut bytes).map_err(SyncError::io(what))?;
+        for one in bytes.chunks_exact(N).filter_map(|c| c.first_chunk::<N>()) {
+            list.push(item(one)?);
+        }
+        left -= some;
+    }
+    Ok(list)
+}
+
+/// What the target has.
+#[derive(Debug)]
+pub(crate) struct Hello {
+    pub(crate) verify: bool,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) hashes: Vec<Hash>,
+}
+
+impl Hello {
+    pub(crate) fn send(s: &mut dyn Stream, verify: bool, regions: &[Region], hashes: &[Hash]) -> Result<(), SyncError> {
+        let mut out = Vec::with_capacity(64 + regions.len() * REGION_BYTES + hashes.len() * HASH_BYTES);
+        out.extend_from_slice(MAGIC);
+        verify.put(&mut out);
+        regions.len().put(&mut out);
+        regions.iter().for_each(|r| r.put(&mut out));
+        hashes.len().put(&mut out);
+        for h in hashes {
+            h.is_some().put(&mut out);
+            out.extend_from_slice(&h.unwrap_or_default());
+        }
+        s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling what is here"))
+    }
+
+    pub(crate) fn receive(s: &mut dyn Stream) -> Result<Hello, SyncError> {
+        let what = "learning what the target has";
+        if read::<8>(s, what)? != *MAGIC {
+            return Err(SyncError::Protocol("it does not begin like a round"));
+        }
+        let [verify] = read::<1>(s, what)?;
+        let count = u64::from_le_bytes(read(s, what)?);
+        if count > MAX_REGIONS {
+            return Err(SyncError::Protocol("too many regions"));
+        }
+        let mut end = 0;
+        let regions = read_list::<REGION_BYTES, Region>(s, count, what, |bytes| {
+            let r = Region::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("a region of no known kind"))?;
+            let fits = r.bytes > 0 && r.address >= end;
+            end = r.address.checked_add(r.bytes).filter(|_| fits).ok_or(SyncError::Protocol("regions out of order"))?;
+            Ok(r)
+        })?;
+        // Disjoint ranges of a 64-bit space: their pages can be counted.
+        let pages: u64 = regions.iter().map(Region::pages).sum();
+        if u64::from_le_bytes(read(s, what)?) != pages || pages > u64::from(u32::MAX) {
+            return Err(SyncError::Protocol("not a hash for each page"));
+        }
+        let hashes = read_list::<HASH_BYTES, Hash>(s, pages, what, |bytes| {
+            Ok((bytes[0] != 0).then(|| bytes[1..].first_chunk().copied()).flatten())
+        })?;
+        Ok(Hello { verify: verify != 0, regions, hashes })
+    }
+}
+
+/// How one side judges or ends a round.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// What is wrong; empty if nothing is.
+    pub(crate) trouble: String,
+    pub(crate) digest: [u8; 32],
+}
+
+impl Word {
+    pub(crate) fn send(s: &mut dyn Stream, trouble: Option<&SyncError>, digest: [u8; 32]) -> Result<(), SyncError> {
+        let mut text = trouble.map(|e| e.to_string()).unwrap_or_default();
+        let cut = (0..=MAX_TEXT.min(text.len())).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(0);
+        text.truncate(cut);
+        let mut out = (text.len() as u32).to_le_bytes().to_vec();
+        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(&digest);
+        s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling how the round went"))
+    }
+
+    /// The other side's word; its trouble is ours.
+    pub(crate) fn receive(s: &mut dyn Stream) -> Result<[u8; 32], SyncError> {
+        let what = "learning how the round went";
+        let len = u32::from_le_bytes(read(s, what)?) as usize;
+        if len > MAX_TEXT {
+            return Err(SyncError::Protocol("an endless message"));
+        }
+        let mut text = vec![0; len];
+        s.read_exact(&mut text).map_err(SyncError::io(what))?;
+        let digest = read(s, what)?;
+        if len == 0 { Ok(digest) } else { Err(SyncError::Peer(String::from_utf8_lossy(&text).into_owned())) }
+    }
+}
+
+/// Sends a batch of pages; no pages is the end.
+pub(crate) fn send_batch(s: &mut dyn Stream, numbers: &[u32], bytes: &[u8]) -> Result<(), SyncError> {
+    let mut head = Vec::with_capacity(8 + 4 * numbers.len());
+    (numbers.len() as u32).put(&mut head);
+    (bytes.len() as u32).put(&mut head);
+    numbers.iter().for_each(|n| n.put(&mut head));
+    let what = SyncError::io("sending pages");
+    s.write_all(&head).and_then(|()| s.write_all(bytes)).and_then(|()| s.flush()).map_err(what)
+}
+
+/// Receives the head of a batch: the numbers of its pages and how many bytes follow. None at the end.
+pub(crate) fn receive_batch(s: &mut dyn Stream) -> Result<Option<(Vec<u32>, usize)>, SyncError> {
+    let what = "receiving pages";
+    let count = u32::from_le_bytes(read(s, what)?);
+    let bytes = u32::from_le_bytes(read(s, what)?) as usize;
+    if count as usize > BATCH_PAGES || bytes > BATCH || (count == 0) != (bytes == 0) {
+        return Err(SyncError::Protocol("a batch of impossible size"));
+    }
+    if count == 0 {
+        return Ok(None);
+    }
+    let numbers = read_list::<4, u32>(s, u64::from(count), what, |b| Ok(u32::from_le_bytes(*b)))?;
+    Ok(Some((numbers, bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::Kind;
+    use std::io::Cursor;
+
+    fn hello() -> Vec<u8> {
+        let regions = [
+            Region { address: 0x10_0000, bytes: 0x1_0005, kind: Kind::Chunk },
+            Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
+        ];
+        let mut s = Cursor::new(Vec::new());
+        Hello::send(&mut s, true, &regions, &[Some([1; 16]), None, Some([3; 16])]).expect("sent");
+        s.into_inner()
+    }
+
+    #[test]
+    fn hello_arrives() {
+        let got = Hello::receive(&mut Cursor::new(hello())).expect("received");
+        assert!(got.verify);
+        assert_eq!(got.regions[1], Region { address: 0x30_0000, bytes: 9, kind: Kind::Global });
+        assert_eq!(got.hashes, [Some([1; 16]), None, Some([3; 16])]);
+    }
+
+    #[test]
+    fn every_shortened_or_changed_hello_is_answered_calmly() {
+        let whole = hello();
+        for n in 0..whole.len() {
+            assert!(matches!(Hello::receive(&mut Cursor::new(whole[..n].to_vec())), Err(SyncError::Io { .. })), "{n}");
+            for bit in 0..8 {
+                let mut bent = whole.clone();
+                bent[n] ^= 1 << bit;
+                // Either it is refused or it is a different but consistent message; it must not take memory or panic.
+                if let Ok(h) = Hello::receive(&mut Cursor::new(bent)) {
+                    assert_eq!(h.hashes.len() as u64, h.regions.iter().map(Region::pages).sum::<u64>());
+                }
+            }
+        }
+        let lie = [&MAGIC[..], &[0], &u64::MAX.to_le_bytes()].concat();
+        assert!(matches!(Hello::receive(&mut Cursor::new(lie)), Err(SyncError::Protocol("too many regions"))));
+    }
+
+    #[test]
+    fn overlapping_regions_are_refused() {
+        let regions = [
+            Region { address: 0x10_0000, bytes: 0x1_0000, kind: Kind::Chunk },
+            Region { address: 0x10_8000, bytes: 9, kind: Kind::Global },
+        ];
+        let mut s = Cursor::new(Vec::new());
+        Hello::send(&mut s, false, &regions, &[None, None]).expect("sent");
+        s.set_position(0);
+        assert!(matches!(Hello::receive(&mut s), Err(SyncError::Protocol("regions out of order"))));
+    }
+
+    #[test]
+    fn words_carry_trouble() {
+        let mut s = Cursor::new(Vec::new());
+        Word::send(&mut s, None, [7; 32]).expect("sent");
+        Word::send(&mut s, Some(&SyncError::Regions("ü".repeat(5000))), [0; 32]).expect("sent");
+        s.set_position(0);
+        assert_eq!(Word::receive(&mut s).expect("well"), [7; 32]);
+        assert!(matches!(Word::receive(&mut s), Err(SyncError::Peer(text)) if text.ends_with('ü')));
+    }
+
+    #[test]
+    fn impossible_batches_are_refused() {
+        for (pages, bytes) in [(1u32, 0u32), (0, 1), (5000, 10), (1, u32::MAX)] {
+            let head = [pages.to_le_bytes(), bytes.to_le_bytes()].concat();
+            assert!(matches!(receive_batch(&mut Cursor::new(head)), Err(SyncError::Protocol(_))), "{pages} {bytes}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a round needs of a place: the executor's part of it.
+
+use crate::error::SyncError;
+use crate::region::{self, Kind, Page, Region};
+use replayer::{Executor, Flight, Piece, Pinned};
+use std::sync::Arc;
+
+/// Most bytes of a batch of pages: the size of a buffer.
+pub(crate) const BATCH: usize = 4 << 20;
+/// Most pages of a batch.
+pub(crate) const BATCH_PAGES: usize = 4096;
+
+/// Hash of a page, none if its memory is gone.
+pub(crate) type Hash = Option<[u8; 16]>;
+
+/// Memory of a place. Buffers have [`BATCH`] bytes.
+pub(crate) trait Memory: Sync {
+    /// A buffer for pages.
+    type Buffer: Send;
+    /// A copy under way.
+    type Flight: Send;
+    /// What the job has here.
+    fn regions(&self) -> Result<Vec<Region>, SyncError>;
+    /// Hashes of pages.
+    fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError>;
+    /// A buffer.
+    fn buffer(&self) -> Result<Self::Buffer, SyncError>;
+    /// Its bytes.
+    fn bytes<'a>(&self, buffer: &'a mut Self::Buffer) -> &'a mut [u8];
+    /// Starts copying pages into a buffer, one behind the other.
+    fn read(&self, lane: usize, to: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
+    /// Starts copying a buffer into pages.
+    fn write(&self, lane: usize, from: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
+    /// Waits for a copy; tells how many pages were not there.
+    fn land(&self, flight: Self::Flight) -> Result<(Self::Buffer, usize), SyncError>;
+}
+
+fn pieces(pages: &[Page]) -> Vec<Piece> {
+    let mut at = 0;
+    pages
+        .iter()
+        .map(|p| {
+            let piece = Piece { address: p.address, at, bytes: p.bytes as usize, raw: p.kind == Kind::Heap };
+            at += piece.bytes;
+            piece
+        })
+        .collect()
+}
+
+/// Cuts pages into batches that fit a buffer.
+pub(crate) fn batches<T: Copy>(mut items: &[T], bytes: impl Fn(T) -> u64) -> Vec<&[T]> {
+    let mut all = Vec::new();
+    while !items.is_empty() {
+        let mut sum = 0;
+        let fits = |item: &&T| {
+            sum += bytes(**item);
+            sum <= BATCH as u64
+        };
+        let n = items.iter().take(BATCH_PAGES).take_while(fits).count().max(1);
+        let (batch, rest) = items.split_at(n);
+        all.push(batch);
+        items = rest;
+    }
+    all
+}
+
+impl Memory for Arc<Executor> {
+    type Buffer = Pinned;
+    type Flight = Flight;
+
+    fn regions(&self) -> Result<Vec<Region>, SyncError> {
+        region::regions(self)
+    }
+
+    fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError> {
+        // Variables smaller than a page are hashed here: a block of threads for each would do next to nothing, and the
+        // driver lets everybody copy constants.
+        let large: Vec<(u64, u64)> = pages.iter().filter(|p| !p.small).map(|p| (p.address, p.bytes)).collect();
+        let mut large = Executor::hash(self, 0, &large).map_err(SyncError::gpu("hashing memory"))?.into_iter();
+        let small: Vec<Page> = pages.iter().copied().filter(|p| p.small).collect();
+        let mut small_hashes = Vec::with_capacity(small.len());
+        for batch in batches(&small, |p| p.bytes) {
+            let flight = self.read(0, self.buffer()?, batch)?;
+            let gone = flight.missing() > 0;
+            let (mut buffer, _) = self.land(flight)?;
+            let bytes = self.bytes(&mut buffer);
+            let mut at = 0;
+            for page in batch {
+                let end = at + page.bytes as usize;
+                let hash = blake3::hash(&bytes[at..end]);
+                small_hashes.push(if gone { None } else { hash.as_bytes().first_chunk().copied() });
+                at = end;
+            }
+        }
+        let mut small = small_hashes.into_iter();
+        Ok(pages.iter().map(|p| if p.small { small.next() } else { large.next() }.flatten()).collect())
+    }
+
+    fn buffer(&self) -> Result<Pinned, SyncError> {
+        self.pinned(BATCH).map_err(SyncError::gpu("making a buffer"))
+    }
+
+    fn bytes<'a>(&self, buffer: &'a mut Pinned) -> &'a mut [u8] {
+        buffer.bytes_mut()
+    }
+
+    fn read(&self, lane: usize, to: Pinned, pages: &[Page]) -> Result<Flight, SyncError> {
+        self.copy_from_gpu(lane, to, &pieces(pages)).map_err(SyncError::gpu("reading memory"))
+    }
+
+    fn write(&self, lane: usize, from: Pinned, pages: &[Page]) -> Result<Flight, SyncError> {
+        self.copy_to_gpu(lane, from, &pieces(pages)).map_err(SyncError::gpu("writing memory"))
+    }
+
+    fn land(&self, flight: Flight) -> Result<(Pinned, usize), SyncError> {
+        let missing = flight.missing();
+        flight.wait().map(|b| (b, missing)).map_err(SyncError::gpu("copying memory"))
+    }
+}

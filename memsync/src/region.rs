@@ -1,0 +1,207 @@
+//! Regions of a job's memory, and their pages.
+
+use crate::error::SyncError;
+use cuda_api::wire::{Short, Wire};
+use replayer::Executor;
+use std::sync::Arc;
+
+/// Unit of comparison and copying, in bytes.
+pub const PAGE: u64 = 64 << 10;
+
+/// What a region is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Physical memory mapped in the job's arena.
+    Chunk = 0,
+    /// A variable of a module or library.
+    Global = 1,
+    /// The device heap: only kernels reach it.
+    Heap = 2,
+}
+
+impl Wire for Kind {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u8).put(out);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        match u8::get(src)? {
+            0 => Ok(Kind::Chunk),
+            1 => Ok(Kind::Global),
+            2 => Ok(Kind::Heap),
+            _ => Err(Short),
+        }
+    }
+}
+
+cuda_api::wire_struct! {
+    /// A range of device memory that belongs to the job.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct Region {
+        /// First byte.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// What it is.
+        pub kind: Kind,
+    }
+}
+
+/// Bytes of a region on the wire.
+pub(crate) const REGION_BYTES: usize = 17;
+
+impl Region {
+    /// Number of its pages; the last may be shorter.
+    pub fn pages(&self) -> u64 {
+        self.bytes.div_ceil(PAGE)
+    }
+
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.bytes)
+    }
+}
+
+impl std::fmt::Display for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match self.kind {
+            Kind::Chunk => "memory",
+            Kind::Global => "a variable",
+            Kind::Heap => "the device heap",
+        };
+        write!(f, "{what} of {} bytes at {:#x}", self.bytes, self.address)
+    }
+}
+
+/// The regions of a place, by address, without overlap.
+///
+/// # Errors
+/// When the place cannot tell what it has.
+pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
+    let globals = exec.globals().map_err(SyncError::gpu("listing variables"))?;
+    let heap = exec.heap().map_err(SyncError::gpu("finding the device heap"))?;
+    let mut all: Vec<Region> =
+        exec.chunks().into_iter().map(|c| Region { address: c.address, bytes: c.bytes, kind: Kind::Chunk }).collect();
+    all.extend(globals.into_iter().map(|g| Region { address: g.address, bytes: g.bytes, kind: Kind::Global }));
+    all.extend(heap.map(|(address, bytes)| Region { address, bytes, kind: Kind::Heap }));
+    Ok(tidy(all))
+}
+
+/// Sorts regions and drops those that lie inside another: one variable may have several names.
+fn tidy(mut all: Vec<Region>) -> Vec<Region> {
+    all.retain(|r| r.bytes > 0);
+    all.sort_by_key(|r| (r.address, std::cmp::Reverse(r.bytes), r.kind));
+    let mut tidy: Vec<Region> = Vec::with_capacity(all.len());
+    for r in all {
+        match tidy.last() {
+            Some(last) if r.end() <= last.end() => {}
+            _ => tidy.push(r),
+        }
+    }
+    tidy
+}
+
+/// A page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
+    /// Of a variable smaller than a page.
+    pub(crate) small: bool,
+}
+
+/// Pages of regions, in order.
+pub(crate) fn pages(regions: &[Region]) -> Vec<Page> {
+    let mut all = Vec::with_capacity(regions.iter().map(Region::pages).sum::<u64>() as usize);
+    for r in regions {
+        let small = r.kind == Kind::Global && r.bytes < PAGE;
+        all.extend((0..r.pages()).map(|i| Page {
+            address: r.address + i * PAGE,
+            bytes: PAGE.min(r.bytes - i * PAGE),
+            kind: r.kind,
+            small,
+        }));
+    }
+    all
+}
+
+/// Digest of regions whose pages have these hashes, in order.
+pub(crate) fn digest(regions: &[Region], hashes: &[Option<[u8; 16]>]) -> [u8; 32] {
+    let mut h = blake3::Hasher::new();
+    let mut bytes = Vec::new();
+    for r in regions {
+        r.put(&mut bytes);
+    }
+    h.update(&bytes);
+    for hash in hashes {
+        // A page that could not be hashed is like no page that could.
+        h.update(&[u8::from(hash.is_some())]).update(&hash.unwrap_or_default());
+    }
+    *h.finalize().as_bytes()
+}
+
+/// The first difference between two lists of regions, in words.
+pub(crate) fn difference(source: &[Region], target: &[Region]) -> Option<String> {
+    for (s, t) in source.iter().zip(target) {
+        if s != t {
+            return Some(if s.address <= t.address {
+                format!("the source has {s}, the target does not")
+            } else {
+                format!("the target has {t}, the source does not")
+            });
+        }
+    }
+    let common = source.len().min(target.len());
+    let more = source.get(common).map(|s| format!("the source has {s}, the target does not"));
+    more.or_else(|| target.get(common).map(|t| format!("the target has {t}, the source does not")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(address: u64, bytes: u64, kind: Kind) -> Region {
+        Region { address, bytes, kind }
+    }
+
+    #[test]
+    fn pages_cover_regions_exactly() {
+        let list = [region(0x1000, 3 * PAGE, Kind::Chunk), region(0x90_0000, PAGE + 5, Kind::Global), region(0xa0_0003, 7, Kind::Global)];
+        let pages = pages(&list);
+        assert_eq!(pages.iter().map(|p| p.bytes).collect::<Vec<_>>(), [PAGE, PAGE, PAGE, PAGE, 5, 7]);
+        assert_eq!(pages.iter().map(|p| p.small).collect::<Vec<_>>(), [false, false, false, false, false, true]);
+        assert_eq!(pages[4].address, 0x90_0000 + PAGE);
+    }
+
+    #[test]
+    fn names_of_one_variable_make_one_region() {
+        let list = vec![
+            region(0x2000, 8, Kind::Global),
+            region(0x1000, 64, Kind::Global),
+            region(0x1000, 16, Kind::Global),
+            region(0x1010, 16, Kind::Global),
+            region(0x3000, 0, Kind::Global),
+        ];
+        assert_eq!(tidy(list), [region(0x1000, 64, Kind::Global), region(0x2000, 8, Kind::Global)]);
+    }
+
+    #[test]
+    fn differences_are_told() {
+        let a = [region(0x1000, 64, Kind::Chunk), region(0x2000, 64, Kind::Chunk)];
+        assert_eq!(difference(&a, &a), None);
+        assert!(difference(&a, &a[..1]).expect("differs").contains("0x2000"));
+        assert!(difference(&a[1..], &a).expect("differs").starts_with("the target has memory of 64 bytes at 0x1000"));
+        assert!(difference(&a, &[a[0], region(0x2000, 65, Kind::Chunk)]).is_some());
+    }
+
+    #[test]
+    fn digests_depend_on_everything() {
+        let a = [region(0x1000, PAGE, Kind::Chunk)];
+        let d = |r: &[Region], h: &[Option<[u8; 16]>]| digest(r, h);
+        let base = d(&a, &[Some([1; 16])]);
+        assert_ne!(base, d(&a, &[Some([2; 16])]));
+        assert_ne!(base, d(&a, &[None]));
+        assert_ne!(d(&a, &[None]), d(&a, &[Some([0; 16])]));
+        assert_ne!(base, d(&[region(0x2000, PAGE, Kind::Chunk)], &[Some([1; 16])]));
+    }
+}

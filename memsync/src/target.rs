@@ -1,0 +1,137 @@
+//! The target's part of a round.
+
+use crate::error::SyncError;
+use crate::frames::{Hello, Word, receive_batch};
+use crate::memory::{BATCH, Memory};
+use crate::region::{Page, digest, pages};
+use crate::{Round, Stream};
+use std::time::Instant;
+
+/// What one connection brought.
+#[derive(Debug, Default)]
+struct Received {
+    bytes: u64,
+    /// What went wrong here; the rest of the connection was read all the same, so that the source can end in order.
+    trouble: Option<SyncError>,
+}
+
+/// Where the pages of a batch go.
+fn places(all: &[Page], numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncError> {
+    let wanted: Option<Vec<Page>> = numbers.iter().map(|n| all.get(*n as usize).copied()).collect();
+    let wanted = wanted.ok_or(SyncError::Protocol("a page that was not offered"))?;
+    if wanted.iter().map(|p| p.bytes).sum::<u64>() != bytes as u64 {
+        return Err(SyncError::Protocol("a batch whose size is not that of its pages"));
+    }
+    Ok(wanted)
+}
+
+/// Receives everything from one connection: while one batch is written to the GPU the next is read.
+fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &[Page]) -> Result<Received, SyncError> {
+    let mut got = Received::default();
+    let mut flying = None;
+    let mut spare: Option<M::Buffer> = None;
+    let mut discard = Vec::new();
+    while let Some((numbers, bytes)) = receive_batch(s)? {
+        got.bytes += bytes as u64;
+        let what = SyncError::io("receiving pages");
+        let ready = match (&got.trouble, spare.take()) {
+            (Some(_), _) => None,
+            (None, Some(buffer)) => Some(buffer),
+            (None, None) => m.buffer().map_err(|e| got.trouble = Some(e)).ok(),
+        };
+        let Some(mut buffer) = ready else {
+            discard.resize(BATCH, 0);
+            s.read_exact(&mut discard[..bytes]).map_err(what)?;
+            continue;
+        };
+        s.read_exact(&mut m.bytes(&mut buffer)[..bytes]).map_err(what)?;
+        let written = places(all, &numbers, bytes).and_then(|pages| {
+            // One copy at a time on a lane: the buffer of the one before is then free for the next batch.
+            spare = flying.take().map(|f| land(m, f)).transpose()?;
+            m.write(lane, buffer, &pages)
+        });
+        match written {
+            Ok(flight) => flying = Some(flight),
+            Err(e) => got.trouble = Some(e),
+        }
+    }
+    if let Some(Err(e)) = flying.map(|f| land(m, f)) {
+        got.trouble.get_or_insert(e);
+    }
+    Ok(got)
+}
+
+fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
+    match m.land(flight)? {
+        (buffer, 0) => Ok(buffer),
+        (_, gone) => Err(SyncError::Regions(format!("{gone} pages went away at the target during the round"))),
+    }
+}
+
+fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &[Page]) -> Result<Received, SyncError> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            conns.iter_mut().enumerate().map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all))).collect();
+        let mut sum = Ok(Received::default());
+        for t in threads {
+            let one = t.join().unwrap_or(Err(SyncError::Protocol("a receiving thread ended abruptly")));
+            sum = sum.and_then(|mut sum| {
+                let one = one?;
+                sum.bytes += one.bytes;
+                sum.trouble = sum.trouble.or(one.trouble);
+                Ok(sum)
+            });
+        }
+        sum
+    })
+}
+
+pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<Round, SyncError> {
+    if conns.is_empty() {
+        return Err(SyncError::NoConnection);
+    }
+    let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
+    let hashing = Instant::now();
+    let regions = m.regions()?;
+    let all = pages(&regions);
+    let hashes = m.hash(&all)?;
+    let mut hash_ms = ms(hashing);
+    let mut hashed = all.len() as u64;
+    Hello::send(&mut *conns[0], verify, &regions, &hashes)?;
+    Word::receive(&mut *conns[0])?;
+    let copying = Instant::now();
+    let mut received = receive_all(m, conns, &all)?;
+    let copy_ms = ms(copying);
+    let theirs = Word::receive(&mut *conns[0])?;
+    let ours = match received.trouble.take() {
+        Some(e) => Err(e),
+        None if verify => {
+            let hashing = Instant::now();
+            let after = m.hash(&all).map(|hashes| digest(&regions, &hashes));
+            hash_ms += ms(hashing);
+            hashed += all.len() as u64;
+            after
+        }
+        None => Ok(theirs),
+    };
+    let ours = match ours {
+        Ok(d) => d,
+        Err(e) => {
+            Word::send(&mut *conns[0], Some(&e), [0; 32])?;
+            return Err(e);
+        }
+    };
+    Word::send(&mut *conns[0], None, ours)?;
+    if verify && ours != theirs {
+        return Err(SyncError::digest(&theirs, &ours));
+    }
+    Ok(Round {
+        regions: regions.len() as u64,
+        bytes_total: regions.iter().map(|r| r.bytes).sum(),
+        bytes_sent: received.bytes,
+        pages_hashed: hashed,
+        hash_ms,
+        copy_ms,
+        digest: ours,
+    })
+}

@@ -1,0 +1,237 @@
+//! Rounds between two memories of this process.
+
+use crate::error::SyncError;
+use crate::fault::Faults;
+use crate::memory::{BATCH, Hash, Memory};
+use crate::region::{Kind, PAGE, Page, Region};
+use crate::{Round, Stream, source, target};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+/// Regions with their bytes, and pages that fail when they are written.
+#[derive(Default)]
+struct Fake {
+    regions: Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>,
+    broken: Option<u64>,
+    /// Changes a byte at this address when memory is read: a job that works.
+    restless: Option<u64>,
+}
+
+impl Fake {
+    fn new(list: &[(u64, usize, Kind, u8)]) -> Fake {
+        let regions = list.iter().map(|(at, n, kind, seed)| (*at, (*kind, fill(*n, *seed)))).collect();
+        Fake { regions: Mutex::new(regions), ..Fake::default() }
+    }
+
+    fn with<T>(&self, page: &Page, f: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+        let mut all = self.regions.lock().expect("lock");
+        let (at, (_, bytes)) = all.range_mut(..=page.address).next_back()?;
+        let start = (page.address - at) as usize;
+        bytes.get_mut(start..start + page.bytes as usize).map(f)
+    }
+
+    fn contents(&self) -> BTreeMap<u64, (Kind, Vec<u8>)> {
+        self.regions.lock().expect("lock").clone()
+    }
+}
+
+fn fill(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
+}
+
+impl Memory for Fake {
+    type Buffer = Vec<u8>;
+    type Flight = (Vec<u8>, usize);
+    fn regions(&self) -> Result<Vec<Region>, SyncError> {
+        Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
+    }
+    fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError> {
+        Ok(pages.iter().map(|p| self.with(p, |b| *blake3::hash(b).as_bytes().first_chunk().expect("16 bytes"))).collect())
+    }
+    fn buffer(&self) -> Result<Vec<u8>, SyncError> {
+        Ok(vec![0xee; BATCH])
+    }
+    fn bytes<'a>(&self, buffer: &'a mut Vec<u8>) -> &'a mut [u8] {
+        buffer
+    }
+    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page]) -> Result<(Vec<u8>, usize), SyncError> {
+        if let Some(address) = self.restless {
+            self.with(&Page { address, bytes: 1, kind: Kind::Chunk, small: false }, |b| b[0] ^= 1);
+        }
+        let (mut at, mut missing) = (0, 0);
+        for p in pages {
+            let n = p.bytes as usize;
+            missing += usize::from(self.with(p, |b| to[at..at + n].copy_from_slice(b)).is_none());
+            at += n;
+        }
+        Ok((to, missing))
+    }
+    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page]) -> Result<(Vec<u8>, usize), SyncError> {
+        let mut at = 0;
+        for p in pages {
+            if self.broken == Some(p.address) {
+                return Err(SyncError::Gpu { what: "writing memory", code: 719 });
+            }
+            let n = p.bytes as usize;
+            self.with(p, |b| b.copy_from_slice(&from[at..at + n])).expect("offered pages exist");
+            at += n;
+        }
+        Ok((from, 0))
+    }
+    fn land(&self, flight: (Vec<u8>, usize)) -> Result<(Vec<u8>, usize), SyncError> {
+        Ok(flight)
+    }
+}
+
+type Ends = Vec<Box<dyn Stream>>;
+
+fn connections(n: usize) -> (Ends, Ends) {
+    (0..n)
+        .map(|_| {
+            let (a, b) = UnixStream::pair().expect("sockets");
+            (Box::new(a) as Box<dyn Stream>, Box::new(b) as Box<dyn Stream>)
+        })
+        .unzip()
+}
+
+fn round(from: &Fake, to: &Fake, stripes: usize, verify: bool, faults: Faults) -> (Result<Round, SyncError>, Result<Round, SyncError>) {
+    let (mut a, mut b) = connections(stripes);
+    std::thread::scope(|s| {
+        // Each side closes its connections when it is done, as callers do.
+        let source = s.spawn(move || source::run(from, &mut a, &faults));
+        let target = target::run(to, &mut b, verify);
+        drop(b);
+        (source.join().expect("source"), target)
+    })
+}
+
+const CHUNK: usize = 9 << 20;
+
+fn job(seed: u8) -> Fake {
+    Fake::new(&[
+        (0x2000_0000_0000, CHUNK, Kind::Chunk, seed),
+        (0x2000_1000_0000, 2 << 20, Kind::Chunk, 9),
+        (0x3000_0000_0000, 300, Kind::Global, seed),
+        (0x3000_0000_1000, PAGE as usize + 77, Kind::Global, seed),
+        (0x2_0540_0000, 1 << 20, Kind::Heap, seed),
+    ])
+}
+
+#[test]
+fn what_differs_is_copied_and_verified() {
+    for stripes in [1, 3, 8] {
+        let (from, to) = (job(1), job(2));
+        let (s, t) = round(&from, &to, stripes, true, Faults::default());
+        let (s, t) = (s.expect("source"), t.expect("target"));
+        assert!(from.contents() == to.contents());
+        let total = (CHUNK + (2 << 20) + 300 + PAGE as usize + 77 + (1 << 20)) as u64;
+        assert_eq!((s.regions, s.bytes_total, t.bytes_total), (5, total, total));
+        assert_eq!(s.bytes_sent, total - (2 << 20), "the region that was equal is not sent");
+        assert_eq!((s.bytes_sent, s.digest), (t.bytes_sent, t.digest));
+        // Nothing is left to do.
+        let (s, _) = round(&from, &to, stripes, true, Faults::default());
+        assert_eq!(s.expect("source").bytes_sent, 0);
+    }
+}
+
+#[test]
+fn one_changed_byte_sends_one_page() {
+    let (from, to) = (job(1), job(1));
+    from.regions.lock().expect("lock").get_mut(&0x2000_0000_0000).expect("chunk").1[5 << 20] ^= 0x80;
+    let (s, t) = round(&from, &to, 2, true, Faults::default());
+    assert_eq!(s.expect("source").bytes_sent, PAGE);
+    t.expect("target");
+    assert!(from.contents() == to.contents());
+}
+
+#[test]
+fn a_corrupted_byte_is_caught_at_both_ends() {
+    for page in [1, 17, 100] {
+        let (from, to) = (job(1), job(2));
+        let (s, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(page) });
+        assert!(matches!(s, Err(SyncError::Digest { .. })), "{s:?}");
+        assert!(matches!(t, Err(SyncError::Digest { .. })), "{t:?}");
+    }
+    // Beyond the last page there is nothing to corrupt, and rounds before the last are not touched.
+    let (from, to) = (job(1), job(2));
+    let (_, t) = round(&from, &to, 2, false, Faults { corrupt_page: Some(1) });
+    t.expect("pre-copy");
+    let (_, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(1_000_000) });
+    t.expect("verified");
+}
+
+#[test]
+fn a_job_that_works_is_copied_in_rounds() {
+    let (mut from, to) = (job(1), job(2));
+    from.restless = Some(0x2000_0000_0000 + PAGE);
+    let (s, t) = round(&from, &to, 2, false, Faults::default());
+    assert!(s.is_ok() && t.is_ok());
+    let (s, _) = round(&from, &to, 2, true, Faults::default());
+    // Somebody still writes: the last round must notice.
+    if let Ok(s) = s {
+        assert_eq!(s.bytes_sent, 0, "a page was sent, so it changed behind it");
+    }
+    from.restless = None;
+    let (s, t) = round(&from, &to, 2, true, Faults::default());
+    assert!(s.expect("source").bytes_sent <= PAGE);
+    t.expect("target");
+    assert!(from.contents() == to.contents());
+}
+
+#[test]
+fn regions_must_agree_in_the_end_only() {
+    let (from, to) = (job(1), job(2));
+    from.regions.lock().expect("lock").insert(0x2000_2000_0000, (Kind::Chunk, fill(2 << 20, 3)));
+    to.regions.lock().expect("lock").insert(0x2000_3000_0000, (Kind::Chunk, fill(2 << 20, 3)));
+    let (s, t) = round(&from, &to, 2, false, Faults::default());
+    assert_eq!((s.expect("source").regions, t.expect("target").regions), (5, 6));
+    assert!(from.contents()[&0x2000_0000_0000] == to.contents()[&0x2000_0000_0000]);
+    let (s, t) = round(&from, &to, 2, true, Faults::default());
+    let s = s.unwrap_err().to_string();
+    assert!(s.contains("0x200020000000"), "{s}");
+    assert!(matches!(t, Err(SyncError::Peer(text)) if text.contains("0x200020000000")));
+}
+
+#[test]
+fn trouble_at_the_target_reaches_the_source() {
+    let (from, mut to) = (job(1), job(2));
+    to.broken = Some(0x2000_0000_0000 + 3 * PAGE);
+    let (s, t) = round(&from, &to, 3, true, Faults::default());
+    assert!(matches!(t, Err(SyncError::Gpu { code: 719, .. })), "{t:?}");
+    assert!(matches!(s, Err(SyncError::Peer(text)) if text.contains("719")));
+}
+
+#[test]
+fn a_page_that_was_not_offered_is_refused() {
+    let to = job(2);
+    let (mut a, mut b) = connections(1);
+    std::thread::scope(|s| {
+        let target = s.spawn(move || target::run(&to, &mut b, true));
+        crate::frames::Hello::receive(&mut *a[0]).expect("hello");
+        crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
+        crate::frames::send_batch(&mut *a[0], &[4_000_000], &[1, 2, 3]).expect("batch");
+        crate::frames::send_batch(&mut *a[0], &[0], &[1, 2, 3]).expect("batch");
+        crate::frames::send_batch(&mut *a[0], &[], &[]).expect("end");
+        crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("summary");
+        assert!(matches!(crate::frames::Word::receive(&mut *a[0]), Err(SyncError::Peer(_))));
+        assert!(matches!(target.join().expect("target"), Err(SyncError::Protocol("a page that was not offered"))));
+    });
+}
+
+#[test]
+fn a_broken_connection_is_an_error_at_both_ends() {
+    let (from, to) = (job(1), job(2));
+    let (mut a, b) = connections(2);
+    drop(b);
+    assert!(matches!(source::run(&from, &mut a, &Faults::default()), Err(SyncError::Io { .. })));
+    let (a, mut b) = connections(2);
+    drop(a);
+    assert!(matches!(target::run(&to, &mut b, true), Err(SyncError::Io { .. })));
+    assert!(matches!(target::run(&to, &mut [], true), Err(SyncError::NoConnection)));
+    let (a, mut b) = connections(1);
+    let mut garbage = a;
+    garbage[0].write_all(&[0xff; 4096]).expect("write");
+    assert!(matches!(source::run(&from, &mut b, &Faults::default()), Err(SyncError::Protocol(_))));
+}
