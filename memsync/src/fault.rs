@@ -12,9 +12,9 @@ pub struct Faults {
 impl Faults {
     /// What the environment asks for: `MRCUDA_FAULT_CORRUPT_BYTE=N` flips one byte of the N-th page sent in each verifying
     /// round. Read once in a process; anything but a number above 0 means no fault.
-    pub fn from_env() -> Faults {
+    pub fn from_env() -> &'static Faults {
         static READ: OnceLock<Faults> = OnceLock::new();
-        *READ.get_or_init(|| Faults { corrupt_page: parse(std::env::var("MRCUDA_FAULT_CORRUPT_BYTE").ok().as_deref()) })
+        READ.get_or_init(|| Faults { corrupt_page: parse(std::env::var("MRCUDA_FAULT_CORRUPT_BYTE").ok().as_deref()) })
     }
 }
 

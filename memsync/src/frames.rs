@@ -6,10 +6,10 @@
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
+use crate::Stream;
 use crate::error::SyncError;
 use crate::memory::{BATCH, BATCH_PAGES, Hash};
 use crate::region::{REGION_BYTES, Region};
-use crate::Stream;
 use cuda_api::wire::Wire;
 
 const MAGIC: &[u8; 8] = b"MRMEMRY1";

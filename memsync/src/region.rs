@@ -166,7 +166,11 @@ mod tests {
 
     #[test]
     fn pages_cover_regions_exactly() {
-        let list = [region(0x1000, 3 * PAGE, Kind::Chunk), region(0x90_0000, PAGE + 5, Kind::Global), region(0xa0_0003, 7, Kind::Global)];
+        let list = [
+            region(0x1000, 3 * PAGE, Kind::Chunk),
+            region(0x90_0000, PAGE + 5, Kind::Global),
+            region(0xa0_0003, 7, Kind::Global),
+        ];
         let pages = pages(&list);
         assert_eq!(pages.iter().map(|p| p.bytes).collect::<Vec<_>>(), [PAGE, PAGE, PAGE, PAGE, 5, 7]);
         assert_eq!(pages.iter().map(|p| p.small).collect::<Vec<_>>(), [false, false, false, false, false, true]);

@@ -55,14 +55,22 @@ struct Corruption {
 impl Corruption {
     fn touch(&self, batch: &[Wanted], bytes: &mut [u8]) {
         let before = self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < batch.len() as u64) else { return };
+        let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < batch.len() as u64) else {
+            return;
+        };
         let offset: u64 = batch[..index as usize].iter().map(|w| w.page.bytes).sum();
         bytes[offset as usize] ^= 1;
     }
 }
 
 /// Sends batches over one connection: while one is sent the next is read from the GPU. Tells how many pages were gone.
-fn send<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, mine: &[&[Wanted]], corruption: &Corruption) -> Result<usize, SyncError> {
+fn send<M: Memory>(
+    m: &M,
+    lane: usize,
+    s: &mut dyn Stream,
+    mine: &[&[Wanted]],
+    corruption: &Corruption,
+) -> Result<usize, SyncError> {
     let start = |batch: &[Wanted], buffer| {
         let pages: Vec<Page> = batch.iter().map(|w| w.page).collect();
         m.read(lane, buffer, &pages)
@@ -92,7 +100,12 @@ fn send<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, mine: &[&[Wanted]], c
 }
 
 /// All connections at once. Each ends in order unless it is broken, so that the target can hear what went wrong.
-fn send_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], wanted: &[Wanted], corruption: &Corruption) -> Result<usize, SyncError> {
+fn send_all<M: Memory>(
+    m: &M,
+    conns: &mut [Box<dyn Stream>],
+    wanted: &[Wanted],
+    corruption: &Corruption,
+) -> Result<usize, SyncError> {
     let batches = batches(wanted, |w| w.page.bytes);
     let stripes = conns.len();
     std::thread::scope(|scope| {
@@ -182,7 +195,11 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     if hello.verify && theirs != ours {
         return Err(SyncError::digest(&ours, &theirs));
     }
-    let common: Vec<&Region> = hello.regions.iter().filter(|r| regions.binary_search_by_key(&r.address, |x| x.address).is_ok_and(|i| regions[i] == **r)).collect();
+    let common: Vec<&Region> = hello
+        .regions
+        .iter()
+        .filter(|r| regions.binary_search_by_key(&r.address, |x| x.address).is_ok_and(|i| regions[i] == **r))
+        .collect();
     Ok(Round {
         regions: common.len() as u64,
         bytes_total: common.iter().map(|r| r.bytes).sum(),

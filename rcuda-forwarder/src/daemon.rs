@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt};
 use pool::{Command, Pool, Profile};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -124,7 +124,8 @@ pub(crate) struct Daemon {
 }
 
 fn say(line: &str) {
-    eprintln!("mrcuda serve: {line}");
+    // A log that is gone must not end the daemon.
+    let _ = writeln!(io::stderr(), "mrcuda serve: {line}");
 }
 
 /// Serves until SIGTERM or SIGINT. Workers end with it.
@@ -349,6 +350,7 @@ fn warm(state: &Arc<State>, profile: Profile) {
     let gpu = profile.gpu;
     match start(state, profile) {
         Ok(worker) => state.pool.keep_warm(worker),
+        Err(_) if state.stopping.load(Ordering::SeqCst) => {}
         Err(why) => (state.log)(&format!("cannot start a worker for GPU {gpu}: {why}")),
     }
 }

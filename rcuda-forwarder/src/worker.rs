@@ -19,7 +19,7 @@ use cuda_api::driver::Loaded;
 use cuda_api::wire::Wire;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -113,15 +113,20 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>)
         Ok(Some(worker)) => {
             let r = worker.serve();
             if let Err(why) = &r {
-                eprintln!("{why}");
+                complain(why);
             }
             leave(i32::from(r.is_err()))
         }
         Err(why) => {
-            eprintln!("{why}");
+            complain(&why);
             1
         }
     }
+}
+
+/// Writes a line for the daemon's log, which may be gone.
+fn complain(why: &WorkerError) {
+    let _ = writeln!(io::stderr(), "{why}");
 }
 
 /// Opens the place, waits for a client. `None`: the daemon wants no worker any more.
@@ -135,8 +140,9 @@ fn prepare<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> Res
     };
     let opened = open(&start);
     let said = opened.as_ref().err().cloned().unwrap_or_default();
-    channel.send(&Message::Ready(said), None).map_err(WorkerError::Channel)?;
-    let Ok(place) = opened else { return Ok(None) };
+    let heard = channel.send(&Message::Ready(said), None);
+    // A daemon that has ended meanwhile wants no worker, either.
+    let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
     let conn = match next()? {
         Some((Message::Job(_), Some(fd))) => Conn::new(fd),
         Some(_) => return Err(WorkerError::Order),
@@ -283,12 +289,9 @@ impl<P: Place> Worker<P> {
             match self.channel.receive() {
                 Ok(Some((Message::Expecting(ticket), None))) => self.stripes.known(&ticket),
                 Ok(Some((Message::Bulk(ticket), Some(fd)))) => self.stripes.arrived(&ticket, Conn::new(fd)),
-                Ok(None) => {
-                    eprintln!("the server has gone");
-                    leave(1);
-                }
+                Ok(None) => leave(0),
                 _ => {
-                    eprintln!("{}", WorkerError::Order);
+                    complain(&WorkerError::Order);
                     leave(1);
                 }
             }

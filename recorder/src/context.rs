@@ -7,6 +7,7 @@ use crate::enter::Entered;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
 use crate::stream;
+use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
 use cuda_api::{ops, sys};
@@ -63,7 +64,7 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     let device = device_of(job, ctx)?;
-    if slot(ctx) < FIRST_CREATED && lock(&device.primary).references == 0 {
+    if slot(ctx) < FIRST_CREATED && !lock(&device.primary).is_active() {
         return Err(code::ERROR_CONTEXT_IS_DESTROYED);
     }
     Ok(device)
@@ -86,7 +87,9 @@ pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
 pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut Entered, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     give(pctx, primary(device.index) as sys::CUcontext)?;
-    lock(&device.primary).references += 1;
+    let mut p = lock(&device.primary);
+    p.references += 1;
+    p.reset = false;
     Ok(())
 }
 
@@ -113,14 +116,18 @@ pub(crate) fn cuDevicePrimaryCtxGetState(cx: &mut Entered, dev: sys::CUdevice, f
     let device = cx.job.device(dev)?;
     let p = lock(&device.primary);
     give(flags, p.flags)?;
-    give(active, c_int::from(p.references > 0))
+    give(active, c_int::from(p.is_active()))
 }
 
 pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    lock(&device.primary).references = 0;
+    device.check()?;
     cuda_api::cudart::context_destroyed(primary(device.index) as usize);
-    empty(cx, device)
+    empty(cx, device)?;
+    // Libraries stay loaded and get their first values again in the new context.
+    cx.build(device, ops::id::CONTEXT_RESET, &[], &Edges::default(), true)?;
+    lock(&device.primary).reset = true;
+    Ok(())
 }
 
 /// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (driver-abi 5.6).

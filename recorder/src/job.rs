@@ -53,6 +53,15 @@ pub(crate) struct Device {
 pub(crate) struct Primary {
     pub(crate) references: u32,
     pub(crate) flags: u32,
+    /// Reset since it was last retained: references count on, but the context is gone (measured, 580 driver).
+    pub(crate) reset: bool,
+}
+
+impl Primary {
+    /// Whether calls can use the context.
+    pub(crate) fn is_active(&self) -> bool {
+        self.references > 0 && !self.reset
+    }
 }
 
 /// When the reference event of the current place happened on the job's clock.

@@ -3,7 +3,7 @@
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
-use cuda_api::arg::{Capture, Edges};
+use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
@@ -252,6 +252,7 @@ pub(crate) fn cuLaunchKernelEx(
 /// Occupancy questions that take a launch configuration: asked with the encoding of a launch.
 fn clusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig, op: u16) -> Result<(), Code> {
     let (mut head, _, attributes) = read_config(config)?;
+    head.stream = LEGACY;
     let device = cx.device()?;
     head.function = cx.use_handle(Kind::Function, Kind::Kernel, f as u64)?;
     cx.on(device);

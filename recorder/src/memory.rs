@@ -312,13 +312,13 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put64(start);
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
             put64(bytes);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) {
-            // SAFETY: these outputs are documented as booleans of one byte.
-            unsafe { to.cast::<u8>().write(0) }
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
-            // SAFETY: as above.
-            unsafe { to.cast::<u8>().write(1) }
-        } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) || is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
+            put32(1);
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
+            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+            || is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+        {
             put32(0);
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
             put64(0);
@@ -339,8 +339,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
             put64(bytes);
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
-            // SAFETY: as above.
-            unsafe { to.cast::<u8>().write(0) }
+            put32(0);
         } else {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -361,7 +360,6 @@ pub(crate) fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
-    use sys::CUpointer_attribute_enum as A;
     cx.device()?;
     if count == 0 || attributes.is_null() || data.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -373,30 +371,40 @@ pub(crate) fn cuPointerGetAttributes(
             return Err(code::ERROR_INVALID_VALUE);
         }
         if pointer_attribute(cx, attribute, ptr, to).is_err() {
-            // An address that CUDA does not know is no error here: its attributes read as zero (CUDA driver API reference).
-            let wide = [
-                A::CU_POINTER_ATTRIBUTE_CONTEXT,
-                A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                A::CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                A::CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                A::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-            ];
-            let narrow = [A::CU_POINTER_ATTRIBUTE_IS_MANAGED, A::CU_POINTER_ATTRIBUTE_MAPPED, A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE];
-            let ordinal = attribute == A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32;
-            let bytes = if wide.iter().any(|a| *a as u32 == attribute) {
-                8
-            } else if narrow.iter().any(|a| *a as u32 == attribute) {
-                1
-            } else {
-                4
-            };
-            // SAFETY: each attribute's output has its documented width.
-            unsafe { to.cast::<u8>().write_bytes(if ordinal { 0xff } else { 0 }, bytes) };
+            unknown_pointer(attribute, ptr, to);
         }
     }
     Ok(())
+}
+
+/// What `cuPointerGetAttributes` says of an address that CUDA does not know: no error, and these values (as a 580 driver on an
+/// H200 answered; booleans are four bytes wide there).
+fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
+    use sys::CUpointer_attribute_enum as A;
+    let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
+    let untouched = [A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, A::CU_POINTER_ATTRIBUTE_RANGE_SIZE];
+    let wide = [
+        A::CU_POINTER_ATTRIBUTE_CONTEXT,
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        A::CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+    ];
+    if among(&untouched) {
+        return;
+    }
+    if among(&[A::CU_POINTER_ATTRIBUTE_HOST_POINTER]) {
+        // SAFETY: the width of each write is the attribute's, and the program's output has it.
+        unsafe { to.cast::<u64>().write(ptr) }
+    } else if among(&[A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL]) {
+        // SAFETY: as above.
+        unsafe { to.cast::<i32>().write(-2) }
+    } else if among(&wide) {
+        // SAFETY: as above.
+        unsafe { to.cast::<u64>().write(0) }
+    } else {
+        // SAFETY: as above.
+        unsafe { to.cast::<u32>().write(0) }
+    }
 }
 
 pub(crate) fn cuPointerSetAttribute(cx: &mut Entered, value: *const c_void, attribute: u32, ptr: sys::CUdeviceptr) -> Result<(), Code> {

@@ -61,7 +61,8 @@ pub struct Executor {
     mapping: RwLock<()>,
     /// Physical memory is made so that network cards can reach it.
     rdma: bool,
-    _lease: Lease,
+    /// Until it is closed.
+    lease: Mutex<Option<Lease>>,
 }
 
 thread_local! {
@@ -138,7 +139,7 @@ impl Executor {
             modules: Mutex::default(),
             mapping: RwLock::default(),
             rdma,
-            _lease: lease,
+            lease: Mutex::new(Some(lease)),
         }))
     }
 
@@ -214,6 +215,7 @@ impl Executor {
         match call {
             id::LAUNCH => self.launch(body)?,
             id::MAX_ACTIVE_CLUSTERS | id::MAX_CLUSTER_SIZE => self.clusters(call, body)?.put(reply),
+            id::TENSOR_MAP_TILED => self.tensor_map(body, reply)?,
             id::COPY_IN => self.copy_in(&life, body)?,
             id::COPY_OUT => return self.copy_out(&life, body),
             id::COPY_DEVICE => self.copy_device(body)?,
@@ -305,8 +307,9 @@ impl Executor {
         self.gpu.reset()?;
         // Where it cannot, the addresses still follow from the journal.
         steer::begin_anew(self.virtual_device);
-        // A reset takes the references with it.
+        // References outlive a reset; only a new one makes the context again.
         let context = self.gpu.retain()?;
+        self.gpu.release()?;
         self.gpu.set_current(context)?;
         let number = fresh_ticket();
         let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
@@ -345,6 +348,7 @@ impl Executor {
         steer::hold_own_again(self.virtual_device);
         let _ = self.gpu.set_current(0);
         let _ = CURRENT.try_with(|c| c.set(0));
+        *lock(&self.lease) = None;
     }
 }
 

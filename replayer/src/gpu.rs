@@ -4,6 +4,7 @@
 
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
+use cuda_api::ops::TensorMapTiled;
 use cuda_api::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
@@ -287,7 +288,15 @@ impl Gpu {
     }
 
     /// Launches with a parameter buffer.
-    pub(crate) fn launch(&self, function: u64, grid: [u32; 3], block: [u32; 3], shared: u32, stream: u64, params: &[u8]) -> Result<(), Code> {
+    pub(crate) fn launch(
+        &self,
+        function: u64,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        stream: u64,
+        params: &[u8],
+    ) -> Result<(), Code> {
         let mut size = params.len();
         let mut extra = extra(params, &raw mut size);
         let [gx, gy, gz] = grid;
@@ -301,7 +310,12 @@ impl Gpu {
     ///
     /// # Safety
     /// The configuration's attributes are valid.
-    pub(crate) unsafe fn launch_ex(&self, config: &sys::CUlaunchConfig, function: u64, params: &[u8]) -> Result<(), Code> {
+    pub(crate) unsafe fn launch_ex(
+        &self,
+        config: &sys::CUlaunchConfig,
+        function: u64,
+        params: &[u8],
+    ) -> Result<(), Code> {
         let mut size = params.len();
         let mut extra = extra(params, &raw mut size);
         let extra = if params.is_empty() { std::ptr::null_mut() } else { extra.as_mut_ptr() };
@@ -319,31 +333,84 @@ impl Gpu {
     /// The configuration's attributes are valid.
     pub(crate) unsafe fn max_cluster_size(&self, function: u64, config: &sys::CUlaunchConfig) -> Result<i32, Code> {
         let mut n = 0;
-        call!(self.launch.cuOccupancyMaxPotentialClusterSize(&raw mut n, function as sys::CUfunction, config)).map(|()| n)
+        call!(self.launch.cuOccupancyMaxPotentialClusterSize(&raw mut n, function as sys::CUfunction, config))
+            .map(|()| n)
+    }
+
+    /// Encodes a descriptor for the tensor memory accelerator: computed by the driver, nothing on the GPU is touched.
+    pub(crate) fn tensor_map(&self, op: &TensorMapTiled) -> Result<sys::CUtensorMap, Code> {
+        let rank = op.dims.len();
+        // The driver reads as many elements as the rank says from each array.
+        if op.strides.len() + 1 != rank || op.box_dims.len() != rank || op.element_strides.len() != rank {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: all-zero is a valid value of this plain C struct.
+        let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
+        let [interleave, swizzle, promotion, fill] = op.modes;
+        call!(self.launch.cuTensorMapEncodeTiled(
+            &raw mut map,
+            op.data_type,
+            rank as u32,
+            std::ptr::without_provenance_mut(op.address as usize),
+            op.dims.as_ptr(),
+            op.strides.as_ptr(),
+            op.box_dims.as_ptr(),
+            op.element_strides.as_ptr(),
+            interleave,
+            swizzle,
+            promotion,
+            fill,
+        ))?;
+        Ok(map)
     }
 
     /// Loads a module; the keys are `CUjit_option`s.
     ///
     /// # Safety
     /// `image` is a whole module image; values of options with buffers point to such.
-    pub(crate) unsafe fn load_module(&self, image: *const c_void, keys: &mut [u32], values: &mut [*mut c_void]) -> Result<u64, Code> {
+    pub(crate) unsafe fn load_module(
+        &self,
+        image: *const c_void,
+        keys: &mut [u32],
+        values: &mut [*mut c_void],
+    ) -> Result<u64, Code> {
         let mut module: sys::CUmodule = std::ptr::null_mut();
         let count = keys.len().min(values.len()) as u32;
-        call!(self.module.cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr().cast(), values.as_mut_ptr()))
-            .map(|()| module as u64)
+        call!(self.module.cuModuleLoadDataEx(
+            &raw mut module,
+            image,
+            count,
+            keys.as_mut_ptr().cast(),
+            values.as_mut_ptr()
+        ))
+        .map(|()| module as u64)
     }
 
     /// As [`Gpu::load_module`], a library.
     ///
     /// # Safety
     /// As [`Gpu::load_module`].
-    pub(crate) unsafe fn load_library(&self, image: *const c_void, keys: &mut [u32], values: &mut [*mut c_void]) -> Result<u64, Code> {
+    pub(crate) unsafe fn load_library(
+        &self,
+        image: *const c_void,
+        keys: &mut [u32],
+        values: &mut [*mut c_void],
+    ) -> Result<u64, Code> {
         let mut library: sys::CUlibrary = std::ptr::null_mut();
         let (none, no_values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let count = keys.len().min(values.len()) as u32;
         let keys = keys.as_mut_ptr().cast();
-        call!(self.module.cuLibraryLoadData(&raw mut library, image, keys, values.as_mut_ptr(), count, none, no_values, 0))
-            .map(|()| library as u64)
+        call!(self.module.cuLibraryLoadData(
+            &raw mut library,
+            image,
+            keys,
+            values.as_mut_ptr(),
+            count,
+            none,
+            no_values,
+            0
+        ))
+        .map(|()| library as u64)
     }
 
     pub(crate) fn unload_module(&self, module: u64) -> Result<(), Code> {
@@ -384,7 +451,11 @@ impl Gpu {
         narrow(offset, size)
     }
 
-    pub(crate) fn function_attribute(&self, function: u64, attribute: sys::CUfunction_attribute_enum) -> Result<u32, Code> {
+    pub(crate) fn function_attribute(
+        &self,
+        function: u64,
+        attribute: sys::CUfunction_attribute_enum,
+    ) -> Result<u32, Code> {
         let mut v: c_int = 0;
         call!(self.module.cuFuncGetAttribute(&raw mut v, attribute as u32, function as sys::CUfunction))?;
         Ok(u32::try_from(v).unwrap_or(0))
@@ -404,9 +475,19 @@ impl Gpu {
     pub(crate) fn variable(&self, owner: u64, library: bool, name: &CString) -> Result<(u64, u64), Code> {
         let (mut address, mut bytes) = (0, 0usize);
         if library {
-            call!(self.module.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, owner as sys::CUlibrary, name.as_ptr()))?;
+            call!(self.module.cuLibraryGetGlobal(
+                &raw mut address,
+                &raw mut bytes,
+                owner as sys::CUlibrary,
+                name.as_ptr()
+            ))?;
         } else {
-            call!(self.module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, owner as sys::CUmodule, name.as_ptr()))?;
+            call!(self.module.cuModuleGetGlobal_v2(
+                &raw mut address,
+                &raw mut bytes,
+                owner as sys::CUmodule,
+                name.as_ptr()
+            ))?;
         }
         Ok((address, bytes as u64))
     }

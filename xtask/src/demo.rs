@@ -5,6 +5,7 @@ use crate::step;
 use ::tests::scene::{Hardware, Scene, wait_for};
 use ::tests::{Install, Job, Server};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ fn play(args: &DemoArgs) -> Result<usize, String> {
         progress.follow(&mut job, due)?;
         make(&job, how, &progress)?;
     }
-    progress.follow(&mut job, u64::from(steps))?;
+    progress.follow_to_the_end(&mut job);
     let moved = job.wait(LIMIT);
     progress.end();
     if !moved.ok() {
@@ -132,6 +133,8 @@ struct Progress {
     bar: ProgressBar,
     plain: bool,
     steps: u64,
+    /// The tenth of the way that was told last.
+    said: Cell<u64>,
 }
 
 impl Progress {
@@ -142,7 +145,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("orbit {wide_bar} {pos}/{len} steps, {elapsed}") {
             bar.set_style(style);
         }
-        Progress { bar, plain, steps }
+        Progress { bar, plain, steps, said: Cell::new(0) }
     }
 
     /// A line beside the bar.
@@ -152,24 +155,33 @@ impl Progress {
 
     /// Shows progress until the program has made `due` steps.
     fn follow(&self, job: &mut Job, due: u64) -> Result<(), String> {
-        let mut said = None;
-        loop {
-            let runs = job.runs();
-            let done = steps_done(&job.stderr());
-            self.bar.set_position(done);
-            let tenth = done * 10 / self.steps.max(1);
-            if self.plain && said.is_some_and(|t| t != tenth) {
-                eprintln!("{done} of {} steps", self.steps);
-            }
-            said = Some(tenth);
-            if done >= due {
-                return Ok(());
-            }
-            if !runs {
-                return Err(format!("the program ended after {done} of {} steps: {}", self.steps, last_line(&job.stderr())));
+        while self.look(job) < due {
+            if !job.runs() {
+                let (done, words) = (self.look(job), job.stderr());
+                return Err(format!("the program ended after {done} of {} steps: {}", self.steps, last_line(&words)));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        Ok(())
+    }
+
+    /// Shows progress until the program ends.
+    fn follow_to_the_end(&self, job: &mut Job) {
+        while job.runs() {
+            self.look(job);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Shows how many steps the program has made.
+    fn look(&self, job: &Job) -> u64 {
+        let done = steps_done(&job.stderr());
+        self.bar.set_position(done);
+        let tenth = done * 10 / self.steps.max(1);
+        if self.said.replace(tenth) != tenth && self.plain {
+            eprintln!("{done} of {} steps", self.steps);
+        }
+        done
     }
 
     fn end(&self) {

@@ -5,7 +5,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::PIECE;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Fill, Launch};
+use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Fill, Launch, TensorMapTiled};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 
@@ -81,7 +81,8 @@ fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, 
 
 /// Bytes of a rectangle, if neither they nor its last address overflow.
 fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
-    let last = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
+    let last =
+        rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
     last.and(width.checked_mul(rows)).ok_or(code::ERROR_INVALID_VALUE)
 }
 
@@ -134,6 +135,12 @@ impl Executor {
         }
     }
 
+    pub(super) fn tensor_map(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+        let map = self.gpu.tensor_map(&TensorMapTiled::get(&mut body).map_err(short)?)?;
+        map.opaque.iter().for_each(|word| word.put(reply));
+        Ok(())
+    }
+
     pub(super) fn copy_in(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
         let op = CopyIn::get(&mut body).map_err(short)?;
         if size(op.dst, op.pitch, op.width, op.rows)? != body.len() as u64 {
@@ -184,18 +191,20 @@ impl Executor {
             let bytes = (width * rows) as usize;
             pending.bytes.push((life.pools.buffer(bytes, true)?, bytes));
         }
-        let submitted = pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(|((skip, _, width, rows), (buffer, _))| {
-            if rows == 1 {
-                // SAFETY: the buffer is the answer's until the mark below.
-                return unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) };
-            }
-            let mut c = rectangle(width, rows);
-            c.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
-            (c.dstHost, c.dstPitch) = (buffer.as_ptr().cast(), width as usize);
-            (c.srcDevice, c.srcPitch) = (op.src + skip, op.pitch as usize);
-            // SAFETY: as above.
-            unsafe { self.gpu.copy_2d(&c, stream) }
-        });
+        let submitted = pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(
+            |((skip, _, width, rows), (buffer, _))| {
+                if rows == 1 {
+                    // SAFETY: the buffer is the answer's until the mark below.
+                    return unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) };
+                }
+                let mut c = rectangle(width, rows);
+                c.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
+                (c.dstHost, c.dstPitch) = (buffer.as_ptr().cast(), width as usize);
+                (c.srcDevice, c.srcPitch) = (op.src + skip, op.pitch as usize);
+                // SAFETY: as above.
+                unsafe { self.gpu.copy_2d(&c, stream) }
+            },
+        );
         // Also after an error: the parts before it may be under way, and the mark says when their buffers are free.
         let mark = life.pools.mark(stream);
         pending.marks.extend(mark.ok().map(Mark::Own));
@@ -247,9 +256,12 @@ mod tests {
 
     #[test]
     fn pieces_cover_a_rectangle_in_order() {
-        for (pitch, width, rows) in [(0, 10 << 20, 1), (16 << 20, 9 << 20, 3), (2 << 20, 1 << 20, 11), (4 << 20, 4 << 20, 2)] {
-            let whole: Vec<(u64, u64)> =
-                (0..rows).flat_map(|r| (0..width).step_by(1 << 20).map(move |b| (r * pitch + b, r * width + b))).collect();
+        for (pitch, width, rows) in
+            [(0, 10 << 20, 1), (16 << 20, 9 << 20, 3), (2 << 20, 1 << 20, 11), (4 << 20, 4 << 20, 2)]
+        {
+            let whole: Vec<(u64, u64)> = (0..rows)
+                .flat_map(|r| (0..width).step_by(1 << 20).map(move |b| (r * pitch + b, r * width + b)))
+                .collect();
             assert_eq!(covered(pitch, width, rows), whole, "{pitch} {width} {rows}");
         }
         assert!(covered(5, 0, 7).is_empty() && covered(5, 7, 0).is_empty());

@@ -266,7 +266,9 @@ impl Executor {
         for name in &index.globals {
             let Ok(c_name) = CString::new(name.as_str()) else { continue };
             match self.gpu.variable(unit.live, unit.library, &c_name) {
-                Ok((address, bytes)) if bytes > 0 => found.push(Global { module: unit.handle, name: name.clone(), address, bytes }),
+                Ok((address, bytes)) if bytes > 0 => {
+                    found.push(Global { module: unit.handle, name: name.clone(), address, bytes })
+                }
                 // Optimised away, or in code for another GPU only.
                 Ok(_) | Err(code::ERROR_NOT_FOUND) => {}
                 Err(rc) => return Err(rc),
@@ -293,7 +295,8 @@ impl Executor {
         let modules = lock(&self.modules);
         let heap = if let Heap::At(at, len) = modules.heap { Some((at, len)) } else { None };
         let mut variables = modules.units.iter().flat_map(|u| u.globals.iter().map(|g| (g.address, g.bytes)));
-        let covers = |(at, len): &(u64, u64)| address >= *at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
+        let covers =
+            |(at, len): &(u64, u64)| address >= *at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
         heap.filter(covers).or_else(|| variables.find(covers))
     }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Page-locked buffers that nobody uses, kept for the next time: giving them back to the driver would wait for the job's
 /// kernels. By the context's life and the size.
-static SPARE: Mutex<Option<HashMap<(u64, usize), Vec<usize>>>> = Mutex::new(None);
+static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
+type Spare = HashMap<(u64, usize), Vec<usize>>;
 
 /// Bytes of a table of pages and their hashes: 32 bytes a page.
 const HASH_TABLE: usize = 1 << 20;
@@ -177,7 +178,8 @@ impl Executor {
     fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
         let mut last = (0, 0);
         move |address, bytes| {
-            let inside = |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
+            let inside =
+                |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
             if !inside(last) {
                 last = self.around(address, bytes).unwrap_or((0, 0));
             }
@@ -253,7 +255,12 @@ impl Executor {
         Ok(hashes)
     }
 
-    fn hash_some(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)], hashes: &mut Vec<Option<[u8; 16]>>) -> Result<(), Code> {
+    fn hash_some(
+        self: &Arc<Self>,
+        lane: usize,
+        pages: &[(u64, u64)],
+        hashes: &mut Vec<Option<[u8; 16]>>,
+    ) -> Result<(), Code> {
         let mut table = self.pinned(HASH_TABLE)?;
         let life = self.life();
         if table.life != life.number {

@@ -115,11 +115,16 @@ fn protection(maps: &str, address: usize) -> Option<i32> {
 
 /// Stores a function's address in a slot, also where the linker has made the page read-only (RELRO).
 fn store(slot: usize, function: usize, maps: &str) -> io::Result<()> {
-    let before = protection(maps, slot).ok_or_else(|| io::Error::other("a slot of the library's offset table is not mapped"))?;
+    let before =
+        protection(maps, slot).ok_or_else(|| io::Error::other("a slot of the library's offset table is not mapped"))?;
     let page = slot & !4095;
     let protect = |bits: i32| {
         // SAFETY: the page belongs to the library's data; rights are only added, and put back below.
-        if unsafe { libc::mprotect(page as *mut c_void, 4096, bits) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if unsafe { libc::mprotect(page as *mut c_void, 4096, bits) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     };
     protect(before | libc::PROT_READ | libc::PROT_WRITE)?;
     // SAFETY: a slot is an aligned word that other threads read as a whole: an atomic store is what they can stand.
@@ -155,7 +160,11 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
                 continue;
             }
             // SAFETY: the linker has resolved this symbol by this name.
-            let name = unsafe { CStr::from_ptr((tables.names as *const c_char).add((*(tables.symbols as *const Symbol).add(symbol)).name as usize)) };
+            let name = unsafe {
+                CStr::from_ptr(
+                    (tables.names as *const c_char).add((*(tables.symbols as *const Symbol).add(symbol)).name as usize),
+                )
+            };
             let (function, count) = match name.to_bytes() {
                 b"mmap" | b"mmap64" => (hook::mmap as *const () as usize, &mut slots.mmap),
                 b"munmap" => (hook::munmap as *const () as usize, &mut slots.munmap),
@@ -184,7 +193,8 @@ mod tests {
             int back(void *p, unsigned long n) { return munmap(p, n); }\n\
             char *seen(void) { return getenv(\"CUDA_VISIBLE_DEVICES\"); }\n";
         std::fs::write(&source, text).expect("source");
-        let built = Command::new("cc").args(["-shared", "-fPIC"]).args(flags).arg(&source).arg("-o").arg(&object).status();
+        let built =
+            Command::new("cc").args(["-shared", "-fPIC"]).args(flags).arg(&source).arg("-o").arg(&object).status();
         assert!(built.expect("a C compiler").success());
         let path = std::ffi::CString::new(object.to_str().expect("path")).expect("path");
         // SAFETY: a library of ours without constructors.
@@ -206,7 +216,11 @@ mod tests {
     fn calls_of_the_library_go_to_the_hooks() {
         let _turn = super::super::TURN.lock();
         super::super::hold_ranges(26).expect("address space");
-        for (name, flags) in [("lazy", ["-Wl,-z,lazy", "-O1"]), ("relro", ["-Wl,-z,relro,-z,now", "-O1"]), ("noplt", ["-fno-plt", "-Wl,-z,now"])] {
+        for (name, flags) in [
+            ("lazy", ["-Wl,-z,lazy", "-O1"]),
+            ("relro", ["-Wl,-z,relro,-z,now", "-O1"]),
+            ("noplt", ["-fno-plt", "-Wl,-z,now"]),
+        ] {
             let handle = library(name, &flags);
             // SAFETY: opened above, never closed.
             let slots = unsafe { patch(handle) }.expect("patched");
@@ -216,7 +230,10 @@ mod tests {
             let placing = super::super::Placing::enter(26);
             let at = ask(2 << 20);
             drop(placing);
-            assert!((super::super::placed_base(26)..super::super::placed_base(27)).contains(&(at as u64)), "{name}: {at:x}");
+            assert!(
+                (super::super::placed_base(26)..super::super::placed_base(27)).contains(&(at as u64)),
+                "{name}: {at:x}"
+            );
             assert_eq!(back(at, 2 << 20), 0);
             assert!(super::super::is_free(26));
         }

@@ -236,7 +236,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
         let asked = job.age();
         match job.migrate(&name_of(*place)) {
             Ok(report) => {
-                if report.reason().contains("digest") {
+                if report.reason().contains("not identical") {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
                 }
                 moves.push((asked, report));

@@ -1,11 +1,13 @@
-//! The executor on softgpu, in this process. One driver library serves one place at a time, so the tests take turns; each
+//! The executor on a driver, in this process. One driver library serves one place at a time, so the tests take turns; each
 //! opens the place anew, which is a further visit of the same process.
 
 use cuda_api::calls::{context, module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
-use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
+use cuda_api::ops::{
+    self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id,
+};
 use cuda_api::wire::Wire;
 use replayer::replay::{LocalSink, Record, replay};
 use replayer::{Applied, Executor, OpenError, Options, Piece, compare_globals, steer};
@@ -66,10 +68,16 @@ const DEEP: &str = "\
 }
 ";
 
+/// softgpu, which cargo builds for this test and puts beside its executable; `MRCUDA_TEST_DRIVER` names another driver.
 fn driver() -> PathBuf {
-    // Built for this test because softgpu is a dependency of it; cargo puts it beside the test's own executable.
+    if let Some(path) = std::env::var_os("MRCUDA_TEST_DRIVER") {
+        return path.into();
+    }
     let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")]
+        .into_iter()
+        .find(|p| p.exists())
+        .expect("libsoftgpu.so")
 }
 
 fn options() -> Options {
@@ -79,13 +87,17 @@ fn options() -> Options {
 /// An open place and the turn to use it.
 struct Place {
     exec: Arc<Executor>,
-    _turn: MutexGuard<'static, ()>,
+    turn: MutexGuard<'static, ()>,
 }
 
 fn place() -> Place {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    Place { exec: Executor::open(&options()).expect("open"), _turn: turn }
+    open(turn)
+}
+
+fn open(turn: MutexGuard<'static, ()>) -> Place {
+    Place { exec: Executor::open(&options()).expect("open"), turn }
 }
 
 fn handle(kind: Kind, slot: u32) -> u64 {
@@ -149,7 +161,15 @@ impl Place {
     }
 
     fn launch(&self, function: u64, grid: u32, block: u32, stream: u64, params: &[u8]) {
-        let head = Launch { function, stream, grid: [grid, 1, 1], block: [block, 1, 1], shared: 0, attributes: 0, cooperative: false };
+        let head = Launch {
+            function,
+            stream,
+            grid: [grid, 1, 1],
+            block: [block, 1, 1],
+            shared: 0,
+            attributes: 0,
+            cooperative: false,
+        };
         self.apply(id::LAUNCH, &body(&head, params));
     }
 
@@ -160,9 +180,14 @@ impl Place {
     }
 
     fn leave(self) {
+        drop(self.leave_keeping_the_turn());
+    }
+
+    fn leave_keeping_the_turn(self) -> MutexGuard<'static, ()> {
         self.exec.clone().close();
         assert_eq!(self.exec.make_current(), Err(code::ERROR_DEINITIALIZED));
         assert!(steer::is_free(DEVICE), "something is left in the ranges");
+        self.turn
     }
 }
 
@@ -182,7 +207,7 @@ fn words(n: u32, f: impl Fn(u32) -> u32) -> Vec<u8> {
 #[test]
 fn vectors_are_added_by_operations() {
     let p = place();
-    assert_eq!(p.exec.device().name, "softgpu");
+    assert!(p.exec.device().total_bytes >= p.exec.free_bytes().expect("free"));
     let a = p.map(0, 4 << 20);
     let b = a + (2 << 20);
     let module = p.load(1, ADD, false);
@@ -218,11 +243,15 @@ fn rectangles_and_fills() {
     let a = p.map(64 << 20, 2 << 20);
     let (pitch, width, rows) = (1024u64, 300u64, 7u64);
     let packed: Vec<u8> = (0..width * rows).map(|i| (i % 251) as u8).collect();
-    p.apply(id::FILL, &body(&Fill { dst: a, pitch: 0, value: 0xabcd, element: 2, width: 4096, rows: 1, stream: LEGACY }, &[]));
+    p.apply(
+        id::FILL,
+        &body(&Fill { dst: a, pitch: 0, value: 0xabcd, element: 2, width: 4096, rows: 1, stream: LEGACY }, &[]),
+    );
     p.apply(id::COPY_IN, &body(&CopyIn { dst: a, pitch, width, rows, stream: LEGACY }, &packed));
     let copy = CopyDevice { dst: a + (1 << 20), dst_pitch: 512, src: a, src_pitch: pitch, width, rows, stream: LEGACY };
     p.apply(id::COPY_DEVICE, &body(&copy, &[]));
-    let back = p.apply(id::COPY_OUT, &body(&CopyOut { src: a + (1 << 20), pitch: 512, width, rows, stream: LEGACY }, &[]));
+    let back =
+        p.apply(id::COPY_OUT, &body(&CopyOut { src: a + (1 << 20), pitch: 512, width, rows, stream: LEGACY }, &[]));
     assert_eq!(back, packed);
     assert_eq!(p.read(a + width, 4, LEGACY), [0xcd, 0xab, 0xcd, 0xab], "beside the rectangle");
     let fill = Fill { dst: a, pitch, value: 7, element: 4, width: 3, rows: 2, stream: LEGACY };
@@ -250,22 +279,45 @@ fn errors_are_the_drivers_and_stay_with_their_handles() {
     let (rc, log) = p.try_apply(id::IMAGE_LOAD, &load);
     if rc != code::SUCCESS {
         assert!(!log.is_empty(), "the compiler's words");
-        let get = module::cuModuleGetFunction::Sent { hfunc: handle(Kind::Function, 1), hmod: handle(Kind::Module, 1), name: "add".into() };
+        let get = module::cuModuleGetFunction::Sent {
+            hfunc: handle(Kind::Function, 1),
+            hmod: handle(Kind::Module, 1),
+            name: "add".into(),
+        };
         assert_eq!(p.try_apply(0x0507, &body(&get, &[])).0, rc, "the use of what was never made gives its error");
     }
     let mut wrong = put.clone();
     wrong[0] ^= 1;
     assert_eq!(p.try_apply(id::IMAGE_PUT, &wrong).0, code::ERROR_INVALID_IMAGE);
     let base = steer::own_base(DEVICE);
-    for (address, bytes) in [(base + 1, 2 << 20), (base, 1 << 20), (base - (2 << 20), 2 << 20), (base + steer::ARENA, 2 << 20), (u64::MAX - 1, 2 << 20)] {
-        assert_eq!(p.try_apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[])).0, code::ERROR_INVALID_VALUE, "{address:x}");
+    for (address, bytes) in [
+        (base + 1, 2 << 20),
+        (base, 1 << 20),
+        (base - (2 << 20), 2 << 20),
+        (base + steer::ARENA, 2 << 20),
+        (u64::MAX - 1, 2 << 20),
+    ] {
+        assert_eq!(
+            p.try_apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[])).0,
+            code::ERROR_INVALID_VALUE,
+            "{address:x}"
+        );
     }
     let at = p.map(0, 4 << 20);
-    assert_eq!(p.try_apply(id::CHUNK_MAP, &body(&Chunk { address: at + (2 << 20), bytes: 2 << 20 }, &[])).0, code::ERROR_ALREADY_MAPPED);
-    assert_eq!(p.try_apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 2 << 20 }, &[])).0, code::ERROR_NOT_MAPPED);
+    assert_eq!(
+        p.try_apply(id::CHUNK_MAP, &body(&Chunk { address: at + (2 << 20), bytes: 2 << 20 }, &[])).0,
+        code::ERROR_ALREADY_MAPPED
+    );
+    assert_eq!(
+        p.try_apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 2 << 20 }, &[])).0,
+        code::ERROR_NOT_MAPPED
+    );
     assert_eq!(p.exec.chunks(), [Chunk { address: at, bytes: 4 << 20 }]);
     p.apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 4 << 20 }, &[]));
-    assert_ne!(p.try_apply(id::COPY_OUT, &body(&CopyOut { src: at, pitch: 4, width: 4, rows: 1, stream: LEGACY }, &[])).0, code::SUCCESS);
+    assert_ne!(
+        p.try_apply(id::COPY_OUT, &body(&CopyOut { src: at, pitch: 4, width: 4, rows: 1, stream: LEGACY }, &[])).0,
+        code::SUCCESS
+    );
     assert_eq!(p.try_apply(0x0fff, &[]).0, code::ERROR_NOT_SUPPORTED);
     assert_eq!(p.try_apply(id::LAUNCH, &[1, 2, 3]).0, code::ERROR_INVALID_VALUE);
     p.leave();
@@ -282,11 +334,11 @@ fn addresses_come_again_in_the_same_order_and_differ_in_another() {
     assert!(one.iter().all(|g| placed.contains(&g.address)), "{one:x?}");
     assert!(matches!(Executor::open(&options()), Err(OpenError::Busy { .. })));
     let other = Options { virtual_device: DEVICE + 1, ..options() };
-    first.leave();
+    let turn = first.leave_keeping_the_turn();
     assert!(matches!(Executor::open(&other), Err(OpenError::OtherDevice { .. })));
     assert!(matches!(Executor::open(&Options { gpu: 1, ..options() }), Err(OpenError::OtherGpu { .. })));
 
-    let again = place();
+    let again = open(turn);
     for i in 0..40 {
         again.stream(i, i & 1);
     }
@@ -294,9 +346,7 @@ fn addresses_come_again_in_the_same_order_and_differ_in_another() {
     again.load(1, ADD, false);
     again.load(2, OTHER, true);
     assert_eq!(compare_globals(&one, &again.exec.globals().expect("globals")), Ok(()));
-    again.leave();
-
-    let other = place();
+    let other = open(again.leave_keeping_the_turn());
     other.load(3, OTHER, false);
     other.unload(3);
     other.load(1, ADD, false);
@@ -362,7 +412,10 @@ fn hashes_depend_on_bytes_and_length_alone() {
     assert_eq!(same[2], same[3]);
     assert_eq!(same[4], same[5]);
     assert!(same.iter().all(Option::is_some) && same[0] != same[2] && same[2] != same[4]);
-    assert_eq!(all(&[(a, 16), (a + (2 << 20) - 8, 16), (a + 16, 16)]).iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(
+        all(&[(a, 16), (a + (2 << 20) - 8, 16), (a + 16, 16)]).iter().map(Option::is_some).collect::<Vec<_>>(),
+        [true, false, true]
+    );
     let beyond = [Piece { address: a + (4 << 20), at: 0, bytes: 8, raw: false }];
     let flight = p.exec.copy_from_gpu(3, p.exec.pinned(4096).expect("buffer"), &beyond).expect("copy");
     assert_eq!(flight.missing(), 1);
@@ -395,26 +448,38 @@ fn a_journal_is_replayed_and_a_wrong_answer_is_noticed() {
     let base = steer::own_base(DEVICE);
     let (put, load) = load_bodies(1, ADD, false);
     let chunk = body(&Chunk { address: base, bytes: 2 << 20 }, &[]);
-    let get = body(&module::cuModuleGetGlobal_v2::Sent { dptr: true, bytes: true, hmod: handle(Kind::Module, 1), name: "runs".into() }, &[]);
+    let get = body(
+        &module::cuModuleGetGlobal_v2::Sent {
+            dptr: true,
+            bytes: true,
+            hmod: handle(Kind::Module, 1),
+            name: "runs".into(),
+        },
+        &[],
+    );
     let p = place();
     p.apply(id::IMAGE_PUT, &put);
     p.apply(id::IMAGE_LOAD, &load);
     let answer = p.apply(0x0508, &get);
-    p.leave();
+    let turn = p.leave_keeping_the_turn();
     let journal = |answer: &'static [u8]| {
-        [(id::CHUNK_MAP, &chunk, &[][..]), (id::IMAGE_PUT, &put, &[]), (id::IMAGE_LOAD, &load, &[]), (0x0508, &get, answer)]
-            .into_iter()
-            .enumerate()
-            .map(|(i, (id, body, reply))| Record { seq: i as u64, id, body, reply })
+        [
+            (id::CHUNK_MAP, &chunk, &[][..]),
+            (id::IMAGE_PUT, &put, &[]),
+            (id::IMAGE_LOAD, &load, &[]),
+            (0x0508, &get, answer),
+        ]
+        .into_iter()
+        .enumerate()
+        .map(|(i, (id, body, reply))| Record { seq: i as u64, id, body, reply })
     };
-    let p = place();
+    let p = open(turn);
     let right: &'static [u8] = answer.clone().leak();
     let report = replay(journal(right), &mut LocalSink::new(&p.exec), 4).expect("the same");
     assert_eq!(report.records, 4);
-    p.leave();
     let mut other = answer;
     other[1] ^= 0x40;
-    let p = place();
+    let p = open(p.leave_keeping_the_turn());
     let divergence = replay(journal(other.leak()), &mut LocalSink::new(&p.exec), 4).unwrap_err();
     assert_eq!((divergence.seq, divergence.call.as_str()), (3, "cuModuleGetGlobal_v2"));
     p.leave();
@@ -440,7 +505,9 @@ fn pending_answers_do_not_hold_up_other_calls() {
         assert_eq!(w.wait(&p.exec, &mut reply), code::SUCCESS);
         assert_eq!(reply, (i as u32).to_le_bytes());
     }
-    let Applied::Pending(late) = p.exec.apply(id::CONTEXT_SYNC, &[], &mut Vec::new()) else { panic!("answered at once") };
+    let Applied::Pending(late) = p.exec.apply(id::CONTEXT_SYNC, &[], &mut Vec::new()) else {
+        panic!("answered at once")
+    };
     p.apply(id::CONTEXT_RESET, &[]);
     assert_eq!(late.wait(&p.exec, &mut Vec::new()), code::ERROR_CONTEXT_IS_DESTROYED);
     let busy = p.exec.busy_streams().expect("streams");

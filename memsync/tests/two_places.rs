@@ -1,0 +1,276 @@
+//! Two processes, each with a place; the memory of one is brought to the other.
+
+use cuda_api::calls::module;
+use cuda_api::code;
+use cuda_api::handle::{Kind, compose};
+use cuda_api::image::{self, Image};
+use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
+use cuda_api::wire::Wire;
+use memsync::{Faults, Round, Stream, SyncError, run_source, run_target};
+use replayer::{Applied, Executor, Options, steer};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+const DEVICE: u32 = 3;
+const LEGACY: u64 = cuda_api::arg::LEGACY;
+const STRIPES: usize = 3;
+/// Descriptors of the connections, told to the second process; its presence makes a process the second.
+const CONNECTIONS: &str = "MEMSYNC_TEST_CONNECTIONS";
+
+/// A list in the device heap, its head in a variable; `grow` puts a node in front, `sum` adds up the list.
+const LIST: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b64 r) malloc (.param .b64 n);
+.visible .global .align 8 .u64 head;
+.visible .const .align 4 .u32 factor = 3;
+.visible .global .align 8 .b8 big[200000];
+.visible .entry grow(.param .u64 value) {
+  .reg .b64 %rd<5>;
+  { .param .b64 n; .param .b64 r; mov.u64 %rd1, 16; st.param.b64 [n+0], %rd1; call.uni (r), malloc, (n); ld.param.b64 %rd2, [r+0]; }
+  ld.global.u64 %rd3, [head]; ld.param.u64 %rd4, [value];
+  st.u64 [%rd2], %rd3; st.u64 [%rd2+8], %rd4;
+  st.global.u64 [head], %rd2;
+  ret;
+}
+.visible .entry sum(.param .u64 to) {
+  .reg .b64 %rd<6>; .reg .pred %p;
+  ld.global.u64 %rd1, [head]; mov.u64 %rd2, 0;
+loop:
+  setp.eq.u64 %p, %rd1, 0; @%p bra done;
+  ld.u64 %rd3, [%rd1+8]; add.u64 %rd2, %rd2, %rd3; ld.u64 %rd1, [%rd1];
+  bra loop;
+done:
+  ld.param.u64 %rd4, [to]; st.global.u64 [%rd4], %rd2;
+  ret;
+}
+";
+
+/// softgpu, which cargo builds for this test and puts beside its executable; `MRCUDA_TEST_DRIVER` names another driver.
+fn driver() -> PathBuf {
+    if let Some(path) = std::env::var_os("MRCUDA_TEST_DRIVER") {
+        return path.into();
+    }
+    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
+    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")]
+        .into_iter()
+        .find(|p| p.exists())
+        .expect("libsoftgpu.so")
+}
+
+struct Place(Arc<Executor>);
+
+fn handle(kind: Kind, slot: u32) -> u64 {
+    compose(kind, 1, slot)
+}
+
+fn body(op: &impl Wire, rest: &[u8]) -> Vec<u8> {
+    let mut b = Vec::new();
+    op.put(&mut b);
+    b.extend_from_slice(rest);
+    b
+}
+
+impl Place {
+    /// Both processes do the same up to here: what a replayed journal does.
+    fn prepared() -> Place {
+        let options = Options { driver: driver(), gpu: 0, virtual_device: DEVICE };
+        let p = Place(Executor::open(&options).expect("open"));
+        for (offset, bytes) in [(0, 6 << 20), (1 << 30, 2 << 20)] {
+            p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + offset, bytes }, &[]));
+        }
+        let image =
+            Image::from_bytes(image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
+        p.apply(id::IMAGE_PUT, &body(&ImagePut { hash: image.hash(), kind: image.kind.code() }, &image.bytes));
+        let hmod = handle(Kind::Module, 1);
+        p.apply(
+            id::IMAGE_LOAD,
+            &body(&ImageLoad { handle: hmod, hash: image.hash(), library: false, options: vec![] }, &[]),
+        );
+        for (slot, name) in [(1, "grow"), (2, "sum")] {
+            let hfunc = handle(Kind::Function, slot);
+            p.apply(0x0507, &body(&module::cuModuleGetFunction::Sent { hfunc, hmod, name: name.into() }, &[]));
+            p.apply(id::FUNCTION_INFO, &body(&hfunc, &[]));
+        }
+        p
+    }
+
+    fn apply(&self, id: u16, body: &[u8]) -> Vec<u8> {
+        let mut reply = Vec::new();
+        let rc = match self.0.apply(id, body, &mut reply) {
+            Applied::Done(rc) => rc,
+            Applied::Pending(p) => p.wait(&self.0, &mut reply),
+        };
+        assert_eq!(rc, code::SUCCESS, "{}", replayer::replay::call_name(id));
+        reply
+    }
+
+    fn call(&self, function: u32, argument: u64) {
+        let function = handle(Kind::Function, function);
+        let head = Launch {
+            function,
+            stream: LEGACY,
+            grid: [1; 3],
+            block: [1; 3],
+            shared: 0,
+            attributes: 0,
+            cooperative: false,
+        };
+        self.apply(id::LAUNCH, &body(&head, &argument.to_le_bytes()));
+        self.apply(id::CONTEXT_SYNC, &[]);
+    }
+
+    fn grow(&self, value: u64) {
+        self.call(1, value);
+    }
+
+    fn sum(&self) -> u64 {
+        let to = steer::own_base(DEVICE) + (1 << 30);
+        self.call(2, to);
+        let bytes =
+            self.apply(id::COPY_OUT, &body(&CopyOut { src: to, pitch: 8, width: 8, rows: 1, stream: LEGACY }, &[]));
+        u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let n = bytes.len() as u64;
+        let op = CopyIn { dst: steer::own_base(DEVICE) + offset, pitch: n, width: n, rows: 1, stream: LEGACY };
+        self.apply(id::COPY_IN, &body(&op, bytes));
+        self.apply(id::CONTEXT_SYNC, &[]);
+    }
+}
+
+/// The second process: prepares its place, then does what it is told over the first connection.
+fn second(list: &str) {
+    // SAFETY: descriptors that the first process made for this one.
+    let mut sockets = list.split(' ').map(|fd| unsafe { UnixStream::from_raw_fd(fd.parse().expect("descriptor")) });
+    let mut told = sockets.next().expect("connection");
+    let mut conns: Vec<Box<dyn Stream>> = sockets.map(|s| Box::new(s) as Box<dyn Stream>).collect();
+    let p = Place::prepared();
+    told.write_all(b"!").expect("ready");
+    let mut word = [0];
+    while told.read_exact(&mut word).is_ok() {
+        let answer = match word[0] {
+            b'p' | b'v' => match run_target(&p.0, &mut conns, word[0] == b'v') {
+                Ok(round) => format!("ok {:02x?} {}", round.digest, round.bytes_sent),
+                Err(e) => e.to_string(),
+            },
+            b's' => p.sum().to_string(),
+            b'g' => {
+                p.grow(1000);
+                String::new()
+            }
+            _ => break,
+        };
+        told.write_all(&(answer.len() as u32).to_le_bytes()).expect("answer");
+        told.write_all(answer.as_bytes()).expect("answer");
+    }
+    p.0.close();
+}
+
+struct Second {
+    child: Child,
+    tell: UnixStream,
+    conns: Vec<Box<dyn Stream>>,
+}
+
+impl Second {
+    fn start() -> Second {
+        let (mine, theirs): (Vec<UnixStream>, Vec<UnixStream>) =
+            (0..=STRIPES).map(|_| UnixStream::pair().expect("sockets")).unzip();
+        for s in &theirs {
+            // SAFETY: an open descriptor; the second process inherits it.
+            unsafe { libc::fcntl(s.as_raw_fd(), libc::F_SETFD, 0) };
+        }
+        let list: Vec<String> = theirs.iter().map(|s| s.as_raw_fd().to_string()).collect();
+        let child = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--exact", "memory_is_brought_to_another_process", "--nocapture"])
+            .env(CONNECTIONS, list.join(" "))
+            .spawn()
+            .expect("second process");
+        let mut mine = mine.into_iter();
+        let mut tell = mine.next().expect("connection");
+        tell.read_exact(&mut [0]).expect("the second process is ready");
+        Second { child, tell, conns: mine.map(|s| Box::new(s) as Box<dyn Stream>).collect() }
+    }
+
+    fn say(&mut self, word: u8) {
+        self.tell.write_all(&[word]).expect("told");
+    }
+
+    fn answer(&mut self) -> String {
+        let mut len = [0; 4];
+        self.tell.read_exact(&mut len).expect("answer");
+        let mut text = vec![0; u32::from_le_bytes(len) as usize];
+        self.tell.read_exact(&mut text).expect("answer");
+        String::from_utf8(text).expect("text")
+    }
+
+    fn round(&mut self, from: &Place, verify: bool, faults: Faults) -> (Result<Round, SyncError>, String) {
+        self.say(if verify { b'v' } else { b'p' });
+        let round = run_source(&from.0, &mut self.conns, &faults);
+        (round, self.answer())
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is what is wanted.
+        let _ = self.tell.write_all(b"q");
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn memory_is_brought_to_another_process() {
+    if let Ok(list) = std::env::var(CONNECTIONS) {
+        return second(&list);
+    }
+    let p = Place::prepared();
+    let mut other = Second::start();
+    (1..=10).for_each(|v| p.grow(v));
+    p.write(12345, &(0..3_000_000u32).map(|i| (i >> 5) as u8).collect::<Vec<_>>());
+
+    // While it could still work.
+    let (round, answer) = other.round(&p, false, Faults::default());
+    let before = round.expect("pre-copy");
+    assert!(answer.starts_with("ok"), "{answer}");
+    assert!(before.bytes_sent >= 3_000_000 && before.regions >= 5, "{before:?}");
+
+    // It went on; the rest is little, and is verified.
+    p.grow(100);
+    p.write(5 << 20, b"changed");
+    let (round, answer) = other.round(&p, true, Faults::default());
+    let delta = round.expect("delta");
+    assert_eq!(answer, format!("ok {:02x?} {}", delta.digest, delta.bytes_sent));
+    assert!(delta.bytes_sent > 0 && delta.bytes_sent < 1 << 20, "{delta:?}");
+    let (round, _) = other.round(&p, true, Faults::default());
+    assert_eq!(round.expect("nothing left").bytes_sent, 0);
+
+    // The list in the device heap is whole at the other place, and goes on there.
+    assert_eq!(p.sum(), 155);
+    other.say(b's');
+    assert_eq!(other.answer(), "155");
+    other.say(b'g');
+    other.answer();
+    other.say(b's');
+    assert_eq!(other.answer(), "1155");
+
+    // A byte that changes on the way is noticed by both.
+    p.write(100, b"more");
+    let (round, answer) = other.round(&p, true, Faults { corrupt_page: Some(1) });
+    assert!(matches!(round, Err(SyncError::Digest { .. })), "{round:?}");
+    assert!(answer.starts_with("the copy is not identical"), "{answer}");
+
+    // So is memory that only one of them has.
+    p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + (2 << 30), bytes: 2 << 20 }, &[]));
+    let (round, answer) = other.round(&p, true, Faults::default());
+    assert!(matches!(round, Err(SyncError::Regions(_))), "{round:?}");
+    assert!(answer.contains("do not hold the same memory"), "{answer}");
+    p.0.close();
+}

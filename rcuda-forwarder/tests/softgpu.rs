@@ -1,0 +1,393 @@
+//! A daemon process, its worker processes on softgpu, and links to them. This program is all three: started with `serve` or
+//! `worker` it is the daemon or a worker.
+
+use cuda_api::calls::{module, stream};
+use cuda_api::code;
+use cuda_api::handle::{Kind, compose};
+use cuda_api::image::{self, Image};
+use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
+use cuda_api::wire::Wire;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rcuda_forwarder::{
+    Control, ControlReply, Endpoint, JobHello, Landing, Link, ServeOptions, Token, bulk_connect, serve, worker_main,
+};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const DEVICE: u32 = 1;
+const LEGACY: u64 = cuda_api::arg::LEGACY;
+const CREATE_STREAM: u16 = 0x0401;
+const GET_FUNCTION: u16 = 0x0507;
+
+/// Adds `n` to each of 2^16 words, 256 times over if `slow`.
+const BUMP: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .global .align 8 .b8 table[100000];
+.visible .entry bump(.param .u64 to, .param .u32 n, .param .u32 times) {
+  .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p;
+  ld.param.u64 %rd1, [to]; ld.param.u32 %r1, [n]; ld.param.u32 %r7, [times];
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+  mad.lo.u32 %r5, %r2, %r3, %r4;
+  mul.wide.u32 %rd2, %r5, 4; add.s64 %rd3, %rd1, %rd2;
+again:
+  ld.global.u32 %r6, [%rd3]; add.u32 %r6, %r6, %r1; st.global.u32 [%rd3], %r6;
+  sub.u32 %r7, %r7, 1; setp.ne.u32 %p, %r7, 0; @%p bra again;
+  ret;
+}
+";
+const WORDS: u32 = 1 << 16;
+
+fn beside(name: &str) -> PathBuf {
+    // Built for this test because softgpu is a dependency of it; cargo puts it beside the test's own executable.
+    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
+    [folder.join(name), folder.join("..").join(name)].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+}
+
+/// `serve FOLDER`: the daemon, on any port and on FOLDER/socket.
+fn daemon(folder: &Path) -> ExitCode {
+    let served = serve(ServeOptions {
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        unix: Some(folder.join("socket")),
+        driver: beside("libsoftgpu.so"),
+        gpus: None,
+        token: folder.join("token"),
+        worker_exe: std::env::current_exe().expect("own path"),
+        announce: |line| println!("{line}"),
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A daemon process with two GPUs.
+struct Server {
+    process: Child,
+    folder: PathBuf,
+    at: String,
+    token: Token,
+}
+
+impl Server {
+    fn start() -> Server {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("mrcuda-softgpu-{}-{n}", std::process::id()));
+        let token = Token::load_or_create(&folder.join("token")).expect("token");
+        let mut process = Command::new(std::env::current_exe().expect("own path"))
+            .arg("serve")
+            .arg(&folder)
+            .env("SOFTGPU_DEVICES", "2")
+            .env("SOFTGPU_SEED_ID", n.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("daemon");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("its announcement");
+        assert!(line.starts_with("mrcuda: serving 2 GPUs on 127.0.0.1:") && line.contains(" (token file "), "{line}");
+        let at = line.split(' ').nth(5).expect("an address").to_owned();
+        Server { process, folder, at, token }
+    }
+
+    fn at(&self, gpu: u32) -> Endpoint {
+        format!("{}/{gpu}", self.at).parse().expect("endpoint")
+    }
+
+    fn job(&self, gpu: u32) -> Job {
+        let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
+        Job { link: Link::connect(&self.at(gpu), Some(&self.token), &hello).expect("link") }
+    }
+
+    /// Number of worker processes, once it is as `wanted` or some seconds are over.
+    fn workers(&self, wanted: impl Fn(usize) -> bool) -> usize {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let n = children(self.process.id());
+            if wanted(n) || Instant::now() > until {
+                return n;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn end(&mut self, signal: Signal) -> ExitStatus {
+        kill(Pid::from_raw(self.process.id() as i32), signal).expect("signal");
+        self.process.wait().expect("end")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Living children of a process, whichever of its threads started them.
+fn children(pid: u32) -> usize {
+    let parent = |stat: String| {
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let mut words = rest.split(' ');
+        let state = words.next()?;
+        (state != "Z").then_some(words.next()?.parse::<u32>().ok()?)
+    };
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    processes.filter(|p| std::fs::read_to_string(p.path().join("stat")).ok().and_then(parent) == Some(pid)).count()
+}
+
+fn bytes(v: &impl Wire) -> Vec<u8> {
+    let mut out = Vec::new();
+    v.put(&mut out);
+    out
+}
+
+/// A job on one GPU.
+struct Job {
+    link: Arc<Link>,
+}
+
+impl Job {
+    fn ask(&self, id: u16, parts: &[&[u8]]) -> Vec<u8> {
+        let (rc, reply) = self.link.request(id, parts).expect("request").wait().expect("answer");
+        assert_eq!(rc, code::SUCCESS, "call {id:#x}: {}", String::from_utf8_lossy(&reply));
+        reply
+    }
+
+    fn send(&self, id: u16, parts: &[&[u8]]) {
+        self.link.send(id, parts).expect("send");
+    }
+
+    /// 4 MiB of memory and the kernel, the same in every place.
+    fn build(&self) -> (u64, u64) {
+        let address = replayer::steer::own_base(DEVICE);
+        self.ask(id::CHUNK_MAP, &[&bytes(&Chunk { address, bytes: 4 << 20 })]);
+        let image = Image::from_bytes(image::Kind::Ptx, BUMP.bytes().chain([0]).collect::<Vec<u8>>().into()).expect("image");
+        let (hash, module) = (image.hash(), compose(Kind::Module, 1, 1));
+        self.ask(id::IMAGE_PUT, &[&bytes(&ImagePut { hash, kind: image.kind.code() }), &image.bytes]);
+        self.ask(id::IMAGE_LOAD, &[&bytes(&ImageLoad { handle: module, hash, library: false, options: Vec::new() })]);
+        let hfunc = compose(Kind::Function, 1, 1);
+        self.ask(GET_FUNCTION, &[&bytes(&module::cuModuleGetFunction::Sent { hfunc, hmod: module, name: "bump".into() })]);
+        self.ask(id::FUNCTION_INFO, &[&bytes(&hfunc)]);
+        (address, hfunc)
+    }
+
+    fn bump(&self, function: u64, stream: u64, to: u64, n: u32, times: u32) {
+        let head = Launch {
+            function,
+            stream,
+            grid: [WORDS / 256, 1, 1],
+            block: [256, 1, 1],
+            shared: 0,
+            attributes: 0,
+            cooperative: false,
+        };
+        let params = [&to.to_le_bytes()[..], &n.to_le_bytes(), &times.to_le_bytes()].concat();
+        self.send(id::LAUNCH, &[&bytes(&head), &params]);
+    }
+
+    fn write(&self, dst: u64, data: &[u8], stream: u64) {
+        let n = data.len() as u64;
+        self.send(id::COPY_IN, &[&bytes(&CopyIn { dst, pitch: n, width: n, rows: 1, stream }), data]);
+    }
+
+    fn read(&self, src: u64, n: usize, stream: u64) -> Vec<u8> {
+        let mut host = vec![0; n];
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: n, width: n, rows: 1 };
+        let op = CopyOut { src, pitch: n as u64, width: n as u64, rows: 1, stream };
+        // SAFETY: `host` is kept until the answer has come.
+        let reply = unsafe { self.link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.expect("request");
+        assert_eq!(reply.wait().expect("answer"), (code::SUCCESS, Vec::new()));
+        host
+    }
+
+    fn control(&self, c: &Control) -> ControlReply {
+        self.link.control(c).expect("control")
+    }
+
+    fn free(&self) -> u64 {
+        match self.control(&Control::FreeBytes) {
+            ControlReply::FreeBytes(n) => n,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn words(f: impl Fn(u32) -> u32) -> Vec<u8> {
+    (0..WORDS).flat_map(|i| f(i).to_le_bytes()).collect()
+}
+
+fn calls_run_on_the_gpu_of_a_server() {
+    let server = Server::start();
+    let (job, other) = (server.job(0), server.job(1));
+    assert_eq!(job.link.device().name, "softgpu");
+    assert_ne!(job.link.device().uuid, other.link.device().uuid);
+    let (memory, bump) = job.build();
+    let stream = compose(Kind::Stream, 1, 1);
+    job.send(CREATE_STREAM, &[&bytes(&stream::cuStreamCreate::Sent { phStream: stream, Flags: 1 })]);
+    job.write(memory, &words(|i| i), stream);
+    for n in 1..=20 {
+        job.bump(bump, stream, memory, n, 1);
+    }
+    assert!(job.read(memory, 4 * WORDS as usize, stream) == words(|i| i + 210));
+    // A copy that is not waited for has landed when the stream's synchronisation returns.
+    job.bump(bump, stream, memory, 1, 200);
+    let mut host = vec![0u8; 4 * WORDS as usize];
+    let landing = Landing { ptr: host.as_mut_ptr(), pitch: host.len(), width: host.len(), rows: 1 };
+    let op = CopyOut { src: memory, pitch: 0, width: host.len() as u64, rows: 1, stream };
+    // SAFETY: `host` is kept until the stream is synchronised, which is answered later.
+    drop(unsafe { job.link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.expect("request"));
+    job.ask(id::STREAM_SYNC, &[&bytes(&stream)]);
+    assert!(host == words(|i| i + 410));
+    // An unknown function is a fault of that launch; what follows goes on.
+    job.bump(compose(Kind::Function, 1, 9), stream, memory, 1, 1);
+    job.ask(id::CONTEXT_SYNC, &[]);
+    let fault = job.link.take_fault().expect("a fault");
+    assert_eq!((fault.code, fault.id), (code::ERROR_INVALID_HANDLE, id::LAUNCH));
+    assert!(job.read(memory, 8, LEGACY) == words(|i| i + 410)[..8]);
+}
+
+fn the_end_of_a_job_ends_its_worker() {
+    let server = Server::start();
+    let orderly = server.job(0);
+    let before = orderly.free();
+    let (memory, bump) = orderly.build();
+    assert!(orderly.free() + (4 << 20) <= before);
+    orderly.bump(bump, LEGACY, memory, 1, 1);
+    let lost = server.job(0);
+    let (memory, bump) = lost.build();
+    // It would take minutes: nobody waits for it.
+    lost.bump(bump, LEGACY, memory, 1, u32::MAX);
+    let ControlReply::Drained { idle: false, was_busy: true, .. } = lost.control(&Control::Drain { limit_ms: 50 }) else {
+        panic!("it should be busy")
+    };
+    let with_jobs = server.workers(|n| n == 4);
+    assert_eq!(with_jobs, 4, "two with jobs, two that wait");
+    orderly.link.close();
+    assert_eq!(server.workers(|n| n == 3), 3);
+    drop(lost);
+    assert_eq!(server.workers(|n| n == 2), 2);
+}
+
+fn memory_moves_from_server_to_server() {
+    let (here, there) = (Server::start(), Server::start());
+    let (source, target) = (here.job(1), there.job(0));
+    let (memory, bump) = source.build();
+    assert_eq!(target.build(), (memory, bump), "the same addresses in every place");
+    source.write(memory, &words(|i| i * 7), LEGACY);
+    source.bump(bump, LEGACY, memory, 5, 3);
+    let ControlReply::Drained { idle: true, .. } = source.control(&Control::Drain { limit_ms: 10_000 }) else { panic!("busy") };
+    let regions = |j: &Job| j.control(&Control::Regions);
+    assert_eq!(regions(&source), regions(&target));
+    let ticket = [0x77; 32];
+    target.control(&Control::Expect { ticket, stripes: 3 });
+    source.control(&Control::Connect { to: there.at(0).to_string(), ticket, stripes: 3 });
+    target.control(&Control::Accept { ticket });
+    for verify in [false, true] {
+        let (a, b) = std::thread::scope(|s| {
+            let a = s.spawn(|| source.control(&Control::RoundSource { ticket }));
+            let b = target.control(&Control::RoundTarget { ticket, verify });
+            (a.join().expect("source"), b)
+        });
+        let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!("no rounds") };
+        assert!(!verify || a.digest == b.digest && a.digest != [0; 32]);
+        assert!(a.bytes_total >= 4 << 20 && (verify || a.bytes_sent >= u64::from(4 * WORDS)), "{a:?}");
+        assert!(!verify || a.bytes_sent == 0, "nothing has changed since: {a:?}");
+    }
+    source.link.close();
+    target.bump(bump, LEGACY, memory, 1, 1);
+    assert!(target.read(memory, 4 * WORDS as usize, LEGACY) == words(|i| i * 7 + 16));
+    assert!(bulk_connect(&there.at(0), &ticket, 1).is_err(), "a ticket is good once");
+}
+
+fn a_killed_server_is_noticed_and_another_is_not_harmed() {
+    let (mut dying, living) = (Server::start(), Server::start());
+    let (lost, kept) = (dying.job(0), living.job(0));
+    let (memory, bump) = lost.build();
+    lost.bump(bump, LEGACY, memory, 1, u32::MAX);
+    let waiting = lost.link.request(id::CONTEXT_SYNC, &[]).expect("request");
+    assert_eq!(dying.end(Signal::SIGKILL).signal(), Some(9));
+    let began = Instant::now();
+    assert!(waiting.wait().is_err() && lost.link.is_lost());
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let (memory, bump) = kept.build();
+    kept.write(memory, &words(|_| 0), LEGACY);
+    kept.bump(bump, LEGACY, memory, 2, 2);
+    assert!(kept.read(memory, 4 * WORDS as usize, LEGACY) == words(|_| 4));
+}
+
+fn a_server_ends_in_order() {
+    let mut server = Server::start();
+    let job = server.job(0);
+    assert!(server.folder.join("socket").exists());
+    let over_unix: Endpoint = format!("unix:{}/1", server.folder.join("socket").display()).parse().expect("endpoint");
+    let hello = JobHello { virtual_device: 0, pid: 1, env: Vec::new() };
+    drop(Link::connect(&over_unix, None, &hello).expect("the same user needs no token"));
+    assert_eq!(server.end(Signal::SIGTERM).code(), Some(0));
+    assert!(!server.folder.join("socket").exists());
+    assert!(job.link.request(id::CONTEXT_SYNC, &[]).and_then(|r| r.wait()).is_err());
+}
+
+fn a_missing_driver_is_named() {
+    let out =
+        Command::new(std::env::current_exe().expect("own path")).args(["worker", "--probe", "/nowhere/libcuda.so.1"]).output();
+    let out = out.expect("probe");
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("/nowhere/libcuda.so.1"));
+    let out =
+        Command::new(std::env::current_exe().expect("own path")).arg("worker").stdin(Stdio::null()).output().expect("worker");
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("started by mrcuda serve only"));
+}
+
+/// The tests, by name.
+const TESTS: [(&str, fn()); 6] = [
+    ("calls_run_on_the_gpu_of_a_server", calls_run_on_the_gpu_of_a_server),
+    ("the_end_of_a_job_ends_its_worker", the_end_of_a_job_ends_its_worker),
+    ("memory_moves_from_server_to_server", memory_moves_from_server_to_server),
+    ("a_killed_server_is_noticed_and_another_is_not_harmed", a_killed_server_is_noticed_and_another_is_not_harmed),
+    ("a_server_ends_in_order", a_server_ends_in_order),
+    ("a_missing_driver_is_named", a_missing_driver_is_named),
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next().unwrap_or_default();
+    let rest: Vec<OsString> = args.collect();
+    match (first.to_str(), rest.as_slice()) {
+        (Some("serve"), [folder]) => return daemon(Path::new(folder)),
+        (Some("worker"), _) => return ExitCode::from(worker_main(rest) as u8),
+        (Some("--list"), _) => {
+            TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let filter = first.to_str().filter(|f| !f.starts_with('-')).unwrap_or_default();
+    let chosen: Vec<_> = TESTS.iter().filter(|(name, _)| name.contains(filter)).collect();
+    println!("\nrunning {} tests", chosen.len());
+    let failed = chosen
+        .iter()
+        .filter(|(name, test)| {
+            let ok = catch_unwind(AssertUnwindSafe(test)).is_ok();
+            println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
+            !ok
+        })
+        .count();
+    let (passed, out) = (chosen.len() - failed, TESTS.len() - chosen.len());
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {out} filtered out\n");
+    ExitCode::from(u8::from(failed != 0))
+}

@@ -1,0 +1,53 @@
+//! `surface`: calls the driver functions that programs use less, rightly and wrongly, and prints what each answered.
+//!
+//! The text is the same natively and under mrcuda, except for the differences that the tests list. With `--pause FILE` the
+//! program builds its objects, then waits for the file (so that it can be moved) and uses them.
+
+#[macro_use]
+mod driver;
+mod contexts;
+mod copies;
+mod devices;
+mod memory;
+mod modules;
+mod streams;
+
+use driver::Surface;
+use std::path::Path;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let pause = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => None,
+        ["--pause", file] => Some(*file),
+        _ => {
+            eprintln!("usage: surface [--pause FILE]");
+            std::process::exit(64);
+        }
+    };
+    let s = Surface::open().unwrap_or_else(|why| {
+        eprintln!("surface: {why}");
+        std::process::exit(2);
+    });
+    devices::before_start(&s);
+    devices::identity(&s);
+    contexts::primary(&s);
+    let streams = streams::build(&s);
+    let code = modules::build(&s);
+    let buffers = memory::build(&s);
+    if let Some(file) = pause {
+        eprintln!("built");
+        while !Path::new(file).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    streams::use_them(&s, &streams);
+    modules::use_them(&s, &code, &buffers, streams.plain);
+    memory::use_them(&s, &buffers);
+    copies::all(&s, &buffers, streams.plain);
+    contexts::others(&s);
+    streams::end(&s, streams);
+    modules::end(&s, code);
+    memory::end(&s, buffers);
+    contexts::reset(&s);
+}

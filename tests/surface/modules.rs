@@ -1,0 +1,169 @@
+//! Modules, libraries, kernels, launches, occupancy.
+
+use crate::driver::{Surface, bad_handle, static_text};
+use crate::memory::Buffers;
+use cuda_api::sys::{CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule, CUstream};
+use std::ffi::{CString, c_void};
+
+/// Kernels of another program: `advance`, `begin`, `twinkle`, and variables.
+const KERNELS: &str = include_str!("../orbit/orbit.ptx");
+
+/// What is alive.
+pub struct Code {
+    module: CUmodule,
+    function: CUfunction,
+    library: CUlibrary,
+    kernel: CUkernel,
+}
+
+/// Loads code in every form, also what is none.
+pub fn build(s: &Surface) -> Code {
+    let mut c = Code {
+        module: std::ptr::null_mut(),
+        function: std::ptr::null_mut(),
+        library: std::ptr::null_mut(),
+        kernel: std::ptr::null_mut(),
+    };
+    let ptx = CString::new(KERNELS).expect("PTX has no NUL");
+    let image = ptx.as_ptr().cast();
+    let mut extra = std::ptr::null_mut();
+    tell!(s, module.cuModuleLoadData(&raw mut extra, c".version 6.5\nnonsense".as_ptr().cast()));
+    tell!(s, module.cuModuleLoadData(&raw mut extra, std::ptr::null()));
+    tell!(s, module.cuModuleLoad(&raw mut extra, c"/no/such/file".as_ptr()));
+    tell!(s, module.cuModuleLoadData(&raw mut c.module, image));
+    tell!(s, module.cuModuleLoadDataEx(&raw mut extra, image, 0, std::ptr::null_mut(), std::ptr::null_mut()));
+    tell!(s, module.cuModuleUnload(extra));
+    tell!(s, module.cuModuleUnload(bad_handle()));
+    let file = std::env::temp_dir().join(format!("mrcuda-surface-{}.ptx", std::process::id()));
+    let path = CString::new(file.display().to_string()).expect("a path has no NUL");
+    if std::fs::write(&file, KERNELS).is_ok() {
+        tell!(s, module.cuModuleLoad(&raw mut extra, path.as_ptr()));
+        tell!(s, module.cuModuleUnload(extra));
+        let (none, nothing) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut library = std::ptr::null_mut();
+        tell!(s, module.cuLibraryLoadFromFile(&raw mut library, path.as_ptr(), none, nothing, 0, std::ptr::null_mut(), nothing, 0));
+        tell!(s, module.cuLibraryUnload(library));
+        // It was only needed for these calls.
+        let _ = std::fs::remove_file(&file);
+    }
+    let (none, nothing) = (std::ptr::null_mut(), std::ptr::null_mut());
+    tell!(s, module.cuLibraryLoadData(&raw mut c.library, image, none, nothing, 0, std::ptr::null_mut(), nothing, 0));
+    tell!(s, module.cuModuleGetFunction(&raw mut c.function, c.module, c"twinkle".as_ptr()));
+    tell!(s, module.cuModuleGetFunction(&raw mut c.function, c.module, c"nothing".as_ptr()));
+    tell!(s, module.cuLibraryGetKernel(&raw mut c.kernel, c.library, c"twinkle".as_ptr()));
+    tell!(s, module.cuLibraryGetKernel(&raw mut c.kernel, c.library, c"nothing".as_ptr()));
+    tell!(s, module.cuModuleGetFunction(&raw mut c.function, c.module, c"twinkle".as_ptr()));
+    tell!(s, module.cuLibraryGetKernel(&raw mut c.kernel, c.library, c"twinkle".as_ptr()));
+    c
+}
+
+/// Asks about code and launches it.
+pub fn use_them(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
+    let mut mode = 0u32;
+    show!(s, module.cuModuleGetLoadingMode((&raw mut mode).cast()) => mode);
+    let (mut address, mut bytes, mut count) = (0, 0, 0);
+    show!(s, module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, c.module, c"octants".as_ptr()) => address != 0, bytes);
+    tell!(s, module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, c.module, c"nothing".as_ptr()));
+    show!(s, module.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, c.library, c"tracks".as_ptr()) => address != 0, bytes);
+    show!(s, module.cuModuleGetFunctionCount(&raw mut count, c.module) => count);
+    show!(s, module.cuLibraryGetKernelCount(&raw mut count, c.library) => count);
+    kernels(s, c);
+    functions(s, c);
+    occupancy(s, c.function);
+    launches(s, c, b, stream);
+}
+
+fn kernels(s: &Surface, c: &Code) {
+    let (mut name, mut library, mut module) = (std::ptr::null(), std::ptr::null_mut(), std::ptr::null_mut());
+    show!(s, module.cuKernelGetName(&raw mut name, c.kernel) => static_text(name));
+    show!(s, module.cuKernelGetLibrary(&raw mut library, c.kernel) => library == c.library);
+    show!(s, module.cuLibraryGetModule(&raw mut module, c.library) => module.is_null());
+    let (mut function, mut value) = (std::ptr::null_mut(), 0);
+    show!(s, module.cuKernelGetFunction(&raw mut function, c.kernel) => function.is_null());
+    show!(s, module.cuKernelGetAttribute(&raw mut value, 0, c.kernel, 0) => value > 0);
+    tell!(s, module.cuKernelGetAttribute(&raw mut value, 0, c.kernel, 7));
+    tell!(s, module.cuKernelSetAttribute(8, 1024, c.kernel, 0));
+    show!(s, module.cuKernelGetAttribute(&raw mut value, 8, c.kernel, 0) => value);
+    tell!(s, module.cuKernelSetCacheConfig(c.kernel, 1, 0));
+    for index in 0..4 {
+        let (mut offset, mut size) = (0, 0);
+        show!(s, module.cuKernelGetParamInfo(c.kernel, index, &raw mut offset, &raw mut size) => offset, size);
+        show!(s, module.cuFuncGetParamInfo(c.function, index, &raw mut offset, &raw mut size) => offset, size);
+    }
+}
+
+fn functions(s: &Surface, c: &Code) {
+    let (mut name, mut module, mut state, mut value) = (std::ptr::null(), std::ptr::null_mut(), 9, 0);
+    show!(s, module.cuFuncGetName(&raw mut name, c.function) => static_text(name));
+    show!(s, module.cuFuncGetModule(&raw mut module, c.function) => module == c.module);
+    tell!(s, module.cuFuncLoad(c.function));
+    show!(s, module.cuFuncIsLoaded(&raw mut state, c.function) => state);
+    for attribute in [0, 1, 2, 3, 8, 9] {
+        print!("{attribute:4} ");
+        show!(s, module.cuFuncGetAttribute(&raw mut value, attribute, c.function) => value >= 0, (attribute != 1) || value == 0);
+    }
+    tell!(s, module.cuFuncGetAttribute(&raw mut value, 9999, c.function));
+    tell!(s, module.cuFuncSetAttribute(c.function, 8, 2048));
+    show!(s, module.cuFuncGetAttribute(&raw mut value, 8, c.function) => value);
+    tell!(s, module.cuFuncSetAttribute(c.function, 8, 1 << 30));
+    tell!(s, module.cuFuncSetCacheConfig(c.function, 2));
+    tell!(s, module.cuFuncGetAttribute(&raw mut value, 0, bad_handle()));
+}
+
+fn occupancy(s: &Surface, f: CUfunction) {
+    let (mut blocks, mut size, mut bytes) = (0, 0, 0);
+    show!(s, launch.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, f, 128, 0) => blocks > 0);
+    show!(s, launch.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&raw mut blocks, f, 128, 0, 0) => blocks > 0);
+    show!(s, launch.cuOccupancyAvailableDynamicSMemPerBlock(&raw mut bytes, f, 1, 128) => bytes > 0);
+    show!(s, launch.cuOccupancyMaxPotentialBlockSize(&raw mut blocks, &raw mut size, f, None, 0, 0) => blocks > 0, size % 32);
+    show!(s, launch.cuOccupancyMaxPotentialBlockSizeWithFlags(&raw mut blocks, &raw mut size, f, None, 0, 256, 0) => size);
+}
+
+fn launches(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
+    let mut sky = b.device;
+    let (mut words, mut step, mut next) = (4096u32, 1u32, 2u32);
+    let mut params: [*mut c_void; 3] = [(&raw mut sky).cast(), (&raw mut words).cast(), (&raw mut step).cast()];
+    let p = params.as_mut_ptr();
+    let (none, f) = (std::ptr::null_mut(), c.function);
+    tell!(s, launch.cuLaunchKernel(f, 2, 1, 1, 64, 1, 1, 0, stream, p, none));
+    // A kernel where a function is wanted, as cudart does it.
+    tell!(s, launch.cuLaunchKernel(c.kernel.cast(), 2, 1, 1, 64, 1, 1, 0, stream, p, none));
+    tell!(s, launch.cuLaunchCooperativeKernel(f, 2, 1, 1, 64, 1, 1, 0, stream, p));
+    // SAFETY: all-zero is a valid value of this plain C struct.
+    let mut config: CUlaunchConfig = unsafe { std::mem::zeroed() };
+    (config.gridDimX, config.gridDimY, config.gridDimZ) = (2, 1, 1);
+    (config.blockDimX, config.blockDimY, config.blockDimZ) = (64, 1, 1);
+    config.hStream = stream;
+    params[2] = (&raw mut next).cast();
+    let p = params.as_mut_ptr();
+    tell!(s, launch.cuLaunchKernelEx(&raw const config, f, p, none));
+    // The parameters as one buffer: the other of the two ways.
+    let mut buffer = [0u8; 16];
+    buffer[..8].copy_from_slice(&sky.to_le_bytes());
+    buffer[8..12].copy_from_slice(&words.to_le_bytes());
+    buffer[12..].copy_from_slice(&3u32.to_le_bytes());
+    let mut bytes = buffer.len();
+    // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
+    let tag = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
+    let mut extra = [tag(1), buffer.as_mut_ptr().cast(), tag(2), (&raw mut bytes).cast(), tag(0)];
+    tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, none, extra.as_mut_ptr()));
+    tell!(s, launch.cuLaunchKernel(f, 0, 1, 1, 64, 1, 1, 0, stream, p, none));
+    tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 4096, 1, 1, 0, stream, p, none));
+    tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 1 << 24, stream, p, none));
+    tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, bad_handle(), p, none));
+    tell!(s, launch.cuLaunchKernel(bad_handle(), 1, 1, 1, 64, 1, 1, 0, stream, p, none));
+    tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, stream, none, none));
+    tell!(s, stream.cuStreamSynchronize(stream));
+    let mut host = vec![0u8; 16384];
+    tell!(s, memory.cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), b.device, 16384));
+    let hash = host.iter().fold(0xCBF2_9CE4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3));
+    println!("  kernels wrote {hash:016x}");
+}
+
+/// Unloads; twice is an error.
+pub fn end(s: &Surface, c: Code) {
+    tell!(s, module.cuModuleUnload(c.module));
+    tell!(s, module.cuModuleUnload(c.module));
+    tell!(s, module.cuLibraryUnload(c.library));
+    tell!(s, module.cuLibraryUnload(c.library));
+}
