@@ -1,6 +1,7 @@
 //! A connected socket, TCP or Unix, with deadlines.
 
 use crate::endpoint::Endpoint;
+use crate::fork::NotInherited;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, send, sendmsg, setsockopt, shutdown, sockopt};
 use std::io::{self, IoSlice, Read, Write};
@@ -12,11 +13,10 @@ use std::time::{Duration, Instant};
 /// A connection. Reading and writing raise no SIGPIPE and may be done by two threads at once.
 #[derive(Debug)]
 pub struct Conn {
+    /// Dropped before the socket is closed: its number may be used again then.
+    _not_inherited: Option<NotInherited>,
     fd: OwnedFd,
 }
-
-/// How long data may stay unacknowledged before a peer counts as gone, in milliseconds.
-const UNACKNOWLEDGED_MS: u32 = 15_000;
 
 fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
     loop {
@@ -30,37 +30,48 @@ fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
 impl Conn {
     /// A connection over a connected stream socket.
     pub(crate) fn new(fd: OwnedFd) -> Conn {
-        Conn { fd }
+        Conn { _not_inherited: None, fd }
     }
 
-    /// Connects to a server.
+    /// Connects to a server. Forked children of this process do not keep the socket.
     pub(crate) fn open(to: &Endpoint, limit: Duration) -> io::Result<Conn> {
-        if let Some(path) = to.unix_path() {
-            return Ok(Conn::new(UnixStream::connect(path)?.into()));
-        }
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in (to.host.as_str(), to.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, limit) {
-                Ok(s) => {
-                    let conn = Conn::new(s.into());
-                    conn.tune()?;
-                    return Ok(conn);
-                }
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
+        let fd = match to.unix_path() {
+            Some(path) => UnixStream::connect(path)?.into(),
+            None => connect(&to.host, to.port, limit)?,
+        };
+        let conn = Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd };
+        conn.tune()?;
+        Ok(conn)
     }
 
-    /// Options of a TCP connection: nothing waits for more data, and a peer that vanished is noticed.
+    /// Options of a TCP connection: nothing waits for more data, and an idle connection to a machine that vanished ends.
     pub(crate) fn tune(&self) -> io::Result<()> {
-        setsockopt(&self.fd, sockopt::TcpNoDelay, &true)?;
-        setsockopt(&self.fd, sockopt::KeepAlive, &true)?;
-        setsockopt(&self.fd, sockopt::TcpKeepIdle, &5)?;
-        setsockopt(&self.fd, sockopt::TcpKeepInterval, &5)?;
-        setsockopt(&self.fd, sockopt::TcpKeepCount, &3)?;
-        setsockopt(&self.fd, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
+        if self.is_tcp() {
+            setsockopt(&self.fd, sockopt::TcpNoDelay, &true)?;
+            setsockopt(&self.fd, sockopt::KeepAlive, &true)?;
+            setsockopt(&self.fd, sockopt::TcpKeepIdle, &5)?;
+            setsockopt(&self.fd, sockopt::TcpKeepInterval, &5)?;
+            setsockopt(&self.fd, sockopt::TcpKeepCount, &3)?;
+        }
         Ok(())
+    }
+
+    /// Ends a TCP connection whose peer takes no data for so long, be it gone or stopped.
+    pub(crate) fn limit_unacknowledged(&self, limit: Duration) -> io::Result<()> {
+        if self.is_tcp() {
+            let ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            setsockopt(&self.fd, sockopt::TcpUserTimeout, &ms)?;
+        }
+        Ok(())
+    }
+
+    fn is_tcp(&self) -> bool {
+        self.ip_peer().is_some()
+    }
+
+    fn ip_peer(&self) -> Option<SockaddrStorage> {
+        let ip = |a: &SockaddrStorage| a.as_sockaddr_in().is_some() || a.as_sockaddr_in6().is_some();
+        getpeername::<SockaddrStorage>(self.fd.as_raw_fd()).ok().filter(ip)
     }
 
     /// Waits until one of `wanted` is so, or the peer has gone; empty when the time is over.
@@ -131,16 +142,24 @@ impl Conn {
 
     /// Who is at the other end, for logs.
     pub(crate) fn peer(&self) -> String {
-        match getpeername::<SockaddrStorage>(self.fd.as_raw_fd()) {
-            Ok(a) if a.as_sockaddr_in().is_some() || a.as_sockaddr_in6().is_some() => a.to_string(),
-            _ => "a Unix socket".to_owned(),
-        }
+        self.ip_peer().map_or_else(|| "a Unix socket".to_owned(), |a| a.to_string())
     }
 
     /// The socket.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn connect(host: &str, port: u16, limit: Duration) -> io::Result<OwnedFd> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(s) => return Ok(s.into()),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
 }
 
 impl Read for Conn {

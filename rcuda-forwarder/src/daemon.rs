@@ -6,7 +6,7 @@ use crate::channel::Message;
 use crate::conn::Conn;
 use crate::endpoint::GPUS;
 use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
-use crate::link::lock;
+use crate::link::{BULK_UNACKNOWLEDGED, lock};
 use crate::threads;
 use crate::token::{Token, TokenError};
 use nix::sys::signal::{SigSet, Signal};
@@ -28,6 +28,9 @@ mod pool;
 
 /// How long a client may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
+/// How long a job may take no data before its worker gives up: it may be stopped by its user for a while, but a machine that
+/// vanished must not keep a GPU.
+const JOB_UNACKNOWLEDGED: Duration = Duration::from_secs(300);
 /// Clients that may be greeting at one time.
 const GREETING_AT_ONCE: usize = 64;
 /// After a failed accept (too many open files, say).
@@ -309,6 +312,7 @@ fn welcome(state: &Arc<State>, mut conn: Conn, trust: fn(&State, &Conn) -> Resul
 
 /// Finds a worker for a job and hands the connection to it.
 fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(), String> {
+    conn.limit_unacknowledged(JOB_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
     let n = state.pool.gpus();
     if gpu >= n {
         return Err(format!("this server lends {n} GPUs, numbered from 0; there is no GPU {gpu}"));
@@ -322,9 +326,9 @@ fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(),
             fresh
         }
     };
-    let (pid, place) = (hello.pid, format!("GPU {gpu}"));
+    let pid = hello.pid;
     worker.serve(hello, conn).map_err(|e| format!("the worker ended before it got the job: {e}"))?;
-    (state.log)(&format!("worker {} serves job {pid} on {place}", worker.pid()));
+    (state.log)(&format!("worker {} serves job {pid} on GPU {gpu}", worker.pid()));
     // The next client is probably like this one.
     warm(state, profile);
     Ok(())
@@ -380,6 +384,7 @@ impl State {
 
     /// Hands a connection that has proved its ticket to the worker. A ticket is good for as many as were asked for.
     fn bulk(&self, name: &[u8; 32], conn: &Conn) -> Result<(), String> {
+        conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
         let (secret, worker) = {
             let mut t = lock(&self.tickets);
             let ticket = t.get_mut(name).ok_or("its ticket is used up")?;

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_way_of_taking_gives_the_same_bytes() {
-        let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..3_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         for step in [1000, 4096, 1 << 20] {
             let mut inbox = Inbox::new(Drip(&data, step));
             let (mut got, mut long) = (Vec::new(), Vec::new());

@@ -11,6 +11,7 @@ mod conn;
 mod control;
 mod daemon;
 mod endpoint;
+mod fork;
 mod frame;
 mod futex;
 mod greet;

@@ -335,12 +335,21 @@ impl Drop for Link {
     }
 }
 
+/// How long the other end of a copy may take no data: during a round it always reads. A job's own connection has no such
+/// limit: its worker may be busy with one call for long, and gives signs of life meanwhile.
+pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
+
 /// Connects `stripes` times to the place that expects `ticket`.
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Box<dyn memsync::Stream>>, LinkError> {
     let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
     let key = greet::ticket_key(ticket);
     let limit = Patience::default().greeting;
-    (0..stripes).map(|_| Ok(Box::new(open(to, &opening, &key, limit)?) as Box<dyn memsync::Stream>)).collect()
+    let stripe = |_| {
+        let conn = open(to, &opening, &key, limit)?;
+        conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
+        Ok(Box::new(conn) as Box<dyn memsync::Stream>)
+    };
+    (0..stripes).map(stripe).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::threads;
 use completion::{Completion, Item};
 use cuda_api::code::{self, Code};
 use cuda_api::driver::Loaded;
+use cuda_api::ops;
 use cuda_api::wire::Wire;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
@@ -212,8 +213,10 @@ impl<P: Place> Worker<P> {
             next += 1;
             let taken = inbox.with(filled(bytes), &mut long, |body| self.call(head, &body[..bytes], &mut reply));
             taken.map_err(WorkerError::Client)??;
-            if long.capacity() > KEEP {
-                long = Vec::new();
+            for buffer in [&mut long, &mut reply] {
+                if buffer.capacity() > KEEP {
+                    *buffer = Vec::new();
+                }
             }
         }
         Ok(())
@@ -224,6 +227,10 @@ impl<P: Place> Worker<P> {
             CONTROL => return self.request(head.ticket, body),
             GOODBYE => self.goodbye(head.ticket),
             _ => {}
+        }
+        if head.id == ops::id::CONTEXT_RESET {
+            // After it, the same error is a new one.
+            self.sticky.store(code::SUCCESS, Ordering::Relaxed);
         }
         reply.clear();
         match self.place.apply(head.id, body, reply) {

@@ -283,6 +283,49 @@ fn the_end_of_a_job_ends_its_worker() {
     assert_eq!(server.workers(|n| n == 2), 2);
 }
 
+/// `fork SERVER FOLDER`: a job that has forked a child and is killed while the child lives on.
+fn forking_job(server: &str, folder: &Path) -> ExitCode {
+    let token = Token::load(&folder.join("token")).expect("token");
+    let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
+    let link = Link::connect(&server.parse().expect("server"), Some(&token), &hello).expect("link");
+    // SAFETY: the child only sleeps and ends.
+    match unsafe { nix::unistd::fork() }.expect("fork") {
+        nix::unistd::ForkResult::Child => {
+            std::thread::sleep(Duration::from_secs(60));
+            // SAFETY: ends the process; nothing is touched after it.
+            unsafe { libc::_exit(0) }
+        }
+        nix::unistd::ForkResult::Parent { child } => {
+            println!("{child}");
+            assert!(link.request(id::CONTEXT_SYNC, &[]).and_then(|r| r.wait()).is_ok(), "the child has not harmed the parent");
+            std::thread::sleep(Duration::from_secs(60));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn a_forked_child_does_not_keep_the_gpu_of_its_dead_parent() {
+    let server = Server::start();
+    let mut job = Command::new(std::env::current_exe().expect("own path"))
+        .arg("fork")
+        .args([server.at(0).to_string().as_str(), &server.folder.display().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("job");
+    let mut line = String::new();
+    BufReader::new(job.stdout.take().expect("its output")).read_line(&mut line).expect("its child");
+    let child = Pid::from_raw(line.trim().parse().expect("a pid"));
+    assert_eq!(server.workers(|n| n == 3), 3, "one serves, two wait");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(job.try_wait().expect("job").is_none());
+    job.kill().expect("kill");
+    job.wait().expect("end");
+    assert!(kill(child, None).is_ok(), "the child lives");
+    let left = server.workers(|n| n == 2);
+    kill(child, Signal::SIGKILL).expect("kill");
+    assert_eq!(left, 2);
+}
+
 fn memory_moves_from_server_to_server() {
     let (here, there) = (Server::start(), Server::start());
     let (source, target) = (here.job(1), there.job(0));
@@ -353,7 +396,8 @@ fn a_missing_driver_is_named() {
 }
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 6] = [
+const TESTS: [(&str, fn()); 7] = [
+    ("a_forked_child_does_not_keep_the_gpu_of_its_dead_parent", a_forked_child_does_not_keep_the_gpu_of_its_dead_parent),
     ("calls_run_on_the_gpu_of_a_server", calls_run_on_the_gpu_of_a_server),
     ("the_end_of_a_job_ends_its_worker", the_end_of_a_job_ends_its_worker),
     ("memory_moves_from_server_to_server", memory_moves_from_server_to_server),
@@ -368,6 +412,7 @@ fn main() -> ExitCode {
     let rest: Vec<OsString> = args.collect();
     match (first.to_str(), rest.as_slice()) {
         (Some("serve"), [folder]) => return daemon(Path::new(folder)),
+        (Some("fork"), [server, folder]) => return forking_job(&server.to_string_lossy(), Path::new(folder)),
         (Some("worker"), _) => return ExitCode::from(worker_main(rest) as u8),
         (Some("--list"), _) => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));

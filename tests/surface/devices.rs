@@ -58,7 +58,9 @@ pub fn identity(s: &Surface) {
         show!(s, device.cuGetErrorString(code, &raw mut name) => static_text(name).is_empty());
     }
     let mut function: *mut c_void = std::ptr::null_mut();
-    for (name, version) in [(c"cuMemAlloc", 3020), (c"cuMemAlloc", 2000), (c"cuLibraryLoadData", 11080), (c"cuNoSuchThing", 13000)] {
+    for (name, version) in
+        [(c"cuMemAlloc", 3020), (c"cuMemAlloc", 2000), (c"cuLibraryLoadData", 11080), (c"cuNoSuchThing", 13000)]
+    {
         let mut status = 9;
         print!("{name:?} {version} ");
         let place = (&raw mut status).cast();

@@ -41,7 +41,10 @@ pub fn build(s: &Surface) -> Code {
         tell!(s, module.cuModuleUnload(extra));
         let (none, nothing) = (std::ptr::null_mut(), std::ptr::null_mut());
         let mut library = std::ptr::null_mut();
-        tell!(s, module.cuLibraryLoadFromFile(&raw mut library, path.as_ptr(), none, nothing, 0, std::ptr::null_mut(), nothing, 0));
+        tell!(
+            s,
+            module.cuLibraryLoadFromFile(&raw mut library, path.as_ptr(), none, nothing, 0, std::ptr::null_mut(), nothing, 0)
+        );
         tell!(s, module.cuLibraryUnload(library));
         // It was only needed for these calls.
         let _ = std::fs::remove_file(&file);

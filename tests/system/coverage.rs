@@ -22,6 +22,9 @@ fn called() -> BTreeSet<String> {
             assert!(outcome.ok(), "{name}: {outcome:?}");
         }
     }
+    let surface = Install::get().file("surface");
+    let outcome = Job::start(&scene, "surface", &["--server", &place], &surface, &[], &env).wait(LIMIT);
+    assert!(outcome.ok(), "{outcome:?}");
     let orbit = remote_orbit(&scene, "orbit", &place, &["--steps", "200", "--progress"], &env);
     assert!(orbit.wait(LIMIT).ok());
     let bench = Install::get().file("microbench");

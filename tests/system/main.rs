@@ -5,6 +5,7 @@
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
+//! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `trust` | tokens, strangers |
 //! | `commands` | what the commands print |
@@ -18,6 +19,7 @@ mod lost;
 mod moves;
 mod programs;
 mod refusals;
+mod surface;
 mod trust;
 
 use std::collections::BTreeMap;

@@ -52,7 +52,9 @@ fn the_signal_moves_the_job_to_where_run_was_told() {
     let (first, second) = (servers[0].place(0), servers[1].place(0));
     let options = ["--server", &first, "--on-usr1", &second, "--signal", "USR2"];
     let mut job = Job::start(&scene, "moved", &options, &scene.install.file("orbit"), &LONG, &[]);
-    // Before the first CUDA call the signal is ignored: it must not end the program.
+    // `mrcuda run` has become the program. Before its first CUDA call the signal is ignored: it must not end the program.
+    let exe = format!("/proc/{}/exe", job.pid());
+    wait_for(LIMIT, || std::fs::read_link(&exe).ok().filter(|p| p.ends_with("orbit"))).expect("run does not become the program");
     job.signal(libc::SIGUSR2);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 300);

@@ -66,7 +66,13 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     step(&format!("{} runs with seed {}", args.runs, args.seed));
     for number in 1..=args.runs {
         let subject = &subjects[(number as usize - 1) % subjects.len()];
-        let reference = references.get(subject)?;
+        let reference = match references.get(subject) {
+            Ok(reference) => reference,
+            Err(why) => {
+                failed.push(format!("run {number}: {why}"));
+                continue;
+            }
+        };
         let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
         let plan = Plan::new(&mut random, args.direction);
         let outcome = run::run(&folder.join(format!("{number:04}")), hardware, subject, &reference, &plan);

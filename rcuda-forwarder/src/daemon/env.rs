@@ -42,7 +42,7 @@ mod tests {
     fn what_counts_is_sorted_and_files_stay_out() {
         let given = pairs(&[
             ("CUDA_MODULE_LOADING", "LAZY"),
-            ("CUDA_INJECTION64_PATH", "/tmp/evil.so"),
+            ("CUDA_INJECTION64_PATH", "/elsewhere/evil.so"),
             ("CUDA_CACHE_PATH", "/home/x"),
             ("CUDA_VISIBLE_DEVICES", "3"),
             ("CUDA_DEVICE_MAX_CONNECTIONS", "8"),

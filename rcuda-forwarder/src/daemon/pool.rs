@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a worker may take to open its GPU.
@@ -81,6 +81,8 @@ pub(crate) struct Worker {
     pid: u32,
     profile: Profile,
     channel: Channel,
+    /// Process of its job, once it has one.
+    job: OnceLock<u32>,
     phase: Mutex<Phase>,
     changed: Condvar,
 }
@@ -117,7 +119,10 @@ impl Worker {
 
     /// Gives the worker its client.
     pub(super) fn serve(&self, hello: JobHello, conn: &Conn) -> io::Result<()> {
-        self.channel.send(&Message::Job(hello), Some(conn.as_fd()))
+        let job = hello.pid;
+        self.channel.send(&Message::Job(hello), Some(conn.as_fd()))?;
+        self.job.get_or_init(|| job);
+        Ok(())
     }
 
     pub(super) fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -182,8 +187,14 @@ impl Pool {
         // The command holds our copies of the worker's ends: while they are open, its end cannot be seen.
         drop(command);
         let start = Start { driver, gpu, virtual_device: profile.virtual_device };
-        let worker =
-            Arc::new(Worker { pid: child.id(), profile, channel, phase: Mutex::new(Phase::Opening), changed: Condvar::new() });
+        let worker = Arc::new(Worker {
+            pid: child.id(),
+            profile,
+            channel,
+            job: OnceLock::new(),
+            phase: Mutex::new(Phase::Opening),
+            changed: Condvar::new(),
+        });
         lock(&self.workers).all.push(worker.clone());
         let (log, pid) = (self.log, worker.pid);
         let pass_on = move || pass_on(output, &|line| log(&format!("worker {pid}: {line}")));
@@ -258,7 +269,11 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
         w.warm.retain(|o| !Arc::ptr_eq(o, worker));
     }
     match status {
-        Ok(status) if status.success() => {}
+        Ok(status) if status.success() => {
+            if let Some(job) = worker.job.get() {
+                log(&format!("job {job} has left GPU {}", worker.profile.gpu));
+            }
+        }
         Ok(status) => log(&format!("worker {} of GPU {} ended: {status}", worker.pid, worker.profile.gpu)),
         Err(e) => log(&format!("worker {} of GPU {} ended, nobody knows how: {e}", worker.pid, worker.profile.gpu)),
     }

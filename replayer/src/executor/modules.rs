@@ -290,14 +290,16 @@ impl Executor {
         Ok(lock(&self.modules).units.iter().flat_map(|u| u.globals.iter().cloned()).collect())
     }
 
-    /// Whether a range lies in a variable of loaded code, or in the device heap.
-    pub(super) fn code_covers(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
+    /// Address and bytes of the variables of loaded code and of the device heap, by address.
+    pub(super) fn code_ranges(&self) -> Vec<(u64, u64)> {
         let modules = lock(&self.modules);
-        let heap = if let Heap::At(at, len) = modules.heap { Some((at, len)) } else { None };
-        let mut variables = modules.units.iter().flat_map(|u| u.globals.iter().map(|g| (g.address, g.bytes)));
-        let covers =
-            |(at, len): &(u64, u64)| address >= *at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
-        heap.filter(covers).or_else(|| variables.find(covers))
+        let mut all: Vec<(u64, u64)> =
+            modules.units.iter().flat_map(|u| u.globals.iter().map(|g| (g.address, g.bytes))).collect();
+        if let Heap::At(address, bytes) = modules.heap {
+            all.push((address, bytes));
+        }
+        all.sort_unstable();
+        all
     }
 
     /// Address and bytes of the device heap, if some loaded module uses it.

@@ -167,21 +167,20 @@ impl Executor {
         Ok(guard)
     }
 
-    /// The chunk, variable or heap around a range, if there is one.
-    fn around(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
-        let end = address.checked_add(bytes)?;
-        let chunk = lock(&self.chunks).range(..=address).next_back().map(|(at, c)| (*at, c.bytes));
-        chunk.filter(|(at, len)| end <= at + len).or_else(|| self.code_covers(address, bytes))
-    }
-
-    /// Tells for each range in turn whether it is there. Ranges that follow each other in memory are cheap.
+    /// Tells for each range in turn whether it lies in memory that is there. Ranges that follow each other are cheap.
     fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
         let mut last = (0, 0);
+        let mut code = None;
         move |address, bytes| {
             let inside =
                 |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
             if !inside(last) {
-                last = self.around(address, bytes).unwrap_or((0, 0));
+                let chunk = lock(&self.chunks).range(..=address).next_back().map(|(at, c)| (*at, c.bytes));
+                last = chunk.filter(|c| inside(*c)).unwrap_or_else(|| {
+                    let code: &Vec<(u64, u64)> = code.get_or_insert_with(|| self.code_ranges());
+                    let after = code.partition_point(|(at, _)| *at <= address);
+                    code[..after].last().copied().unwrap_or((0, 0))
+                });
             }
             inside(last)
         }

@@ -46,11 +46,11 @@ pub(crate) struct Reference {
     stdout: String,
     /// How long it took.
     pub(crate) native: Duration,
-    /// How long a moved run is expected to take.
-    expected: Duration,
+    /// How long a run under mrcuda is expected to take: at first, what one without a move took.
+    pub(crate) expected: Duration,
 }
 
-/// Native runs, each made when it is first needed.
+/// Native runs, and remote ones without a move, each made when it is first needed.
 #[derive(Debug)]
 pub(crate) struct References {
     folder: PathBuf,
@@ -81,7 +81,13 @@ impl References {
             Hardware::Real => paced(self.seconds),
         };
         let outcome = native(&args)?;
-        let reference = Reference { args, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
+        let mut reference = Reference { args, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
+        // A remote run takes another time than a native one: its kernels and the host share less.
+        let still = run(&self.folder.with_file_name("still"), self.hardware, subject, &reference, &Plan::still());
+        reference.expected = still.wall;
+        if let Verdict::Failed(why) = still.verdict {
+            return Err(format!("{subject} fails remotely, without a move: {why}"));
+        }
         self.known.insert(subject.name.clone(), reference.clone());
         Ok(reference)
     }
@@ -136,7 +142,7 @@ impl Plan {
             Direction::RemoteRemote => (Place::First, Some(Place::Second)),
             Direction::Any => (*random.pick(&all), None),
         };
-        let mut moments: Vec<f64> = (0..MOVES).map(|_| 0.05 + 0.8 * random.unit()).collect();
+        let mut moments: Vec<f64> = (0..MOVES).map(|_| 0.03 + 0.72 * random.unit()).collect();
         moments.sort_by(f64::total_cmp);
         let mut at = start;
         let mut moves = Vec::new();
