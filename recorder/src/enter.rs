@@ -50,7 +50,13 @@ pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), 
     crate::exports::count(symbol);
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => code::SUCCESS,
-        Ok(Err(rc)) => rc,
+        Ok(Err(rc)) => {
+            // Not ready and not found are answers, not errors.
+            if !matches!(rc, code::ERROR_NOT_READY | code::ERROR_NOT_FOUND) {
+                log::trace(|| format!("{symbol} returns {rc}"));
+            }
+            rc
+        }
         Err(_) => {
             log::tell(&format!("internal error in {symbol}; please report it"));
             code::ERROR_UNKNOWN

@@ -1,7 +1,7 @@
 //! A place: where the calls of one device execute.
 
 use cuda_api::code::{self, Code};
-use rcuda_forwarder::{Endpoint, Landing, Link, Reply};
+use rcuda_forwarder::{Endpoint, Landing, Link, Lost, Reply};
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -61,6 +61,12 @@ pub(crate) enum Place {
     },
 }
 
+/// A lost worker, as a driver code.
+fn lost(why: Lost) -> Code {
+    crate::log::trace(|| format!("the worker is lost: {}", why.why));
+    code::ERROR_DEVICE_UNAVAILABLE
+}
+
 /// An answer on its way.
 #[derive(Debug)]
 pub(crate) enum Waiting {
@@ -76,7 +82,7 @@ impl Waiting {
     /// Waits. The bytes are the answer, or with an error what the place said of it.
     pub(crate) fn finish(self) -> (Code, Vec<u8>) {
         match self {
-            Waiting::Reply(r) => r.wait().unwrap_or((code::ERROR_DEVICE_UNAVAILABLE, Vec::new())),
+            Waiting::Reply(r) => r.wait().unwrap_or_else(|why| (lost(why), Vec::new())),
             Waiting::Pending(exec, pending, mut bytes) => {
                 let rc = pending.wait(&exec, &mut bytes);
                 (rc, bytes)
@@ -102,7 +108,8 @@ impl Place {
             }
             Spec::Remote(endpoint) => {
                 let token = rcuda_forwarder::Token::load(&config.token_file).ok();
-                let env = std::env::vars().filter(|(k, _)| k.starts_with("CUDA_")).collect();
+                let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
+                let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
                 let hello = rcuda_forwarder::JobHello { virtual_device: device, pid: std::process::id(), env };
                 let link = Link::connect(endpoint, token.as_ref(), &hello).map_err(|e| e.to_string())?;
                 Ok(Place::Remote { link, endpoint: endpoint.clone() })
@@ -130,8 +137,7 @@ impl Place {
     pub(crate) fn send(&self, id: u16, parts: &[&[u8]]) -> Result<(), Code> {
         match self {
             Place::Remote { link, .. } => {
-                link.send(id, parts).map_err(|_| code::ERROR_DEVICE_UNAVAILABLE)?;
-                Ok(())
+                link.send(id, parts).map_err(lost)
             }
             Place::Local { .. } => match self.begin(id, parts)?.finish().0 {
                 code::SUCCESS => Ok(()),
@@ -144,7 +150,7 @@ impl Place {
     pub(crate) fn begin(&self, id: u16, parts: &[&[u8]]) -> Result<Waiting, Code> {
         match self {
             Place::Remote { link, .. } => {
-                link.request(id, parts).map(Waiting::Reply).map_err(|_| code::ERROR_DEVICE_UNAVAILABLE)
+                link.request(id, parts).map(Waiting::Reply).map_err(lost)
             }
             Place::Local { exec, .. } => {
                 let mut bytes = Vec::new();
@@ -170,7 +176,7 @@ impl Place {
     /// The landing stays writable until the answer has come.
     pub(crate) unsafe fn begin_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Waiting, Code> {
         // SAFETY: passed on.
-        unsafe { link.request_into(id, parts, landing) }.map(Waiting::Reply).map_err(|_| code::ERROR_DEVICE_UNAVAILABLE)
+        unsafe { link.request_into(id, parts, landing) }.map(Waiting::Reply).map_err(lost)
     }
 }
 

@@ -10,7 +10,7 @@ use cuda_api::ops::{
 };
 use cuda_api::wire::Wire;
 use replayer::replay::{LocalSink, Record, replay};
-use replayer::{Applied, Executor, OpenError, Options, Piece, compare_globals, steer};
+use replayer::{Applied, Difference, Executor, OpenError, Options, Piece, compare_globals, steer};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -347,11 +347,14 @@ fn addresses_come_again_in_the_same_order_and_differ_in_another() {
     again.load(2, OTHER, true);
     assert_eq!(compare_globals(&one, &again.exec.globals().expect("globals")), Ok(()));
     let other = open(again.leave_keeping_the_turn());
-    other.load(3, OTHER, false);
-    other.unload(3);
+    let before = other.load(3, OTHER, false);
     other.load(1, ADD, false);
     other.load(2, OTHER, true);
-    assert!(compare_globals(&one, &other.exec.globals().expect("globals")).is_err());
+    let mut globals = other.exec.globals().expect("globals");
+    globals.retain(|g| g.module != before);
+    assert!(matches!(compare_globals(&one, &globals), Err(Difference::Address { .. })), "{globals:x?}");
+    other.unload(3);
+    assert_eq!(other.exec.globals().expect("globals"), globals);
     other.leave();
 }
 
@@ -379,7 +382,7 @@ fn the_heap_is_found_and_moves_as_bytes() {
     assert_eq!(p.exec.heap(), Ok(None));
     let module = p.load(1, ALLOCATES, false);
     let (at, bytes) = p.exec.heap().expect("heap").expect("used");
-    assert_eq!((at, bytes), (0x2_0540_0000, 8 << 20));
+    assert_eq!((at % (2 << 20), bytes), (0, 8 << 20));
     let (allocate, _) = p.function(1, module, "allocate");
     p.launch(allocate, 1, 1, LEGACY, &77u32.to_le_bytes());
     p.apply(id::CONTEXT_SYNC, &[]);

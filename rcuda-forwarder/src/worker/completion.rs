@@ -96,39 +96,50 @@ impl<T> Completion<T> {
 
     /// One look at everything; whether anything was answered.
     fn look<P: Place<Pending = T>>(&self, place: &P, list: &mut VecDeque<Item<T>>, answer: &impl Fn(&Item<T>, Code)) -> bool {
+        let mut poll = |pending: &mut T, reply: &mut Vec<u8>| place.poll(pending, reply);
+        let mut tell = |item: &Item<T>, rc| {
+            answer(item, rc);
+            self.held.fetch_sub(1, Ordering::AcqRel);
+        };
         let mut any = false;
-        while let Some((k, rc)) = first_done(place, list, list.len()) {
-            self.answer_in_order(place, list, k, rc, answer);
+        while let Some((k, rc)) = first_done(list, list.len(), &mut poll) {
+            answer_in_order(list, k, rc, &mut poll, &mut tell);
             any = true;
         }
         any
     }
+}
 
-    fn answer_in_order<P: Place<Pending = T>>(
-        &self,
-        place: &P,
-        list: &mut VecDeque<Item<T>>,
-        mut k: usize,
-        rc: Code,
-        answer: &impl Fn(&Item<T>, Code),
-    ) {
-        while let Some((earlier, rc)) = first_done(place, list, k) {
-            self.answer_in_order(place, list, earlier, rc, answer);
-            k -= 1;
-        }
-        if let Some(item) = list.remove(k) {
-            answer(&item, rc);
-            self.held.fetch_sub(1, Ordering::AcqRel);
-        }
+/// Looks whether the GPU has got to a call.
+type Poll<'a, T> = &'a mut dyn FnMut(&mut T, &mut Vec<u8>) -> Option<Code>;
+
+/// Answers call `k`, and before it every earlier one that is done by now. Gives the number of calls answered: as many have left
+/// the list, and one look can find more of them than the look before.
+fn answer_in_order<T>(
+    list: &mut VecDeque<Item<T>>,
+    mut k: usize,
+    rc: Code,
+    poll: Poll<'_, T>,
+    answer: &mut dyn FnMut(&Item<T>, Code),
+) -> usize {
+    let mut answered = 1;
+    while let Some((earlier, rc)) = first_done(list, k, poll) {
+        let n = answer_in_order(list, earlier, rc, poll, answer);
+        k -= n;
+        answered += n;
     }
+    if let Some(item) = list.remove(k) {
+        answer(&item, rc);
+    }
+    answered
 }
 
 /// The first of the first `n` calls that is done, and how it ended.
-fn first_done<P: Place>(place: &P, list: &mut VecDeque<Item<P::Pending>>, n: usize) -> Option<(usize, Code)> {
+fn first_done<T>(list: &mut VecDeque<Item<T>>, n: usize, poll: Poll<'_, T>) -> Option<(usize, Code)> {
     list.iter_mut().take(n).enumerate().find_map(|(i, item)| {
         let rc = match &mut item.outcome {
             Outcome::Done(rc) => Some(*rc),
-            Outcome::Pending(p) => place.poll(p, &mut item.reply),
+            Outcome::Pending(p) => poll(p, &mut item.reply),
         }?;
         // A call that was seen done is not looked at twice.
         item.outcome = Outcome::Done(rc);
@@ -143,5 +154,52 @@ fn pause(since: Duration) {
         std::thread::yield_now();
     } else {
         std::thread::sleep(if since < WHILE { NAP } else { LONG_NAP });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda_api::code;
+
+    /// Calls that end one after the other while they are being looked at, as on a GPU: whatever the moments, each is answered
+    /// once, with its own bytes, and none before one that ended earlier.
+    #[test]
+    fn answers_keep_the_order_in_which_calls_end() {
+        let mut random = 1u64;
+        let mut next = move |below: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % below
+        };
+        for _ in 0..2000 {
+            let n = 2 + next(9);
+            let (mut ends, mut at) = (Vec::new(), 0);
+            for _ in 0..n {
+                at += next(4);
+                ends.push(at);
+            }
+            let item = |i: u64| Item { ticket: i + 1, id: 0, reply: Vec::new(), outcome: Outcome::Pending(i) };
+            let mut list: VecDeque<Item<u64>> = (0..n).map(item).collect();
+            let mut now = 0;
+            let mut answered = Vec::new();
+            while !list.is_empty() {
+                let mut poll = |i: &mut u64, reply: &mut Vec<u8>| {
+                    now += 1;
+                    (ends[*i as usize] <= now).then(|| {
+                        reply.push(*i as u8);
+                        code::SUCCESS
+                    })
+                };
+                let mut answer = |item: &Item<u64>, _| {
+                    assert_eq!(item.reply, [item.ticket as u8 - 1], "an answer with its own bytes, once");
+                    answered.push(item.ticket);
+                };
+                let all = list.len();
+                if let Some((k, rc)) = first_done(&mut list, all, &mut poll) {
+                    answer_in_order(&mut list, k, rc, &mut poll, &mut answer);
+                }
+            }
+            assert!(answered.iter().copied().eq(1..=n), "{answered:?} for ends {ends:?}");
+        }
     }
 }

@@ -15,8 +15,10 @@ const HEAP: &str = concat!(include_str!("../kernels/heap.ptx"), "\0");
 const THREADS: u32 = 256;
 /// Most blocks of a raw copy: enough to saturate a large GPU.
 const COPY_BLOCKS: u64 = 264;
-/// Where the heap of a process's first context begins (docs/placement.md).
-const HEAP_AT: u64 = 0x2_0540_0000;
+/// The heap begins on such a boundary.
+const HEAP_PAGE: u64 = 2 << 20;
+/// In how many blocks it is filled to find it.
+const HEAP_BLOCKS: u64 = 128;
 /// Streams made at the start of a context.
 const WARM_STREAMS: usize = 512;
 
@@ -72,21 +74,30 @@ impl Own {
 /// heap must also have been used once before its raw bytes can be put back.
 ///
 /// # Errors
-/// What the driver says; `NOT_SUPPORTED` if the heap is not where it is known to be.
+/// What the driver says; `NOT_SUPPORTED` if what the heap gives out does not look like what was measured.
 pub(crate) fn find_heap(gpu: &Gpu, virtual_device: u32, stream: u64) -> Result<(u64, u64), Code> {
     let _placing = Placing::enter(virtual_device);
     let bytes = gpu.limit(CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE)?;
     let module = load(gpu, HEAP)?;
     let probe = function(gpu, module, c"mrcuda_heap")?;
     let answer = gpu.pin(4096)?;
-    let found = gpu.launch(probe, [1, 1, 1], [1, 1, 1], 0, stream, &(answer as u64).to_le_bytes()).and_then(|()| {
+    let params: Vec<u8> = [answer as u64, (bytes / HEAP_BLOCKS).max(16)].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let found = gpu.launch(probe, [1, 1, 1], [1, 1, 1], 0, stream, &params).and_then(|()| {
         gpu.synchronize_stream(stream)?;
         // SAFETY: our own mapping; the kernel that wrote it has ended.
-        Ok(unsafe { std::ptr::read_volatile(answer as *const u64) })
+        Ok(unsafe { std::ptr::read_volatile(answer as *const [u64; 2]) })
     });
     gpu.unpin(answer, 4096);
-    // There is no way to ask for its bounds: that the first block lies inside confirms what was measured.
-    if (HEAP_AT..HEAP_AT + bytes).contains(&found?) { Ok((HEAP_AT, bytes)) } else { Err(code::ERROR_NOT_SUPPORTED) }
+    let [low, high] = found?;
+    heap_range(low, high, bytes).ok_or(code::ERROR_NOT_SUPPORTED)
+}
+
+/// The heap of `bytes` that gives out blocks from `low` to `high`. There is no way to ask the driver. The lowest block lies in
+/// the heap's first page of 2 MB; the highest ends at most 2 MB or a fraction of the heap before its end.
+fn heap_range(low: u64, high: u64, bytes: u64) -> Option<(u64, u64)> {
+    let start = low & !(HEAP_PAGE - 1);
+    let end = start.checked_add(bytes)?;
+    (high <= end && end - high < HEAP_PAGE.max(bytes / 16)).then_some((start, bytes))
 }
 
 /// Makes the driver provide `bytes` of local memory a thread now rather than at the launch that needs it: a placing call,
@@ -101,15 +112,17 @@ pub(crate) fn grow_local(gpu: &Gpu, virtual_device: u32, bytes: u32, stream: u64
     gpu.synchronize_stream(stream)
 }
 
-/// A kernel with so much local memory, in a module without variables. It writes nothing: its parameter is null.
+/// A kernel with so much local memory, in a module without variables. The compiler cannot tell which bytes are read, so it
+/// keeps them all; nothing is written, for the parameter is null.
 const LOCAL: &str = concat!(
     ".version 7.0\n.target sm_70\n.address_size 64\n",
     ".visible .entry mrcuda_local(.param .u64 to) {\n",
     "  .local .align 16 .b8 room[ROOM];\n",
-    "  .reg .b64 %rd<4>;\n  .reg .b32 %r<3>;\n  .reg .pred %p;\n",
+    "  .reg .b64 %rd<5>;\n  .reg .b32 %r<3>;\n  .reg .pred %p;\n",
     "  ld.param.u64 %rd1, [to];\n",
-    "  mov.u64 %rd2, room;\n  add.s64 %rd2, %rd2, %rd1;\n",
-    "  mov.u32 %r1, %tid.x;\n  st.volatile.local.u32 [%rd2], %r1;\n  ld.volatile.local.u32 %r2, [%rd2];\n",
+    "  mov.u64 %rd2, room;\n  add.s64 %rd3, %rd2, %rd1;\n",
+    "  mov.u32 %r1, %tid.x;\n  st.local.u32 [%rd3], %r1;\n",
+    "  mul.wide.u32 %rd4, %r1, 4;\n  add.s64 %rd4, %rd4, %rd2;\n  ld.local.u32 %r2, [%rd4];\n",
     "  setp.eq.u64 %p, %rd1, 0;\n  @%p bra done;\n",
     "  cvta.to.global.u64 %rd3, %rd1;\n  st.global.u32 [%rd3], %r2;\n",
     "done:\n  ret;\n}\n\0"
@@ -130,4 +143,21 @@ pub(crate) fn warm_up(gpu: &Gpu, priorities: [i32; 2], room: u64) -> Result<(), 
     };
     let made = make();
     streams.into_iter().map(|s| gpu.destroy_stream(s)).fold(made, Result::and)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_is_recognised_by_its_ends() {
+        const MB: u64 = 1 << 20;
+        // As seen on an H200, of 8 and 256 MB, and on the CPU driver.
+        assert_eq!(heap_range(0x2_06c0_0120, 0x2_073f_f930, 8 * MB), Some((0x2_06c0_0000, 8 * MB)));
+        assert_eq!(heap_range(0x2_06c0_0120, 0x2_16ae_eb30, 256 * MB), Some((0x2_06c0_0000, 256 * MB)));
+        assert_eq!(heap_range(0x2_0540_0030, 0x2_05b8_0000, 8 * MB), Some((0x2_0540_0000, 8 * MB)));
+        assert_eq!(heap_range(0x2_0540_0030, 0x2_05f0_0000, 8 * MB), None, "larger than it should be");
+        assert_eq!(heap_range(0x2_0540_0030, 0x2_0550_0000, 8 * MB), None, "far from its end");
+        assert_eq!(heap_range(u64::MAX, 0, 8 * MB), None, "gave out nothing");
+    }
 }

@@ -5,8 +5,23 @@
 
 typedef unsigned long long u64;
 
-extern "C" __global__ void mrcuda_heap(u64 *first) {
-    void *block = malloc(16);
-    *first = (u64)block;
-    free(block);
+// Fills the heap with blocks of a size, tells the lowest address and the end of the highest, and frees them again.
+extern "C" __global__ void mrcuda_heap(u64 *found, u64 bytes) {
+    u64 low = ~0ull, high = 0;
+    void **last = 0;
+    for (u64 size = 16;; size = bytes) {
+        void **block = (void **)malloc(size);
+        if (!block) break;
+        *block = last;
+        last = block;
+        if ((u64)block < low) low = (u64)block;
+        if ((u64)block + size > high) high = (u64)block + size;
+    }
+    while (last) {
+        void **next = (void **)*last;
+        free(last);
+        last = next;
+    }
+    found[0] = low;
+    found[1] = high;
 }

@@ -108,10 +108,18 @@ fn paced(seconds: u32) -> Vec<String> {
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
 fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, String>) -> Result<u32, String> {
+    /// Less than this tells nothing on a busy machine.
+    const TELLING: f64 = 0.25;
     let wall = |steps: u32| native(&["--steps".to_owned(), steps.to_string()]).map(|o| o.wall.as_secs_f64());
-    let (short, long) = (wall(probe)?, wall(3 * probe)?);
-    let each = ((long - short) / f64::from(2 * probe)).max(1e-6);
-    Ok(((f64::from(seconds) / each) as u32).clamp(probe, 1_000_000))
+    let mut probe = probe;
+    loop {
+        let (short, long) = (wall(probe)?, wall(3 * probe)?);
+        if long - short >= TELLING {
+            let each = (long - short) / f64::from(2 * probe);
+            return Ok(((f64::from(seconds) / each) as u32).clamp(probe, 50 * probe));
+        }
+        probe *= 3;
+    }
 }
 
 /// Where a job may be.
