@@ -51,9 +51,9 @@ pub trait Call {
     /// See [`crate::arg::Handle::ORDERED`].
     const ORDERED: bool;
     /// What travels.
-    type Sent: Wire;
+    type Sent: Wire + std::fmt::Debug;
     /// What comes back on success.
-    type Reply: Wire;
+    type Reply: Wire + std::fmt::Debug;
     /// Calls the driver of a place.
     fn run(d: &Driver, sent: &Self::Sent, h: &Bindings) -> Result<Self::Reply, Code>;
     /// The handles that it makes, ends and uses.

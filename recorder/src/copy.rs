@@ -76,9 +76,10 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
+    let mut known = true;
     for end in [r.dst, r.src] {
         if end.device {
-            device.check_range(end.address, end.span(r.width, r.rows)?)?;
+            known &= device.check_range(end.address, end.span(r.width, r.rows)?)?;
         } else if end.address == 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -95,10 +96,14 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
                 rows: r.rows,
                 stream,
             };
-            cx.work(device, ops::id::COPY_DEVICE, &[&encode(&op)])
+            submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&op)])
         }
-        (false, true) => copy_in(cx, device, r, stream),
-        (true, false) => copy_out(cx, device, r, stream, until),
+        (false, true) => {
+            copy_in(cx, device, known, r, stream)?;
+            // Whatever is launched next, on whichever stream, must find the bytes.
+            if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
+        }
+        (true, false) => copy_out(cx, device, r, stream, if known { until } else { Until::Done }),
         (false, false) => {
             cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
             for row in 0..r.rows {
@@ -111,7 +116,12 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
 }
 
-fn copy_in(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64) -> Result<(), Code> {
+/// Sends work on memory that the shim knows; asks the place about other addresses, since only it can tell whether they are valid.
+fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
+    if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
+}
+
+fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
         return device.noting(direct_rect(exec, r, live));
@@ -130,7 +140,7 @@ fn copy_in(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64) -> R
             }
             &packed
         };
-        cx.work(device, ops::id::COPY_IN, &[&head, bytes])
+        submit(cx, device, known, ops::id::COPY_IN, &[&head, bytes])
     })
 }
 
@@ -217,14 +227,20 @@ fn direct_rect(exec: &replayer::Executor, r: Rect, live: u64) -> Result<(), Code
         unsafe { f(r.dst.address as *mut c_void, r.src.address, r.width as usize, stream) }
     } else {
         let f = calls.cuMemcpy2DAsync_v2.ok_or(missing)?;
-        // SAFETY: all-zero is a valid value of this plain C struct.
-        let mut c: sys::CUDA_MEMCPY2D = unsafe { std::mem::zeroed() };
-        (c.srcMemoryType, c.dstMemoryType) = (kind(r.src), kind(r.dst));
+        // Zero is no memory type, so the struct is a valid value only when both types have been written.
+        let mut c = std::mem::MaybeUninit::<sys::CUDA_MEMCPY2D>::zeroed();
+        let p = c.as_mut_ptr();
+        // SAFETY: `p` points at a struct of ours; all fields but the two written here are numbers and pointers, valid as zero.
+        let c = unsafe {
+            (&raw mut (*p).srcMemoryType).write(kind(r.src));
+            (&raw mut (*p).dstMemoryType).write(kind(r.dst));
+            c.assume_init_mut()
+        };
         (c.srcHost, c.srcDevice, c.srcPitch) = (r.src.address as *const c_void, r.src.address, r.src.pitch as usize);
         (c.dstHost, c.dstDevice, c.dstPitch) = (r.dst.address as *mut c_void, r.dst.address, r.dst.pitch as usize);
         (c.WidthInBytes, c.Height) = (r.width as usize, r.rows as usize);
         // SAFETY: as above; the struct is only read during the call.
-        unsafe { f(&raw const c, stream) }
+        unsafe { f(&raw const *c, stream) }
     };
     if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
 }
@@ -372,9 +388,9 @@ fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width
     if dst % size != 0 || (rows > 1 && (pitch as u64 % size != 0 || (pitch as u64) < bytes)) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    device.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    let known = device.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
-    cx.work(device, ops::id::FILL, &[&encode(&op)])
+    submit(cx, device, known, ops::id::FILL, &[&encode(&op)])
 }
 
 macro_rules! fills {

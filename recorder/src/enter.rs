@@ -163,6 +163,7 @@ impl Entered {
             let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
             return decode(&bytes);
         }
+        stream::check_creation(C::ID, &body)?;
         let mut ledger = lock(&device.ledger);
         // Asking twice for the same kernel, module or variable gives the same answer without a trip.
         let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));

@@ -104,6 +104,18 @@ cuda_api::for_each_stream_call!(export_stream);
 cuda_api::for_each_module_call!(export_module);
 cuda_api::for_each_launch_call!(export_launch);
 
+/// Marks this library: `mrcuda` tells a shim from a driver by it, whatever its path.
+#[unsafe(no_mangle)]
+pub static mrcuda_shim_version: [u8; env!("CARGO_PKG_VERSION").len()] = {
+    let mut text = [0; env!("CARGO_PKG_VERSION").len()];
+    let mut i = 0;
+    while i < text.len() {
+        text[i] = env!("CARGO_PKG_VERSION").as_bytes()[i];
+        i += 1;
+    }
+    text
+};
+
 /// The address of an exported symbol.
 pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
     static ALL: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();

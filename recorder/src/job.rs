@@ -121,7 +121,8 @@ impl Device {
         if code::is_sticky(rc) && self.sticky.compare_exchange(0, rc, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             log::trace(|| format!("device {}: error {rc} stays", self.index));
             if rc == code::ERROR_DEVICE_UNAVAILABLE {
-                log::tell(&format!("the place of GPU {} is lost; its calls return CUDA_ERROR_DEVICE_UNAVAILABLE", self.index));
+                let why = crate::place::why_lost().unwrap_or_else(|| "no reason is known".into());
+                log::tell(&format!("the place of GPU {} is lost ({why}); its calls return CUDA_ERROR_DEVICE_UNAVAILABLE", self.index));
             }
         }
     }

@@ -10,7 +10,7 @@
 //! [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks.
 
 // Hand-written functions carry the names that CUDA gives them.
-#![allow(non_snake_case)]
+#![allow(non_snake_case, non_upper_case_globals)]
 
 mod config;
 mod context;

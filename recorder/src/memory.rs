@@ -148,11 +148,12 @@ impl Device {
         self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a copy that leaves its allocation, as the driver does. Addresses outside the arena are left to the place.
-    pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<(), Code> {
+    /// Refuses a copy that leaves its allocation, as the driver does. False for addresses of which only the place can tell.
+    pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<bool, Code> {
         match self.memory().allows(address, bytes) {
             Some(false) => Err(code::ERROR_INVALID_VALUE),
-            _ => Ok(()),
+            Some(true) => Ok(true),
+            None => Ok(false),
         }
     }
 }
@@ -323,7 +324,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
             put64(0);
         } else {
-            return Err(code::ERROR_NOT_SUPPORTED);
+            return Err(code::ERROR_INVALID_VALUE);
         }
         return Ok(());
     }

@@ -1,11 +1,12 @@
 //! A place: where the calls of one device execute.
 
+use crate::log::lock;
 use cuda_api::code::{self, Code};
 use rcuda_forwarder::{Endpoint, Landing, Link, Lost, Reply};
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Where a device may be asked to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +62,16 @@ pub(crate) enum Place {
     },
 }
 
+static LOST: Mutex<Option<String>> = Mutex::new(None);
+
+/// Why a worker was lost, as first heard.
+pub(crate) fn why_lost() -> Option<String> {
+    lock(&LOST).clone()
+}
+
 /// A lost worker, as a driver code.
 fn lost(why: Lost) -> Code {
-    crate::log::trace(|| format!("the worker is lost: {}", why.why));
+    lock(&LOST).get_or_insert_with(|| why.why.to_string());
     code::ERROR_DEVICE_UNAVAILABLE
 }
 

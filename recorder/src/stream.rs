@@ -76,24 +76,36 @@ pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), C
     Ok(())
 }
 
-/// Remembers what a creation asked for: the program may ask for it later.
-pub(crate) fn note_creation(cx: &Entered, id: u16, mut body: &[u8]) {
+/// What a creation asks for: handle, flags, priority; `None` for other calls.
+fn asked(id: u16, mut body: &[u8]) -> Option<(u64, u32, i32)> {
     let body = &mut body;
-    let (handle, flags, priority) = match id {
-        cuStreamCreate::Fn::ID => match cuStreamCreate::Sent::get(body) {
-            Ok(s) => (s.phStream, s.Flags, 0),
-            Err(_) => return,
-        },
-        cuStreamCreateWithPriority::Fn::ID => match cuStreamCreateWithPriority::Sent::get(body) {
-            Ok(s) => (s.phStream, s.flags, s.priority),
-            Err(_) => return,
-        },
-        cuEventCreate::Fn::ID => match cuEventCreate::Sent::get(body) {
-            Ok(s) => (s.phEvent, s.Flags, 0),
-            Err(_) => return,
-        },
-        _ => return,
-    };
+    match id {
+        cuStreamCreate::Fn::ID => cuStreamCreate::Sent::get(body).ok().map(|s| (s.phStream, s.Flags, 0)),
+        cuStreamCreateWithPriority::Fn::ID => {
+            cuStreamCreateWithPriority::Sent::get(body).ok().map(|s| (s.phStream, s.flags, s.priority))
+        }
+        cuEventCreate::Fn::ID => cuEventCreate::Sent::get(body).ok().map(|s| (s.phEvent, s.Flags, 0)),
+        _ => None,
+    }
+}
+
+/// The errors that the driver returns from a creation itself: nobody waits for the place to say so.
+pub(crate) fn check_creation(id: u16, body: &[u8]) -> Result<(), Code> {
+    /// `CU_STREAM_NON_BLOCKING`
+    const STREAM_FLAGS: u32 = 1;
+    /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
+    const EVENT_FLAGS: u32 = 7;
+    const INTERPROCESS: u32 = 4;
+    let Some((handle, flags, _)) = asked(id, body) else { return Ok(()) };
+    let allowed = if cuda_api::handle::kind(handle) == Some(Kind::Event) { EVENT_FLAGS } else { STREAM_FLAGS };
+    // An event of several processes cannot have times (CUDA driver API reference).
+    let untimed = flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0;
+    if flags & !allowed == 0 && untimed { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
+/// Remembers what a creation asked for: the program may ask for it later.
+pub(crate) fn note_creation(cx: &Entered, id: u16, body: &[u8]) {
+    let Some((handle, flags, priority)) = asked(id, body) else { return };
     if let Ok(s) = cx.job.tables.streams.get(handle) {
         s.data.flags.store(flags, Ordering::Relaxed);
         s.data.priority.store(priority as u32, Ordering::Relaxed);

@@ -164,11 +164,6 @@ impl Executor {
         &self.bindings
     }
 
-    /// The virtual device that it is.
-    pub fn virtual_device(&self) -> u32 {
-        self.virtual_device
-    }
-
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
     }

@@ -65,15 +65,6 @@ impl Executor {
         Ok(pending)
     }
 
-    /// Everything that the job has submitted: done, or to be waited for.
-    ///
-    /// # Errors
-    /// An error of execution that the context has.
-    pub fn drain(&self) -> Result<Pending, Code> {
-        self.make_current()?;
-        self.sync_context(&self.life())
-    }
-
     /// For each of the job's streams (the driver's value; 1 is the legacy default stream) that has unfinished work: what a
     /// job that does not come to rest is waiting for.
     pub fn busy_streams(&self) -> Result<Vec<u64>, Code> {
