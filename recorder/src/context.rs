@@ -103,6 +103,22 @@ pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice)
     if last { empty(cx, device) } else { Ok(()) }
 }
 
+/// Functions of CUDA's first versions that some libraries look up by name.
+macro_rules! older {
+    ($($old:ident = $new:ident($($p:ident : $t:ty),*);)*) => {$(
+        pub(crate) fn $old(cx: &mut Entered, $($p: $t),*) -> Result<(), Code> {
+            $new(cx, $($p),*)
+        }
+    )*};
+}
+older! {
+    cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(dev: sys::CUdevice);
+    cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2(dev: sys::CUdevice);
+    cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2(dev: sys::CUdevice, flags: c_uint);
+    cuCtxPushCurrent = cuCtxPushCurrent_v2(ctx: sys::CUcontext);
+    cuCtxPopCurrent = cuCtxPopCurrent_v2(pctx: *mut sys::CUcontext);
+}
+
 pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     if flags & !FLAGS_MASK != 0 {

@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering;
 /// Libraries belong to no device: these rows are carried out on every one.
 const EVERYWHERE: [&str; 2] = ["cuLibraryGetKernel", "cuLibraryUnload"];
 
+/// These change what launches of a function are checked against.
+const CHANGES_LIMITS: [&str; 2] = ["cuFuncSetAttribute", "cuKernelSetAttribute"];
+
 /// One call of the program, inside the gate.
 #[derive(Debug)]
 pub(crate) struct Entered {
@@ -178,6 +181,12 @@ impl Entered {
         let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
         ledger.append(C::ID, &body, &bytes, edges, C::ORDERED)?;
         stream::note_creation(self, C::ID, &body);
+        if CHANGES_LIMITS.contains(&C::NAME)
+            && let Some(Ok(f)) = edges.uses.first().map(|h| self.job.tables.function(*h))
+        {
+            // The next launch asks again what it must check.
+            f.used_on.store(0, Ordering::Release);
+        }
         if let Some(k) = key {
             ledger.learn(k, edges);
         }

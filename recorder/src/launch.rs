@@ -37,9 +37,7 @@ pub(crate) fn info(cx: &mut Entered, function: u64) -> Result<&'static FunctionI
     let edges = Edges { uses: vec![function], ..Edges::default() };
     let bytes = cx.build(device, ops::id::FUNCTION_INFO, &function.to_le_bytes(), &edges, true)?;
     let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    if data.info().is_none() {
-        data.learn(info);
-    }
+    data.learn(info);
     data.used_on.fetch_or(bit, Ordering::AcqRel);
     data.info().ok_or(code::ERROR_INVALID_HANDLE)
 }
@@ -61,7 +59,7 @@ fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<(), Code> {
     if threads > u64::from(limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if info.max_threads != 0 && threads > u64::from(info.max_threads) {
+    if (info.max_threads != 0 && threads > u64::from(info.max_threads)) || l.shared > info.max_dynamic_shared {
         return Err(code::ERROR_INVALID_VALUE);
     }
     Ok(())

@@ -54,4 +54,14 @@ calls! { $ for_each_context_call context ContextCalls;
     0x0219 local custom fn cuCtxEnablePeerAccess(peerContext: Raw<sys::CUcontext>, Flags: Raw<c_uint>);
     /// Ends access to the memory of another context.
     0x021a local custom fn cuCtxDisablePeerAccess(peerContext: Raw<sys::CUcontext>);
+    /// As `cuDevicePrimaryCtxRelease_v2`; libraries look the old name up.
+    0x021b local custom fn cuDevicePrimaryCtxRelease(dev: Raw<sys::CUdevice>) older;
+    /// As `cuDevicePrimaryCtxReset_v2`.
+    0x021c state custom fn cuDevicePrimaryCtxReset(dev: Raw<sys::CUdevice>) older;
+    /// As `cuDevicePrimaryCtxSetFlags_v2`.
+    0x021d local custom fn cuDevicePrimaryCtxSetFlags(dev: Raw<sys::CUdevice>, flags: Raw<c_uint>) older;
+    /// As `cuCtxPushCurrent_v2`.
+    0x021e local custom fn cuCtxPushCurrent(ctx: Raw<sys::CUcontext>) older;
+    /// As `cuCtxPopCurrent_v2`.
+    0x021f local custom fn cuCtxPopCurrent(pctx: Raw<*mut sys::CUcontext>) older;
 }

@@ -7,7 +7,7 @@ use super::module::Function;
 use super::stream::Target;
 use super::{lock, sched::Work};
 use crate::abi::Res;
-use crate::ptx::{self, Env, Fault, FunctionInfo, Image, Launch};
+use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Image, Launch};
 use cuda_api::sys::CUresult;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -113,8 +113,22 @@ impl Drop for Running {
     }
 }
 
+/// The heap of a context in which no code allocates.
+struct NoHeap;
+
+impl DeviceHeap for NoHeap {
+    fn malloc(&self, _: u64) -> u64 {
+        0
+    }
+
+    fn free(&self, address: u64) -> bool {
+        address == 0
+    }
+}
+
 fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
-    let heap = live.heap()?;
+    // Code that allocates had the heap made when it was loaded.
+    let heap: Arc<dyn DeviceHeap> = if live.has_heap() { live.heap()? } else { Arc::new(NoHeap) };
     let output = live.output.clone();
     let fifo = lock(&live.limits).printf;
     let (running, ranges) = Running::begin(live);

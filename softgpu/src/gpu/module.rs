@@ -113,7 +113,9 @@ pub(crate) fn parse_with_log(text: &str, log: impl FnOnce(&str)) -> Res<Image> {
 /// Places code in a context. Waits for running kernels, as the real driver does.
 pub(crate) fn load(live: &Arc<Live>, image: Image, attributes: Option<Vec<Arc<Attributes>>>) -> Res<Arc<Module>> {
     live.synchronise()?;
-    live.heap()?;
+    if image.uses_heap {
+        live.heap()?;
+    }
     let of_library = attributes.is_some();
     let attributes = attributes.unwrap_or_else(|| Attributes::fresh(&image));
     let mut items = vec![(16 * image.functions.len().max(1) as u64, 1)];

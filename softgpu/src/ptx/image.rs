@@ -18,6 +18,8 @@ pub struct Image {
     pub globals: Vec<GlobalVar>,
     /// Functions with a body, in the order of the text.
     pub functions: Vec<FunctionInfo>,
+    /// Whether some kernel may allocate: the text names `malloc`.
+    pub uses_heap: bool,
     /// Code of each function.
     pub(crate) code: Vec<Function>,
     shared: Vec<SharedVar>,
@@ -140,6 +142,7 @@ impl Image {
         let mut image = Image {
             globals: Vec::new(),
             functions: Vec::new(),
+            uses_heap: ptx.contains("malloc"),
             code: Vec::new(),
             shared: Vec::new(),
             shared_use: Vec::new(),
