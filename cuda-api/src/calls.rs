@@ -248,6 +248,7 @@ families! {
     module ModuleCalls 0x05;
     launch LaunchCalls 0x06;
     vmm VmmCalls 0x07;
+    graph GraphCalls 0x08;
 }
 
 /// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.

@@ -19,6 +19,8 @@ pub(crate) struct Config {
     pub(crate) token_file: PathBuf,
     /// `MRCUDA_LOG`: `1` for stderr, otherwise a file that is appended to.
     pub(crate) log: Option<String>,
+    /// `MRCUDA_LOG_CALLS`: `MRCUDA_LOG` also gets a line for each call with its result.
+    pub(crate) log_calls: bool,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,
     /// `MRCUDA_KEEP_JOURNAL`: a folder where journals are kept after the job's end.
@@ -42,6 +44,7 @@ fn read() -> Result<Config, String> {
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
         log: var("MRCUDA_LOG"),
+        log_calls: var("MRCUDA_LOG_CALLS").is_some(),
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
     })

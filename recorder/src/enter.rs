@@ -51,20 +51,20 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
 /// As [`guard`] for calls that need no job.
 pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     crate::exports::count(symbol);
-    match catch_unwind(AssertUnwindSafe(body)) {
+    let result = catch_unwind(AssertUnwindSafe(body));
+    let rc = match result {
         Ok(Ok(())) => code::SUCCESS,
-        Ok(Err(rc)) => {
-            // Not ready and not found are answers, not errors.
-            if !matches!(rc, code::ERROR_NOT_READY | code::ERROR_NOT_FOUND) {
-                log::trace(|| format!("{symbol} returns {rc}"));
-            }
-            rc
-        }
+        Ok(Err(rc)) => rc,
         Err(_) => {
             log::tell(&format!("internal error in {symbol}; please report it"));
             code::ERROR_UNKNOWN
         }
+    };
+    // Not ready and not found are answers, not errors.
+    if !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND) || log::every_call() {
+        log::trace(|| format!("{symbol} returns {rc}"));
     }
+    rc
 }
 
 impl Capture for Entered {

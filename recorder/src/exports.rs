@@ -96,6 +96,7 @@ macro_rules! export_memory { ($($rows:tt)*) => { export! { memory $($rows)* } };
 macro_rules! export_stream { ($($rows:tt)*) => { export! { stream $($rows)* } }; }
 macro_rules! export_module { ($($rows:tt)*) => { export! { module $($rows)* } }; }
 macro_rules! export_launch { ($($rows:tt)*) => { export! { launch $($rows)* } }; }
+macro_rules! export_graph { ($($rows:tt)*) => { export! { graph $($rows)* } }; }
 
 cuda_api::for_each_device_call!(export_device);
 cuda_api::for_each_context_call!(export_context);
@@ -103,6 +104,7 @@ cuda_api::for_each_memory_call!(export_memory);
 cuda_api::for_each_stream_call!(export_stream);
 cuda_api::for_each_module_call!(export_module);
 cuda_api::for_each_launch_call!(export_launch);
+cuda_api::for_each_graph_call!(export_graph);
 
 /// Marks this library: `mrcuda` tells a shim from a driver by it, whatever its path.
 #[unsafe(no_mangle)]
@@ -127,6 +129,7 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
         stream::enlist(&mut m);
         module::enlist(&mut m);
         launch::enlist(&mut m);
+        graph::enlist(&mut m);
         m
     });
     all.get(symbol).map(|a| *a as *mut c_void)

@@ -3,7 +3,7 @@
 use crate::config;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Locks even if a holder panicked: the data behind our locks is consistent between statements.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -26,6 +26,12 @@ pub(crate) fn trace(text: impl FnOnce() -> String) {
     } else if let Ok(mut f) = std::fs::OpenOptions::new().append(true).create(true).open(to) {
         let _ = f.write_all(line.as_bytes());
     }
+}
+
+/// Whether every call is to be logged.
+pub(crate) fn every_call() -> bool {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    *WANTED.get_or_init(|| config::get().is_ok_and(|c| c.log_calls))
 }
 
 static MISSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
