@@ -284,9 +284,13 @@ unsafe extern "C" fn other_callbacks(flags: *mut *const u32, count: *mut usize) 
     guard(|_| unsafe { give(flags, WATCHED.1.as_ptr()).and(give(count, WATCHED.1.len())) });
 }
 
-/// cuBLASLt calls it around look-ups with a place for a pointer and is content whatever becomes of it: it is left alone.
-extern "C" fn thread_state(_out: usize) -> Code {
-    code::SUCCESS
+/// cuBLASLt calls it around look-ups with a place for a pointer: nothing watches this thread.
+///
+/// # Safety
+/// `to` must be null or valid for a write.
+unsafe extern "C" fn thread_state(to: *mut *const c_void) -> Code {
+    // SAFETY: the caller vouches for `to`.
+    guard(|_| unsafe { give(to, std::ptr::null()) })
 }
 
 /// Nothing is wrong with any context.
@@ -324,7 +328,7 @@ unsafe extern "C" fn library_flag(what: usize, to: *mut u64) -> Code {
 
 /// # Safety
 /// As for [`library_flag`]. The width of the answer is not known; four bytes overwrite nothing.
-unsafe extern "C" fn library_number(_what: usize, to: *mut u32) -> Code {
+unsafe extern "C" fn library_number(_context: usize, _what: usize, to: *mut u32) -> Code {
     // SAFETY: the caller vouches for `to`.
     guard(|_| unsafe { give(to, 0) })
 }
@@ -332,11 +336,13 @@ unsafe extern "C" fn library_number(_what: usize, to: *mut u32) -> Code {
 /// An object without contents.
 static EMPTY: [u64; 64] = [0; 64];
 
+/// cuBLAS 13 asks it for each stream it is given: context (null: the current one), stream, where the answer goes (seen on an H200).
+///
 /// # Safety
 /// As for [`library_flag`].
-unsafe extern "C" fn library_object(what: usize, to: *mut *const c_void) -> Code {
+unsafe extern "C" fn library_object(_context: usize, stream: usize, to: *mut *const c_void) -> Code {
     guard(|_| {
-        if what == usize::MAX {
+        if stream == usize::MAX {
             return Err(code::ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller vouches for `to`.
