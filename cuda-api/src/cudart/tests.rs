@@ -251,14 +251,18 @@ fn hooks_checks_and_library_services() {
     );
     assert_eq!(check(1, &mut bits, None), 0);
     assert_eq!(slot!(CONTEXT_CHECKS, 3, extern "C" fn() -> u32)(), 0);
-    assert_eq!(slot!(TOOLS_TLS, 2, extern "C" fn(usize) -> Code)(0), 0);
+    let mut watcher = 9;
+    let watched = slot!(TOOLS_TLS, 2, extern "C" fn(Option<&mut usize>) -> Code);
+    assert_eq!((watched(Some(&mut watcher)), watcher), (0, 0));
+    assert_eq!(watched(None), 0);
     let mut out = 9;
     let flag = slot!(LIBRARIES, 4, extern "C" fn(usize, &mut u64) -> Code);
     assert_eq!((flag(0, &mut out), out), (0, 0));
     assert_eq!((flag(5, &mut out), out), (0, 1));
-    let object = slot!(LIBRARIES, 51, extern "C" fn(usize, &mut u64) -> Code);
-    assert_eq!(object(usize::MAX, &mut out), code::ERROR_INVALID_HANDLE);
-    assert_eq!(object(1, &mut out), 0);
+    // Context, stream, answer.
+    let object = slot!(LIBRARIES, 51, extern "C" fn(usize, usize, &mut u64) -> Code);
+    assert_eq!(object(0, usize::MAX, &mut out), code::ERROR_INVALID_HANDLE);
+    assert_eq!(object(0, 1, &mut out), 0);
     assert_ne!(out, 1);
 }
 
