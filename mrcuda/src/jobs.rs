@@ -106,7 +106,10 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     if args.json {
         say(&public(&report).to_string());
     } else {
-        say(&describe(&report, args.dry_run));
+        match list(&report, "moves") {
+            [] => say(&describe(&report, args.dry_run)),
+            several => several.iter().for_each(|one| say(&describe(one, args.dry_run))),
+        }
     }
     if ok(&report) { Ok(()) } else { Err(Failure::silent(1)) }
 }

@@ -33,13 +33,18 @@ impl Conn {
         Conn { _not_inherited: None, fd }
     }
 
+    /// As [`Conn::new`], and forked children of this process do not keep the socket.
+    pub(crate) fn apart(fd: OwnedFd) -> Conn {
+        Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd }
+    }
+
     /// Connects to a server. Forked children of this process do not keep the socket.
     pub(crate) fn open(to: &Endpoint, limit: Duration) -> io::Result<Conn> {
         let fd = match to.unix_path() {
             Some(path) => UnixStream::connect(path)?.into(),
             None => connect(&to.host, to.port, limit)?,
         };
-        let conn = Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd };
+        let conn = Conn::apart(fd);
         conn.tune()?;
         Ok(conn)
     }

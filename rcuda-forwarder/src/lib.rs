@@ -6,6 +6,7 @@
 //!
 //! docs/formats.md describes what travels. Both ends must be the same build ([`build_digest`]).
 
+mod attendant;
 mod channel;
 mod conn;
 mod control;
@@ -19,10 +20,12 @@ mod inbox;
 mod link;
 mod place;
 pub mod ring;
+mod stripes;
 mod threads;
 mod token;
 mod worker;
 
+pub use attendant::InProcess;
 pub use control::{Control, ControlReply, GlobalInfo, RoundInfo};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};

@@ -4,6 +4,7 @@
 //! answers; one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has
 //! one for its time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
 
+use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
@@ -25,11 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stripes::Stripes;
 
 mod completion;
-mod control;
-mod stripes;
 
 /// Argument that makes a worker count the GPUs of a driver.
 pub(crate) const PROBE: &str = "--probe";
@@ -132,7 +130,7 @@ fn complain(why: &WorkerError) {
 
 /// Opens the place, waits for a client. `None`: the daemon wants no worker any more.
 fn prepare<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> Result<Option<Arc<Worker<P>>>, WorkerError> {
-    let channel = Channel::from_stdin().map_err(WorkerError::Channel)?;
+    let channel = Arc::new(Channel::from_stdin().map_err(WorkerError::Channel)?);
     let next = || channel.receive().map_err(WorkerError::Channel);
     let start = match next()? {
         Some((Message::Start(start), None)) => start,
@@ -153,11 +151,11 @@ fn prepare<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> Res
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
     Ok(Some(Arc::new(Worker {
+        attendant: Attendant::new(place.clone(), Reach::Daemon(channel.clone())),
         place,
         conn,
         out: Mutex::new(()),
         completion: Completion::default(),
-        stripes: Stripes::default(),
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
@@ -172,8 +170,8 @@ struct Worker<P: Place> {
     /// Held over a message to the client.
     out: Mutex<()>,
     completion: Completion<P::Pending>,
-    stripes: Stripes,
-    channel: Channel,
+    attendant: Attendant<P>,
+    channel: Arc<Channel>,
     /// The last error that stays: it is reported once, not for every call that it spoils.
     sticky: AtomicI32,
     /// Control requests that are being carried out.
@@ -294,8 +292,8 @@ impl<P: Place> Worker<P> {
     fn listen(&self) {
         loop {
             match self.channel.receive() {
-                Ok(Some((Message::Expecting(ticket), None))) => self.stripes.known(&ticket),
-                Ok(Some((Message::Bulk(ticket), Some(fd)))) => self.stripes.arrived(&ticket, Conn::new(fd)),
+                Ok(Some((Message::Expecting(ticket), None))) => self.attendant.stripes().known(&ticket),
+                Ok(Some((Message::Bulk(ticket), Some(fd)))) => self.attendant.stripes().arrived(&ticket, Conn::new(fd)),
                 Ok(None) => leave(0),
                 _ => {
                     complain(&WorkerError::Order);
@@ -315,7 +313,7 @@ impl<P: Place> Worker<P> {
         }
         let worker = self.clone();
         let body = move || {
-            let reply = worker.carry_out(request).unwrap_or_else(ControlReply::Refused);
+            let reply = worker.attendant.carry_out(request).unwrap_or_else(ControlReply::Refused);
             worker.requests.fetch_sub(1, Ordering::AcqRel);
             worker.reply(ticket, &reply);
         };

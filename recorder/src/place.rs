@@ -2,8 +2,9 @@
 
 use crate::log::lock;
 use cuda_api::code::{self, Code};
-use rcuda_forwarder::{Endpoint, Landing, Link, Lost, Reply};
+use rcuda_forwarder::{Control, ControlReply, Endpoint, InProcess, Landing, Link, Lost, Reply};
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -43,8 +44,8 @@ impl std::fmt::Display for Spec {
     }
 }
 
-/// A place that is open.
-#[derive(Debug)]
+/// A place that is open. Clones are the same place.
+#[derive(Debug, Clone)]
 pub(crate) enum Place {
     /// A worker process behind a connection.
     Remote {
@@ -57,6 +58,8 @@ pub(crate) enum Place {
     Local {
         /// It.
         exec: Arc<Executor>,
+        /// Answers its control requests.
+        attendant: InProcess,
         /// Physical ordinal of its GPU.
         gpu: u32,
     },
@@ -106,17 +109,16 @@ impl Place {
         let config = crate::config::get()?;
         match spec {
             Spec::Local(gpu) => {
-                let driver: PathBuf = config
-                    .driver
-                    .clone()
-                    .ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)")?;
+                let driver: PathBuf =
+                    config.driver.clone().ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)")?;
                 let options = Options { driver, gpu: *gpu, virtual_device: device };
                 let exec = Executor::open(&options).map_err(|e| e.to_string())?;
-                Ok(Place::Local { exec, gpu: *gpu })
+                Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu: *gpu })
             }
             Spec::Remote(endpoint) => {
                 let token = rcuda_forwarder::Token::load(&config.token_file).ok();
-                let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
+                let text =
+                    |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
                 let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
                 let hello = rcuda_forwarder::JobHello { virtual_device: device, pid: std::process::id(), env };
                 let link = Link::connect(endpoint, token.as_ref(), &hello).map_err(|e| e.to_string())?;
@@ -141,12 +143,45 @@ impl Place {
         }
     }
 
+    /// Carries out a request that concerns the place as a whole. A refusal is an error.
+    pub(crate) fn control(&self, request: &Control) -> Result<ControlReply, String> {
+        match self {
+            Place::Remote { link, .. } => link.control(request).map_err(|e| e.to_string()),
+            Place::Local { attendant, .. } => attendant.control(request),
+        }
+    }
+
+    /// Where other places can connect to it.
+    pub(crate) fn address(&self) -> Option<&Endpoint> {
+        match self {
+            Place::Remote { endpoint, .. } => Some(endpoint),
+            Place::Local { .. } => None,
+        }
+    }
+
+    /// Gives a place that nobody can connect to its end of a connection, whose ticket it expects.
+    pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), String> {
+        match self {
+            Place::Remote { endpoint, .. } => Err(format!("{endpoint} takes no connections from the job")),
+            Place::Local { attendant, .. } => {
+                attendant.hand_over(ticket, socket);
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves the place: everything there is freed.
+    pub(crate) fn release(self) {
+        match self {
+            Place::Remote { link, .. } => link.close(),
+            Place::Local { exec, .. } => exec.close(),
+        }
+    }
+
     /// Hands a call over without waiting for it.
     pub(crate) fn send(&self, id: u16, parts: &[&[u8]]) -> Result<(), Code> {
         match self {
-            Place::Remote { link, .. } => {
-                link.send(id, parts).map_err(lost)
-            }
+            Place::Remote { link, .. } => link.send(id, parts).map_err(lost),
             Place::Local { .. } => match self.begin(id, parts)?.finish().0 {
                 code::SUCCESS => Ok(()),
                 rc => Err(rc),
@@ -157,9 +192,7 @@ impl Place {
     /// Hands a call over; the answer is waited for with [`Waiting::finish`], outside the gate if the GPU must get there first.
     pub(crate) fn begin(&self, id: u16, parts: &[&[u8]]) -> Result<Waiting, Code> {
         match self {
-            Place::Remote { link, .. } => {
-                link.request(id, parts).map(Waiting::Reply).map_err(lost)
-            }
+            Place::Remote { link, .. } => link.request(id, parts).map(Waiting::Reply).map_err(lost),
             Place::Local { exec, .. } => {
                 let mut bytes = Vec::new();
                 let joined;

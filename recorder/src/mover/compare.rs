@@ -2,7 +2,6 @@
 
 use super::unexpected;
 use crate::place::Place;
-use cuda_api::code::Code;
 use rcuda_forwarder::{Control, ControlReply};
 
 /// Both places must have the same globals at the same addresses, the same heap and the same chunks.
@@ -20,21 +19,12 @@ pub(super) fn compare(source: &Place, target: &Place) -> Result<(), String> {
 
 /// Names, addresses and sizes of all memory that a place holds for the job.
 fn shape(place: &Place) -> Result<Vec<(String, u64, u64)>, String> {
-    let failed = |rc: Code| format!("error {rc} on listing memory");
-    let (globals, heap, chunks) = match place {
-        Place::Remote { link, .. } => match link.control(&Control::Regions).map_err(|e| e.to_string())? {
-            ControlReply::Regions { globals, heap, chunks } => {
-                (globals.into_iter().map(|g| (g.name, g.address, g.bytes)).collect::<Vec<_>>(), heap, chunks)
-            }
-            other => return Err(unexpected(&other)),
-        },
-        Place::Local { exec, .. } => (
-            exec.globals().map_err(failed)?.into_iter().map(|g| (g.name, g.address, g.bytes)).collect(),
-            exec.heap().map_err(failed)?,
-            exec.chunks().into_iter().map(|c| (c.address, c.bytes)).collect(),
-        ),
+    let (globals, heap, chunks) = match place.control(&Control::Regions)? {
+        ControlReply::Regions { globals, heap, chunks } => (globals, heap, chunks),
+        other => return Err(unexpected(&other)),
     };
+    let globals = globals.into_iter().map(|g| (g.name, g.address, g.bytes));
     let heap = heap.map(|(a, n)| ("the device heap".to_owned(), a, n));
     let chunks = chunks.into_iter().map(|(a, n)| ("a chunk".to_owned(), a, n));
-    Ok(globals.into_iter().chain(heap).chain(chunks).collect())
+    Ok(globals.chain(heap).chain(chunks).collect())
 }

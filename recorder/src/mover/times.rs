@@ -1,7 +1,7 @@
 //! Event times across places: each place's reference event on the job's clock, and the times of events that the next place
 //! cannot know.
 
-use super::WINDOW;
+use super::leg::WINDOW;
 use crate::job::{Device, Job};
 use crate::place::Place;
 use cuda_api::arg::LEGACY;

@@ -1,11 +1,15 @@
-//! Control requests at the worker.
+//! Control requests at a place, whether it is a worker's or in the job's own process.
 
-use super::Worker;
-use crate::channel::Message;
+use crate::channel::{Channel, Message};
+use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
 use crate::link;
 use crate::place::{Outcome, Place};
+use crate::stripes::Stripes;
 use cuda_api::code;
+use replayer::Executor;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A GPU that answers within this time had nothing to do: the question itself takes some of it.
@@ -13,17 +17,42 @@ const AT_ONCE: Duration = Duration::from_micros(100);
 /// Between two looks at a GPU that is waited for.
 const LOOK: Duration = Duration::from_micros(50);
 
-impl<P: Place> Worker<P> {
+/// Who hands this place the connections that others make to it.
+#[derive(Debug)]
+pub(crate) enum Reach {
+    /// The daemon, which listens and must know their ticket.
+    Daemon(Arc<Channel>),
+    /// The job: nobody else can connect to this place.
+    Job,
+}
+
+/// What answers the control requests of one place.
+#[derive(Debug)]
+pub(crate) struct Attendant<P: Place> {
+    place: Arc<P>,
+    reach: Reach,
+    stripes: Stripes,
+}
+
+impl<P: Place> Attendant<P> {
+    pub(crate) fn new(place: Arc<P>, reach: Reach) -> Attendant<P> {
+        Attendant { place, reach, stripes: Stripes::default() }
+    }
+
+    /// The connections for copies between places.
+    pub(crate) fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
     /// Carries a request out; the error is the reason for refusing it.
-    pub(super) fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
+    pub(crate) fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
         let failed = |rc| format!("the driver refused: {}", code::describe(rc).map_or("an unknown error", |d| d.1));
         match request {
             Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(failed),
             Control::Regions => self.place.regions().map_err(failed),
             Control::Expect { ticket, stripes } => {
                 self.stripes.add(ticket, stripes)?;
-                self.channel.send(&Message::Expect(ticket, stripes), None).map_err(|e| format!("the server is gone: {e}"))?;
-                let known = self.stripes.wait_known(&ticket);
+                let known = self.make_known(ticket, stripes);
                 if known.is_err() {
                     self.stripes.remove(&ticket);
                 }
@@ -53,10 +82,23 @@ impl<P: Place> Worker<P> {
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(failed),
             Control::HangUp { ticket } => {
                 self.stripes.remove(&ticket);
-                // A server that is gone has forgotten the ticket, too.
-                let _ = self.channel.send(&Message::Forget(ticket), None);
+                if let Reach::Daemon(channel) = &self.reach {
+                    // A server that is gone has forgotten the ticket, too.
+                    let _ = channel.send(&Message::Forget(ticket), None);
+                }
                 Ok(ControlReply::Ok)
             }
+        }
+    }
+
+    fn make_known(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
+        match &self.reach {
+            Reach::Daemon(channel) => {
+                channel.send(&Message::Expect(ticket, stripes), None).map_err(|e| format!("the server is gone: {e}"))?;
+                self.stripes.wait_known(&ticket)
+            }
+            // The job expects them itself.
+            Reach::Job => Ok(()),
         }
     }
 
@@ -84,5 +126,26 @@ impl<P: Place> Worker<P> {
             code::SUCCESS => Ok(ControlReply::Drained { idle: true, was_busy, waits_for: String::new() }),
             rc => Err(rc),
         }
+    }
+}
+
+/// The executor of the job's own process as a place that answers control requests: the same ones as a worker, in the same way.
+#[derive(Debug, Clone)]
+pub struct InProcess(Arc<Attendant<Executor>>);
+
+impl InProcess {
+    /// Answers for this executor.
+    pub fn new(executor: Arc<Executor>) -> InProcess {
+        InProcess(Arc::new(Attendant::new(executor, Reach::Job)))
+    }
+
+    /// Carries a request out; the error is the reason for refusing it.
+    pub fn control(&self, request: &Control) -> Result<ControlReply, String> {
+        self.0.carry_out(request.clone())
+    }
+
+    /// Gives it a connection that comes with a ticket it expects.
+    pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) {
+        self.0.stripes().arrived(ticket, Conn::apart(socket.into()));
     }
 }

@@ -23,7 +23,7 @@ type Streams = Vec<Box<dyn Stream>>;
 #[derive(Default)]
 struct Bundle {
     expected: usize,
-    /// The daemon knows the ticket.
+    /// Who lets connections in knows the ticket.
     known: bool,
     /// A round uses the connections.
     in_use: bool,
@@ -34,7 +34,7 @@ type Table = HashMap<[u8; 32], Bundle>;
 
 /// All connections.
 #[derive(Default)]
-pub(super) struct Stripes {
+pub(crate) struct Stripes {
     table: Mutex<Table>,
     changed: Condvar,
 }
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Stripes {
 
 impl Stripes {
     /// Adds a ticket.
-    pub(super) fn add(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
+    pub(crate) fn add(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
         if !(1..=MOST).contains(&stripes) {
             return Err(format!("{stripes} connections between places; it must be 1 to {MOST}"));
         }
@@ -65,8 +65,8 @@ impl Stripes {
         }
     }
 
-    /// The daemon knows a ticket.
-    pub(super) fn known(&self, ticket: &[u8; 32]) {
+    /// Who lets connections in knows a ticket.
+    pub(crate) fn known(&self, ticket: &[u8; 32]) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
             b.known = true;
         }
@@ -74,7 +74,7 @@ impl Stripes {
     }
 
     /// A connection has come. One that nobody expects is closed.
-    pub(super) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
+    pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
         if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.streams.len() < b.expected) {
             b.streams.push(Box::new(conn));
         }
@@ -82,20 +82,20 @@ impl Stripes {
     }
 
     /// Puts connections in that were made from here.
-    pub(super) fn made(&self, ticket: &[u8; 32], streams: Streams) {
+    pub(crate) fn made(&self, ticket: &[u8; 32], streams: Streams) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
             b.streams = streams;
         }
     }
 
     /// Waits until the daemon knows a ticket.
-    pub(super) fn wait_known(&self, ticket: &[u8; 32]) -> Result<(), String> {
+    pub(crate) fn wait_known(&self, ticket: &[u8; 32]) -> Result<(), String> {
         self.wait(ticket, NOTE, |b| b.known)
             .map_err(|late| late.unwrap_or_else(|| "the server does not answer its worker".into()))
     }
 
     /// Waits until all connections of a ticket have come.
-    pub(super) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), String> {
+    pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), String> {
         self.wait(ticket, COME, |b| b.in_use || b.streams.len() == b.expected)
             .map_err(|late| late.unwrap_or_else(|| format!("the other place has not connected within {COME:?}")))
     }
@@ -119,7 +119,7 @@ impl Stripes {
     }
 
     /// Uses the connections of a ticket for a round. After a failure they are closed: what is on them is unknown.
-    pub(super) fn with<T>(&self, ticket: &[u8; 32], round: impl FnOnce(&mut Streams) -> Result<T, String>) -> Result<T, String> {
+    pub(crate) fn with<T>(&self, ticket: &[u8; 32], round: impl FnOnce(&mut Streams) -> Result<T, String>) -> Result<T, String> {
         let mut streams = {
             let mut t = lock(&self.table);
             let b = t.get_mut(ticket).ok_or_else(unknown)?;
@@ -144,7 +144,7 @@ impl Stripes {
     }
 
     /// Closes the connections of a ticket.
-    pub(super) fn remove(&self, ticket: &[u8; 32]) {
+    pub(crate) fn remove(&self, ticket: &[u8; 32]) {
         lock(&self.table).remove(ticket);
         self.changed.notify_all();
     }
