@@ -4,6 +4,10 @@
 //! have ended, and its random delay is over; among those that may start a random one does. With seed 0 there are no delays
 //! and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]); everything else is limited by
 //! nothing, so host functions and kernels that wait for each other make progress.
+//!
+//! Of the threads that have nothing to do one keeps watch: it sleeps until the next delay is over, the others until they
+//! are called. Who takes work leaves somebody on watch. So there are as many threads as pieces of work that really run at
+//! the same time, and one more, however many streams have work.
 
 use super::context::Live;
 use super::lock;
@@ -77,24 +81,42 @@ struct State {
     /// Queues that have work or run some, by stream number (which grows, so the order is that of creation).
     queues: BTreeMap<u64, Queue>,
     workers: usize,
+    /// Threads that have nothing to do, the one on watch not counted.
     idle: usize,
+    /// Whether a thread keeps watch.
+    watched: bool,
+    /// A thread was called to the watch and is on its way.
+    called: bool,
     random: u64,
 }
 
 struct Scheduler {
     state: Mutex<State>,
-    /// Something may have become ready.
+    /// For the thread on watch: something may be ready earlier than it thought.
+    watch: Condvar,
+    /// For the idle threads: one of them is to take the watch.
     work: Condvar,
     /// Something has ended.
     ended: Condvar,
+    /// Threads that have done their work and wait for the lock to look for more.
+    returning: AtomicUsize,
 }
 
 fn scheduler() -> &'static Scheduler {
     static ONE: OnceLock<Scheduler> = OnceLock::new();
     ONE.get_or_init(|| Scheduler {
-        state: Mutex::new(State { queues: BTreeMap::new(), workers: 0, idle: 0, random: config::get().seed | 1 << 63 }),
+        state: Mutex::new(State {
+            queues: BTreeMap::new(),
+            workers: 0,
+            idle: 0,
+            watched: false,
+            called: false,
+            random: config::get().seed | 1 << 63,
+        }),
+        watch: Condvar::new(),
         work: Condvar::new(),
         ended: Condvar::new(),
+        returning: AtomicUsize::new(0),
     })
 }
 
@@ -121,11 +143,7 @@ impl Submission<'_> {
         let delay = self.0.delay();
         let op = Op { work, after, not_before: Instant::now() + delay, mark: mark.clone(), live: live.clone() };
         self.0.queues.entry(queue).or_default().ops.push_back(op);
-        if self.0.idle > 0 {
-            scheduler().work.notify_one();
-        } else if self.0.workers < MAX_WORKERS {
-            self.0.spawn();
-        }
+        self.0.look_again();
         mark
     }
 }
@@ -149,17 +167,30 @@ impl State {
         if random & 1 == 0 { Duration::ZERO } else { Duration::from_micros((random >> 1) % config.max_delay_us) }
     }
 
-    fn spawn(&mut self) {
-        self.workers += 1;
-        let started = std::thread::Builder::new().name("softgpu".into()).spawn(worker);
-        if started.is_err() {
-            // The threads that exist go on; with none at all the work waits for the next submission.
-            self.workers -= 1;
+    /// Makes the thread on watch look; if there is none, an idle or a new one takes the watch. Beyond the limit the next
+    /// thread that has ended its work does.
+    fn look_again(&mut self) {
+        if self.watched {
+            scheduler().watch.notify_one();
+        } else if self.called || scheduler().returning.load(Ordering::Relaxed) > 0 {
+            // Whoever arrives looks.
+        } else if self.idle > 0 {
+            scheduler().work.notify_one();
+            self.called = true;
+        } else if self.workers < MAX_WORKERS {
+            self.called = self.spawn();
         }
     }
 
-    /// Stream number of a queue whose first piece of work may start now, whether there are others, and when to look again.
-    fn pick(&mut self) -> (Option<u64>, bool, Duration) {
+    /// With no thread at all the work waits for the next submission.
+    fn spawn(&mut self) -> bool {
+        let started = std::thread::Builder::new().name("softgpu".into()).spawn(worker).is_ok();
+        self.workers += usize::from(started);
+        started
+    }
+
+    /// Stream number of a queue whose first piece of work may start now, or how long it takes until some may.
+    fn pick(&mut self) -> Result<u64, Duration> {
         let now = Instant::now();
         let mut ready = Vec::new();
         let mut again = IDLE;
@@ -190,28 +221,48 @@ impl State {
             }
         }
         if ready.is_empty() {
-            return (None, false, again);
+            return Err(again);
         }
         let index = if config::get().seed == 0 { 0 } else { self.next_random() as usize % ready.len() };
-        (Some(ready[index]), ready.len() > 1, again)
+        Ok(ready[index])
     }
 }
 
 fn worker() {
     let scheduler = scheduler();
     let mut state = lock(&scheduler.state);
+    state.called = false;
     loop {
-        let (number, more, again) = state.pick();
-        let Some(number) = number else {
-            state.idle += 1;
-            let (guard, timeout) = scheduler.work.wait_timeout(state, again).unwrap_or_else(PoisonError::into_inner);
-            state = guard;
-            state.idle -= 1;
-            if timeout.timed_out() && again == IDLE {
-                state.workers -= 1;
-                return;
+        let number = match state.pick() {
+            Ok(number) => number,
+            Err(again) if state.watched => {
+                if again < IDLE {
+                    // What was waited for has ended, and a delay begins that the thread on watch did not know of.
+                    scheduler.watch.notify_one();
+                }
+                state.idle += 1;
+                let (guard, timeout) = scheduler.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                state = guard;
+                state.idle -= 1;
+                state.called = false;
+                // It may have been called just then.
+                if timeout.timed_out() && state.watched {
+                    state.workers -= 1;
+                    return;
+                }
+                continue;
             }
-            continue;
+            Err(again) => {
+                state.watched = true;
+                let (guard, timeout) = scheduler.watch.wait_timeout(state, again).unwrap_or_else(PoisonError::into_inner);
+                state = guard;
+                state.watched = false;
+                if timeout.timed_out() && again == IDLE && state.queues.is_empty() {
+                    state.workers -= 1;
+                    return;
+                }
+                continue;
+            }
         };
         let Some(queue) = state.queues.get_mut(&number) else {
             continue;
@@ -225,16 +276,15 @@ fn worker() {
         if kernel {
             running.fetch_add(1, Ordering::Relaxed);
         }
-        if more {
-            if state.idle > 0 {
-                scheduler.work.notify_one();
-            } else if state.workers < MAX_WORKERS {
-                state.spawn();
-            }
+        // More may be ready now, or soon.
+        if state.queues.values().any(|queue| !queue.busy) {
+            state.look_again();
         }
         drop(state);
         perform(op.work, &op.live);
+        scheduler.returning.fetch_add(1, Ordering::Relaxed);
         state = lock(&scheduler.state);
+        scheduler.returning.fetch_sub(1, Ordering::Relaxed);
         if kernel {
             running.fetch_sub(1, Ordering::Relaxed);
         }
@@ -246,12 +296,14 @@ fn worker() {
                 state.queues.remove(&number);
             }
         }
-        // What may start now is picked by this thread, which wakes others if it is more than one.
+        // What may start now is picked by this thread, which calls another if it may be more than one.
         scheduler.ended.notify_all();
         // The context may end with its last piece of work, which takes locks of its own.
+        scheduler.returning.fetch_add(1, Ordering::Relaxed);
         drop(state);
         drop(op.live);
         state = lock(&scheduler.state);
+        scheduler.returning.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -287,7 +339,7 @@ pub(crate) fn wait(marks: &[Arc<Mark>]) {
     }
 }
 
-/// Wakes the threads, after a cancellation has made delays and conditions void.
+/// Wakes the thread on watch, after a cancellation has made delays and conditions void.
 pub(crate) fn wake() {
-    scheduler().work.notify_all();
+    scheduler().watch.notify_all();
 }
