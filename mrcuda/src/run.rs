@@ -47,6 +47,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
         return Err(Failure::with_code(2, "no program was given"));
     };
+    if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
+        return Err(Failure::with_code(2, format!("`{option}` is no option of `mrcuda run` (--help lists them)")));
+    }
     let mut command = Command::new(program);
     command.args(rest);
     let before = std::env::var_os("LD_LIBRARY_PATH");
