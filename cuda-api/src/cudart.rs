@@ -15,7 +15,7 @@ mod tests;
 pub use storage::context_destroyed;
 
 use crate::code::{self, Code};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::without_provenance;
 use std::sync::OnceLock;
@@ -45,6 +45,8 @@ pub trait Host: Sync {
     fn primary_context(&self, ordinal: i32) -> Result<usize, Code>;
     /// Loads a module from a fat binary, given by its wrapper or by its header, into the current context.
     fn load_fatbin(&self, wrapper_or_header: *const c_void) -> Result<usize, Code>;
+    /// Functions of a module, in its order, with names that live as long as the module.
+    fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code>;
     /// A table was asked for that is not known: worth a line in a log.
     fn unknown_table(&self, uuid: &[u8; 16]);
     /// A slot was called of which nothing is known: worth a line in a log.
@@ -69,8 +71,9 @@ pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
         CONTEXT_CHECKS => address(&CHECKS),
         INTEGRITY_CHECK => address(&INTEGRITY),
         LIBRARIES => address(&LIBRARY_SERVICES),
+        FUNCTIONS => address(&FUNCTION_SERVICES),
+        TILE_ORDER => address(&TILE_SERVICES),
         _ => {
-            // Of those refused on purpose, one stays worth a line: cuFFT fails without it.
             if !REFUSED.contains(uuid)
                 && let Some(host) = HOST.get()
             {
@@ -83,14 +86,18 @@ pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
 }
 
 const CUDART_INTERFACE: [u8; 16] = 0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9_u128.to_be_bytes();
-const TOOLS_RUNTIME_CALLBACK_HOOKS: [u8; 16] =
-    0xA094798C_2E74_2E74_93F2_0800200C0A66_u128.to_be_bytes();
+const TOOLS_RUNTIME_CALLBACK_HOOKS: [u8; 16] = 0xA094798C_2E74_2E74_93F2_0800200C0A66_u128.to_be_bytes();
 const TOOLS_TLS: [u8; 16] = 0x42D85A81_23F6_CB47_8298_F6E78A3AECDC_u128.to_be_bytes();
 const CONTEXT_LOCAL_STORAGE: [u8; 16] = 0xC693336E_1121_DF11_A8C3_68F355D89593_u128.to_be_bytes();
 const CONTEXT_CHECKS: [u8; 16] = 0x263E8860_7CD2_6143_92F6_BBD5006DFA7E_u128.to_be_bytes();
 const INTEGRITY_CHECK: [u8; 16] = 0xD4082055_BDE6_704B_8D34_BA123C66E1F2_u128.to_be_bytes();
 /// Without a name of its own: cuBLASLt and cuDNN want it.
 const LIBRARIES: [u8; 16] = 0x21318C60_9714_3248_8CA6_41FF7324C8F2_u128.to_be_bytes();
+/// Without a name of its own: cuFFT finds the kernel of a module that it has linked.
+const FUNCTIONS: [u8; 16] = 0x6E163FBE_B958_444D_835C_E182AFF1991E_u128.to_be_bytes();
+/// Without a name of its own: cuBLASLt asks for an order of tiles before half-precision products. It does not look whether it
+/// got the table, but takes a failing slot for "no order".
+const TILE_ORDER: [u8; 16] = 0x1734DC26_800D_4745_8726_C0F1E7DD8BCA_u128.to_be_bytes();
 /// Refused: PyTorch with cuBLAS, cuDNN and cuSOLVER gave the same results without them (measured on an H200 machine).
 const REFUSED: [[u8; 16]; 3] = [
     0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9_u128.to_be_bytes(),
@@ -118,10 +125,7 @@ fn address<const N: usize>(table: &'static Table<N>) -> *const c_void {
 
 /// Runs the body of a slot: nothing unwinds into the caller.
 fn guard(body: impl FnOnce(&'static dyn Host) -> Result<(), Code>) -> Code {
-    let run = || {
-        HOST.get()
-            .map_or(Err(code::ERROR_NOT_INITIALIZED), |host| body(*host))
-    };
+    let run = || HOST.get().map_or(Err(code::ERROR_NOT_INITIALIZED), |host| body(*host));
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => code::SUCCESS,
         Ok(Err(rc)) => rc,
@@ -172,7 +176,8 @@ static INTERFACE: Table<13> = table!(CUDART_INTERFACE, 13, {
     1 => load_wrapped, 2 => primary_context, 6 => load_wrapped_with_tables, 7 => wrapper_gone, 8 => load_fatbin, 12 => load_compilers,
 }, unknown: 3 4 5 9 10 11);
 
-static HOOKS: Table<7> = table!(TOOLS_RUNTIME_CALLBACK_HOOKS, 7, { 2 => runtime_callbacks, 6 => other_callbacks }, unknown: 1 3 4 5);
+static HOOKS: Table<7> =
+    table!(TOOLS_RUNTIME_CALLBACK_HOOKS, 7, { 2 => runtime_callbacks, 6 => other_callbacks }, unknown: 1 3 4 5);
 
 static TLS: Table<3> = table!(TOOLS_TLS, 3, { 2 => thread_state }, unknown: 1);
 
@@ -184,7 +189,8 @@ static STORAGE: Table<4> = [
     Word(std::ptr::null()),
 ];
 
-static CHECKS: Table<15> = table!(CONTEXT_CHECKS, 15, { 2 => check_context, 3 => check_process }, unknown: 1 4 5 6 7 8 9 10 11 12 13 14);
+static CHECKS: Table<15> =
+    table!(CONTEXT_CHECKS, 15, { 2 => check_context, 3 => check_process }, unknown: 1 4 5 6 7 8 9 10 11 12 13 14);
 
 static INTEGRITY: Table<3> = table!(INTEGRITY_CHECK, 3, { 1 => integrity::check }, unknown: 2);
 
@@ -192,6 +198,13 @@ static LIBRARY_SERVICES: Table<93> = table!(LIBRARIES, 93, { 4 => library_flag, 
     1 2 3 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38
     40 41 42 43 44 45 46 47 48 49 50 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70
     71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92);
+
+static FUNCTION_SERVICES: Table<99> = table!(FUNCTIONS, 99, { 7 => each_function }, unknown:
+    1 2 3 4 5 6 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40
+    41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80
+    81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98);
+
+static TILE_SERVICES: Table<17> = table!(TILE_ORDER, 17, { 4 => no_order }, unknown: 1 2 3 5 6 7 8 9 10 11 12 13 14 15 16);
 
 /// Loads the module behind a wrapper.
 ///
@@ -206,34 +219,16 @@ unsafe extern "C" fn load_wrapped(to: *mut usize, image: *const c_void) -> Code 
 ///
 /// # Safety
 /// As for [`load_wrapped`].
-unsafe extern "C" fn load_wrapped_with_tables(
-    to: *mut usize,
-    image: *const c_void,
-    a: usize,
-    b: usize,
-    count: u32,
-) -> Code {
+unsafe extern "C" fn load_wrapped_with_tables(to: *mut usize, image: *const c_void, a: usize, b: usize, count: u32) -> Code {
     // SAFETY: our caller's promises are those of `load`.
-    guard(|host| unsafe {
-        if (a, b, count) == (0, 0, 0) {
-            load(host, to, image)
-        } else {
-            Err(code::ERROR_NOT_SUPPORTED)
-        }
-    })
+    guard(|host| unsafe { if (a, b, count) == (0, 0, 0) { load(host, to, image) } else { Err(code::ERROR_NOT_SUPPORTED) } })
 }
 
 /// As [`load_wrapped_with_tables`], with the fat binary's header first.
 ///
 /// # Safety
 /// As for [`load_wrapped`].
-unsafe extern "C" fn load_fatbin(
-    image: *const c_void,
-    to: *mut usize,
-    a: usize,
-    b: usize,
-    count: u32,
-) -> Code {
+unsafe extern "C" fn load_fatbin(image: *const c_void, to: *mut usize, a: usize, b: usize, count: u32) -> Code {
     // SAFETY: the promises are the same.
     unsafe { load_wrapped_with_tables(to, image, a, b, count) }
 }
@@ -301,11 +296,7 @@ unsafe extern "C" fn thread_state(to: *mut *const c_void) -> Code {
 ///
 /// # Safety
 /// The pointers must be null or valid for a write.
-unsafe extern "C" fn check_context(
-    _context: usize,
-    bits: *mut u32,
-    detail: *mut *const c_void,
-) -> Code {
+unsafe extern "C" fn check_context(_context: usize, bits: *mut u32, detail: *mut *const c_void) -> Code {
     guard(|_| {
         // Either may be left out.
         // SAFETY: the caller vouches for the pointers.
@@ -352,4 +343,33 @@ unsafe extern "C" fn library_object(_context: usize, stream: usize, to: *mut *co
         // SAFETY: the caller vouches for `to`.
         unsafe { give(to, EMPTY.as_ptr().cast()) }
     })
+}
+
+/// Calls `visit` with `opaque`, the function and its name for each function of a module (seen on an H200: cuFFT keeps the
+/// function and launches it). The answer is their number.
+///
+/// # Safety
+/// `visit` must be null or a function of this type.
+unsafe extern "C" fn each_function(
+    _context: usize,
+    module: usize,
+    visit: Option<unsafe extern "C" fn(usize, usize, *const c_char, usize)>,
+    opaque: usize,
+) -> usize {
+    let mut count = 0;
+    guard(|host| {
+        let visit = visit.ok_or(code::ERROR_INVALID_VALUE)?;
+        for (function, name) in host.functions(module)? {
+            // SAFETY: the caller vouches for its function.
+            unsafe { visit(opaque, function, name.as_ptr(), 0) };
+            count += 1;
+        }
+        Ok(())
+    });
+    count
+}
+
+/// There is no order of tiles to be had: cuBLASLt goes on without.
+extern "C" fn no_order() -> Code {
+    code::ERROR_NOT_SUPPORTED
 }

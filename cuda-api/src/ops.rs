@@ -40,6 +40,8 @@ ids! {
     IMAGE_LOAD = 0x0f13 "ImageLoad";
     /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
     FUNCTION_INFO = 0x0f14 "FunctionInfo";
+    /// Body: module or library handle. The answer: names of its kernels, `Vec<String>`, in the driver's order.
+    KERNEL_NAMES = 0x0f15 "KernelNames";
     /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxActiveClusters`.
     MAX_ACTIVE_CLUSTERS = 0x0f16 "MaxActiveClusters";
     /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxPotentialClusterSize`.

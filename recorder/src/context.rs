@@ -332,6 +332,10 @@ impl cuda_api::cudart::Host for PrivateTables {
         crate::module::load_for_runtime(image)
     }
 
+    fn functions(&self, module: usize) -> Result<Vec<(usize, &'static std::ffi::CStr)>, i32> {
+        crate::module::functions(module)
+    }
+
     fn unknown_table(&self, uuid: &[u8; 16]) {
         crate::log::missed(format!("private table {}", hex(uuid)));
     }

@@ -350,7 +350,6 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
 }
 
 pub(crate) fn cuPointerGetAttribute(cx: &mut Entered, data: *mut c_void, attribute: u32, ptr: sys::CUdeviceptr) -> Result<(), Code> {
-    cx.device()?;
     pointer_attribute(cx, attribute, ptr, data)
 }
 
@@ -361,7 +360,7 @@ pub(crate) fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
-    cx.device()?;
+    // A thread without a context may ask as well: PyTorch's pinning thread does.
     if count == 0 || attributes.is_null() || data.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }

@@ -5,7 +5,7 @@ use crate::enter::{Entered, guard};
 use crate::job::Device;
 use crate::log::lock;
 use cuda_api::arg::{Capture, Edges};
-use cuda_api::calls::module::cuModuleUnload;
+use cuda_api::calls::module::{cuLibraryGetKernel, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::image::Image;
@@ -35,7 +35,14 @@ fn put(cx: &Entered, device: &'static Device, image: &Image) -> Result<[u8; 32],
     Ok(hash)
 }
 
-fn load(cx: &Entered, device: &'static Device, handle: u64, library: bool, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
+fn load(
+    cx: &Entered,
+    device: &'static Device,
+    handle: u64,
+    library: bool,
+    image: &Image,
+    options: &[(u32, u64)],
+) -> Result<(), Code> {
     device.check()?;
     let hash = put(cx, device, image)?;
     let mut body = Vec::new();
@@ -149,12 +156,7 @@ pub(crate) fn cuModuleGetLoadingMode(_cx: &mut Entered, mode: *mut sys::CUmodule
     give(mode.cast::<u32>(), LAZY)
 }
 
-fn load_library(
-    cx: &mut Entered,
-    to: *mut sys::CUlibrary,
-    image: &Image,
-    jit: &[(u32, u64)],
-) -> Result<(), Code> {
+fn load_library(cx: &mut Entered, to: *mut sys::CUlibrary, image: &Image, jit: &[(u32, u64)]) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -229,10 +231,8 @@ pub(crate) fn cuFuncGetModule(cx: &mut Entered, to: *mut sys::CUmodule, function
 }
 
 fn name(cx: &mut Entered, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
-    let info = crate::launch::info(cx, handle)?;
-    // The name stays valid while the program runs: the driver promises as long as the module, and functions are few.
-    let text = std::ffi::CString::new(info.name.clone()).map_err(|_| code::ERROR_UNKNOWN)?;
-    give(to, text.into_raw().cast_const())
+    crate::launch::info(cx, handle)?;
+    give(to, cx.job.tables.function(handle)?.name()?)
 }
 
 pub(crate) fn cuKernelGetName(cx: &mut Entered, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
@@ -243,4 +243,77 @@ pub(crate) fn cuKernelGetName(cx: &mut Entered, to: *mut *const c_char, kernel: 
 pub(crate) fn cuFuncGetName(cx: &mut Entered, to: *mut *const c_char, function: sys::CUfunction) -> Result<(), Code> {
     let function = cx.use_handle(Kind::Function, Kind::Kernel, function as u64)?;
     name(cx, to, function)
+}
+
+/// Names of the kernels of a module or library, in the driver's order.
+fn kernel_names(cx: &Entered, handle: u64) -> Result<Vec<Vec<u8>>, Code> {
+    let bytes = cx.ask(cx.device()?, ops::id::KERNEL_NAMES, &[&handle.to_le_bytes()])?;
+    let names = Vec::<String>::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    Ok(names.into_iter().map(String::into_bytes).collect())
+}
+
+/// A function of a module by its name.
+fn function(cx: &mut Entered, module: u64, name: Vec<u8>) -> Result<u64, Code> {
+    let mut sent = cuModuleGetFunction::Sent { hfunc: cx.new_handle(Kind::Function)?, hmod: module, name };
+    cx.carry::<cuModuleGetFunction::Fn>(&mut sent)?;
+    cx.keep(sent.hfunc);
+    Ok(sent.hfunc)
+}
+
+pub(crate) fn cuModuleEnumerateFunctions(
+    cx: &mut Entered,
+    to: *mut sys::CUfunction,
+    room: c_uint,
+    module: sys::CUmodule,
+) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
+    for (i, name) in kernel_names(cx, module)?.into_iter().take(room as usize).enumerate() {
+        let found = function(cx, module, name)?;
+        // SAFETY: the program says that its array has `room` elements.
+        unsafe { to.add(i).write(found as sys::CUfunction) };
+    }
+    Ok(())
+}
+
+pub(crate) fn cuLibraryEnumerateKernels(
+    cx: &mut Entered,
+    to: *mut sys::CUkernel,
+    room: c_uint,
+    library: sys::CUlibrary,
+) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let library = cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
+    for (i, name) in kernel_names(cx, library)?.into_iter().take(room as usize).enumerate() {
+        let mut sent = cuLibraryGetKernel::Sent { pKernel: cx.new_handle(Kind::Kernel)?, library, name };
+        cx.carry::<cuLibraryGetKernel::Fn>(&mut sent)?;
+        cx.keep(sent.pKernel);
+        // SAFETY: the program says that its array has `room` elements.
+        unsafe { to.add(i).write(sent.pKernel as sys::CUkernel) };
+    }
+    Ok(())
+}
+
+/// Functions and names of a module, for libraries that ask in a private way.
+pub(crate) fn functions(module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {
+    let mut found = Vec::new();
+    let body = |cx: &mut Entered| {
+        let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
+        for name in kernel_names(cx, module)? {
+            let function = function(cx, module, name)?;
+            crate::launch::info(cx, function)?;
+            let name = cx.job.tables.function(function)?.name()?;
+            // SAFETY: the string lives as long as the module, and is left to the process then.
+            found.push((function as usize, unsafe { CStr::from_ptr(name) }));
+        }
+        Ok(())
+    };
+    match guard("functions of a module", false, body) {
+        code::SUCCESS => Ok(found),
+        rc => Err(rc),
+    }
 }

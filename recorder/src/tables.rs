@@ -5,8 +5,9 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, slot};
 use cuda_api::ops::FunctionInfo;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::ffi::{CString, c_char};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Device of handles that belong to every device (libraries and kernels).
 pub(crate) const EVERY_DEVICE: u32 = u32::MAX;
@@ -146,6 +147,7 @@ impl Known for EventData {
 #[derive(Debug, Default)]
 pub(crate) struct FunctionData {
     info: AtomicPtr<FunctionInfo>,
+    name: AtomicPtr<c_char>,
     /// Bit d: its code has been used on device d (the journalled first use).
     pub(crate) used_on: AtomicU32,
     /// Module or library that it came from.
@@ -159,6 +161,24 @@ impl FunctionData {
         unsafe { self.info.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Its name for the program: the driver promises a string that lives as long as the module.
+    pub(crate) fn name(&self) -> Result<*const c_char, Code> {
+        let known = self.name.load(Ordering::Acquire);
+        if !known.is_null() {
+            return Ok(known);
+        }
+        let info = self.info().ok_or(code::ERROR_INVALID_HANDLE)?;
+        let mine = CString::new(info.name.as_str()).map_err(|_| code::ERROR_UNKNOWN)?.into_raw();
+        match self.name.compare_exchange(std::ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(mine),
+            Err(theirs) => {
+                // SAFETY: made by into_raw above and shown to nobody.
+                drop(unsafe { CString::from_raw(mine) });
+                Ok(theirs)
+            }
+        }
+    }
+
     /// Publishes what was learned. Functions are few and live as long as their module: the old value is left to the process.
     pub(crate) fn learn(&self, info: FunctionInfo) {
         self.info.store(Box::into_raw(Box::new(info)), Ordering::Release);
@@ -168,6 +188,7 @@ impl FunctionData {
 impl Known for FunctionData {
     fn forget(&self) {
         self.info.store(std::ptr::null_mut(), Ordering::Release);
+        self.name.store(std::ptr::null_mut(), Ordering::Release);
         self.used_on.store(0, Ordering::Relaxed);
         self.parent.store(0, Ordering::Relaxed);
     }

@@ -220,6 +220,7 @@ impl Executor {
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
+            id::KERNEL_NAMES => self.kernel_names(handle(body)?)?.put(reply),
             id::STREAM_SYNC => return self.sync_stream(&life, handle(body)?),
             id::CONTEXT_SYNC => return self.sync_context(&life).map(Some),
             id::EVENT_SYNC => return self.sync_event(&life, handle(body)?),

@@ -471,6 +471,34 @@ impl Gpu {
         Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
+    pub(crate) fn kernel_name(&self, kernel: u64) -> Result<String, Code> {
+        let mut name: *const c_char = std::ptr::null();
+        call!(self.module.cuKernelGetName(&raw mut name, kernel as sys::CUkernel))?;
+        if name.is_null() {
+            return Err(code::ERROR_NOT_FOUND);
+        }
+        // SAFETY: the driver's string lives as long as the library.
+        Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+
+    /// Functions of a module.
+    pub(crate) fn module_functions(&self, module: u64) -> Result<Vec<u64>, Code> {
+        let mut count = 0;
+        call!(self.module.cuModuleGetFunctionCount(&raw mut count, module as sys::CUmodule))?;
+        let mut functions: Vec<sys::CUfunction> = vec![std::ptr::null_mut(); count as usize];
+        call!(self.module.cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module as sys::CUmodule))?;
+        Ok(functions.into_iter().filter(|f| !f.is_null()).map(|f| f as u64).collect())
+    }
+
+    /// Kernels of a library.
+    pub(crate) fn library_kernels(&self, library: u64) -> Result<Vec<u64>, Code> {
+        let mut count = 0;
+        call!(self.module.cuLibraryGetKernelCount(&raw mut count, library as sys::CUlibrary))?;
+        let mut kernels: Vec<sys::CUkernel> = vec![std::ptr::null_mut(); count as usize];
+        call!(self.module.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), count, library as sys::CUlibrary))?;
+        Ok(kernels.into_iter().filter(|k| !k.is_null()).map(|k| k as u64).collect())
+    }
+
     /// Address and bytes of a variable of a module or library.
     pub(crate) fn variable(&self, owner: u64, library: bool, name: &CString) -> Result<(u64, u64), Code> {
         let (mut address, mut bytes) = (0, 0usize);

@@ -70,10 +70,26 @@ pub fn use_them(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
     show!(s, module.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, c.library, c"tracks".as_ptr()) => address != 0, bytes);
     show!(s, module.cuModuleGetFunctionCount(&raw mut count, c.module) => count);
     show!(s, module.cuLibraryGetKernelCount(&raw mut count, c.library) => count);
+    enumerate(s, c);
     kernels(s, c);
     functions(s, c);
     occupancy(s, c.function);
     launches(s, c, b, stream);
+}
+
+fn enumerate(s: &Surface, c: &Code) {
+    let (mut functions, mut kernels) = ([std::ptr::null_mut(); 64], [std::ptr::null_mut(); 64]);
+    tell!(s, module.cuModuleEnumerateFunctions(functions.as_mut_ptr(), 1, c.module));
+    println!("asked for one, {} given", functions.iter().filter(|f| !f.is_null()).count());
+    tell!(s, module.cuModuleEnumerateFunctions(functions.as_mut_ptr(), 64, c.module));
+    tell!(s, module.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), 64, c.library));
+    let mut name = std::ptr::null();
+    for function in functions.into_iter().filter(|f| !f.is_null()) {
+        show!(s, module.cuFuncGetName(&raw mut name, function) => static_text(name), function == c.function);
+    }
+    for kernel in kernels.into_iter().filter(|k| !k.is_null()) {
+        show!(s, module.cuKernelGetName(&raw mut name, kernel) => static_text(name), kernel == c.kernel);
+    }
 }
 
 fn kernels(s: &Surface, c: &Code) {

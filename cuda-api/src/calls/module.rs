@@ -20,6 +20,8 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x0508 state wait fn cuModuleGetGlobal_v2(dptr: Out<sys::CUdeviceptr>, bytes: Out<usize>, hmod: Use<Module>, name: Str);
     /// Number of kernels in a module.
     0x0509 query wait fn cuModuleGetFunctionCount(count: Out<c_uint>, mod_: Use<Module>);
+    /// Kernels of a module.
+    0x0525 state custom fn cuModuleEnumerateFunctions(functions: Raw<*mut sys::CUfunction>, numFunctions: Raw<c_uint>, mod_: Raw<sys::CUmodule>);
     /// Loads a library.
     0x050a state custom fn cuLibraryLoadData(library: Raw<*mut sys::CUlibrary>, code: Raw<*const c_void>, jitOptions: Raw<*mut sys::CUjit_option>, jitOptionsValues: Raw<*mut *mut c_void>, numJitOptions: Raw<c_uint>, libraryOptions: Raw<*mut sys::CUlibraryOption>, libraryOptionValues: Raw<*mut *mut c_void>, numLibraryOptions: Raw<c_uint>);
     /// Loads a library from a file.
@@ -34,6 +36,8 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x050f state wait fn cuLibraryGetGlobal(dptr: Out<sys::CUdeviceptr>, bytes: Out<usize>, library: Use<Library>, name: Str);
     /// Number of kernels in a library.
     0x0510 query wait fn cuLibraryGetKernelCount(count: Out<c_uint>, lib: Use<Library>);
+    /// Kernels of a library.
+    0x0526 state custom fn cuLibraryEnumerateKernels(kernels: Raw<*mut sys::CUkernel>, numKernels: Raw<c_uint>, lib: Raw<sys::CUlibrary>);
     /// The function of a kernel in the current context.
     0x0511 state wait fn cuKernelGetFunction(pFunc: New<Function>, kernel: Use<Kernel>);
     /// The library of a kernel.

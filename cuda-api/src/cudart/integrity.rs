@@ -37,12 +37,7 @@ pub(super) fn answer(known: &Known, devices: &[DeviceIdentity]) -> Option<[u64; 
     for word in [known.driver_version, known.version, known.pid, known.thread] {
         mac.update(&word.to_le_bytes());
     }
-    for word in [
-        known.interface,
-        known.integrity,
-        known.function,
-        known.unix_seconds,
-    ] {
+    for word in [known.interface, known.integrity, known.function, known.unix_seconds] {
         mac.update(&word.to_le_bytes());
     }
     for d in devices {
@@ -53,10 +48,7 @@ pub(super) fn answer(known: &Known, devices: &[DeviceIdentity]) -> Option<[u64; 
     }
     let digest = mac.finalize().into_bytes();
     let (first, second) = digest.split_at(8);
-    Some([
-        u64::from_le_bytes(first.try_into().ok()?),
-        u64::from_le_bytes(second.try_into().ok()?),
-    ])
+    Some([u64::from_le_bytes(first.try_into().ok()?), u64::from_le_bytes(second.try_into().ok()?)])
 }
 
 /// # Safety

@@ -22,32 +22,19 @@ static VALUES: RwLock<BTreeMap<usize, Vec<Value>>> = RwLock::new(BTreeMap::new()
 
 /// The context meant: the given one, or the calling thread's current one for 0.
 fn meant(host: &dyn Host, context: usize) -> Result<usize, Code> {
-    match if context == 0 {
-        host.current_context()
-    } else {
-        context
-    } {
+    match if context == 0 { host.current_context() } else { context } {
         0 => Err(code::ERROR_INVALID_CONTEXT),
         context => Ok(context),
     }
 }
 
 /// Attaches a value, in the place of an earlier one with this key.
-pub(super) extern "C" fn put(
-    context: usize,
-    key: usize,
-    value: usize,
-    destructor: Option<Destructor>,
-) -> Code {
+pub(super) extern "C" fn put(context: usize, key: usize, value: usize, destructor: Option<Destructor>) -> Code {
     guard(|host| {
         let context = meant(host, context)?;
         let mut all = VALUES.write().unwrap_or_else(PoisonError::into_inner);
         let values = all.entry(context).or_default();
-        let new = Value {
-            key,
-            value,
-            destructor,
-        };
+        let new = Value { key, value, destructor };
         match values.iter_mut().find(|v| v.key == key) {
             Some(old) => *old = new,
             None => values.push(new),
@@ -79,9 +66,7 @@ pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) 
     guard(|host| {
         let context = meant(host, context)?;
         let all = VALUES.read().unwrap_or_else(PoisonError::into_inner);
-        let value = all
-            .get(&context)
-            .and_then(|values| values.iter().find(|v| v.key == key));
+        let value = all.get(&context).and_then(|values| values.iter().find(|v| v.key == key));
         let value = value.ok_or(code::ERROR_INVALID_HANDLE)?.value;
         // SAFETY: the caller vouches for `to`.
         unsafe { give(to, value) }
@@ -93,16 +78,8 @@ pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) 
 /// Call it without holding locks: runtimes call back into the driver. Each value is out of the table before its destructor
 /// runs, so that it runs once, and what a destructor attaches anew stays.
 pub fn context_destroyed(context: usize) {
-    let gone = VALUES
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(&context);
-    for Value {
-        key,
-        value,
-        destructor,
-    } in gone.unwrap_or_default()
-    {
+    let gone = VALUES.write().unwrap_or_else(PoisonError::into_inner).remove(&context);
+    for Value { key, value, destructor } in gone.unwrap_or_default() {
         if let Some(destructor) = destructor {
             // SAFETY: the library that attached the value wants this call, once; it outlives its values.
             unsafe { destructor(context, key, value) };

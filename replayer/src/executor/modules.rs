@@ -320,6 +320,19 @@ impl Executor {
     }
 
     /// The first use of a function or kernel: puts its code on the device and tells what launches must know.
+    pub(super) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Code> {
+        let owner = self.bindings.live(handle)?;
+        match kind(handle) {
+            Some(Kind::Module) => {
+                self.gpu.module_functions(owner)?.into_iter().map(|f| self.gpu.function_name(f)).collect()
+            }
+            Some(Kind::Library) => {
+                self.gpu.library_kernels(owner)?.into_iter().map(|k| self.gpu.kernel_name(k)).collect()
+            }
+            _ => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+
     pub(super) fn function_info(&self, life: &Life, handle: u64) -> Result<FunctionInfo, Code> {
         let _placing = Placing::enter(self.virtual_device);
         let function = match kind(handle) {

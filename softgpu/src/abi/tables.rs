@@ -6,7 +6,7 @@ use crate::gpu::{code, context, device, module, process};
 use cuda_api::code::Code;
 use cuda_api::cudart::{self, DeviceIdentity, Host};
 use cuda_api::sys::{CUresult, CUuuid};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::sync::Once;
 
 struct Driver;
@@ -36,6 +36,16 @@ impl Host for Driver {
 
     fn load_fatbin(&self, image: *const c_void) -> Result<usize, Code> {
         process::ready().and_then(|()| load(image)).map_err(number)
+    }
+
+    fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {
+        let (module, _) = process::ready().and_then(|()| module::resolve(module)).map_err(number)?;
+        let named = |i| {
+            let function = module.function(i);
+            // SAFETY: the string lives as long as the module, which whoever asks has loaded.
+            (function.handle, unsafe { CStr::from_ptr(function.name.as_ptr()) })
+        };
+        Ok(module::kernels(&module.program.image).into_iter().map(named).collect())
     }
 
     fn unknown_table(&self, uuid: &[u8; 16]) {
