@@ -6,9 +6,11 @@ use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
 use crate::place::{Place, Waiting};
 use crate::stream;
-use crate::tables::EVERY_DEVICE;
+use crate::tables::{EVERY_DEVICE, FunctionData};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
+use cuda_api::calls::module::{cuFuncSetAttribute, cuKernelSetAttribute};
+use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
@@ -18,8 +20,19 @@ use std::sync::atomic::Ordering;
 /// Libraries belong to no device: these rows are carried out on every one.
 const EVERYWHERE: [&str; 2] = ["cuLibraryGetKernel", "cuLibraryUnload"];
 
-/// These change what launches of a function are checked against.
-const CHANGES_LIMITS: [&str; 2] = ["cuFuncSetAttribute", "cuKernelSetAttribute"];
+/// The one thing about a function that changes by itself.
+const CHANGING: [&str; 1] = ["cuFuncIsLoaded"];
+
+/// Attribute and value that a call sets on a function.
+fn setting(call: u16, body: &[u8]) -> Option<(u32, i32)> {
+    let at = match call {
+        cuFuncSetAttribute::Fn::ID => size_of::<u64>(),
+        cuKernelSetAttribute::Fn::ID => 0,
+        _ => return None,
+    };
+    let mut rest = body.get(at..)?;
+    Some((u32::get(&mut rest).ok()?, i32::get(&mut rest).ok()?))
+}
 
 /// One call of the program, inside the gate.
 #[derive(Debug)]
@@ -163,10 +176,20 @@ impl Entered {
         sent.put(&mut body);
         let decode = |bytes: &[u8]| C::Reply::get(&mut { bytes }).map_err(|_| code::ERROR_UNKNOWN);
         if !C::CLASS.recorded() {
-            let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
+            let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::NAME));
+            let bytes = if let Some(Ok(f)) = about.map(|h| self.job.tables.function(*h)) {
+                self.ask_about(f, device, C::ID, &body)?
+            } else if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
             return decode(&bytes);
         }
         stream::check_creation(C::ID, &body)?;
+        let function = edges.uses.first().and_then(|h| self.job.tables.function(*h).ok());
+        let setting = function.and_then(|f| setting(C::ID, &body).map(|(attribute, value)| (f, attribute, value)));
+        if let Some((f, attribute, value)) = setting
+            && f.answers.is_set(device.index, attribute, value)
+        {
+            return decode(&[]);
+        }
         let mut ledger = lock(&device.ledger);
         // Asking twice for the same kernel, module or variable gives the same answer without a trip.
         let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
@@ -181,9 +204,8 @@ impl Entered {
         let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
         ledger.append(C::ID, &body, &bytes, edges, C::ORDERED)?;
         stream::note_creation(self, C::ID, &body);
-        if CHANGES_LIMITS.contains(&C::NAME)
-            && let Some(Ok(f)) = edges.uses.first().map(|h| self.job.tables.function(*h))
-        {
+        if let Some((f, attribute, value)) = setting {
+            f.answers.set(device.index, attribute, value);
             // The next launch asks again what it must check.
             f.used_on.store(0, Ordering::Release);
         }
@@ -196,6 +218,18 @@ impl Entered {
             }
         }
         decode(&bytes)
+    }
+
+    /// Asks the place something about a function that it has not said already.
+    pub(crate) fn ask_about(&self, f: &FunctionData, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
+        match f.answers.find(device.index, id, body) {
+            Ok(known) => Ok(known),
+            Err(version) => {
+                let answer = self.ask(device, id, &[body])?;
+                f.answers.keep(version, device.index, id, body, &answer);
+                Ok(answer)
+            }
+        }
     }
 
     /// Asks the place and waits inside the gate: for answers that do not depend on the GPU getting somewhere.

@@ -257,7 +257,7 @@ fn clusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const
     let mut body = Vec::new();
     head.put(&mut body);
     body.extend_from_slice(attributes);
-    let bytes = cx.ask(device, op, &[&body])?;
+    let bytes = cx.ask_about(cx.job.tables.function(head.function)?, device, op, &body)?;
     give(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
 }
 

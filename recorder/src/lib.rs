@@ -12,6 +12,7 @@
 // Hand-written functions carry the names that CUDA gives them.
 #![allow(non_snake_case, non_upper_case_globals)]
 
+mod answers;
 mod config;
 mod context;
 mod control;

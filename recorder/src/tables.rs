@@ -1,5 +1,6 @@
 //! The job's handles: who is alive, on which device, and what the shim knows of it.
 
+use crate::answers::Answers;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, slot};
@@ -148,6 +149,8 @@ impl Known for EventData {
 pub(crate) struct FunctionData {
     info: AtomicPtr<FunctionInfo>,
     name: AtomicPtr<c_char>,
+    /// What its place has said of it.
+    pub(crate) answers: Answers,
     /// Bit d: its code has been used on device d (the journalled first use).
     pub(crate) used_on: AtomicU32,
     /// Module or library that it came from.
@@ -189,6 +192,7 @@ impl Known for FunctionData {
     fn forget(&self) {
         self.info.store(std::ptr::null_mut(), Ordering::Release);
         self.name.store(std::ptr::null_mut(), Ordering::Release);
+        self.answers.forget();
         self.used_on.store(0, Ordering::Relaxed);
         self.parent.store(0, Ordering::Relaxed);
     }
