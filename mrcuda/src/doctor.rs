@@ -5,7 +5,8 @@ mod program;
 
 use crate::failure::Failure;
 use crate::table::say;
-use crate::{control, drivers, layout, probe};
+use crate::{drivers, layout, probe};
+use control::folder;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 
@@ -128,9 +129,9 @@ fn driver(named: Option<&OsString>) -> Finding {
 
 fn runtime_folder() -> Finding {
     const SUBJECT: &str = "control sockets";
-    match control::make_folder() {
-        Ok(folder) => Finding::good(SUBJECT, format!("in {}", folder.display())),
-        Err(e) => Finding::bad(SUBJECT, format!("{}: {e}; ps and migrate need it", control::folder().display())),
+    match folder::make() {
+        Ok(path) => Finding::good(SUBJECT, format!("in {}", path.display())),
+        Err(e) => Finding::bad(SUBJECT, format!("{}: {e}; ps and migrate need it", folder::path().display())),
     }
 }
 

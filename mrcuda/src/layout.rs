@@ -1,6 +1,6 @@
 //! Where our own files are: everything beside the executable, the library folder made when it is first needed.
 
-use crate::control;
+use control::folder;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -35,7 +35,7 @@ pub(crate) fn library_folder() -> io::Result<PathBuf> {
     }
     // One folder for each installation: two of them may be in use at once.
     let mark = fnv1a(shim.as_os_str());
-    let far = control::make_folder()?.join(format!("lib-{mark:016x}"));
+    let far = folder::make()?.join(format!("lib-{mark:016x}"));
     lay_out(&far, &shim)?;
     Ok(far)
 }

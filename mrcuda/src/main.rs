@@ -1,10 +1,10 @@
 //! `mrcuda`: run a CUDA program on a GPU somewhere else, and move it while it runs.
 //!
-//! One file per command. [`control`] is how a command talks to a running job, [`drivers`] finds CUDA drivers, [`places`]
+//! One file per command. [`ask`] is how a command talks to a running job, [`drivers`] finds CUDA drivers, [`places`]
 //! checks what people write for a place, [`layout`] knows where our own files are.
 
+mod ask;
 mod calls;
-mod control;
 mod doctor;
 mod drivers;
 mod elf;
@@ -12,11 +12,13 @@ mod failure;
 mod jobs;
 mod journal_show;
 mod layout;
+mod migrate;
 mod places;
 mod probe;
 mod run;
 mod serve;
 mod table;
+mod timeline;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -37,8 +39,12 @@ enum Command {
     /// List the jobs of this user on this machine
     Ps(jobs::PsArgs),
     /// Move the GPU side of a running job
-    Migrate(jobs::MigrateArgs),
-    /// Show the moves that a running job has made
+    Migrate(migrate::MigrateArgs),
+    /// Say whether a running job could move, and what it would take
+    Plan(migrate::PlanArgs),
+    /// Give up a move that is under way; the job stays where it was
+    Cancel(migrate::CancelArgs),
+    /// Show the moves that a running job has made and is making
     Moves(jobs::MovesArgs),
     /// Say what will not work on this machine, and why
     Doctor(doctor::DoctorArgs),
@@ -69,7 +75,9 @@ fn main() {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => jobs::ps(&args),
-        Command::Migrate(args) => jobs::migrate(&args),
+        Command::Migrate(args) => migrate::migrate(&args),
+        Command::Plan(args) => migrate::plan(&args),
+        Command::Cancel(args) => migrate::cancel(&args),
         Command::Moves(args) => jobs::moves(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Calls(args) => calls::calls(&args),

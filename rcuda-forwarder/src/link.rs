@@ -323,6 +323,11 @@ impl Link {
         self.end();
     }
 
+    /// Ends the connection in haste: whoever waits gets an error at once, and the worker is left to notice.
+    pub fn abandon(&self) {
+        self.end();
+    }
+
     fn end(&self) {
         self.shared.lose("the connection was closed");
         self.shared.ring.stop();
@@ -340,14 +345,14 @@ impl Drop for Link {
 pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
 /// Connects `stripes` times to the place that expects `ticket`.
-pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Box<dyn memsync::Stream>>, LinkError> {
+pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
     let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
     let key = greet::ticket_key(ticket);
     let limit = Patience::default().greeting;
     let stripe = |_| {
         let conn = open(to, &opening, &key, limit)?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
-        Ok(Box::new(conn) as Box<dyn memsync::Stream>)
+        Ok(conn)
     };
     (0..stripes).map(stripe).collect()
 }

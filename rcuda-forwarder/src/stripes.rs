@@ -5,7 +5,8 @@ use crate::link::lock;
 use memsync::Stream;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Most connections of one ticket.
@@ -19,6 +20,24 @@ const COME: Duration = Duration::from_secs(30);
 
 type Streams = Vec<Box<dyn Stream>>;
 
+/// A connection that a round uses, and that can be ended meanwhile.
+struct Stripe(Arc<Conn>);
+
+impl Read for Stripe {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(to)
+    }
+}
+
+impl Write for Stripe {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(from)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Connections of one ticket.
 #[derive(Default)]
 struct Bundle {
@@ -27,7 +46,7 @@ struct Bundle {
     known: bool,
     /// A round uses the connections.
     in_use: bool,
-    streams: Streams,
+    conns: Vec<Arc<Conn>>,
 }
 
 type Table = HashMap<[u8; 32], Bundle>;
@@ -75,16 +94,16 @@ impl Stripes {
 
     /// A connection has come. One that nobody expects is closed.
     pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
-        if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.streams.len() < b.expected) {
-            b.streams.push(Box::new(conn));
+        if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.conns.len() < b.expected) {
+            b.conns.push(Arc::new(conn));
         }
         self.changed.notify_all();
     }
 
     /// Puts connections in that were made from here.
-    pub(crate) fn made(&self, ticket: &[u8; 32], streams: Streams) {
+    pub(crate) fn made(&self, ticket: &[u8; 32], conns: Vec<Conn>) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
-            b.streams = streams;
+            b.conns = conns.into_iter().map(Arc::new).collect();
         }
     }
 
@@ -96,7 +115,7 @@ impl Stripes {
 
     /// Waits until all connections of a ticket have come.
     pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), String> {
-        self.wait(ticket, COME, |b| b.in_use || b.streams.len() == b.expected)
+        self.wait(ticket, COME, |b| b.conns.len() == b.expected)
             .map_err(|late| late.unwrap_or_else(|| format!("the other place has not connected within {COME:?}")))
     }
 
@@ -120,32 +139,29 @@ impl Stripes {
 
     /// Uses the connections of a ticket for a round. After a failure they are closed: what is on them is unknown.
     pub(crate) fn with<T>(&self, ticket: &[u8; 32], round: impl FnOnce(&mut Streams) -> Result<T, String>) -> Result<T, String> {
-        let mut streams = {
+        let mut streams: Streams = {
             let mut t = lock(&self.table);
             let b = t.get_mut(ticket).ok_or_else(unknown)?;
-            if b.in_use || b.streams.len() != b.expected {
+            if b.in_use || b.conns.len() != b.expected {
                 return Err("the connections of this ticket are not ready".into());
             }
             b.in_use = true;
-            std::mem::take(&mut b.streams)
+            b.conns.iter().map(|c| Box::new(Stripe(c.clone())) as Box<dyn Stream>).collect()
         };
         let result = round(&mut streams);
-        let mut t = lock(&self.table);
-        match (&result, t.get_mut(ticket)) {
-            (Ok(_), Some(b)) => {
-                b.in_use = false;
-                b.streams = streams;
-            }
-            _ => {
-                t.remove(ticket);
-            }
+        if result.is_err() {
+            self.remove(ticket);
+        } else if let Some(b) = lock(&self.table).get_mut(ticket) {
+            b.in_use = false;
         }
         result
     }
 
-    /// Closes the connections of a ticket.
+    /// Closes the connections of a ticket. A round that uses them fails, however long the other end has been silent.
     pub(crate) fn remove(&self, ticket: &[u8; 32]) {
-        lock(&self.table).remove(ticket);
+        if let Some(b) = lock(&self.table).remove(ticket) {
+            b.conns.iter().for_each(|c| c.shutdown());
+        }
         self.changed.notify_all();
     }
 }
@@ -179,6 +195,29 @@ mod tests {
         assert_eq!(s.with(&t, |_| Err::<(), _>("broken".into())), Err("broken".into()));
         assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
         assert!(s.wait_here(&t).is_err());
+    }
+
+    #[test]
+    fn a_round_with_a_silent_peer_can_be_ended() {
+        let s = Stripes::default();
+        let t = [2; 32];
+        s.add(t, 1).unwrap();
+        let (a, _silent) = pair();
+        s.arrived(&t, a);
+        let (began, has_begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let round = scope.spawn(|| {
+                s.with(&t, |streams| {
+                    began.send(()).unwrap();
+                    streams[0].read_exact(&mut [0]).map_err(|e| e.to_string())
+                })
+            });
+            has_begun.recv().unwrap();
+            assert!(!round.is_finished());
+            s.remove(&t);
+            assert!(round.join().unwrap().is_err());
+        });
+        assert!(s.with(&t, |_| Ok(())).is_err(), "the ticket is forgotten");
     }
 
     #[test]

@@ -1,67 +1,55 @@
-//! The job's door: a socket on which `mrcuda ps`, `mrcuda migrate` and schedulers knock, and the signal.
+//! The job's door: the socket on which `mrcuda` and schedulers knock, and the signal (docs/scheduler.md).
 //!
-//! `$XDG_RUNTIME_DIR/mrcuda/PID` (or `/tmp/mrcuda-UID/PID`), folder 0700, JSON lines, one answer for each request; the peer must
-//! be the same user. The protocol's table is in docs/formats.md.
+//! Every connection has a thread, so that a slow or silent client holds up nobody. What is asked is answered from what this
+//! process knows; moves are carried out by a thread of their own ([`crate::moves`]).
 
 use crate::job::{self, Job};
 use crate::log::{self, lock};
-use crate::{config, mover};
+use crate::{config, mover, moves};
+use ::control::{Answer, Device, DeviceState, ErrorCode, LONGEST_REQUEST, Migrate, Refusal, Request, folder};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-/// Version of the protocol.
-const VERSION: u64 = 1;
-/// The longest request that is read.
-const LONGEST_REQUEST: u64 = 64 << 10;
+/// Connections at one time.
+const CONNECTIONS: usize = 64;
+/// How long a connection may be silent between requests.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long a request may take from its first byte to its last.
+const REST: Duration = Duration::from_secs(5);
+/// How long a client may take to read an answer.
+const READING: Duration = Duration::from_secs(5);
+/// Connections that listen to events.
+const LISTENERS: usize = 16;
+/// Stack of a thread that carries out moves: drivers may compile code on it.
+const STACK: usize = 8 << 20;
 
 static SOCKET: Mutex<Option<PathBuf>> = Mutex::new(None);
-
-/// The folder of this user's jobs.
-pub(crate) fn folder() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if Path::new(&dir).is_absolute() => Path::new(&dir).join("mrcuda"),
-        _ => PathBuf::from(format!("/tmp/mrcuda-{}", nix::unistd::Uid::effective())),
-    }
-}
-
-/// Makes the folder; one that another user could have prepared is refused.
-pub(crate) fn make_folder() -> io::Result<PathBuf> {
-    let path = folder();
-    match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    let meta = std::fs::symlink_metadata(&path)?;
-    if !meta.is_dir() || meta.uid() != nix::unistd::Uid::effective().as_raw() || meta.mode() & 0o077 != 0 {
-        return Err(io::Error::other(format!("{} is not a folder of this user with mode 0700", path.display())));
-    }
-    Ok(path)
-}
+/// The listening socket, for forked children.
+static LISTENER: AtomicI32 = AtomicI32::new(-1);
+/// Our handler of the signal; 0: the program had taken the signal before.
+static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts a thread of ours: it takes no signal that the program expects.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut old = SigSet::empty();
     let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
-    let started = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(body);
     let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
-    if let Err(e) = started {
-        log::tell(&format!("cannot start a thread ({e}); this job cannot be asked to move"));
-    }
+    started.map(drop)
 }
 
 /// Opens the door. Whatever fails is told; the job goes on without it.
 pub(crate) fn start() {
     if let Err(e) = listen() {
-        log::tell(&format!("no control socket: {e}"));
+        log::tell(&format!("no control socket, so this job cannot be asked to move: {e}"));
     }
     if let Err(e) = watch_signal() {
         log::tell(&format!("cannot watch for the signal: {e}"));
@@ -82,109 +70,287 @@ pub(crate) fn stop() {
     }
 }
 
+/// A forked child does not keep the door open: clients would knock in vain when the job has ended.
+pub(crate) fn in_forked_child() {
+    let fd = LISTENER.swap(-1, Ordering::AcqRel);
+    if fd >= 0 {
+        // SAFETY: the parent's listener; the thread that owns it is not in this process.
+        unsafe { libc::close(fd) };
+    }
+}
+
 fn listen() -> io::Result<()> {
-    let path = make_folder()?.join(std::process::id().to_string());
+    let path = folder::make()?.join(std::process::id().to_string());
     // A file of this name belonged to a process that is gone: process ids are used once at a time.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;
+    LISTENER.store(listener.as_raw_fd(), Ordering::Release);
     *lock(&SOCKET) = Some(path);
     spawn("mrcuda-control", move || {
         for stream in listener.incoming() {
             match stream {
-                Ok(s) => spawn("mrcuda-request", move || drop(serve(s))),
+                Ok(stream) => admit(stream),
+                // Out of descriptors or memory: that may pass.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
+    })
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+struct Visitor {
+    stream: UnixStream,
+    /// Since when it has asked nothing; none: it waits for an answer or listens to events.
+    silent: Mutex<Option<Instant>>,
+}
+
+impl Visitor {
+    /// Sends the last words and ends the connection; a client that does not read them misses them.
+    fn dismiss(&self, why: &Refusal) {
+        let _ = self.stream.set_nonblocking(true);
+        let _ = (&self.stream).write_all(why.line().as_bytes());
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+static HEARING: AtomicUsize = AtomicUsize::new(0);
+static VISITORS: Mutex<Vec<Arc<Visitor>>> = Mutex::new(Vec::new());
+
+/// Gives a connection its thread. If there are too many, the one that has been silent for longest goes.
+fn admit(stream: UnixStream) {
+    let visitor = Arc::new(Visitor { stream, silent: Mutex::new(Some(Instant::now())) });
+    if let Err(why) = check_peer(&visitor.stream) {
+        return visitor.dismiss(&why);
+    }
+    let too_many = Refusal::new(ErrorCode::TooMany, format!("the job has {CONNECTIONS} connections: close some and try again"));
+    {
+        let mut visitors = lock(&VISITORS);
+        if visitors.len() >= CONNECTIONS {
+            let silent = visitors.iter().enumerate().filter_map(|(i, v)| Some((i, (*lock(&v.silent))?)));
+            let Some((longest, _)) = silent.min_by_key(|(_, since)| *since) else {
+                drop(visitors);
+                return visitor.dismiss(&too_many);
+            };
+            visitors.swap_remove(longest).dismiss(&too_many);
+        }
+        visitors.push(visitor.clone());
+    }
+    let theirs = visitor.clone();
+    let served = spawn("mrcuda-visitor", move || {
+        // A connection that fails is over, and nobody is left to hear of it.
+        let _ = serve(&theirs);
+        leave(&theirs);
     });
+    if served.is_err() {
+        leave(&visitor);
+        visitor.dismiss(&too_many);
+    }
+}
+
+fn leave(visitor: &Arc<Visitor>) {
+    lock(&VISITORS).retain(|v| !Arc::ptr_eq(v, visitor));
+    let _ = visitor.stream.shutdown(std::net::Shutdown::Both);
+}
+
+/// Only this user may ask, and root, who could do anything anyway.
+fn check_peer(stream: &UnixStream) -> Result<(), Refusal> {
+    let refused = |why: String| Refusal::new(ErrorCode::Forbidden, why);
+    let peer = getsockopt(stream, PeerCredentials).map_err(|e| refused(format!("nobody knows who you are: {e}")))?;
+    let me = nix::unistd::Uid::effective().as_raw();
+    if peer.uid() != me && peer.uid() != 0 {
+        return Err(refused(format!("this job belongs to user {me}, and you are user {}", peer.uid())));
+    }
     Ok(())
 }
 
-fn serve(stream: UnixStream) -> io::Result<()> {
-    let peer = getsockopt(&stream, PeerCredentials).map_err(io::Error::from)?;
-    let me = nix::unistd::Uid::effective().as_raw();
-    if peer.uid() != me && peer.uid() != 0 {
-        return Ok(());
+/// Requests of a connection, line by line.
+struct Lines<'a> {
+    stream: &'a UnixStream,
+    /// Bytes that were read and not yet used.
+    held: Vec<u8>,
+}
+
+impl Lines<'_> {
+    /// The next line without its newline; none at the end of the connection.
+    fn next(&mut self) -> io::Result<Option<Result<Vec<u8>, Refusal>>> {
+        let mut searched = 0;
+        let mut first_byte = (!self.held.is_empty()).then(Instant::now);
+        loop {
+            if let Some(at) = self.held[searched..].iter().position(|b| *b == b'\n') {
+                let rest = self.held.split_off(searched + at + 1);
+                let mut line = std::mem::replace(&mut self.held, rest);
+                line.pop();
+                return Ok(Some(Ok(line)));
+            }
+            searched = self.held.len();
+            if searched >= LONGEST_REQUEST {
+                let why = format!("a request has at most {LONGEST_REQUEST} bytes");
+                return Ok(Some(Err(Refusal::new(ErrorCode::TooLong, why))));
+            }
+            let left = first_byte.map_or(SILENCE, |since| REST.saturating_sub(since.elapsed()));
+            let mut piece = [0; 4096];
+            match self.read(&mut piece, left) {
+                Ok(0) if searched == 0 => return Ok(None),
+                Ok(0) => return Ok(Some(Err(Refusal::new(ErrorCode::BadRequest, "a request ends with a newline")))),
+                Ok(n) => self.held.extend_from_slice(&piece[..n]),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if first_byte.is_none() {
+                        return Ok(None);
+                    }
+                    let why = format!("the request did not come to its end within {} s", REST.as_secs());
+                    return Ok(Some(Err(Refusal::new(ErrorCode::TooLong, why))));
+                }
+                Err(e) => return Err(e),
+            }
+            first_byte.get_or_insert_with(Instant::now);
+        }
     }
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut writer = stream;
+
+    fn read(&self, to: &mut [u8], limit: Duration) -> io::Result<usize> {
+        if limit.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(limit))?;
+        loop {
+            match (&mut &*self.stream).read(to) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+fn serve(visitor: &Visitor) -> io::Result<()> {
+    let mut writer = &visitor.stream;
+    writer.set_write_timeout(Some(READING))?;
+    let mut lines = Lines { stream: &visitor.stream, held: Vec::new() };
+    while let Some(line) = lines.next()? {
+        *lock(&visitor.silent) = None;
+        let request = match line {
+            Ok(line) => Request::read(&line),
+            // What follows on this connection is not the beginning of a request.
+            Err(why) => return writer.write_all(why.line().as_bytes()),
+        };
+        if request == Ok(Request::Subscribe {}) {
+            let heard = HEARING.fetch_add(1, Ordering::AcqRel);
+            let told = if heard < LISTENERS {
+                tell_events(visitor)
+            } else {
+                let why = format!("{LISTENERS} connections listen to this job's events already");
+                writer.write_all(Refusal::new(ErrorCode::TooMany, why).line().as_bytes())
+            };
+            HEARING.fetch_sub(1, Ordering::AcqRel);
+            return told;
+        }
+        let answer = request.and_then(|request| {
+            let job = job::get().map_err(|rc| Refusal::new(ErrorCode::NoGpu, format!("the job has no GPU (error {rc})")))?;
+            answer(job, request)
+        });
+        writer.write_all(answer.map_or_else(|why| why.line(), |a| a.line()).as_bytes())?;
+        *lock(&visitor.silent) = Some(Instant::now());
+    }
+    Ok(())
+}
+
+fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
+    Ok(match request {
+        // Subscriptions are not answered here.
+        Request::List {} | Request::Subscribe {} => Answer::Job(list(job)),
+        Request::Plan { to, gpu } => Answer::Plan(mover::plan(job, gpu, &to)?),
+        Request::Migrate(wanted) => {
+            let wait = wanted.wait;
+            let id = moves::request(job, wanted, "request")?;
+            Answer::Move(if wait { moves::wait_for(&id)? } else { moves::report(Some(&id))?.remove(0) })
+        }
+        Request::Cancel { id } => Answer::Move(moves::cancel(id.as_deref())?),
+        Request::Report { id } => Answer::Moves(moves::report(id.as_deref())?),
+    })
+}
+
+/// Tells everything that happens from now on.
+fn tell_events(visitor: &Visitor) -> io::Result<()> {
+    let mut writer = &visitor.stream;
+    let mut seen = moves::last_event();
+    writer.write_all(Answer::Subscribed(seen).line().as_bytes())?;
     loop {
-        let mut line = Vec::new();
-        (&mut reader).take(LONGEST_REQUEST).read_until(b'\n', &mut line)?;
-        if line.last() != Some(&b'\n') {
+        for event in moves::events_after(seen, Duration::from_secs(1)) {
+            writer.write_all(event.line().as_bytes())?;
+            seen = event.seq;
+        }
+        if has_gone(&visitor.stream)? {
             return Ok(());
         }
-        let answer = match job::get() {
-            Ok(job) => answer(job, &line),
-            Err(rc) => failed(&format!("the job has no GPU (error {rc})")),
-        };
-        writer.write_all(format!("{answer}\n").as_bytes())?;
     }
 }
 
-fn failed(why: &str) -> Value {
-    json!({ "v": VERSION, "ok": false, "reason": why })
+/// Whether the other end was closed.
+fn has_gone(stream: &UnixStream) -> io::Result<bool> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))];
+    poll(&mut fds, PollTimeout::ZERO)?;
+    Ok(fds[0].any() != Some(false))
 }
 
-fn answer(job: &'static Job, line: &[u8]) -> Value {
-    let request: Value = match serde_json::from_slice(line) {
-        Ok(v) => v,
-        Err(e) => return failed(&format!("the request is not JSON: {e}")),
-    };
-    if request["v"].as_u64() != Some(VERSION) {
-        return failed(&format!("this job speaks version {VERSION} of the protocol"));
-    }
-    match request["op"].as_str() {
-        Some("status") => status(job),
-        Some("moves") => json!({ "v": VERSION, "ok": true, "moves": mover::history() }),
-        Some("migrate") => {
-            let Some(to) = request["to"].as_str() else { return failed("migrate needs \"to\"") };
-            let gpu = match &request["gpu"] {
-                Value::Null => None,
-                n => match n.as_u64().and_then(|n| u32::try_from(n).ok()) {
-                    Some(n) => Some(n),
-                    None => return failed("\"gpu\" is a number or null"),
-                },
-            };
-            mover::migrate(job, gpu, to, request["dry_run"].as_bool().unwrap_or(false))
+fn list(job: &'static Job) -> ::control::Job {
+    let (moving, queued) = moves::now();
+    let config = config::get().ok();
+    let devices = job.devices.iter().map(|d| {
+        let at = d.whereabouts();
+        let figures = d.figures(job);
+        let is_moving = moving.as_ref().is_some_and(|(_, devices)| devices.contains(&d.index));
+        Device {
+            device: d.index,
+            name: d.info.name.clone(),
+            uuid: crate::context::hex(&d.info.uuid),
+            capability: format!("{}.{}", d.info.capability[0], d.info.capability[1]),
+            total_bytes: d.info.total_bytes,
+            place: at.place,
+            transport: at.transport.to_owned(),
+            since_unix_ms: at.since_unix_ms,
+            state: match (d.sticky(), is_moving) {
+                (0, true) => DeviceState::Moving,
+                (0, false) => DeviceState::Idle,
+                _ => DeviceState::Failed,
+            },
+            used_bytes: figures.used_bytes,
+            live: figures.live.iter().map(|(kind, n)| ((*kind).to_owned(), *n)).collect(),
+            records: figures.records,
+            moves: d.epoch.load(Ordering::Relaxed) - 1,
+            error: d.sticky(),
         }
-        _ => failed("\"op\" is status, migrate or moves"),
+    });
+    ::control::Job {
+        pid: std::process::id(),
+        program: std::fs::read_link("/proc/self/exe").map(|p| p.display().to_string()).unwrap_or_default(),
+        signal: config
+            .filter(|c| handler(c.signal).is_ok_and(|now| now == HANDLER.load(Ordering::Relaxed)))
+            .and_then(|c| Signal::try_from(c.signal).ok())
+            .map(|s| s.as_str().to_owned()),
+        on_signal: config.map(|c| c.on_signal.clone()).unwrap_or_default(),
+        moving: moving.as_ref().map(|(id, _)| id.clone()),
+        queued,
+        devices: devices.collect(),
     }
 }
 
-fn status(job: &'static Job) -> Value {
-    let program = std::fs::read_link("/proc/self/exe").map(|p| p.display().to_string()).unwrap_or_default();
-    let devices: Vec<Value> = job
-        .devices
-        .iter()
-        .map(|d| {
-            let pass = crate::gate::enter();
-            let place = d.place(&pass).spec().to_string();
-            json!({
-                "device": d.index,
-                "place": place,
-                "name": d.info.name,
-                "used_bytes": d.memory().used(),
-                "live": job.live(d.index),
-                "records": job.records(d.index),
-                "moves": mover::history().iter().filter(|m| m["gpu"] == json!(d.index) && m["ok"] == json!(true)).count(),
-                "error": d.sticky(),
-            })
-        })
-        .collect();
-    json!({ "v": VERSION, "ok": true, "pid": std::process::id(), "program": program, "devices": devices })
+/// What a signal does in this process now.
+fn handler(signal: i32) -> io::Result<usize> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: only reads the disposition.
+    match unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut now) } {
+        0 => Ok(now.sa_sigaction),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Moves the job on the signal, if the program has not taken the signal for itself: `mrcuda run` leaves it ignored, and only
 /// then a handler is installed, which does nothing but write to an eventfd.
 fn watch_signal() -> io::Result<()> {
     let config = config::get().map_err(io::Error::other)?;
-    // SAFETY: all-zero is a valid sigaction.
-    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only reads the disposition.
-    if unsafe { libc::sigaction(config.signal, std::ptr::null(), &raw mut now) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if now.sa_sigaction != libc::SIG_IGN {
+    if handler(config.signal)? != libc::SIG_IGN {
         return Ok(());
     }
     let event: &'static EventFd = Box::leak(Box::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?));
@@ -196,11 +362,16 @@ fn watch_signal() -> io::Result<()> {
     };
     // SAFETY: the handler only writes eight bytes to a descriptor.
     unsafe { signal_hook::low_level::register(config.signal, write) }?;
+    HANDLER.store(handler(config.signal)?, Ordering::Relaxed);
     spawn("mrcuda-signal", move || {
         while event.read().is_ok() {
             let Ok(job) = job::get() else { continue };
-            mover::migrate(job, None, &config.on_signal, false);
+            // One after the other, as many signals as came while one move was under way are one.
+            let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
+            match moves::request(job, wanted, "signal") {
+                Ok(id) => drop(moves::wait_for(&id)),
+                Err(why) => log::tell(&format!("the signal moves nothing: {}", why.reason)),
+            }
         }
-    });
-    Ok(())
+    })
 }

@@ -135,8 +135,8 @@ pub(crate) struct Closed {
     since: Instant,
 }
 
-/// Closes the gate and waits at most `limit` until nobody is inside; `None` leaves it open.
-pub(crate) fn close(limit: Duration) -> Option<Closed> {
+/// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; `None` leaves it open.
+pub(crate) fn close(limit: Duration, go_on: impl Fn() -> bool) -> Option<Closed> {
     CLOSED.store(1, Ordering::SeqCst);
     if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
         fence(Ordering::SeqCst);
@@ -145,22 +145,13 @@ pub(crate) fn close(limit: Duration) -> Option<Closed> {
     let slots = lock(&SLOTS).clone();
     for s in slots {
         while s.inside.load(Ordering::Acquire) != 0 {
-            if closed.since.elapsed() > limit {
+            if closed.since.elapsed() > limit || !go_on() {
                 return None;
             }
             std::thread::sleep(Duration::from_micros(20));
         }
     }
     Some(closed)
-}
-
-impl Closed {
-    /// Opens the gate. Returns how long it was closed: the longest time that a call can have waited.
-    pub(crate) fn open(self) -> Duration {
-        let since = self.since;
-        drop(self);
-        since.elapsed()
-    }
 }
 
 impl Drop for Closed {
@@ -173,7 +164,9 @@ impl Drop for Closed {
 fn wait_on(word: &AtomicI32, value: i32) {
     let timeout = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     // SAFETY: the word outlives the call (it is static); FUTEX_WAIT reads it and the timeout only.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, &raw const timeout) };
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, &raw const timeout)
+    };
 }
 
 fn wake_all(word: &AtomicI32) {
@@ -204,18 +197,21 @@ mod tests {
             })
             .collect();
         for _ in 0..300 {
-            let closed = close(Duration::from_secs(5)).expect("threads come out");
+            let closed = close(Duration::from_secs(5), || true).expect("threads come out");
             for _ in 0..100 {
                 assert_eq!(INSIDE.load(Ordering::SeqCst), 0);
             }
-            closed.open();
+            drop(closed);
         }
         STOP.store(true, Ordering::Relaxed);
         for t in threads {
             t.join().unwrap();
         }
         let pass = enter();
-        assert!(close(Duration::from_millis(20)).is_none(), "a thread inside keeps the gate from closing");
-        pass.outside(|| assert!(close(Duration::from_millis(20)).is_some()));
+        assert!(close(Duration::from_millis(20), || true).is_none(), "a thread inside keeps the gate from closing");
+        pass.outside(|| assert!(close(Duration::from_millis(20), || true).is_some()));
+        let asked = std::cell::Cell::new(0);
+        let twice = || asked.replace(asked.get() + 1) < 2;
+        assert!(close(Duration::from_secs(60), twice).is_none() && asked.get() == 3, "it can be given up");
     }
 }

@@ -8,7 +8,7 @@ use crate::tables::Tables;
 use crate::{config, control, gate};
 use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock};
 use std::time::Instant;
@@ -46,6 +46,38 @@ pub(crate) struct Device {
     pub(crate) idle_streams: Mutex<Vec<u64>>,
     /// The event that ties this place's event times to the job's clock.
     pub(crate) clock: Mutex<Clock>,
+    /// What is told of the place, for those who must not wait at the gate.
+    whereabouts: Mutex<Whereabouts>,
+    /// Figures as they were when they were last looked at.
+    figures: Mutex<Figures>,
+}
+
+/// Where a device is.
+#[derive(Debug, Clone)]
+pub(crate) struct Whereabouts {
+    /// The place, as it is written.
+    pub(crate) place: String,
+    /// How calls get there.
+    pub(crate) transport: &'static str,
+    /// Since when, in milliseconds since 1970.
+    pub(crate) since_unix_ms: u64,
+}
+
+impl Whereabouts {
+    fn of(place: &Place) -> Whereabouts {
+        Whereabouts { place: place.spec().to_string(), transport: place.transport(), since_unix_ms: crate::moves::unix_ms() }
+    }
+}
+
+/// What a device has.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Figures {
+    /// Bytes that the program has allocated.
+    pub(crate) used_bytes: u64,
+    /// Records in the journal.
+    pub(crate) records: u64,
+    /// Live objects by kind.
+    pub(crate) live: BTreeMap<&'static str, u64>,
 }
 
 /// State of a primary context.
@@ -78,6 +110,8 @@ impl Device {
             ledger: Mutex::new(Ledger::create(index, &info)?),
             memory: RwLock::new(Memory::new(index)),
             info,
+            whereabouts: Mutex::new(Whereabouts::of(&place)),
+            figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),
             epoch: AtomicU64::new(1),
             sticky: AtomicI32::new(0),
@@ -102,10 +136,36 @@ impl Device {
 
     /// The commit of a move: one atomic store. Gives back the old place.
     pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &crate::mover::Moving) -> Box<Place> {
+        *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
         self.epoch.fetch_add(1, Ordering::AcqRel);
         // SAFETY: made by Box::into_raw; the gate is closed and no waiter is left, so nobody borrows it.
         unsafe { Box::from_raw(old) }
+    }
+
+    /// Where it is now.
+    pub(crate) fn whereabouts(&self) -> Whereabouts {
+        lock(&self.whereabouts).clone()
+    }
+
+    /// What it has now, or had when it was last possible to look: a call that waits for a place may hold what this reads.
+    pub(crate) fn figures(&self, job: &Job) -> Figures {
+        let mut known = lock(&self.figures);
+        if let Ok(m) = self.memory.try_read() {
+            known.used_bytes = m.used();
+            known.live.insert("allocations", m.count());
+        }
+        if let Ok(ledger) = self.ledger.try_lock() {
+            known.records = ledger.records();
+        }
+        let t = &job.tables;
+        known.live.extend([
+            ("streams", t.streams.live()),
+            ("events", t.events.live()),
+            ("modules", t.modules.live() + t.libraries.live()),
+            ("functions", t.functions.live() + t.kernels.live()),
+        ]);
+        known.clone()
     }
 
     /// The error that every call must return now, if any.
@@ -122,7 +182,10 @@ impl Device {
             log::trace(|| format!("device {}: error {rc} stays", self.index));
             if rc == code::ERROR_DEVICE_UNAVAILABLE {
                 let why = crate::place::why_lost().unwrap_or_else(|| "no reason is known".into());
-                log::tell(&format!("the place of GPU {} is lost ({why}); its calls return CUDA_ERROR_DEVICE_UNAVAILABLE", self.index));
+                log::tell(&format!(
+                    "the place of GPU {} is lost ({why}); its calls return CUDA_ERROR_DEVICE_UNAVAILABLE",
+                    self.index
+                ));
             }
         }
     }
@@ -176,6 +239,7 @@ pub(crate) fn is_forked_child() -> bool {
 
 extern "C" fn in_forked_child() {
     FORKED.store(true, Ordering::SeqCst);
+    control::in_forked_child();
 }
 
 /// `cuInit`: connects to the places and starts the control socket. Only the first call does anything.
@@ -199,11 +263,8 @@ pub(crate) fn start() -> Result<(), Code> {
 fn open() -> Result<Job, String> {
     let config = config::get()?;
     gate::init();
-    let specs: Vec<Spec> = if config.servers.is_empty() {
-        vec![Spec::Local(0)]
-    } else {
-        config.servers.iter().cloned().map(Spec::Remote).collect()
-    };
+    let specs: Vec<Spec> =
+        if config.servers.is_empty() { vec![Spec::Local(0)] } else { config.servers.iter().cloned().map(Spec::Remote).collect() };
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {
         replayer::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;
@@ -229,22 +290,5 @@ impl Job {
     /// Milliseconds since the job's start: the clock of event times across places.
     pub(crate) fn now_ms(&self) -> f64 {
         self.started.elapsed().as_secs_f64() * 1e3
-    }
-
-    /// Live objects of a device: what `mrcuda ps` shows.
-    pub(crate) fn live(&self, device: u32) -> HashMap<&'static str, u64> {
-        let d = &self.devices[device as usize];
-        HashMap::from([
-            ("streams", self.tables.streams.live()),
-            ("events", self.tables.events.live()),
-            ("modules", self.tables.modules.live() + self.tables.libraries.live()),
-            ("functions", self.tables.functions.live() + self.tables.kernels.live()),
-            ("allocations", d.memory.read().map_or(0, |m| m.count())),
-        ])
-    }
-
-    /// Number of records in a device's journal.
-    pub(crate) fn records(&self, device: u32) -> u64 {
-        lock(&self.devices[device as usize].ledger).records()
     }
 }

@@ -35,7 +35,7 @@ impl Ledger {
         let kept = crate::config::get()?.keep_journal.clone();
         let folder: PathBuf = match &kept {
             Some(folder) => folder.clone(),
-            None => crate::control::make_folder().map_err(|e| format!("cannot make the job's folder: {e}"))?,
+            None => control::folder::make().map_err(|e| format!("cannot make the job's folder: {e}"))?,
         };
         let path = folder.join(format!("{}.d{device}.journal", std::process::id()));
         let meta = Meta {
@@ -95,9 +95,14 @@ impl Ledger {
         Ok(())
     }
 
+    /// What a fresh place must be told.
+    pub(crate) fn live(&self) -> Result<Vec<OwnedRecord>, String> {
+        self.writer.checked_live().map_err(|e| e.to_string())
+    }
+
     /// Takes what a fresh place must be told, and collects what comes after it.
     pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, String> {
-        let live = self.writer.checked_live().map_err(|e| e.to_string())?;
+        let live = self.live()?;
         self.tail = Some(Vec::new());
         Ok(live)
     }
@@ -170,4 +175,3 @@ impl Ledger {
         gone
     }
 }
-

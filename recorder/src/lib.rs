@@ -7,7 +7,8 @@
 //! compares, and changes the place by one store.
 //!
 //! Files by subject: [`device`], [`context`], [`memory`], [`host_memory`], [`copy`], [`stream`], [`module`], [`launch`],
-//! [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks.
+//! [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks,
+//! [`moves`] keeps what was asked for and what became of it.
 
 // Hand-written functions carry the names that CUDA gives them.
 #![allow(non_snake_case, non_upper_case_globals)]
@@ -29,6 +30,7 @@ mod log;
 mod memory;
 mod module;
 mod mover;
+mod moves;
 mod place;
 mod stream;
 mod symbols;

@@ -5,14 +5,15 @@
 //! addresses. Several devices are moved in one pause: each has its [`Leg`], and all commit or none.
 
 use crate::job::{Device, Job};
-use crate::log::{self, lock};
-use crate::place::{Place, Spec};
+use crate::log::lock;
+use crate::moves::{self, Task};
+use crate::place::Place;
+use ::control::{Plan, Refusal};
 use leg::Leg;
 use quiesce::quiesce;
-use rcuda_forwarder::ControlReply;
-use serde_json::{Value, json};
+use rcuda_forwarder::{Control, ControlReply};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 mod compare;
 mod leg;
@@ -25,140 +26,60 @@ mod wires;
 pub(crate) struct Moving(());
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-static HISTORY: Mutex<Vec<Value>> = Mutex::new(Vec::new());
-
-/// What a device's move did, in the words of `mrcuda migrate --json`.
-#[derive(Debug, Default)]
-struct Report {
-    phases: Vec<(&'static str, f64)>,
-    bytes: u64,
-    records: u64,
-    downtime: Duration,
-    gpu_idle: Duration,
-    digest: String,
-    kernel_running: bool,
-    live_objects: u64,
-    total_bytes: u64,
-}
-
-/// Moves one device, or with `None` all of them in one pause. `to` is a place, or a list with one for each device. The answer is
-/// the report of the move, or for several devices one that sums up, with theirs as `moves`; each is kept for `moves`.
-pub(crate) fn migrate(job: &'static Job, device: Option<u32>, to: &str, dry_run: bool) -> Value {
-    let chosen: Vec<&'static Device> = match device {
-        Some(d) => match job.devices.get(d as usize) {
-            Some(device) => vec![device],
-            None => return refused(to, &format!("this job has {} GPUs: there is no GPU {d}", job.devices.len())),
-        },
-        None => job.devices.iter().collect(),
-    };
-    let specs = match targets(to, chosen.len()) {
-        Ok(specs) => specs,
-        Err(why) => return refused(to, &why),
-    };
-    let _one = lock(&ONE_AT_A_TIME);
-    let moving = Moving(());
-    let since = Instant::now();
-    let mut legs: Vec<Leg> = chosen.into_iter().zip(specs).map(|(d, to)| Leg::new(d, d.place_for_mover(&moving), to)).collect();
-    let result = if dry_run { plan(job, &mut legs) } else { run(job, &mut legs, &moving) };
-    let reports: Vec<Value> = legs.iter().map(|leg| describe(job, leg, &result, since.elapsed(), dry_run)).collect();
-    if !dry_run {
-        lock(&HISTORY).extend(reports.iter().cloned());
-    }
-    drop(legs);
-    reports.iter().for_each(|r| log::trace(|| format!("move: {r}")));
-    match <[Value; 1]>::try_from(reports) {
-        Ok([report]) => report,
-        Err(reports) => sum(to, reports),
-    }
-}
-
-/// A place for each of `n` devices: one for all, or a list.
-fn targets(to: &str, n: usize) -> Result<Vec<Spec>, String> {
-    if let Ok(one) = to.parse::<Spec>() {
-        return Ok(vec![one; n]);
-    }
-    let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, String>>()?;
-    if list.len() == n { Ok(list) } else { Err(format!("{} places for {n} GPUs", list.len())) }
-}
-
-fn refused(to: &str, why: &str) -> Value {
-    json!({ "v": 1, "ok": false, "to": to, "reason": why })
-}
-
-/// The report of one device's move. When a move of several has failed, each names the reason.
-fn describe(job: &Job, leg: &Leg, result: &Result<(), String>, total: Duration, dry_run: bool) -> Value {
-    let report = &leg.report;
-    if let (Err(why), false) = (result, dry_run) {
-        log::tell(&format!("GPU {} stays at {}: {why}", leg.device.index, leg.from));
-    }
-    let ms = |d: Duration| d.as_secs_f64() * 1e3;
-    let phases: serde_json::Map<String, Value> = report.phases.iter().map(|(n, t)| ((*n).to_owned(), json!(t))).collect();
-    json!({
-        "v": 1,
-        "ok": result.is_ok(),
-        "dry_run": dry_run,
-        "gpu": leg.device.index,
-        "from": leg.from.to_string(),
-        "to": leg.to.to_string(),
-        "bytes": report.bytes,
-        "live_bytes": report.total_bytes,
-        "records": report.records,
-        "downtime_ms": ms(report.downtime),
-        "gpu_idle_ms": ms(report.gpu_idle),
-        "total_ms": ms(total),
-        "phases": phases,
-        "digest": report.digest,
-        "kernel_running": report.kernel_running,
-        "live_objects": report.live_objects,
-        "at_ms": job.now_ms(),
-        "reason": result.as_ref().err(),
-    })
-}
-
-/// What the reports of devices that moved together come to.
-fn sum(to: &str, reports: Vec<Value>) -> Value {
-    let add = |key: &str| reports.iter().filter_map(|r| r[key].as_u64()).sum::<u64>();
-    let most = |key: &str| reports.iter().filter_map(|r| r[key].as_f64()).fold(0.0, f64::max);
-    let from: Vec<&str> = reports.iter().filter_map(|r| r["from"].as_str()).collect();
-    json!({
-        "v": 1,
-        "ok": reports.iter().all(|r| r["ok"] == json!(true)),
-        "gpu": null,
-        "from": from.join(","),
-        "to": to,
-        "bytes": add("bytes"),
-        "live_bytes": add("live_bytes"),
-        "records": add("records"),
-        "downtime_ms": most("downtime_ms"),
-        "gpu_idle_ms": most("gpu_idle_ms"),
-        "total_ms": most("total_ms"),
-        "reason": reports.iter().find_map(|r| r["reason"].as_str()),
-        "moves": reports,
-    })
-}
-
-/// Reports of all moves so far.
-pub(crate) fn history() -> Vec<Value> {
-    lock(&HISTORY).clone()
-}
 
 fn unexpected(reply: &ControlReply) -> String {
     format!("an answer of the wrong kind: {reply:?}")
 }
 
-/// A dry run: opens the targets far enough to compare, and closes them again.
-fn plan(job: &'static Job, legs: &mut [Leg]) -> Result<(), String> {
-    each(legs, |leg| leg.check_source(job))?;
-    for leg in legs.iter_mut() {
-        if let Spec::Remote(_) = leg.to {
-            leg.prepare()?;
-        }
+/// What stands in the way of a move, and what it would have to carry. Targets are opened far enough to compare, and closed again;
+/// the job goes on meanwhile.
+pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan, Refusal> {
+    let (devices, specs) = moves::understand(job, gpu, to)?;
+    let mut plan = Plan { gpus: devices.iter().map(|d| d.index).collect(), to: to.to_owned(), ..Plan::default() };
+    plan.from = devices.iter().map(|d| d.whereabouts().place).collect::<Vec<_>>().join(",");
+    // While a move is under way the places are its own.
+    let sources: Vec<Place> = match ONE_AT_A_TIME.try_lock() {
+        Ok(_one) => devices.iter().map(|d| d.place_for_mover(&Moving(())).clone()).collect(),
+        Err(_) => Vec::new(),
+    };
+    if sources.is_empty() {
+        let id = moves::now().0.map(|(id, _)| format!(" {id}")).unwrap_or_default();
+        plan.blockers.push(format!("cannot move: move{id} is under way"));
     }
-    Ok(())
+    for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
+        let figures = device.figures(job);
+        plan.live_bytes += figures.used_bytes;
+        plan.live_objects += figures.live.values().sum::<u64>();
+        let Some(source) = sources.get(number) else { continue };
+        if let Err(why) = look(device, source, &mut plan) {
+            plan.blockers.push(why);
+        }
+        plan.blockers.extend(leg::blockers(device, source, to));
+    }
+    plan.ok = plan.blockers.is_empty();
+    plan.reason = (!plan.ok).then(|| plan.blockers.join("; "));
+    Ok(plan)
+}
+
+/// Adds what a move of this device would have to carry.
+fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), String> {
+    let count = leg::Count::of(&lock(&device.ledger).live()?);
+    plan.records += count.records;
+    plan.chunks += count.chunks;
+    plan.chunk_bytes += count.chunk_bytes;
+    plan.modules += count.modules;
+    match source.control(&Control::Regions) {
+        Ok(ControlReply::Regions { globals, heap, chunks }) => {
+            plan.regions += (globals.len() + chunks.len() + usize::from(heap.is_some())) as u64;
+            Ok(())
+        }
+        Ok(other) => Err(unexpected(&other)),
+        Err(why) => Err(format!("cannot move: the place of GPU {} does not answer: {why}", device.index)),
+    }
 }
 
 /// Does the same for all legs at a time. The first failure counts.
-fn each(legs: &mut [Leg], step: impl Fn(&mut Leg) -> Result<(), String> + Sync) -> Result<(), String> {
+fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), String> + Sync) -> Result<(), String> {
     match legs {
         [one] => step(one),
         several => {
@@ -173,37 +94,42 @@ fn each(legs: &mut [Leg], step: impl Fn(&mut Leg) -> Result<(), String> + Sync) 
     }
 }
 
-fn run(job: &'static Job, legs: &mut [Leg], moving: &Moving) -> Result<(), String> {
+/// Carries a move out. What it does is told to its task; whatever fails before the commit leaves the job where it was.
+pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), String> {
+    let _one = lock(&ONE_AT_A_TIME);
+    let moving = Moving(());
+    let legs = task.targets(job).map(|(device, to)| Leg::new(device, device.place_for_mover(&moving), to, task));
+    go(job, task, &mut legs.collect::<Vec<_>>(), &moving)
+}
+
+fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {
     each(legs, |leg| leg.check_source(job))?;
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;
     each(legs, Leg::precopy)?;
+    task.phase("quiesce")?;
     let since = Instant::now();
     let quiet = {
         let sources: Vec<(&'static Device, &Place)> = legs.iter().map(|leg| (leg.device, &leg.source)).collect();
-        quiesce(&sources)
+        quiesce(&sources, task)
     };
     legs.iter_mut().for_each(|leg| leg.note("quiesce", since));
     let quiet = quiet.map_err(|why| if why.starts_with("cannot") { why } else { format!("quiesce: {why}") })?;
     for (leg, was_busy) in legs.iter_mut().zip(&quiet.was_busy) {
-        leg.report.kernel_running = *was_busy;
+        leg.told.kernel_running = *was_busy;
     }
     let idle_since = Instant::now();
-    let finished = each(legs, |leg| leg.delta(job)).and_then(|()| each(legs, Leg::verify));
+    let finished = each(legs, |leg| leg.delta(job)).and_then(|()| each(legs, Leg::verify)).and_then(|()| task.commit());
     let old: Vec<Box<Place>> = match &finished {
         Ok(()) => legs.iter_mut().filter_map(|leg| leg.commit(&quiet.gate, moving)).collect(),
         Err(_) => Vec::new(),
     };
-    let gpu_idle = idle_since.elapsed();
-    let downtime = quiet.gate.open();
-    for leg in legs.iter_mut() {
-        leg.report.downtime = downtime;
-        if finished.is_ok() {
-            leg.report.gpu_idle = gpu_idle;
-        }
-    }
+    let gpu_idle_ms = idle_since.elapsed().as_secs_f64() * 1e3;
+    drop(quiet.gate);
+    task.release();
     finished?;
+    task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
     let since = Instant::now();
     legs.iter_mut().for_each(Leg::hang_up);
     old.into_iter().for_each(|place| place.release());

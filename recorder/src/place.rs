@@ -67,14 +67,15 @@ pub(crate) enum Place {
 
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Why a worker was lost, as first heard.
+/// Why a worker was lost, as last heard.
 pub(crate) fn why_lost() -> Option<String> {
     lock(&LOST).clone()
 }
 
 /// A lost worker, as a driver code.
 fn lost(why: Lost) -> Code {
-    lock(&LOST).get_or_insert_with(|| why.why.to_string());
+    // The last one counts: the target of a move that failed may have been lost earlier.
+    *lock(&LOST) = Some(why.why.to_string());
     code::ERROR_DEVICE_UNAVAILABLE
 }
 
@@ -175,6 +176,24 @@ impl Place {
         match self {
             Place::Remote { link, .. } => link.close(),
             Place::Local { exec, .. } => exec.close(),
+        }
+    }
+
+    /// Leaves a place in haste: whoever waits for it gets an error at once, and what it holds is freed later.
+    pub(crate) fn abandon(&self) {
+        match self {
+            Place::Remote { link, .. } => link.abandon(),
+            // It makes nobody wait.
+            Place::Local { .. } => {}
+        }
+    }
+
+    /// How calls get there.
+    pub(crate) fn transport(&self) -> &'static str {
+        match self {
+            Place::Remote { endpoint, .. } if endpoint.unix_path().is_some() => "unix",
+            Place::Remote { .. } => "tcp",
+            Place::Local { .. } => "in-process",
         }
     }
 

@@ -113,23 +113,22 @@ impl<'a> Job<'a> {
         serde_json::from_slice(&output.stdout).map(Report).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
-    /// The reports of all moves so far.
+    /// The reports of all moves that are over.
     pub fn moves(&self) -> Result<Vec<Report>, String> {
         let output =
             self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output().map_err(|e| e.to_string())?;
         let moves: Value =
             serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        Ok(moves.as_array().map(|list| list.iter().cloned().map(Report).collect()).unwrap_or_default())
+        let all = moves.as_array().into_iter().flatten().cloned().map(Report);
+        Ok(all.filter(|m| !["queued", "running", "committed"].contains(&m.state())).collect())
     }
 
     /// The last move as `mrcuda moves` shows it to people.
     pub fn describe_last_move(&self) -> Result<String, String> {
-        let output = self.scene.mrcuda().args(["moves", &self.pid().to_string()]).output().map_err(|e| e.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let numbered = |line: &str| line.split_once(". ").is_some_and(|(n, _)| n.parse::<u32>().is_ok());
-        let lines: Vec<&str> = text.lines().collect();
-        let start = lines.iter().rposition(|line| numbered(line)).ok_or("no moves")?;
-        Ok(lines[start..].join("\n"))
+        let last = self.moves()?.pop().ok_or("no moves")?;
+        let output =
+            self.scene.mrcuda().args(["moves", &self.pid().to_string(), last.id()]).output().map_err(|e| e.to_string())?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Sends it a signal.

@@ -13,6 +13,16 @@ impl Report {
         self.0.get("ok").and_then(Value::as_bool).unwrap_or(false)
     }
 
+    /// Its name in the job.
+    pub fn id(&self) -> &str {
+        self.text("id")
+    }
+
+    /// How far it is: `queued`, `running`, `committed`, `done`, `failed`, `cancelled`.
+    pub fn state(&self) -> &str {
+        self.text("state")
+    }
+
     /// Why it did not.
     pub fn reason(&self) -> &str {
         self.text("reason")

@@ -28,7 +28,7 @@ fn the_shapes_of_status_and_reports() {
     assert_has(&status, &["pid", "program", "devices"]);
     assert!(status["program"].as_str().unwrap().contains("orbit"));
     let device = &status["devices"][0];
-    assert_has(device, &["device", "place", "name", "used_bytes", "live", "records", "moves"]);
+    assert_has(device, &["device", "place", "name", "used_bytes", "live", "records", "moves", "uuid", "transport", "state"]);
     assert_eq!(device["place"], Value::from(server.place(0)));
     assert!(device["used_bytes"].as_u64().unwrap() >= 4 << 20, "{device}");
     let live = |kind: &str| device["live"][kind].as_u64().unwrap_or(0);
@@ -58,7 +58,7 @@ fn the_shapes_of_status_and_reports() {
     assert!(["prepare", "quiesce", "delta", "verify"].iter().all(|p| phases.contains(p)), "{}", report.0);
     let moves = job.moves().unwrap();
     assert_has(&moves[0].0, &wanted);
-    assert_has(&moves[0].0, &["at_ms"]);
+    assert_has(&moves[0].0, &["id", "state", "by", "at_unix_ms", "legs"]);
     assert_eq!(moves[0].digest(), report.digest());
 
     // The same for people.

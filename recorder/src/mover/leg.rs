@@ -3,12 +3,16 @@
 use super::compare::compare;
 use super::times::{keep_event_times, reference_ms};
 use super::wires::Wires;
-use super::{Moving, Report, unexpected};
+use super::{Moving, unexpected};
 use crate::gate::Closed;
 use crate::job::{Device, Job};
 use crate::log::lock;
+use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
+use ::control::EventKind;
 use cuda_api::code::Code;
+use cuda_api::ops::{self, Chunk};
+use cuda_api::wire::Wire;
 use journal::OwnedRecord;
 use rcuda_forwarder::{Control, ControlReply};
 use replayer::replay::{Record, Sink, replay};
@@ -24,40 +28,65 @@ const ROUNDS: usize = 3;
 /// Memory of the target that is left free beside the job's.
 const HEADROOM: u64 = 64 << 20;
 
+/// What is among the records of a replay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) records: u64,
+    pub(super) chunks: u64,
+    pub(super) chunk_bytes: u64,
+    pub(super) modules: u64,
+}
+
+impl Count {
+    pub(super) fn of(live: &[OwnedRecord]) -> Count {
+        let mut count = Count { records: live.len() as u64, ..Count::default() };
+        for r in live {
+            match r.id {
+                ops::id::CHUNK_MAP => {
+                    count.chunks += 1;
+                    count.chunk_bytes += Chunk::get(&mut &r.body[..]).map_or(0, |c| c.bytes);
+                }
+                ops::id::IMAGE_LOAD => count.modules += 1,
+                _ => {}
+            }
+        }
+        count
+    }
+}
+
 /// A device on its way. What it has opened is closed again when it is dropped, unless it has committed.
 #[derive(Debug)]
-pub(super) struct Leg {
+pub(super) struct Leg<'a> {
+    task: &'a Task,
     pub(super) device: &'static Device,
-    pub(super) from: Spec,
-    pub(super) to: Spec,
+    to: Spec,
     pub(super) source: Place,
-    pub(super) report: Report,
+    pub(super) told: ::control::Leg,
     wires: Option<Wires>,
     target: Option<Place>,
     /// When the target's reference event happened, on the job's clock.
     target_clock: f64,
 }
 
-impl Leg {
-    pub(super) fn new(device: &'static Device, source: &Place, to: Spec) -> Leg {
-        Leg {
-            device,
-            from: source.spec(),
-            to,
-            source: source.clone(),
-            report: Report::default(),
-            wires: None,
-            target: None,
-            target_clock: 0.0,
-        }
+impl<'a> Leg<'a> {
+    pub(super) fn new(device: &'static Device, source: &Place, to: Spec, task: &'a Task) -> Leg<'a> {
+        let told = ::control::Leg {
+            gpu: device.index,
+            from: source.spec().to_string(),
+            to: to.to_string(),
+            ..::control::Leg::default()
+        };
+        Leg { task, device, to, source: source.clone(), told, wires: None, target: None, target_clock: 0.0 }
     }
 
     /// Notes how long a phase took.
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
-        self.report.phases.push((name, since.elapsed().as_secs_f64() * 1e3));
+        self.told.phases.insert(name.to_owned(), since.elapsed().as_secs_f64() * 1e3);
+        self.task.tell(&self.told, None);
     }
 
     fn phase(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
+        self.task.phase(name)?;
         let since = Instant::now();
         let r = run(self);
         self.note(name, since);
@@ -71,25 +100,24 @@ impl Leg {
     /// What can be known before anything is opened.
     pub(super) fn check_source(&mut self, job: &Job) -> Result<(), String> {
         self.phase("plan", |leg| {
-            let device = leg.device;
-            leg.report.live_objects = job.live(device.index).values().sum();
-            leg.report.total_bytes = device.memory().used();
-            leg.report.records = job.records(device.index);
-            if device.sticky() != 0 {
-                return Err(format!("cannot move: the context has failed with error {}", device.sticky()));
-            }
-            if let (Place::Local { .. }, Spec::Local(_)) = (&leg.source, &leg.to) {
-                return Err("cannot move: two GPUs of this machine need a helper process, which is not there yet".into());
-            }
-            Ok(())
+            let figures = leg.device.figures(job);
+            leg.told.live_objects = figures.live.values().sum();
+            leg.told.live_bytes = figures.used_bytes;
+            none(blockers_at_source(leg.device, &leg.source, &leg.to))
         })
     }
 
     /// Opens the target and asks whether it can hold the device.
     pub(super) fn prepare(&mut self) -> Result<(), String> {
         self.phase("prepare", |leg| {
-            leg.target = Some(Place::open(&leg.to, leg.device.index)?);
-            check_target(leg.device, leg.target()?)
+            let (to, index) = (leg.to.clone(), leg.device.index);
+            let open = move || Place::open(&to, index);
+            // A server may be slow; this process itself has to be prepared to the end.
+            let target = if let Spec::Remote(_) = leg.to { leg.task.apart(open)? } else { open()? };
+            let theirs = target.clone();
+            leg.target = Some(target);
+            leg.task.on_stop(move || theirs.abandon())?;
+            none(blockers_at_target(leg.device, leg.target()?)?)
         })
     }
 
@@ -97,8 +125,10 @@ impl Leg {
     pub(super) fn replay(&mut self, job: &Job) -> Result<(), String> {
         self.phase("replay", |leg| {
             let live = lock(&leg.device.ledger).begin_move()?;
-            leg.report.records = live.len() as u64;
-            replay_to(leg.target()?, &live)?;
+            let count = Count::of(&live);
+            leg.told.records = count.records;
+            (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
+            replay_to(leg.target()?, &live, leg.task)?;
             leg.target_clock = reference_ms(job, leg.device, leg.target()?)?;
             Ok(())
         })
@@ -107,7 +137,9 @@ impl Leg {
     /// Makes the connections for the bytes.
     pub(super) fn connect(&mut self) -> Result<(), String> {
         self.phase("connect", |leg| {
-            leg.wires = Some(Wires::connect(&leg.source, leg.target()?)?);
+            let wires = Wires::connect(&leg.source, leg.target()?)?;
+            leg.task.on_stop(wires.cutter())?;
+            leg.wires = Some(wires);
             Ok(())
         })
     }
@@ -128,13 +160,16 @@ impl Leg {
     /// Brings the target to the journal's end and makes a round. Gives the bytes that travelled.
     fn round(&mut self, verify: bool) -> Result<u64, String> {
         let tail = lock(&self.device.ledger).take_tail();
-        replay_to(self.target()?, &tail)?;
+        replay_to(self.target()?, &tail, self.task)?;
+        self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
         let round = wires.round(verify)?;
-        self.report.bytes += round.bytes_sent;
+        self.told.bytes += round.bytes_sent;
         if verify {
-            self.report.digest = crate::context::hex(&round.digest);
+            self.told.delta_bytes = round.bytes_sent;
+            self.told.digest = crate::context::hex(&round.digest);
         }
+        self.task.tell(&self.told, Some(EventKind::Progress));
         Ok(round.bytes_sent)
     }
 
@@ -166,7 +201,7 @@ impl Leg {
     }
 }
 
-impl Drop for Leg {
+impl Drop for Leg<'_> {
     fn drop(&mut self) {
         lock(&self.device.ledger).end_move();
         self.wires = None;
@@ -176,11 +211,43 @@ impl Drop for Leg {
     }
 }
 
-/// Whether the target can hold the device, with the figures.
-fn check_target(device: &Device, target: &Place) -> Result<(), String> {
+/// An error that names all blockers, if there are any.
+fn none(blockers: Vec<String>) -> Result<(), String> {
+    if blockers.is_empty() { Ok(()) } else { Err(blockers.join("; ")) }
+}
+
+/// All that stands in the way of a move as far as it can be known without beginning it: a server is asked, and left again.
+pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
+    let mut all = blockers_at_source(device, source, to);
+    if let Spec::Remote(_) = to {
+        match Place::open(to, device.index) {
+            Ok(target) => {
+                all.extend(blockers_at_target(device, &target).unwrap_or_else(|why| vec![why]));
+                target.release();
+            }
+            Err(why) => all.push(why),
+        }
+    }
+    all
+}
+
+fn blockers_at_source(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
+    let mut all = Vec::new();
+    if device.sticky() != 0 {
+        all.push(format!("cannot move: the context has failed with error {}", device.sticky()));
+    }
+    if let (Place::Local { .. }, Spec::Local(_)) = (source, to) {
+        all.push("cannot move: two GPUs of this machine need a helper process, which is not there yet".to_owned());
+    }
+    all
+}
+
+/// Why the target cannot hold the device, with the figures.
+fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
     let (have, want) = (target.device(), &device.info);
     if have.driver_version != want.driver_version {
-        return Err(format!(
+        all.push(format!(
             "cannot move: the target's driver speaks CUDA {}, this job started with {}",
             version(have.driver_version),
             version(want.driver_version)
@@ -188,7 +255,7 @@ fn check_target(device: &Device, target: &Place) -> Result<(), String> {
     }
     if have.capability != want.capability {
         let dot = |c: [i32; 2]| format!("{}.{}", c[0], c[1]);
-        return Err(format!(
+        all.push(format!(
             "cannot move: the target is a {} of compute capability {}, the job's code was chosen for {}",
             have.name,
             dot(have.capability),
@@ -201,9 +268,9 @@ fn check_target(device: &Device, target: &Place) -> Result<(), String> {
         other => return Err(unexpected(&other)),
     };
     if free < need {
-        return Err(format!("cannot move: the job needs {} MiB, the target has {} MiB free", need >> 20, free >> 20));
+        all.push(format!("cannot move: the job needs {} MiB, the target has {} MiB free", need >> 20, free >> 20));
     }
-    Ok(())
+    Ok(all)
 }
 
 fn version(v: i32) -> String {
@@ -214,10 +281,12 @@ fn version(v: i32) -> String {
 struct ToPlace<'a> {
     place: &'a Place,
     waiting: VecDeque<Waiting>,
+    task: &'a Task,
 }
 
 impl Sink for ToPlace<'_> {
     fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), String> {
+        self.task.check()?;
         let w = self.place.begin(id, &[body]).map_err(|_| "the target is gone".to_owned())?;
         self.waiting.push_back(w);
         Ok(())
@@ -228,8 +297,8 @@ impl Sink for ToPlace<'_> {
     }
 }
 
-fn replay_to(place: &Place, records: &[OwnedRecord]) -> Result<(), String> {
-    let mut sink = ToPlace { place, waiting: VecDeque::new() };
+fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), String> {
+    let mut sink = ToPlace { place, waiting: VecDeque::new(), task };
     let all = records.iter().map(|r| Record { seq: r.seq, id: r.id, body: &r.body, reply: &r.reply });
     replay(all, &mut sink, WINDOW).map(drop).map_err(|d| d.to_string())
 }

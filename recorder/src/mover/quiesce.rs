@@ -3,6 +3,7 @@
 use super::unexpected;
 use crate::gate::{self, Closed};
 use crate::job::Device;
+use crate::moves::Task;
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
 use std::sync::atomic::Ordering;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 /// for kernels that simply take long.
 const QUIESCE: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
+/// Between two looks at whether the move was given up.
+const LOOK: Duration = Duration::from_millis(100);
 /// What an attempt leaves a GPU for ending, however long the gate took to close.
 const LEAST: Duration = Duration::from_millis(50);
 
@@ -25,7 +28,7 @@ pub(super) struct Quiet {
 }
 
 /// Closes the gate and waits until all sources are idle: every attempt is bounded and can be abandoned.
-pub(super) fn quiesce(sources: &[(&'static Device, &Place)]) -> Result<Quiet, String> {
+pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Result<Quiet, String> {
     let mut busy = vec![false; sources.len()];
     let mut why = String::new();
     for (attempt, limit) in QUIESCE.into_iter().enumerate() {
@@ -34,37 +37,61 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)]) -> Result<Quiet, St
             let pause = u64::from(u16::from_le_bytes(super::random()?));
             std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
         }
-        match rest(sources, limit, &mut busy)? {
-            Ok(gate) => return Ok(Quiet { gate, was_busy: busy }),
-            Err(not_yet) => why = not_yet,
+        task.hold();
+        match rest(sources, task.patience(limit), &mut busy, task) {
+            Ok(Ok(gate)) => return Ok(Quiet { gate, was_busy: busy }),
+            Ok(Err(not_yet)) => {
+                task.release();
+                why = not_yet;
+            }
+            Err(failed) => {
+                task.release();
+                return Err(failed);
+            }
         }
     }
     Err(format!("cannot move now: the GPU did not become idle: {why}"))
 }
 
 /// One attempt; the inner error says what was in its way.
-fn rest(sources: &[(&Device, &Place)], limit: Duration, busy: &mut [bool]) -> Result<Result<Closed, String>, String> {
+fn rest(
+    sources: &[(&Device, &Place)],
+    limit: Duration,
+    busy: &mut [bool],
+    task: &Task,
+) -> Result<Result<Closed, String>, String> {
     let since = Instant::now();
-    let Some(closed) = gate::close(limit) else {
+    let Some(closed) = gate::close(limit, || task.check().is_ok()) else {
+        task.check()?;
         return Ok(Err("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)".into()));
     };
     for ((_, source), busy) in sources.iter().zip(busy) {
-        let left = limit.saturating_sub(since.elapsed()).max(LEAST);
-        let limit_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-        match source.control(&Control::Drain { limit_ms })? {
-            ControlReply::Drained { idle, was_busy, waits_for } => {
-                *busy |= was_busy;
-                if !idle {
-                    return Ok(Err(waits_for));
+        let least = LEAST.min(limit);
+        let until = since + limit.max(since.elapsed() + least);
+        loop {
+            task.check()?;
+            let left = until.saturating_duration_since(Instant::now());
+            let limit_ms = left.min(LOOK).as_millis() as u32;
+            let (idle, waits_for) = match source.control(&Control::Drain { limit_ms })? {
+                ControlReply::Drained { idle, was_busy, waits_for } => {
+                    *busy |= was_busy;
+                    (idle, waits_for)
                 }
+                other => return Err(unexpected(&other)),
+            };
+            if idle {
+                break;
             }
-            other => return Err(unexpected(&other)),
+            if left <= LOOK {
+                return Ok(Err(waits_for));
+            }
         }
     }
     let waits = |device: &Device| device.waiters.load(Ordering::Acquire) != 0;
     let patience = limit + Duration::from_secs(1);
     for (device, _) in sources {
         while waits(device) && since.elapsed() < patience {
+            task.check()?;
             std::thread::yield_now();
         }
         if waits(device) {

@@ -43,6 +43,12 @@ impl Wires {
         Ok(wires)
     }
 
+    /// What cuts the connections from another thread: a round on them fails at once.
+    pub(super) fn cutter(&self) -> impl Fn() + Send + use<> {
+        let (ends, ticket) = ([self.source.clone(), self.target.clone()], self.ticket);
+        move || hang_up(&ends, ticket)
+    }
+
     /// One round of memsync: both ends run at the same time, and both must succeed.
     pub(super) fn round(&self, verify: bool) -> Result<RoundInfo, String> {
         let ticket = self.ticket;
@@ -63,11 +69,15 @@ impl Wires {
     }
 }
 
+fn hang_up(ends: &[Place; 2], ticket: [u8; 32]) {
+    for place in ends {
+        // A place that is gone has closed them.
+        let _ = place.control(&Control::HangUp { ticket });
+    }
+}
+
 impl Drop for Wires {
     fn drop(&mut self) {
-        for place in [&self.source, &self.target] {
-            // A place that is gone has closed them.
-            let _ = place.control(&Control::HangUp { ticket: self.ticket });
-        }
+        hang_up(&[self.source.clone(), self.target.clone()], self.ticket);
     }
 }

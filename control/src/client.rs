@@ -1,0 +1,228 @@
+//! The asking side.
+
+use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Plan, Refusal, Request, folder};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the job may take to read a request.
+const WRITING: Duration = Duration::from_secs(5);
+
+/// Why a job gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody listens: the job has ended, or the process never was a job.
+    #[error("it does not run under mrcuda, or has not made its first CUDA call yet")]
+    NoJob,
+    /// The job has refused, and says why.
+    #[error("{}", .0.reason)]
+    Refused(Refusal),
+    /// Something else, in words.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<io::Error> for AskError {
+    fn from(e: io::Error) -> Self {
+        match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoJob,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                AskError::Failed("the job does not answer (is the process stopped?)".to_owned())
+            }
+            _ => AskError::Failed(e.to_string()),
+        }
+    }
+}
+
+/// A connection to a job.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the job with this process id.
+    ///
+    /// # Errors
+    /// See [`AskError`]; a folder or socket of another user is refused.
+    pub fn connect(pid: u32) -> Result<Client, AskError> {
+        let folder = folder::path();
+        folder::check(&folder)?;
+        Client::connect_at(&folder.join(pid.to_string()))
+    }
+
+    /// The same for a socket by path.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn connect_at(path: &Path) -> Result<Client, AskError> {
+        let stream = UnixStream::connect(path)?;
+        let peer = getsockopt(&stream, PeerCredentials).map_err(io::Error::from)?;
+        if peer.uid() != nix::unistd::Uid::effective().as_raw() {
+            return Err(AskError::Failed(format!("{} belongs to user {}", path.display(), peer.uid())));
+        }
+        stream.set_write_timeout(Some(WRITING))?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// Asks and waits for the answer: at most `patience`, or as long as it takes.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn ask(&mut self, request: &Request, patience: Option<Duration>) -> Result<Answer, AskError> {
+        self.stream.get_ref().set_read_timeout(patience)?;
+        match self.stream.get_mut().write_all(request.line().as_bytes()) {
+            // A job that refuses the connection says why and closes it: that is worth reading.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
+            other => other?,
+        }
+        Answer::read(&self.line()?).map_err(AskError::Failed)?.map_err(AskError::Refused)
+    }
+
+    /// The next event, after [`Request::Subscribe`] was answered; waits as long as it takes.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn next_event(&mut self) -> Result<Event, AskError> {
+        self.stream.get_ref().set_read_timeout(None)?;
+        Event::read(&self.line()?).map_err(AskError::Failed)
+    }
+
+    fn line(&mut self) -> Result<Vec<u8>, AskError> {
+        let mut line = Vec::new();
+        (&mut self.stream).take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            let why = if line.is_empty() { "the job closed the connection: it has ended" } else { "the job's answer is cut off" };
+            return Err(AskError::Failed(why.to_owned()));
+        }
+        Ok(line)
+    }
+
+    /// What the job is.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn list(&mut self, patience: Option<Duration>) -> Result<Job, AskError> {
+        match self.ask(&Request::List {}, patience)? {
+            Answer::Job(job) => Ok(job),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// What a move would do.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn plan(&mut self, to: &str, gpu: Option<u32>) -> Result<Plan, AskError> {
+        match self.ask(&Request::Plan { to: to.to_owned(), gpu }, None)? {
+            Answer::Plan(plan) => Ok(plan),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// Moves.
+    ///
+    /// # Errors
+    /// See [`AskError`]. A move that was begun and has failed is no error: its state says so.
+    pub fn migrate(&mut self, migrate: Migrate) -> Result<Move, AskError> {
+        match self.ask(&Request::Migrate(migrate), None)? {
+            Answer::Move(it) => Ok(it),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// Gives a move up.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn cancel(&mut self, id: Option<&str>) -> Result<Move, AskError> {
+        match self.ask(&Request::Cancel { id: id.map(str::to_owned) }, None)? {
+            Answer::Move(it) => Ok(it),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// What moves did.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn report(&mut self, id: Option<&str>, patience: Option<Duration>) -> Result<Vec<Move>, AskError> {
+        match self.ask(&Request::Report { id: id.map(str::to_owned) }, patience)? {
+            Answer::Moves(moves) => Ok(moves),
+            other => Err(odd(&other)),
+        }
+    }
+}
+
+fn odd(answer: &Answer) -> AskError {
+    AskError::Failed(format!("the job answers something else: {answer:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorCode;
+    use std::os::unix::net::UnixListener;
+
+    /// A job that gives one answer, whatever it is asked.
+    fn job(path: &Path, answer: &'static [u8]) -> std::thread::JoinHandle<String> {
+        let listener = UnixListener::bind(path).unwrap();
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(&stream).read_line(&mut request).unwrap();
+            (&stream).write_all(answer).unwrap();
+            request
+        })
+    }
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("mrcuda-control-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_request_and_its_answer_are_lines() {
+        let dir = scratch("ask");
+        let path = dir.join("1");
+        let job = job(&path, b"{\"v\":2,\"ok\":true,\"job\":{\"pid\":1}}\n");
+        let answer = Client::connect_at(&path).unwrap().list(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(answer.pid, 1);
+        assert_eq!(job.join().unwrap(), "{\"op\":\"list\",\"v\":2}\n");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn bad_answers_are_named() {
+        let dir = scratch("bad");
+        for (name, answer, want) in [
+            ("empty", &b""[..], "closed"),
+            ("cut", b"{\"v\":2", "cut off"),
+            ("text", b"hello\n", "not understood"),
+            ("version", b"{\"v\":1}\n", "version 1"),
+            ("none", b"[]\n", "version none"),
+            ("other", b"{\"v\":2,\"ok\":true,\"subscribed\":1}\n", "something else"),
+        ] {
+            let path = dir.join(name);
+            let job = job(&path, answer);
+            match Client::connect_at(&path).unwrap().list(Some(Duration::from_secs(5))) {
+                Err(AskError::Failed(why)) => assert!(why.contains(want), "{name}: {why}"),
+                other => panic!("{name}: {other:?}"),
+            }
+            job.join().unwrap();
+        }
+        let path = dir.join("refused");
+        let job = job(&path, b"{\"v\":2,\"ok\":false,\"error\":\"busy\",\"reason\":\"m7 is under way\",\"id\":\"m7\"}\n");
+        match Client::connect_at(&path).unwrap().migrate(Migrate::to("local")) {
+            Err(AskError::Refused(r)) => assert_eq!((r.error, r.id.as_deref()), (ErrorCode::Busy, Some("m7"))),
+            other => panic!("{other:?}"),
+        }
+        job.join().unwrap();
+        assert!(matches!(Client::connect_at(&dir.join("nobody")), Err(AskError::NoJob)));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,92 @@
+//! Where the sockets are: one folder for each user, one socket for each job.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The folder of this user: `$XDG_RUNTIME_DIR/mrcuda`, or `/tmp/mrcuda-UID` where there is no such variable.
+pub fn path() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if Path::new(&dir).is_absolute() => Path::new(&dir).join("mrcuda"),
+        _ => PathBuf::from(format!("/tmp/mrcuda-{}", nix::unistd::Uid::effective())),
+    }
+}
+
+/// The folder, made if it is not there, after the checks of [`check`].
+///
+/// # Errors
+/// It cannot be made, or is refused.
+pub fn make() -> io::Result<PathBuf> {
+    let path = path();
+    match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    check(&path)?;
+    Ok(path)
+}
+
+/// Refuses a folder that another user could have prepared: it must be a real folder, ours, and closed to others.
+///
+/// # Errors
+/// It is not there, or refused.
+pub fn check(path: &Path) -> io::Result<()> {
+    let meta = std::fs::symlink_metadata(path)?;
+    let refuse = |why: &str| Err(io::Error::other(format!("{} {why}", path.display())));
+    if !meta.is_dir() {
+        return refuse("is not a folder");
+    }
+    if meta.uid() != nix::unistd::Uid::effective().as_raw() {
+        return refuse("belongs to another user");
+    }
+    if meta.mode() & 0o077 != 0 {
+        return refuse("is open to other users (its mode must be 0700)");
+    }
+    Ok(())
+}
+
+/// Process ids of the sockets in the folder, in order.
+///
+/// # Errors
+/// The folder is refused or cannot be read. One that is not there has no jobs.
+pub fn pids() -> io::Result<Vec<u32>> {
+    let folder = path();
+    match check(&folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    }
+    let mut pids: Vec<u32> =
+        std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Removes the socket of a job that is gone: no such process exists.
+pub fn remove_stale(pid: u32) {
+    let gone = i32::try_from(pid)
+        .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
+    if gone {
+        // Failing to tidy up is no failure of what was asked.
+        let _ = std::fs::remove_file(path().join(pid.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn folders_that_others_can_reach_are_refused() {
+        let dir = std::env::temp_dir().join(format!("mrcuda-control-{}-mode", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        check(&dir).unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(check(&dir).unwrap_err().to_string().contains("0700"));
+        let link = dir.join("link");
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(check(&link).unwrap_err().to_string().contains("not a folder"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,195 @@
+//! What a job can be asked.
+
+use crate::answer::{ErrorCode, Refusal};
+use crate::{LONGEST_ID, VERSION};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A request. On the wire it is an object with `"v"`, `"op"` (the variant's name in small letters) and the variant's fields.
+/// A field that this version does not know is refused: an option that is silently left out could be a deadline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// What the job is and where its GPUs are; answered with a [`crate::Job`].
+    List {},
+    /// What a move would do, without making it; answered with a [`crate::Plan`].
+    Plan {
+        /// A place.
+        to: String,
+        /// The GPU as the program numbers it; none: all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu: Option<u32>,
+    },
+    /// Move; answered with its [`crate::Move`].
+    Migrate(Migrate),
+    /// Give up a move that has not been committed; answered with its [`crate::Move`] when it is over.
+    Cancel {
+        /// Which; none: the one that is running.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+    },
+    /// What moves did or are doing; answered with [`crate::Move`]s.
+    Report {
+        /// Which; none: all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+    },
+    /// From now on this connection carries [`crate::Event`]s, one a line, and takes no more requests.
+    Subscribe {},
+}
+
+/// A move that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Migrate {
+    /// A place.
+    pub to: String,
+    /// The GPU as the program numbers it; none: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// The requester's name for this move, [`LONGEST_ID`] bytes of letters, digits, `.`, `_`, `-`; none: the job chooses. A name
+    /// that was used before is refused, so a request can be repeated without fear of a second move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The move is given up if it has not been committed so many milliseconds after the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// The move is given up before its commit if the job's calls have been held up for so many milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_downtime_ms: Option<u64>,
+    /// Whether the answer comes at the end of the move, or at once.
+    #[serde(default = "yes")]
+    pub wait: bool,
+    /// Whether to wait for a move that is under way instead of being refused.
+    #[serde(default)]
+    pub queue: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Migrate {
+    /// Moves everything to a place, without limits, and waits.
+    pub fn to(place: &str) -> Migrate {
+        Migrate { to: place.to_owned(), gpu: None, id: None, deadline_ms: None, max_downtime_ms: None, wait: true, queue: false }
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let legal = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
+        match &self.id {
+            Some(id) if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(legal) => Err(Refusal::new(
+                ErrorCode::BadRequest,
+                format!("an id has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Request {
+    /// Reads a line. What is wrong with it is said in words that help whoever wrote it.
+    pub fn read(line: &[u8]) -> Result<Request, Refusal> {
+        let bad = |why: String| Refusal::new(ErrorCode::BadRequest, why);
+        let mut value: Value = serde_json::from_slice(line).map_err(|e| bad(format!("the request is not JSON: {e}")))?;
+        let fields = value.as_object_mut().ok_or_else(|| bad("the request is not a JSON object".to_owned()))?;
+        if fields.remove("v").and_then(|v| v.as_u64()) != Some(VERSION) {
+            let why = format!("this job speaks version {VERSION} of the protocol: send \"v\": {VERSION}");
+            return Err(Refusal::new(ErrorCode::Version, why));
+        }
+        match fields.get("op").and_then(Value::as_str) {
+            Some("list" | "plan" | "migrate" | "cancel" | "report" | "subscribe") => {}
+            _ => {
+                let why = "\"op\" is list, plan, migrate, cancel, report or subscribe";
+                return Err(Refusal::new(ErrorCode::UnknownOp, why.to_owned()));
+            }
+        }
+        let request: Request = serde_json::from_value(value).map_err(|e| bad(format!("the request is not understood: {e}")))?;
+        if let Request::Migrate(m) = &request {
+            m.check()?;
+        }
+        Ok(request)
+    }
+
+    /// The line, with its newline.
+    pub fn line(&self) -> String {
+        crate::answer::line(self, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(line: &str) -> ErrorCode {
+        Request::read(line.as_bytes()).expect_err(line).error
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let full = Migrate {
+            gpu: Some(3),
+            id: Some("slurm-12.3_a".into()),
+            deadline_ms: Some(1),
+            max_downtime_ms: Some(2),
+            wait: false,
+            queue: true,
+            ..Migrate::to("a:1/0")
+        };
+        for request in [
+            Request::List {},
+            Request::Plan { to: "local".into(), gpu: Some(0) },
+            Request::Migrate(Migrate::to("local")),
+            Request::Migrate(full),
+            Request::Cancel { id: None },
+            Request::Report { id: Some("m1".into()) },
+            Request::Subscribe {},
+        ] {
+            let line = request.line();
+            assert!(line.ends_with('\n') && line.contains("\"v\":2"), "{line}");
+            assert_eq!(Request::read(line.as_bytes()), Ok(request));
+        }
+    }
+
+    #[test]
+    fn defaults_are_to_wait_for_all_gpus_without_limits() {
+        let read = Request::read(br#"{"v":2,"op":"migrate","to":"local"}"#);
+        assert_eq!(read, Ok(Request::Migrate(Migrate::to("local"))));
+        let null = Request::read(br#"{"v":2,"op":"migrate","to":"local","gpu":null,"id":null,"deadline_ms":null}"#);
+        assert_eq!(null, read);
+    }
+
+    #[test]
+    fn every_mistake_has_its_code() {
+        assert_eq!(code("hello"), ErrorCode::BadRequest);
+        assert_eq!(code(""), ErrorCode::BadRequest);
+        assert_eq!(code("[]"), ErrorCode::BadRequest);
+        assert_eq!(code("{\"v\":2,\"op\":\"list\"} {}"), ErrorCode::BadRequest);
+        assert_eq!(code(&"[".repeat(10_000)), ErrorCode::BadRequest);
+        for v in ["{}", r#"{"v":1,"op":"list"}"#, r#"{"v":3,"op":"list"}"#, r#"{"v":"2","op":"list"}"#, r#"{"op":"list"}"#] {
+            assert_eq!(code(v), ErrorCode::Version, "{v}");
+        }
+        for op in [r#"{"v":2}"#, r#"{"v":2,"op":"status"}"#, r#"{"v":2,"op":7}"#, r#"{"v":2,"op":"List"}"#] {
+            assert_eq!(code(op), ErrorCode::UnknownOp, "{op}");
+        }
+        for field in [
+            r#"{"v":2,"op":"list","x":1}"#,
+            r#"{"v":2,"op":"migrate"}"#,
+            r#"{"v":2,"op":"migrate","to":7}"#,
+            r#"{"v":2,"op":"migrate","to":"local","gpu":-1}"#,
+            r#"{"v":2,"op":"migrate","to":"local","gpu":"0"}"#,
+            r#"{"v":2,"op":"migrate","to":"local","deadline":5}"#,
+            r#"{"v":2,"op":"migrate","to":"local","deadline_ms":-5}"#,
+            r#"{"v":2,"op":"migrate","to":"local","wait":"no"}"#,
+            r#"{"v":2,"op":"migrate","to":"local","id":""}"#,
+            r#"{"v":2,"op":"migrate","to":"local","id":"a b"}"#,
+            r#"{"v":2,"op":"cancel","id":1}"#,
+        ] {
+            assert_eq!(code(field), ErrorCode::BadRequest, "{field}");
+        }
+        let long = format!(r#"{{"v":2,"op":"migrate","to":"local","id":"{}"}}"#, "x".repeat(LONGEST_ID + 1));
+        assert_eq!(code(&long), ErrorCode::BadRequest);
+        let why = Request::read(br#"{"v":2,"op":"migrate","to":"local","deadline":5}"#).unwrap_err().reason;
+        assert!(why.contains("deadline"), "{why}");
+    }
+}

@@ -1,0 +1,42 @@
+//! How a command asks a running job, and what it makes of a refusal.
+
+use crate::failure::Failure;
+use crate::table::say;
+use control::{AskError, Client, ErrorCode};
+use serde::Serialize;
+use serde_json::json;
+use std::time::Duration;
+
+/// How long a job may take to answer a question: it answers from a thread of its own, so this is long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects to a job.
+pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
+    Client::connect(pid).map_err(|why| no_answer(pid, &why))
+}
+
+fn no_answer(pid: u32, why: &AskError) -> Failure {
+    let next = match why {
+        AskError::NoJob => " (mrcuda ps lists the jobs)".to_owned(),
+        AskError::Refused(r) if r.error == ErrorCode::Busy => format!(" (mrcuda cancel {pid}, or migrate --queue)"),
+        AskError::Refused(_) | AskError::Failed(_) => String::new(),
+    };
+    Failure::new(format!("process {pid}: {why}{next}"))
+}
+
+/// What the command says when there was no answer: in words, or what the job has said as JSON.
+pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
+    match &why {
+        AskError::Refused(r) if json => {
+            say(&json!({ "ok": false, "error": r.error, "reason": r.reason, "id": r.id }).to_string());
+            Failure::silent(1)
+        }
+        why => no_answer(pid, why),
+    }
+}
+
+/// Prints what a program is to read.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    say(&serde_json::to_string(value).map_err(Failure::new)?);
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! `mrcuda migrate`, `mrcuda plan` and `mrcuda cancel`.
+
+use crate::ask::{connect, print_json, refused};
+use crate::failure::Failure;
+use crate::places;
+use crate::table::{bytes, say};
+use crate::timeline::describe;
+use control::{Migrate, Plan};
+
+/// What is to move, and where.
+#[derive(Debug, clap::Args)]
+struct Aim {
+    /// Process id of the job
+    pid: u32,
+    /// Where to: local[:GPU], helper[:GPU] or HOST:PORT[/GPU]
+    #[arg(long, value_name = "PLACE", value_parser = places::place)]
+    to: String,
+    /// Which of the job's GPUs: its number as the program sees it, or all
+    #[arg(long, value_name = "N|all", default_value = "all", value_parser = gpu)]
+    gpu: Gpu,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `mrcuda migrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MigrateArgs {
+    #[command(flatten)]
+    aim: Aim,
+    /// Only say whether it could move and what it would take, like mrcuda plan
+    #[arg(long)]
+    dry_run: bool,
+    /// A name for this move; one that was used before is refused
+    #[arg(long)]
+    id: Option<String>,
+    /// Give the move up if it is not committed so long after the request, for example 30s or 500ms
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    deadline: Option<u64>,
+    /// Give the move up rather than hold up the program's calls for longer, for example 200ms
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    max_downtime: Option<u64>,
+    /// Wait behind a move that is under way instead of being refused
+    #[arg(long)]
+    queue: bool,
+    /// Come back at once; mrcuda moves shows what becomes of it
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Arguments of `mrcuda plan`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    aim: Aim,
+}
+
+/// Arguments of `mrcuda cancel`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// Process id of the job
+    pid: u32,
+    /// Which move, if not the one that is under way
+    id: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which GPUs of a job; none: all of them.
+#[derive(Debug, Clone, Copy)]
+struct Gpu(Option<u32>);
+
+fn gpu(text: &str) -> Result<Gpu, String> {
+    match (text, text.parse::<u32>()) {
+        ("all", _) => Ok(Gpu(None)),
+        (_, Ok(n)) if n < 32 => Ok(Gpu(Some(n))),
+        _ => Err("it must be a GPU's number (0 to 31) or `all`".to_owned()),
+    }
+}
+
+/// A time in milliseconds.
+fn time(text: &str) -> Result<u64, String> {
+    let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0)];
+    let read = units.iter().find_map(|(unit, ms)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ms));
+    match read {
+        Some(ms) if (0.0..1e12).contains(&ms) => Ok(ms.round() as u64),
+        _ => Err("it must be a time like 200ms, 1.5s or 2min".to_owned()),
+    }
+}
+
+/// Moves a job and prints the report of the move; a move that was refused or failed is exit code 1.
+pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
+    let aim = &args.aim;
+    if args.dry_run {
+        return dry(aim);
+    }
+    let wanted = Migrate {
+        gpu: aim.gpu.0,
+        id: args.id.clone(),
+        deadline_ms: args.deadline,
+        max_downtime_ms: args.max_downtime,
+        wait: !args.no_wait,
+        queue: args.queue,
+        ..Migrate::to(&aim.to)
+    };
+    let it = connect(aim.pid)?.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?;
+    if aim.json {
+        print_json(&it)?;
+    } else {
+        say(&describe(&it));
+    }
+    if it.ok || !it.state.is_over() { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+/// Says whether a job could move; if something stands in the way that is exit code 1.
+pub(crate) fn plan(args: &PlanArgs) -> Result<(), Failure> {
+    dry(&args.aim)
+}
+
+fn dry(aim: &Aim) -> Result<(), Failure> {
+    let plan = connect(aim.pid)?.plan(&aim.to, aim.gpu.0).map_err(|why| refused(aim.pid, why, aim.json))?;
+    if aim.json {
+        print_json(&plan)?;
+    } else {
+        say(&tell(&plan));
+    }
+    if plan.ok { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+fn tell(plan: &Plan) -> String {
+    let way = format!("{} -> {}", plan.from, plan.to);
+    let what = format!(
+        "{} in {} regions, {} records, {} live objects",
+        bytes(plan.live_bytes),
+        plan.regions,
+        plan.records,
+        plan.live_objects
+    );
+    if plan.ok {
+        return format!("{way}: would move {what}\n");
+    }
+    let mut text = format!("{way}: would not move ({what}):\n");
+    for blocker in &plan.blockers {
+        text.push_str(&format!("   {blocker}\n"));
+    }
+    text
+}
+
+/// Gives a move up; the job stays where it was. If it is too late for that, that is exit code 1.
+pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
+    let it = connect(args.pid)?.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
+    if args.json {
+        print_json(&it)?;
+    } else {
+        say(&describe(&it));
+    }
+    if it.ok { Err(Failure::silent(1)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_by_number_or_all() {
+        assert_eq!(gpu("all").unwrap().0, None);
+        assert_eq!(gpu("3").unwrap().0, Some(3));
+        assert!(gpu("32").is_err() && gpu("").is_err() && gpu("-1").is_err());
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!((time("200ms"), time("1.5s"), time("2min"), time("0s")), (Ok(200), Ok(1500), Ok(120_000), Ok(0)));
+        for bad in ["", "5", "s", "-1s", "1h", "infs", "NaNms", "1e20s"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_plan_names_everything_in_the_way() {
+        let plan =
+            Plan { from: "a:1/0".into(), to: "b:2/0".into(), blockers: vec!["one".into(), "two".into()], ..Plan::default() };
+        let text = tell(&plan);
+        assert!(text.starts_with("a:1/0 -> b:2/0: would not move") && text.contains("   one\n   two\n"), "{text}");
+        assert!(tell(&Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records"));
+    }
+}

@@ -1,0 +1,111 @@
+//! A move in a few lines: what happened, and a timeline of its phases.
+
+use crate::table::{bytes, duration};
+use control::{Move, MoveState};
+use std::collections::BTreeMap;
+
+/// What happened, for people.
+pub(crate) fn describe(it: &Move) -> String {
+    let way = format!("{} -> {}", it.from, it.to);
+    let why = it.reason.as_deref().unwrap_or("no reason was given");
+    match it.state {
+        MoveState::Queued => format!("{way}: move {} waits for another one\n", it.id),
+        MoveState::Running | MoveState::Committed => {
+            let phase = it.phase.as_deref().unwrap_or("start");
+            format!("{way}: move {} is in the phase {phase} after {}\n", it.id, duration(it.total_ms))
+        }
+        MoveState::Failed => format!("{way}: did not move: {why}\n"),
+        MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
+        MoveState::Done => format!(
+            "{way}: moved {}, {} records in {}; the job stood still for {}, the GPU for {}\n{}",
+            bytes(it.bytes),
+            it.records,
+            duration(it.total_ms),
+            duration(it.downtime_ms),
+            duration(it.gpu_idle_ms),
+            timeline(&it.phases),
+        ),
+    }
+}
+
+/// The phases of a move in the order in which they happen. The program's calls wait from quiesce to commit.
+const PHASES: [(&str, bool); 9] = [
+    ("plan", false),
+    ("prepare", false),
+    ("replay", false),
+    ("connect", false),
+    ("precopy", false),
+    ("quiesce", true),
+    ("delta", true),
+    ("verify", true),
+    ("release", false),
+];
+
+/// One bar for each phase, one after the other from left to right; `#` where the job stands still.
+fn timeline(phases: &BTreeMap<String, f64>) -> String {
+    const WIDTH: f64 = 48.0;
+    let rank = |name: &str| PHASES.iter().position(|(p, _)| *p == name).unwrap_or(PHASES.len());
+    let mut phases: Vec<(&str, f64)> = phases.iter().map(|(name, ms)| (name.as_str(), ms.max(0.0))).collect();
+    phases.sort_by_key(|(name, _)| rank(name));
+    let total: f64 = phases.iter().map(|(_, ms)| ms).sum();
+    if total <= 0.0 {
+        return String::new();
+    }
+    let mut out = String::new();
+    let mut start = 0.0;
+    for (name, ms) in phases {
+        let from = ((start / total * WIDTH) as usize).min(WIDTH as usize - 1);
+        start += ms;
+        let to = ((start / total * WIDTH).ceil() as usize).clamp(from + 1, WIDTH as usize);
+        let still = PHASES.iter().any(|(p, still)| *p == name && *still);
+        let bar = (if still { "#" } else { "-" }).repeat(to - from);
+        out.push_str(&format!("   {name:<9}{:>9}  {}{bar}\n", duration(ms), " ".repeat(from)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Move {
+        let phases = [("verify", 0.5), ("delta", 2.0), ("plan", 7.5), ("prepare", 30.0)];
+        Move {
+            state: MoveState::Done,
+            ok: true,
+            from: "a:1/0".into(),
+            to: "local:0".into(),
+            bytes: 4096,
+            records: 12,
+            downtime_ms: 3.5,
+            total_ms: 40.0,
+            phases: phases.map(|(name, ms)| (name.to_owned(), ms)).into(),
+            ..Move::default()
+        }
+    }
+
+    #[test]
+    fn phases_come_in_order_and_stillness_shows() {
+        let text = describe(&report());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("a:1/0 -> local:0: moved 4.0 KiB, 12 records in 40 ms"), "{text}");
+        assert!(lines[1].contains("plan") && lines[1].contains("--------"), "{text}");
+        assert!(lines[2].contains("prepare") && lines[3].contains("delta") && lines[3].contains("###"), "{text}");
+        assert!(lines[4].contains("verify") && lines[4].ends_with('#'), "{text}");
+        assert_eq!(lines.len(), 5);
+    }
+
+    #[test]
+    fn what_did_not_happen_gives_its_reason() {
+        let failed = Move { state: MoveState::Failed, reason: Some("needs 5 GiB".into()), ..report() };
+        assert_eq!(describe(&failed), "a:1/0 -> local:0: did not move: needs 5 GiB\n");
+        let cancelled = Move { state: MoveState::Cancelled, reason: Some("cancelled in the phase delta".into()), ..report() };
+        assert!(describe(&cancelled).ends_with("cancelled in the phase delta; the job stays where it was\n"));
+    }
+
+    #[test]
+    fn odd_figures_can_be_printed() {
+        let odd = Move { phases: BTreeMap::from([("x".into(), -1.0), ("y".into(), f64::NAN)]), ..report() };
+        assert!(!describe(&odd).is_empty());
+    }
+}
