@@ -306,7 +306,14 @@ fn welcome(state: &Arc<State>, mut conn: Conn, trust: fn(&State, &Conn) -> Resul
             let _ = greet::answer(&conn, Err(&why));
             format!("a job at {peer} was refused: {why}")
         }),
-        Opening::Bulk { name } => state.bulk(&name, &conn).map_err(|why| format!("a copy from {peer} was refused: {why}")),
+        // Answered when the worker has it: the peer makes its next connection then, so they reach the worker in their order.
+        Opening::Bulk { name } => match state.bulk(&name, &conn) {
+            Ok(()) => greet::answer(&conn, Ok(&[])).map_err(|e| format!("a copy from {peer}: {e}")),
+            Err(why) => {
+                let _ = greet::answer(&conn, Err(&why));
+                Err(format!("a copy from {peer} was refused: {why}"))
+            }
+        },
     }
 }
 

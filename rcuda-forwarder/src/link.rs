@@ -344,13 +344,14 @@ impl Drop for Link {
 /// limit: its worker may be busy with one call for long, and gives signs of life meanwhile.
 pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
-/// Connects `stripes` times to the place that expects `ticket`.
+/// Connects `stripes` times to the place that expects `ticket`, one after the other: both ends number them in this order.
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
     let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
     let key = greet::ticket_key(ticket);
     let limit = Patience::default().greeting;
     let stripe = |_| {
-        let conn = open(to, &opening, &key, limit)?;
+        let mut conn = open(to, &opening, &key, limit)?;
+        greet::read_answer(&mut conn, Instant::now() + limit).map_err(|why| refused(to, &why))?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok(conn)
     };

@@ -436,8 +436,24 @@ fn memory_goes_from_worker_to_worker() {
         done.join().unwrap().unwrap();
     });
     assert_eq!(get(&target, 5, 2), [9, 9]);
-    // A ticket that was hung up is forgotten by the daemon.
     target.control(&Control::HangUp { ticket }).unwrap();
+    // Both ends number the connections alike, however busy the machine is.
+    for _ in 0..20 {
+        target.control(&Control::Expect { ticket, stripes: 4 }).unwrap();
+        let mut streams = bulk_connect(&t.at(1), &ticket, 4).unwrap();
+        target.control(&Control::Accept { ticket }).unwrap();
+        thread::scope(|scope| {
+            let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: true }));
+            for (number, stream) in (0..).zip(&mut streams) {
+                scope.spawn(move || stream.write_all(&vec![number; fake::MEMORY / 4]));
+            }
+            done.join().unwrap().unwrap();
+        });
+        let first = |part: usize| get(&target, (part * fake::MEMORY / 4) as u64, 1)[0];
+        assert_eq!([first(0), first(1), first(2), first(3)], [0, 1, 2, 3]);
+        target.control(&Control::HangUp { ticket }).unwrap();
+    }
+    // A ticket that was hung up is forgotten by the daemon.
     target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     target.control(&Control::HangUp { ticket }).unwrap();
     assert!(within(Duration::from_secs(5), || lock(&t.daemon.state.tickets).is_empty()));
