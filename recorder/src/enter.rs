@@ -73,10 +73,7 @@ pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), 
             code::ERROR_UNKNOWN
         }
     };
-    // Not ready and not found are answers, not errors.
-    if !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND) || log::every_call() {
-        log::trace(|| format!("{symbol} returns {rc}"));
-    }
+    log::result(symbol, rc);
     rc
 }
 

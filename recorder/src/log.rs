@@ -1,6 +1,7 @@
 //! What the shim says. The program's streams stay untouched: without `MRCUDA_LOG` only a lost place or a refused move is told.
 
 use crate::config;
+use cuda_api::code::{self, Code};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,10 +29,17 @@ pub(crate) fn trace(text: impl FnOnce() -> String) {
     }
 }
 
-/// Whether every call is to be logged.
-pub(crate) fn every_call() -> bool {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| config::get().is_ok_and(|c| c.log_calls))
+/// A call's result for `MRCUDA_LOG`: each failure once, since libraries ask the same in vain again and again, or every call.
+pub(crate) fn result(symbol: &'static str, rc: Code) {
+    /// Whether someone listens, and to every call.
+    static WANTED: OnceLock<(bool, bool)> = OnceLock::new();
+    static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
+    let (listens, every) = *WANTED.get_or_init(|| config::get().map_or((false, false), |c| (c.log.is_some(), c.log_calls)));
+    // Not ready and not found are answers, not errors.
+    let failed = !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND);
+    if listens && (every || failed && lock(&TOLD).insert((symbol, rc))) {
+        trace(|| format!("{symbol} returns {rc}"));
+    }
 }
 
 static MISSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
