@@ -145,14 +145,14 @@ pub(crate) fn count(symbol: &'static str) {
     }
 }
 
-/// The exit report: what was asked for and not found, and what was called.
+/// The exit report: what the program wanted to use and did not get, and what was called.
 pub(crate) extern "C" fn at_exit() {
     if crate::job::is_forked_child() {
         return;
     }
     let missed = log::missed_list();
     if !missed.is_empty() {
-        log::trace(|| format!("exit: asked for and not found: {}", missed.join(", ")));
+        log::trace(|| format!("exit: wanted and not here: {}", missed.join(", ")));
     }
     let Ok(config) = crate::config::get() else { return };
     if let Some(path) = &config.coverage {

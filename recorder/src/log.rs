@@ -2,6 +2,7 @@
 
 use crate::config;
 use cuda_api::code::{self, Code};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -44,14 +45,53 @@ pub(crate) fn result(symbol: &'static str, rc: Code) {
 
 static MISSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Remembers something the program asked for and did not get; logged the first time.
+/// Remembers something that the program wanted to use and did not get; logged the first time.
 pub(crate) fn missed(what: String) {
     if lock(&MISSED).insert(what.clone()) {
-        trace(|| format!("not found: {what}"));
+        trace(|| format!("not here: {what}"));
     }
 }
 
-/// What was asked for and not found, for the exit report.
+/// What the program wanted to use and did not get, for the exit report.
 pub(crate) fn missed_list() -> Vec<String> {
     lock(&MISSED).iter().cloned().collect()
+}
+
+thread_local! {
+    /// Names that a CUDA runtime which is starting on this thread has asked for in vain; none while none is starting.
+    static STARTING: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// A CUDA runtime starts on this thread: it now asks for every function that it knows, whether the program will use it or not.
+pub(crate) fn runtime_starts() {
+    STARTING.with_borrow_mut(|names| {
+        names.get_or_insert_default();
+    });
+}
+
+/// A name that was asked for is not here. What a runtime asks for at its start is not used yet.
+pub(crate) fn absent(name: &str) {
+    let is_starting = STARTING.with_borrow_mut(|names| match names {
+        Some(names) => {
+            names.push(name.to_owned());
+            true
+        }
+        None => false,
+    });
+    if !is_starting {
+        missed(name.to_owned());
+    }
+}
+
+/// The first real call: a runtime that was starting has all its functions.
+pub(crate) fn runtime_has_started() {
+    // At thread exit there may be nothing to look at any more.
+    let names = STARTING.try_with(|names| names.try_borrow_mut().ok()?.take());
+    if let Ok(Some(names)) = names
+        && !names.is_empty()
+    {
+        trace(|| {
+            format!("a CUDA runtime starts; it also knows {} functions that are not here: {}", names.len(), names.join(", "))
+        });
+    }
 }

@@ -1,6 +1,6 @@
 //! What works without a job: start-up, versions, symbol look-up, private tables, error texts.
 
-use crate::context::{PrivateTables, give, hex};
+use crate::context::{PrivateTables, give};
 use crate::{device, exports, job, log};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Once;
 
 pub(crate) fn cuInit(flags: c_uint) -> Result<(), Code> {
+    log::runtime_has_started();
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -16,6 +17,7 @@ pub(crate) fn cuInit(flags: c_uint) -> Result<(), Code> {
 }
 
 pub(crate) fn cuDriverGetVersion(to: *mut c_int) -> Result<(), Code> {
+    log::runtime_has_started();
     device::get_version(to)
 }
 
@@ -38,20 +40,24 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
     if version > device::driver_version() {
         return Err(code::ERROR_INVALID_VALUE);
     }
+    if name == "cuInit" {
+        // Every runtime begins with it, and then asks for all it knows.
+        log::runtime_starts();
+    }
     let not_found = S::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND as u32;
     Ok(match resolve(&name, version, flags) {
         Lookup::Found(symbol) => match exports::find(symbol) {
             Some(p) => (Some(p), S::CU_GET_PROC_ADDRESS_SUCCESS as u32),
             None => {
-                log::missed(symbol.to_owned());
+                log::absent(symbol);
                 (None, not_found)
             }
         },
         Lookup::NeedsNewer => (None, S::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT as u32),
         Lookup::Unknown => {
-            // The runtime's first request is the empty name (driver-abi 1.5).
+            // From CUDA 12.4 on the runtime's first request is the empty name (driver-abi 1.5).
             if !name.is_empty() {
-                log::missed(name.into_owned());
+                log::absent(&name);
             }
             (None, not_found)
         }
@@ -78,6 +84,7 @@ pub(crate) fn cuGetProcAddress_v2(
 }
 
 pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -> Result<(), Code> {
+    log::runtime_has_started();
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| cuda_api::cudart::install(&PrivateTables));
     if to.is_null() || id.is_null() {
@@ -87,8 +94,5 @@ pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -
     let uuid: [u8; 16] = unsafe { id.cast::<[u8; 16]>().read() };
     let table = cuda_api::cudart::table(&uuid);
     give(to, table.unwrap_or(std::ptr::null()))?;
-    if table.is_none() {
-        log::missed(format!("private table {}", hex(&uuid)));
-    }
     table.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }

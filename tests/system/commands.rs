@@ -4,7 +4,7 @@ use crate::{LIMIT, LONG, remote_orbit, wait_for_step};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use tests::{Job, Scene, Server};
+use tests::{Job, Linkage, Programs, Scene, Server};
 
 /// The names in an object.
 fn names(value: &Value) -> BTreeSet<&str> {
@@ -154,4 +154,24 @@ fn the_list_of_calls() {
     assert_eq!(of("cuModuleUnload")["recorded"], true);
     assert_eq!(of("cuMemAlloc_v2")["class"], "memory");
     assert_eq!(of("cuMemAlloc_v2")["version"], "3.2");
+}
+
+#[test]
+fn the_exit_report_names_only_what_was_used() {
+    let scene = Scene::new("exit");
+    let log = scene.path.join("log");
+    let run = |program: &Path| {
+        let _ = std::fs::remove_file(&log);
+        let outcome = Job::start(&scene, "job", &[], program, &[], &[("MRCUDA_LOG", &log.display().to_string())]).wait(LIMIT);
+        assert!(outcome.ok(), "{outcome:?}");
+        std::fs::read_to_string(&log).unwrap()
+    };
+    // A runtime asks for hundreds of functions at its start; the program uses a dozen.
+    let told = run(&Programs::get().path(Linkage::Static, "vecadd"));
+    assert!(told.contains("a CUDA runtime starts"), "{told}");
+    assert!(!told.contains("exit: "), "{told}");
+    // This one asks for a function that nobody has.
+    let told = run(&scene.install.file("surface"));
+    let report = told.lines().rfind(|l| l.contains("exit: ")).unwrap_or_else(|| panic!("no report in {told}"));
+    assert!(report.contains("cuNoSuchThing"), "{report}");
 }

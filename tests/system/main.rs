@@ -8,6 +8,7 @@
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `trust` | tokens, strangers |
+//! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
 //! | `journals` | journal files, whole and damaged |
 //! | `coverage` | which calls the tests have exercised |
@@ -19,6 +20,7 @@ mod lost;
 mod moves;
 mod programs;
 mod refusals;
+mod scheduler;
 mod surface;
 mod trust;
 
