@@ -125,7 +125,7 @@ pub(crate) enum GreetError {
     #[error("the peer does not speak mrcuda")]
     Garbage,
     /// The peer is another build.
-    #[error("the peer is another build of mrcuda (both ends must be the same)")]
+    #[error("the other end is another build of mrcuda: install the same build at both ends")]
     OtherBuild,
     /// The secret is wrong.
     #[error("wrong token")]

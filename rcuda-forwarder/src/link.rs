@@ -71,7 +71,7 @@ pub enum LinkError {
         to: Endpoint,
     },
     /// The server said no, or is no server of ours.
-    #[error("{to} refused: {why}")]
+    #[error("{to} cannot be used: {why}")]
     Greeting {
         /// The server.
         to: Endpoint,
@@ -191,8 +191,17 @@ fn open(to: &Endpoint, opening: &Opening, key: &[u8; 32], limit: Duration) -> Re
     Ok(conn)
 }
 
+/// What the job's user is told, with what to do about it.
 fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
-    LinkError::Greeting { to: to.clone(), why: why.to_string() }
+    let why = match why {
+        GreetError::Refused(text) if *text == GreetError::WrongToken.to_string() => {
+            "wrong token: copy the server's token file to this machine".to_owned()
+        }
+        GreetError::WrongToken => "it does not know our token, so it is another server than it should be".to_owned(),
+        GreetError::TooSlow => "it does not answer".to_owned(),
+        other => other.to_string(),
+    };
+    LinkError::Greeting { to: to.clone(), why }
 }
 
 impl Link {

@@ -268,7 +268,7 @@ fn open() -> Result<Job, String> {
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {
         replayer::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;
-        let place = Place::open(spec, index).map_err(|e| format!("cannot use {spec}: {e}"))?;
+        let place = Place::open(spec, index)?;
         log::trace(|| format!("device {index} is {} at {spec}", place.device().name));
         let device = Device::new(index, place)?;
         device.watch(device.place(&gate::enter()));

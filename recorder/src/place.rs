@@ -113,7 +113,7 @@ impl Place {
                 let driver: PathBuf =
                     config.driver.clone().ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)")?;
                 let options = Options { driver, gpu: *gpu, virtual_device: device };
-                let exec = Executor::open(&options).map_err(|e| e.to_string())?;
+                let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu: *gpu })
             }
             Spec::Remote(endpoint) => {

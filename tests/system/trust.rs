@@ -2,7 +2,7 @@
 
 use crate::{LIMIT, assert_identical, native_orbit, words_of_mrcuda};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use tests::{Job, Scene, Server};
@@ -27,7 +27,8 @@ fn the_token_opens_the_server_and_nothing_else_does() {
         let outcome = orbit(&scene, name, &server, &[("MRCUDA_TOKEN_FILE", &file.display().to_string())]).wait(LIMIT);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         let words = words_of_mrcuda(&outcome);
-        assert!(words.len() == 1 && words[0].contains("token"), "{}", outcome.stderr);
+        assert!(words.len() == 1 && words[0].contains("token") && words[0].contains("copy"), "{}", outcome.stderr);
+        assert!(words[0].contains(&server.place(0)), "{}", words[0]);
     }
     assert!(server.errors().contains("token"), "the server says nothing: {}", server.errors());
     assert_identical(&orbit(&scene, "right", &server, &[]).wait(LIMIT), &native);
@@ -64,4 +65,109 @@ fn a_server_that_is_not_there_is_named() {
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     let address = place.split('/').next().unwrap_or_default();
     assert!(words_of_mrcuda(&outcome).iter().any(|line| line.contains(address)), "{}", outcome.stderr);
+}
+
+/// What a server says first: magic, protocol, digest of its build, its nonce (docs/formats.md).
+const OPENING: usize = 8 + 4 + 32 + 32;
+/// Where the digest is.
+const DIGEST: std::ops::Range<usize> = 12..44;
+
+fn opening(server: &Server) -> Vec<u8> {
+    let mut said = vec![0; OPENING];
+    TcpStream::connect(server.address).unwrap().read_exact(&mut said).unwrap();
+    said
+}
+
+/// Something that listens where a server should: it says this to one client, then keeps silent until that has gone.
+fn impostor(says: Vec<u8>, waits: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The client may have heard enough before all is said.
+        let _ = stream.write_all(&says);
+        if waits {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    address
+}
+
+#[test]
+fn a_client_names_what_is_wrong_with_its_server() {
+    let scene = Scene::new("impostor");
+    let server = Server::start(&scene, "one");
+    let real = opening(&server);
+    let mut other_build = real.clone();
+    other_build[DIGEST.start] ^= 1;
+    let answers = |status: u8, length: u32, text: &[u8]| [&real[..], &[status], &length.to_le_bytes(), text].concat();
+    let rude = b"bad\nmrcuda: \x1b[31mformat your disk\r\n";
+    let cases: [(&str, Vec<u8>, bool, &str); 8] = [
+        (
+            "web",
+            b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n  ".repeat(2),
+            true,
+            "does not speak mrcuda",
+        ),
+        ("build", other_build, true, "another build"),
+        ("thief", answers(0, 32, &[0; 32]), true, "does not know our token"),
+        ("giant", answers(1, u32::MAX, b""), true, "does not speak mrcuda"),
+        ("odd", answers(7, 0, b""), true, "does not speak mrcuda"),
+        ("rude", answers(1, rude.len() as u32, rude), true, "format your disk"),
+        ("silent", Vec::new(), true, "does not answer"),
+        ("brief", real[..20].to_vec(), false, "connection failed"),
+    ];
+    for (name, says, waits, wanted) in cases {
+        let place = format!("{}/0", impostor(says, waits));
+        let program = scene.install.file("orbit");
+        let env = [("MRCUDA_TOKEN_FILE", scene.token().display().to_string())];
+        let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        let outcome = Job::start(&scene, name, &["--server", &place], &program, &SHORT, &env).wait(LIMIT);
+        assert_eq!(outcome.code, Some(2), "{name}: {outcome:?}");
+        let words = words_of_mrcuda(&outcome);
+        assert_eq!(words.len(), 1, "{name}: {}", outcome.stderr);
+        assert!(words[0].contains(&place) && words[0].contains(wanted), "{name}: {}", words[0]);
+        assert!(!outcome.stderr.contains('\x1b'), "{name}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn a_server_names_what_is_wrong_with_its_client() {
+    let scene = Scene::new("visitors");
+    let native = native_orbit(&scene, &SHORT);
+    let server = Server::start(&scene, "one");
+    let real = opening(&server);
+    let mut other_build = real.clone();
+    other_build[DIGEST.start] ^= 1;
+    // Role, nonce, length of the body; then the body and a proof.
+    let greeting =
+        |role: u8, length: u32, rest: usize| [&real[..44], &[role], &[0; 32], &length.to_le_bytes(), &vec![0; rest]].concat();
+    for (says, wanted) in [
+        (other_build[..44].to_vec(), "another build"),
+        (b"mrcuda\n\n".to_vec(), "does not speak mrcuda"),
+        (greeting(1, u32::MAX, 0), "does not speak mrcuda"),
+        (greeting(9, 4, 4 + 32), "does not speak mrcuda"),
+        (greeting(2, 32, 32 + 32), "unknown ticket"),
+        // A job's body: GPU, virtual device, process, no variables. The proof is wrong.
+        (greeting(1, 20, 20 + 32), "wrong token"),
+        (real[..30].to_vec(), "too slow"),
+    ] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(&says).unwrap();
+        let mut heard = Vec::new();
+        // A reset after the answer is an end as well.
+        let _ = stream.read_to_end(&mut heard);
+        let answer = heard.get(OPENING..).unwrap_or_default();
+        assert_eq!(answer.first(), Some(&1), "{wanted}: it is not refused");
+        let text = String::from_utf8_lossy(answer.get(5..).unwrap_or_default()).into_owned();
+        assert!(text.contains(wanted) && !text.contains('\n'), "{wanted}: {text}");
+        let from = stream.local_addr().unwrap().to_string();
+        let line = |text: &str| text.lines().any(|l| l.contains(&from) && l.contains(wanted));
+        let logged = tests::scene::wait_for(LIMIT, || line(&server.errors()).then_some(()));
+        assert!(logged.is_some(), "{wanted}: the server says nothing: {}", server.errors());
+    }
+    let panics = server.errors().matches("panicked").count();
+    assert_eq!(panics, 0, "{}", server.errors());
+    assert_identical(&orbit(&scene, "right", &server, &[]).wait(LIMIT), &native);
 }
