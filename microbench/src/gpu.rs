@@ -1,4 +1,4 @@
-//! The driver under measurement: whatever `libcuda.so.1` the dynamic linker finds.
+//! The driver under measurement, as an ordinary program uses it.
 
 use cuda_api::code::{Code, SUCCESS};
 use cuda_api::driver::Loaded;
@@ -29,9 +29,9 @@ macro_rules! call {
 pub(crate) type Done<T = ()> = Result<T, String>;
 
 impl Gpu {
-    /// Loads the driver and makes the primary context of GPU 0 current.
-    pub(crate) fn open() -> Done<Gpu> {
-        let gpu = Gpu { loaded: Loaded::open(Path::new("libcuda.so.1")).map_err(|e| e.to_string())? };
+    /// Loads a driver and makes the primary context of GPU 0 current.
+    pub(crate) fn open(driver: &Path) -> Done<Gpu> {
+        let gpu = Gpu { loaded: Loaded::open(driver).map_err(|e| e.to_string())? };
         call!(gpu, device.cuInit(0))?;
         let mut device = 0;
         call!(gpu, device.cuDeviceGet(&raw mut device, 0))?;
@@ -63,6 +63,13 @@ impl Gpu {
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
+    /// CUDA version of the driver, as 1000 × major + 10 × minor.
+    pub(crate) fn version(&self) -> Done<i32> {
+        let mut version = 0;
+        call!(self, device.cuDriverGetVersion(&raw mut version))?;
+        Ok(version)
+    }
+
     /// Loads our kernels.
     pub(crate) fn kernels(&self) -> Done<CUmodule> {
         let text = CString::new(KERNELS).map_err(|e| e.to_string())?;
@@ -88,6 +95,13 @@ impl Gpu {
     /// Frees device memory.
     pub(crate) fn free(&self, address: u64) -> Done {
         call!(self, memory.cuMemFree_v2(address))
+    }
+
+    /// Allocates page-locked host memory.
+    pub(crate) fn pin(&self, bytes: usize) -> Done<*mut u8> {
+        let mut memory = std::ptr::null_mut();
+        call!(self, memory.cuMemHostAlloc(&raw mut memory, bytes, 0))?;
+        Ok(memory.cast())
     }
 
     /// Copies to the device and waits.
@@ -129,6 +143,11 @@ impl Gpu {
         call!(self, stream.cuStreamSynchronize(stream))
     }
 
+    /// Asks whether a stream is idle; it must be.
+    pub(crate) fn query_stream(&self, stream: CUstream) -> Done {
+        call!(self, stream.cuStreamQuery(stream))
+    }
+
     /// Makes an event without times.
     pub(crate) fn event(&self) -> Done<CUevent> {
         let mut event = std::ptr::null_mut();
@@ -149,6 +168,11 @@ impl Gpu {
     /// Waits for an event.
     pub(crate) fn reach(&self, event: CUevent) -> Done {
         call!(self, stream.cuEventSynchronize(event))
+    }
+
+    /// Asks whether an event has happened; it must have.
+    pub(crate) fn query_event(&self, event: CUevent) -> Done {
+        call!(self, stream.cuEventQuery(event))
     }
 
     /// A property of the GPU.

@@ -1,14 +1,19 @@
-//! `microbench`: what calls, moves and the CPU driver cost. Each measurement prints one line of JSON.
+//! `microbench`: what calls, moves and the CPU driver cost.
 //!
-//! | command | measures |
+//! | command | what it does |
 //! |---|---|
+//! | `bench` | measures everything: what `mrcuda bench` starts |
+//! | `client` | the program under measurement: calls what it is told |
+//! | `live` | keeps memory alive and works on a little of it, to be moved meanwhile |
+//! | `peer` | the other end of the raw controls |
 //! | `softgpu` | thread-level PTX instructions a second of the CPU driver, on a tiled matrix product |
-//! | `calls` | the cost of each kind of driver call, on whatever `libcuda.so.1` is loaded: run it natively, under `mrcuda run`, and after a move |
-//! | `live` | nothing itself: keeps memory alive and works on a little of it, to be moved meanwhile |
 
-mod calls;
+mod bench;
+mod cases;
+mod client;
 mod gpu;
 mod live;
+mod peer;
 
 use clap::{Parser, Subcommand};
 use serde_json::json;
@@ -22,23 +27,30 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure everything on this machine
+    #[command(bin_name = "mrcuda bench")]
+    Bench(bench::BenchArgs),
+    /// Make calls as told, line by line
+    Client(client::ClientArgs),
+    /// Keep memory alive, to be moved
+    Live(live::LiveArgs),
+    /// Be the other end of the raw controls
+    Peer(peer::PeerArgs),
     /// Speed of the CPU driver's interpreter
     Softgpu {
         /// Rows of the matrices that are multiplied
         #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=4096))]
         size: u32,
     },
-    /// Cost of driver calls
-    Calls(calls::CallsArgs),
-    /// Keep memory alive, to be moved
-    Live(live::LiveArgs),
 }
 
 fn main() {
     let done = match Cli::parse().command {
-        Command::Softgpu { size } => softgpu_speed(size),
-        Command::Calls(args) => calls::calls(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Client(args) => client::client(&args),
         Command::Live(args) => live::live(&args),
+        Command::Peer(args) => peer::peer(&args),
+        Command::Softgpu { size } => softgpu_speed(size),
     };
     if let Err(why) = done {
         eprintln!("microbench: {why}");

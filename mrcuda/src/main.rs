@@ -4,6 +4,7 @@
 //! checks what people write for a place, [`layout`] knows where our own files are.
 
 mod ask;
+mod bench;
 mod calls;
 mod doctor;
 mod drivers;
@@ -13,7 +14,9 @@ mod jobs;
 mod journal_show;
 mod layout;
 mod migrate;
+mod models;
 mod places;
+mod predict;
 mod probe;
 mod run;
 mod serve;
@@ -50,6 +53,15 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// List the driver functions and what mrcuda makes of each
     Calls(calls::CallsArgs),
+    /// Measure what calls, start-up, recording and moves cost on this machine
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        args: Vec<OsString>,
+    },
+    /// Make models of benchmarks, and test them
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Work with journal files
     #[command(subcommand)]
     Journal(JournalCommand),
@@ -81,6 +93,8 @@ fn main() {
         Command::Moves(args) => jobs::moves(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Calls(args) => calls::calls(&args),
+        Command::Bench { args } => bench::bench(&args),
+        Command::Models(command) => models::models(&command),
         Command::Journal(JournalCommand::Show(args)) => journal_show::show(&args),
         Command::Worker { args } => std::process::exit(serve::worker(args)),
         Command::Probe(args) => probe::probe(&args),

@@ -3,6 +3,7 @@
 use crate::ask::{connect, print_json, refused};
 use crate::failure::Failure;
 use crate::places;
+use crate::predict::{Predicted, predict};
 use crate::table::{bytes, say};
 use crate::timeline::describe;
 use control::{Migrate, Plan};
@@ -118,12 +119,21 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), Failure> {
     dry(&args.aim)
 }
 
+/// A plan, and what the models of this machine make of it.
+#[derive(Debug, serde::Serialize)]
+struct Foreseen<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    predicted: Option<&'a Predicted>,
+}
+
 fn dry(aim: &Aim) -> Result<(), Failure> {
     let plan = connect(aim.pid)?.plan(&aim.to, aim.gpu.0).map_err(|why| refused(aim.pid, why, aim.json))?;
+    let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
-        print_json(&plan)?;
+        print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
     } else {
-        say(&tell(&plan));
+        say(&(tell(&plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
     }
     if plan.ok { Ok(()) } else { Err(Failure::silent(1)) }
 }

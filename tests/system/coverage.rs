@@ -28,7 +28,10 @@ fn called() -> BTreeSet<String> {
     let orbit = remote_orbit(&scene, "orbit", &place, &["--steps", "200", "--progress"], &env);
     assert!(orbit.wait(LIMIT).ok());
     let bench = Install::get().file("microbench");
-    let outcome = Job::start(&scene, "bench", &["--server", &place], &bench, &["calls", "--count", "20"], &env).wait(LIMIT);
+    let cases = "launch launches:9 wait fill record reach query-event query-stream event stream memory-info attribute \
+                 allocate:4096 in:64 pinned-in:64 out:64 pinned-out:64";
+    let cases: Vec<&str> = ["client"].into_iter().chain(cases.split_whitespace()).collect();
+    let outcome = Job::start(&scene, "bench", &["--server", &place], &bench, &cases, &env).wait(LIMIT);
     assert!(outcome.ok(), "{outcome:?}");
     std::fs::read_to_string(list).expect("the shim has written no list").lines().map(str::to_owned).collect()
 }

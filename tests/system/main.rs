@@ -10,9 +10,11 @@
 //! | `trust` | tokens, strangers |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
+//! | `bench` | the benchmark, models made of it, predictions |
 //! | `journals` | journal files, whole and damaged |
 //! | `coverage` | which calls the tests have exercised |
 
+mod bench;
 mod commands;
 mod coverage;
 mod journals;

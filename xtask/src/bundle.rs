@@ -11,7 +11,7 @@ const LIMIT: u64 = 64 << 20;
 const FILES: [&str; 6] = ["mrcuda", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "xtask"];
 
 /// What is run there.
-const SCRIPT: &str = include_str!("run-gpu.sh");
+const SCRIPTS: [(&str, &str); 2] = [("run-gpu.sh", include_str!("run-gpu.sh")), ("run-bench.sh", include_str!("run-bench.sh"))];
 
 /// Makes the bundle.
 pub(crate) fn bundle() -> Result<(), String> {
@@ -47,11 +47,13 @@ pub(crate) fn bundle() -> Result<(), String> {
             }
         }
     }
-    let script = folder.join("run-gpu.sh");
-    std::fs::write(&script, SCRIPT).map_err(|e| format!("{}: {e}", script.display()))?;
-    executable(&script)?;
+    for (name, text) in SCRIPTS {
+        let script = folder.join(name);
+        std::fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
+        executable(&script)?;
+    }
     let bytes = size(&folder)?;
-    println!("{}: {:.1} MiB; there: ./run-gpu.sh", folder.display(), bytes as f64 / (1 << 20) as f64);
+    println!("{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh", folder.display(), bytes as f64 / (1 << 20) as f64);
     if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs everything that this bundle carries on this machine's GPU, and prints one table: each program native, remote over
-# TCP, and moved remote -> local -> second server -> back, with its output compared; what calls cost; what moves cost.
+# TCP, and moved remote -> local -> second server -> back, with its output compared. What it costs: ./run-bench.sh
 # Options go to the runner: ./run-gpu.sh --help
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

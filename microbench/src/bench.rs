@@ -1,0 +1,146 @@
+//! `mrcuda bench`: measures everything on this machine, one thing after the other in rounds, so that drift meets all alike.
+//!
+//! Native runs, the paths and the raw controls take turns within each round. What is not there is said to be absent, never
+//! shown as zero.
+
+mod calls;
+mod goals;
+mod journals;
+mod machine;
+mod moves;
+mod report;
+mod stage;
+mod start;
+mod times;
+
+use crate::peer::Controls;
+use models::Sample;
+use serde_json::{Value, json};
+use stage::{Server, Stage};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Measure what calls, start-up, recording and moves cost on this machine.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// A few of each, and little memory: shows that it works; the figures are rough
+    #[arg(long)]
+    quick: bool,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,…")]
+    only: Vec<Part>,
+    /// Amounts between those of other runs: for `mrcuda models validate`
+    #[arg(long)]
+    validation: bool,
+    /// About how many seconds the moves may take [default: 120; with --quick: 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    seconds: Option<u64>,
+    /// Folder for bench.json and the plots
+    #[arg(long, value_name = "DIR", default_value = "mrcuda-bench")]
+    out: PathBuf,
+    /// The `mrcuda` under measurement
+    #[arg(long, hide = true)]
+    mrcuda: PathBuf,
+    /// CUDA driver of this machine; `mrcuda bench` finds it, or takes the one that needs no GPU
+    #[arg(long, hide = true)]
+    driver: PathBuf,
+}
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Cost of calls on every path, with the controls.
+    Calls,
+    /// From the start of a program to its first kernel's end.
+    Start,
+    /// Appending to the journal.
+    Record,
+    /// Moves between places: replay, memsync, downtime.
+    Moves,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Ask {
+    quick: bool,
+    validation: bool,
+    /// Seconds for the moves.
+    seconds: u64,
+}
+
+/// What was measured so far.
+#[derive(Debug, Default)]
+struct Figures {
+    /// The parts of the file that are for people, by name.
+    parts: serde_json::Map<String, Value>,
+    /// What is not there, and why.
+    absent: BTreeMap<String, String>,
+    samples: Vec<Sample>,
+    goals: Vec<goals::Goal>,
+}
+
+impl Figures {
+    /// Notes that something is not there; the first reason counts.
+    fn miss(&mut self, what: &str, why: &str) {
+        self.absent.entry(what.to_owned()).or_insert_with(|| why.to_owned());
+    }
+}
+
+/// Measures, prints tables, writes the file and the plots.
+pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
+    let began = Instant::now();
+    let seconds = args.seconds.unwrap_or(if args.quick { 20 } else { 120 });
+    let ask = Ask { quick: args.quick, validation: args.validation, seconds };
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    std::fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
+    let stage = Stage::new(&args.mrcuda, &args.driver)?;
+    let machine = machine::describe(&stage)?;
+    println!("{machine}");
+    let servers = [stage.server("one")?, stage.server("two")?];
+    let mut peer = stage.plain(&["peer", "--folder", &stage.folder.display().to_string()])?;
+    let controls = Controls::new(&stage.folder, &peer.line()?)?;
+
+    let mut figures = Figures::default();
+    if wanted(Part::Calls) {
+        calls::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
+    }
+    if wanted(Part::Start) {
+        start::run(&stage, &servers, ask, &mut figures)?;
+    }
+    if wanted(Part::Record) {
+        journals::run(&stage, ask, &mut figures)?;
+    }
+    if wanted(Part::Moves) {
+        moves::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
+    }
+    goals::print(&figures.goals);
+    for (what, why) in &figures.absent {
+        println!("absent: {what}: {why}");
+    }
+    let mut file = json!({
+        "kind": models::bench::KIND,
+        "v": models::bench::VERSION,
+        "machine": machine,
+        "mrcuda": env!("CARGO_PKG_VERSION"),
+        "date": machine::date(),
+        "seconds": began.elapsed().as_secs(),
+        "quick": ask.quick,
+        "validation": ask.validation,
+        "absent": figures.absent,
+        "goals": figures.goals.iter().map(goals::Goal::json).collect::<Vec<_>>(),
+        "samples": figures.samples,
+    });
+    if let Some(fields) = file.as_object_mut() {
+        fields.append(&mut figures.parts);
+    }
+    let path = args.out.join("bench.json");
+    std::fs::write(&path, format!("{file:#}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
+    println!("{}: {} samples, {} s", path.display(), figures.samples.len(), began.elapsed().as_secs());
+    Ok(())
+}
+
+/// The first server's GPU, over TCP: where jobs begin.
+fn home(servers: &[Server; 2]) -> &str {
+    &servers[0].tcp
+}

@@ -1,0 +1,217 @@
+//! What calls cost on every path, and the raw controls beside them.
+
+use super::goals::Goal;
+use super::stage::{Process, Server, Stage};
+use super::times::Times;
+use super::{Ask, Figures, home, report};
+use crate::cases::{Case, Memory::*};
+use crate::peer::{Controls, Way};
+use models::Sample;
+use models::plot::{Plot, Series, draw};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A client, where its calls go, and what they cost.
+struct Client {
+    path: &'static str,
+    process: Process,
+    times: BTreeMap<Case, Times>,
+}
+
+/// Calls that go to the driver in the process at once: they may cost little more than the driver's own.
+const HOT: [Case; 6] = [Case::Launch, Case::Record, Case::Fill, Case::QueryEvent, Case::QueryStream, Case::Event];
+
+/// Rounds, and batches and milliseconds of a case in a round.
+fn effort(ask: Ask) -> (u32, u32, u32) {
+    match (ask.quick, ask.validation) {
+        (true, _) => (2, 10, 5),
+        (false, false) => (6, 200, 20),
+        (false, true) => (4, 200, 20),
+    }
+}
+
+/// What is measured, cheap things first.
+fn cases(ask: Ask) -> Vec<Case> {
+    let copies = |sizes: &[usize]| -> Vec<Case> {
+        let kinds = |n: &usize| [Case::In(Pageable, *n), Case::In(Pinned, *n), Case::Out(Pageable, *n), Case::Out(Pinned, *n)];
+        sizes.iter().flat_map(kinds).collect()
+    };
+    let (kib, mib) = (1 << 10, 1 << 20);
+    if ask.validation {
+        let sizes: &[usize] = if ask.quick { &[16 * kib, 512 * kib] } else { &[16 * kib, 256 * kib, 4 * mib, 128 * mib] };
+        return [3, 30, 300].map(Case::Launches).into_iter().chain(copies(sizes)).collect();
+    }
+    let many = if ask.quick { 100 } else { 1000 };
+    let mut all = vec![Case::Launch, Case::Launches(1), Case::Launches(8), Case::Launches(64), Case::Launches(many)];
+    all.extend([Case::Wait, Case::Record, Case::Reach, Case::QueryEvent, Case::QueryStream, Case::Fill]);
+    all.extend([Case::Event, Case::Stream, Case::MemoryInfo, Case::Attribute]);
+    all.extend([4 * kib, mib, 64 * mib].map(Case::Allocate));
+    let sizes: &[usize] = if ask.quick { &[4, 64 * kib, mib] } else { &[4, 64 * kib, mib, 8 * mib, 64 * mib, 512 * mib] };
+    all.extend(copies(sizes));
+    all
+}
+
+/// Starts a client on a path: under `mrcuda run` at a place, moved to another if one is given.
+fn open(stage: &Stage, begin: Option<&str>, then: Option<&str>) -> Result<Process, String> {
+    let mut process = match begin {
+        None => stage.native(&["client"])?,
+        Some(place) => stage.job(place, &["client"])?,
+    };
+    process.answer()?;
+    if let Some(to) = then {
+        stage.migrate(process.pid(), to)?;
+    }
+    Ok(process)
+}
+
+/// Measures everything in rounds.
+pub(super) fn run(
+    stage: &Stage,
+    servers: &[Server; 2],
+    controls: &Controls,
+    ask: Ask,
+    out: &Path,
+    figures: &mut Figures,
+) -> Result<(), String> {
+    let mut clients = Vec::new();
+    let home = home(servers);
+    let paths = [
+        ("native", None, None),
+        ("in-process", Some(home), Some("local")),
+        ("helper", Some(home), Some("helper")),
+        ("shm", Some(servers[0].unix.as_str()), None),
+        ("tcp", Some(home), None),
+    ];
+    for (path, begin, then) in paths {
+        match open(stage, begin, then) {
+            Ok(process) => clients.push(Client { path, process, times: BTreeMap::new() }),
+            Err(why) if path == "native" => return Err(why),
+            Err(why) => figures.miss(path, &why),
+        }
+    }
+    let cases = cases(ask);
+    let (rounds, count, ms) = effort(ask);
+    let mut pings: BTreeMap<&str, Times> = BTreeMap::new();
+    let failed = |e: std::io::Error| format!("a control failed: {e}");
+    for round in 0..rounds {
+        eprint!("\rcalls: round {} of {rounds} ", round + 1);
+        pings.entry("tcp").or_default().extend(controls.ping(Way::Tcp, 10 * count).map_err(failed)?);
+        pings.entry("unix").or_default().extend(controls.ping(Way::Unix, 10 * count).map_err(failed)?);
+        pings.entry("shared memory").or_default().extend(controls.shared(10 * count).map_err(failed)?);
+        for case in &cases {
+            // Every round another path begins.
+            clients.rotate_left(1);
+            for client in &mut clients {
+                let answer = client.process.ask(&format!("{case} {count} {ms}"))?;
+                match answer["ns"].as_array() {
+                    Some(ns) => client.times.entry(*case).or_default().extend(ns.iter().filter_map(Value::as_u64)),
+                    None => figures.miss(&format!("{case} on {}", client.path), answer["absent"].as_str().unwrap_or("no reason")),
+                }
+            }
+        }
+    }
+    eprintln!();
+    clients.sort_by_key(|c| paths.iter().position(|(path, ..)| *path == c.path));
+    report::calls(&cases, &clients.iter().map(|c| (c.path, &c.times)).collect::<Vec<_>>());
+    report::pings(&pings);
+    keep(&clients, &pings, figures);
+    figures.samples.extend(clients.iter().flat_map(samples));
+    if !ask.validation {
+        goals(&clients, figures);
+        plot(&clients, out)?;
+    }
+    clients.into_iter().try_for_each(|c| c.process.finish())
+}
+
+/// The figures in the file: nanoseconds of one call.
+fn keep(clients: &[Client], pings: &BTreeMap<&str, Times>, figures: &mut Figures) {
+    let mut calls: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for client in clients {
+        for (case, times) in &client.times {
+            calls.entry(case.to_string()).or_default().insert(client.path.to_owned(), times.percentiles(case.parts()));
+        }
+    }
+    let pings: Map<String, Value> = pings.iter().map(|(way, times)| ((*way).to_owned(), times.percentiles(1))).collect();
+    figures.parts.insert("calls".into(), json!({"unit": "ns", "cases": calls}));
+    figures.parts.insert("round_trips".into(), json!({"unit": "ns", "bytes": 64, "ways": pings}));
+}
+
+/// What models are fitted to: whatever ends with a wait.
+fn samples(client: &Client) -> Vec<Sample> {
+    let what = match client.path {
+        "native" | "in-process" => "native",
+        "helper" => "mhelper",
+        _ => "forwarding",
+    };
+    let sample = |(case, times): (&Case, &Times)| {
+        let terms = case.terms()?.into_iter().map(|(term, n)| (term.to_owned(), n)).collect();
+        let seconds = times.median() / 1e9;
+        Some(Sample { what: what.into(), path: client.path.into(), terms, seconds, runs: times.count() })
+    };
+    client.times.iter().filter(|(_, times)| !times.is_empty()).filter_map(sample).collect()
+}
+
+fn goals(clients: &[Client], figures: &mut Figures) {
+    let median = |path: &str, case: Case| {
+        let client = clients.iter().find(|c| c.path == path)?;
+        Some(client.times.get(&case)?.median() / case.parts() as f64)
+    };
+    for case in HOT {
+        if let (Some(native), Some(own)) = (median("native", case), median("in-process", case)) {
+            let what = format!("in-process over native: {}", case.words());
+            figures.goals.push(Goal::at_most(what, own - native, 50.0, "ns"));
+        }
+    }
+    if let (Some(native), Some(own)) = (median("native", Case::Event), median("in-process", Case::Event)) {
+        // Two recorded calls.
+        figures.goals.push(Goal::at_most("recording: an event's call in-process over native", (own - native) / 2e3, 0.1, "us"));
+    }
+    if let Some(launch) = median("helper", Case::Launch) {
+        figures.goals.push(Goal::at_most("launch through the helper, to the caller", launch / 1e3, 1.0, "us"));
+    }
+}
+
+/// Bandwidth of copies by size.
+fn plot(clients: &[Client], out: &Path) -> Result<(), String> {
+    for (name, wanted) in [("in", Pageable), ("pinned-in", Pinned), ("out", Pageable), ("pinned-out", Pinned)] {
+        let inward = name.ends_with("in");
+        let point = |(case, times): (&Case, &Times)| match case {
+            Case::In(memory, n) if inward && *memory == wanted => Some((*n as f64, *n as f64 / times.median())),
+            Case::Out(memory, n) if !inward && *memory == wanted => Some((*n as f64, *n as f64 / times.median())),
+            _ => None,
+        };
+        let series: Vec<Series> = clients
+            .iter()
+            .map(|c| Series { name: c.path.into(), points: c.times.iter().filter_map(point).collect() })
+            .filter(|s| !s.points.is_empty())
+            .collect();
+        if series.is_empty() {
+            continue;
+        }
+        let memory = if wanted == Pinned { "pinned" } else { "pageable" };
+        let way = if inward { "to the device" } else { "from the device" };
+        let title = format!("Copies {way}, {memory} memory");
+        let plot = Plot { title: &title, x: "bytes", y: "GB/s", diagonal: false, lines: true };
+        draw(&out.join(format!("copies-{name}.svg")), &plot, &series)?;
+    }
+    Ok(())
+}
+
+/// Heading of a row of copies, for the report.
+pub(super) fn bandwidth(case: Case, times: &Times) -> Option<f64> {
+    case.bytes().filter(|n| *n >= 1 << 20).map(|n| n as f64 / times.median())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_measures_other_amounts() {
+        let ask = |validation| Ask { quick: false, validation, seconds: 1 };
+        let (fit, other) = (cases(ask(false)), cases(ask(true)));
+        assert!(other.iter().all(|case| !fit.contains(case) && case.terms().is_some()));
+        assert!(HOT.iter().all(|case| fit.contains(case)));
+    }
+}

@@ -1,0 +1,204 @@
+//! Processes of a benchmark: servers, jobs, clients; all with a runtime folder and a token of their own, all ended with it.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// How long any answer may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Where programs are, and the folder in which they play.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// A scratch folder, removed at the end. Its path is short: that of a Unix socket has room for 107 bytes.
+    pub(crate) folder: PathBuf,
+    mrcuda: PathBuf,
+    own: PathBuf,
+    /// The driver of this machine.
+    pub(crate) driver: PathBuf,
+}
+
+impl Stage {
+    pub(crate) fn new(mrcuda: &Path, driver: &Path) -> Result<Stage, String> {
+        use std::os::unix::fs::DirBuilderExt;
+        let folder = std::env::temp_dir().join(format!("mrb-{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let own = std::env::current_exe().map_err(|e| format!("cannot find our own program: {e}"))?;
+        Ok(Stage { folder, mrcuda: mrcuda.to_owned(), own, driver: driver.to_owned() })
+    }
+
+    fn dress(&self, command: &mut Command) {
+        command
+            .env("XDG_RUNTIME_DIR", &self.folder)
+            .env("XDG_CONFIG_HOME", &self.folder)
+            .env("MRCUDA_TOKEN_FILE", self.folder.join("token"))
+            .env("MRCUDA_DRIVER", &self.driver)
+            .env_remove("MRCUDA_SERVERS")
+            // CPU drivers of one name are one machine; on hardware nobody reads it.
+            .env("SOFTGPU_SEED_ID", "local");
+    }
+
+    fn mrcuda(&self) -> Command {
+        let mut command = Command::new(&self.mrcuda);
+        self.dress(&mut command);
+        command
+    }
+
+    /// Ourselves, on the driver itself.
+    pub(crate) fn native(&self, args: &[&str]) -> Result<Process, String> {
+        let mut command = Command::new(&self.own);
+        self.dress(&mut command);
+        command.args(args).arg("--driver").arg(&self.driver);
+        Process::start(command, "the native program")
+    }
+
+    /// Ourselves, without any driver.
+    pub(crate) fn plain(&self, args: &[&str]) -> Result<Process, String> {
+        let mut command = Command::new(&self.own);
+        command.args(args);
+        Process::start(command, "the peer")
+    }
+
+    /// Ourselves, under `mrcuda run`, beginning at a place.
+    pub(crate) fn job(&self, place: &str, args: &[&str]) -> Result<Process, String> {
+        let mut command = self.mrcuda();
+        command.arg("run");
+        if place != "local" {
+            command.args(["--server", place]);
+        }
+        command.arg("--").arg(&self.own).args(args);
+        Process::start(command, place)
+    }
+
+    /// A server on a free TCP port and on a Unix socket.
+    pub(crate) fn server(&self, name: &str) -> Result<Server, String> {
+        let socket = self.folder.join(name);
+        let mut command = self.mrcuda();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket).env("SOFTGPU_SEED_ID", name);
+        let mut process = Process::start(command, "the server")?;
+        let said = process.line()?;
+        let address = said.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).ok_or(format!("the server says `{said}`"))?;
+        Ok(Server { tcp: format!("{address}/0"), unix: format!("unix:{}/0", socket.display()), _process: process })
+    }
+
+    /// Moves a job; the report. A refusal is an error with its reason.
+    pub(crate) fn migrate(&self, pid: u32, to: &str) -> Result<Value, String> {
+        let output =
+            self.mrcuda().args(["migrate", &pid.to_string(), "--to", to, "--json"]).output().map_err(|e| e.to_string())?;
+        let report: Value =
+            serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        if report["ok"] == true { Ok(report) } else { Err(report["reason"].as_str().unwrap_or("no reason was given").to_owned()) }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What is left there only costs space.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// Its GPU, over TCP.
+    pub(crate) tcp: String,
+    /// Its GPU, over the Unix socket.
+    pub(crate) unix: String,
+    _process: Process,
+}
+
+/// A running process that speaks in lines. Ended when it goes out of scope.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+    name: String,
+}
+
+impl Process {
+    fn start(mut command: Command, name: &str) -> Result<Process, String> {
+        let failed = |e| format!("cannot start {name}: {e}");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+        let (out, err) = (child.stdout.take().map(read), child.stderr.take().map(read));
+        let (Some(lines), Some(errors)) = (out, err) else { return Err(format!("{name} has no output")) };
+        Ok(Process { input: child.stdin.take(), child, lines, errors, name: name.to_owned() })
+    }
+
+    /// Process id: `mrcuda run` becomes the program, so it is the program's.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line; an error if it ends or says nothing for too long.
+    pub(crate) fn line(&mut self) -> Result<String, String> {
+        self.lines.recv_timeout(LIMIT).map_err(|_| {
+            // Of several words the first is the cause.
+            match self.errors.recv_timeout(Duration::from_millis(100)) {
+                Ok(why) => {
+                    ["mrcuda: ", "microbench: ", "error: "].iter().fold(&why[..], |w, p| w.trim_start_matches(p)).to_owned()
+                }
+                Err(_) => format!("{} ended or does not answer", self.name),
+            }
+        })
+    }
+
+    /// The next line as JSON.
+    pub(crate) fn answer(&mut self) -> Result<Value, String> {
+        let line = self.line()?;
+        serde_json::from_str(&line).map_err(|_| format!("{} says `{line}`", self.name))
+    }
+
+    /// Sends a line and reads one.
+    pub(crate) fn ask(&mut self, line: &str) -> Result<Value, String> {
+        let input = self.input.as_mut().ok_or("its input is closed")?;
+        // If it is gone, reading says why.
+        let _ = writeln!(input, "{line}").and_then(|()| input.flush());
+        self.answer()
+    }
+
+    /// Waits for its end; an error if that is not success.
+    pub(crate) fn finish(mut self) -> Result<(), String> {
+        self.input = None;
+        let status = self.child.wait().map_err(|e| e.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", self.name)) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A server ends its workers when it is asked to end; the others end with their input or at once.
+        self.input = None;
+        if matches!(self.child.try_wait(), Ok(None)) {
+            if let Ok(pid) = i32::try_from(self.child.id()) {
+                // SAFETY: a system call without pointers, on a child of ours that has not been waited for.
+                unsafe { libc::kill(pid, libc::SIGTERM) };
+            }
+            for _ in 0..200 {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines as they come; the thread reads to the end, so that the process never waits for a reader.
+fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            // Nobody may listen any more.
+            let _ = tell.send(line);
+        }
+    });
+    told
+}

@@ -1,0 +1,200 @@
+//! What is measured of calls: cases by name, as orchestrator and client write them.
+//!
+//! A case is a name, for some with an amount: `launches:64` is 64 launches and a wait, `in:4096` a copy of 4096 bytes to the
+//! device from pageable memory.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One thing to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Case {
+    /// Launches as the caller sees them: nobody waits.
+    Launch,
+    /// This many launches, and a wait for the last.
+    Launches(u32),
+    /// A wait with nothing to wait for.
+    Wait,
+    /// A synchronous copy to the device.
+    In(Memory, usize),
+    /// A synchronous copy from the device.
+    Out(Memory, usize),
+    /// An allocation of this size, freed at once.
+    Allocate(usize),
+    /// A fill of 4 KiB, not waited for.
+    Fill,
+    /// Recording an event.
+    Record,
+    /// Recording an event and waiting for it.
+    Reach,
+    /// Asking whether an event has happened.
+    QueryEvent,
+    /// Asking whether a stream is idle.
+    QueryStream,
+    /// Making and ending an event: two recorded calls.
+    Event,
+    /// Making and ending a stream.
+    Stream,
+    /// Asking for free memory.
+    MemoryInfo,
+    /// Asking for a property of the device.
+    Attribute,
+}
+
+/// Host memory at the other end of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Memory {
+    Pageable,
+    Pinned,
+}
+
+use Case::*;
+use Memory::*;
+
+/// The cases without an amount.
+const PLAIN: [(&str, Case); 11] = [
+    ("launch", Launch),
+    ("wait", Wait),
+    ("fill", Fill),
+    ("record", Record),
+    ("reach", Reach),
+    ("query-event", QueryEvent),
+    ("query-stream", QueryStream),
+    ("event", Event),
+    ("stream", Stream),
+    ("memory-info", MemoryInfo),
+    ("attribute", Attribute),
+];
+
+impl Case {
+    /// How often it is done between two looks at the clock: cheap calls often, since looking takes some 25 ns.
+    pub(crate) fn each(self) -> u32 {
+        match self {
+            Launch | Fill | Record => 20,
+            QueryEvent | QueryStream | Attribute => 50,
+            Event => 10,
+            _ => 1,
+        }
+    }
+
+    /// By what the time between two looks is divided to get the cost of one.
+    pub(crate) fn parts(self) -> u64 {
+        match self {
+            Launches(n) => u64::from(n),
+            other => u64::from(other.each()),
+        }
+    }
+
+    /// Bytes that it copies.
+    pub(crate) fn bytes(self) -> Option<usize> {
+        match self {
+            In(_, n) | Out(_, n) => Some(n),
+            _ => None,
+        }
+    }
+
+    /// The amounts that models know, of one between two looks; `None` for what no model covers.
+    pub(crate) fn terms(self) -> Option<Vec<(&'static str, f64)>> {
+        match self {
+            Launches(n) => Some(vec![("launches", f64::from(n)), ("waits", 1.0)]),
+            In(Pageable, n) => Some(vec![("waits", 1.0), ("in", n as f64)]),
+            In(Pinned, n) => Some(vec![("waits", 1.0), ("pinned_in", n as f64)]),
+            Out(Pageable, n) => Some(vec![("waits", 1.0), ("out", n as f64)]),
+            Out(Pinned, n) => Some(vec![("waits", 1.0), ("pinned_out", n as f64)]),
+            _ => None,
+        }
+    }
+
+    /// In words, for tables.
+    pub(crate) fn words(self) -> String {
+        let way = |memory, n, way: &str| {
+            let memory = if memory == Pinned { "pinned" } else { "pageable" };
+            format!("copy {way} {}, {memory}", size(n))
+        };
+        match self {
+            Launch => "launch, to the caller".into(),
+            Launches(1) => "launch and wait".into(),
+            Launches(n) => format!("launch, {n} and a wait"),
+            Wait => "wait, nothing queued".into(),
+            In(memory, n) => way(memory, n, "in"),
+            Out(memory, n) => way(memory, n, "out"),
+            Allocate(n) => format!("allocate and free {}", size(n)),
+            Fill => "fill 4 KiB".into(),
+            Record => "record event".into(),
+            Reach => "record and wait for event".into(),
+            QueryEvent => "query event".into(),
+            QueryStream => "query stream".into(),
+            Event => "make and end event".into(),
+            Stream => "make and end stream".into(),
+            MemoryInfo => "query free memory".into(),
+            Attribute => "query attribute".into(),
+        }
+    }
+}
+
+/// Bytes with a binary unit.
+pub(crate) fn size(n: usize) -> String {
+    match n {
+        n if n >= 1 << 30 && n % (1 << 30) == 0 => format!("{} GiB", n >> 30),
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{} MiB", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Launches(n) => write!(f, "launches:{n}"),
+            In(Pageable, n) => write!(f, "in:{n}"),
+            In(Pinned, n) => write!(f, "pinned-in:{n}"),
+            Out(Pageable, n) => write!(f, "out:{n}"),
+            Out(Pinned, n) => write!(f, "pinned-out:{n}"),
+            Allocate(n) => write!(f, "allocate:{n}"),
+            plain => f.write_str(PLAIN.iter().find(|(_, case)| case == plain).map_or("?", |(name, _)| name)),
+        }
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Case, String> {
+        let odd = || format!("`{}` is nothing that can be measured", text.escape_debug());
+        let Some((name, amount)) = text.split_once(':') else {
+            return PLAIN.iter().find(|(name, _)| *name == text).map(|(_, case)| *case).ok_or_else(odd);
+        };
+        let n: usize = amount.parse().ok().filter(|n| (1..=1 << 34).contains(n)).ok_or_else(odd)?;
+        match name {
+            "launches" => u32::try_from(n).map(Launches).map_err(|_| odd()),
+            "in" => Ok(In(Pageable, n)),
+            "pinned-in" => Ok(In(Pinned, n)),
+            "out" => Ok(Out(Pageable, n)),
+            "pinned-out" => Ok(Out(Pinned, n)),
+            "allocate" => Ok(Allocate(n)),
+            _ => Err(odd()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        let amounts = [Launches(64), In(Pageable, 4), In(Pinned, 5), Out(Pageable, 6), Out(Pinned, 7), Allocate(1 << 30)];
+        for case in PLAIN.iter().map(|(_, case)| *case).chain(amounts) {
+            assert_eq!(case.to_string().parse(), Ok(case));
+            assert!(!case.words().contains('?'));
+        }
+        for bad in ["", "launches", "launches:0", "in:-1", "in:99999999999999", "sleep"] {
+            assert!(bad.parse::<Case>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!([size(4), size(65536), size(512 << 20), size(3 << 30)], ["4 B", "64 KiB", "512 MiB", "3 GiB"]);
+    }
+}

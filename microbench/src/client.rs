@@ -1,0 +1,183 @@
+//! The program under measurement: an ordinary client of the driver API that does what it is told, line by line.
+//!
+//! It says `{"ready":true,…}`, then answers each line `CASE COUNT MILLISECONDS` with the nanoseconds of each of at most COUNT
+//! batches ([`Case::each`]), measured within about that time, or with why the case is not there. It ends with its input.
+
+use crate::cases::{Case, Memory};
+use crate::gpu::{Done, Gpu};
+use cuda_api::sys::{CUevent, CUfunction, CUstream};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Arguments of `microbench client`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientArgs {
+    /// The driver [default: what the dynamic linker finds]
+    #[arg(long, default_value = "libcuda.so.1")]
+    driver: PathBuf,
+    /// Say when the first kernel is done, and end
+    #[arg(long)]
+    first: bool,
+    /// Measure these before anything is asked, some of each
+    cases: Vec<Case>,
+}
+
+/// What is measured of a case that was named when the client was started: batches and milliseconds.
+const NAMED: &str = "20 1000";
+
+/// Device attribute: multiprocessors.
+const MULTIPROCESSORS: u32 = 16;
+/// Launches before anything is measured.
+const WARM: u32 = 50;
+/// Batches of a case that are not measured, at its first time.
+const FIRST: u32 = 2;
+
+/// Serves until the input ends.
+pub(crate) fn client(args: &ClientArgs) -> Result<(), String> {
+    let gpu = Gpu::open(&args.driver)?;
+    let mut client = Client::new(gpu)?;
+    client.launch()?;
+    client.gpu.wait(client.stream)?;
+    if args.first {
+        println!("{}", json!({"done": true}));
+        return Ok(());
+    }
+    for _ in 0..WARM {
+        client.launch()?;
+    }
+    client.gpu.wait(client.stream)?;
+    println!(
+        "{}",
+        json!({"ready": true, "gpu": client.gpu.name()?, "cuda": client.gpu.version()?, "free": client.gpu.free_bytes()?})
+    );
+    for case in &args.cases {
+        client.answer(&format!("{case} {NAMED}")).map_err(|why| format!("{case}: {why}"))?;
+    }
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        let answer = client.answer(&line).unwrap_or_else(|why| json!({"absent": why}));
+        println!("{answer}");
+    }
+    Ok(())
+}
+
+struct Client {
+    gpu: Gpu,
+    kernel: CUfunction,
+    stream: CUstream,
+    event: CUevent,
+    memory: u64,
+    /// Bytes behind `memory`.
+    room: usize,
+    pageable: Vec<u8>,
+    /// Pinned memory of the program, and how much; it lives until the process ends.
+    pinned: (*mut u8, usize),
+    /// Cases that have been measured before.
+    known: HashSet<Case>,
+}
+
+impl Client {
+    fn new(gpu: Gpu) -> Done<Client> {
+        let module = gpu.kernels()?;
+        let (kernel, stream, event) = (gpu.function(module, c"empty")?, gpu.stream()?, gpu.event()?);
+        let room = 1 << 20;
+        let memory = gpu.allocate(room)?;
+        gpu.record(event, stream)?;
+        let pinned = (std::ptr::null_mut(), 0);
+        Ok(Client { gpu, kernel, stream, event, memory, room, pageable: Vec::new(), pinned, known: HashSet::new() })
+    }
+
+    fn launch(&self) -> Done {
+        self.gpu.launch(self.kernel, 1, 32, self.stream, &[self.memory, 1, 2])
+    }
+
+    fn answer(&mut self, line: &str) -> Done<Value> {
+        let mut words = line.split_whitespace();
+        let case: Case = words.next().unwrap_or_default().parse()?;
+        let mut number = || words.next().and_then(|w| w.parse::<u64>().ok()).ok_or(format!("`{line}` is not understood"));
+        let (count, limit) = (number()?, Duration::from_millis(number()?));
+        self.make_room(case)?;
+        if self.known.insert(case) {
+            for _ in 0..FIRST {
+                self.batch(case)?;
+            }
+        }
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while (times.len() as u64) < count && (times.is_empty() || start.elapsed() < limit) {
+            let since = Instant::now();
+            self.batch(case)?;
+            times.push(since.elapsed().as_nanos() as u64);
+            // What is queued must not be what the next batch waits for.
+            self.gpu.wait(self.stream)?;
+        }
+        Ok(json!({"ns": times}))
+    }
+
+    /// Memory at both ends for a copy; bytes that differ, since copies of zeros may be cheaper.
+    fn make_room(&mut self, case: Case) -> Done {
+        let Some(bytes) = case.bytes() else { return Ok(()) };
+        if self.room < bytes {
+            self.gpu.free(self.memory)?;
+            self.memory = self.gpu.allocate(bytes)?;
+            self.room = bytes;
+        }
+        let pinned = matches!(case, Case::In(Memory::Pinned, _) | Case::Out(Memory::Pinned, _));
+        if !pinned && self.pageable.len() < bytes {
+            self.pageable = vec![0; bytes];
+            scramble(&mut self.pageable);
+        }
+        if pinned && self.pinned.1 < bytes {
+            self.pinned = (self.gpu.pin(bytes)?, bytes);
+            // SAFETY: the driver has just given this many bytes, and nobody else has them.
+            scramble(unsafe { std::slice::from_raw_parts_mut(self.pinned.0, bytes) });
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, case: Case) -> Done {
+        for _ in 0..case.each() {
+            self.one(case)?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, case: Case) -> Done {
+        let gpu = &self.gpu;
+        match case {
+            Case::Launch => self.launch(),
+            Case::Launches(n) => (0..n).try_for_each(|_| self.launch()).and_then(|()| gpu.wait(self.stream)),
+            Case::Wait => gpu.wait(self.stream),
+            Case::In(Memory::Pageable, n) => gpu.write(self.memory, &self.pageable[..n]),
+            Case::Out(Memory::Pageable, n) => gpu.read(&mut self.pageable[..n], self.memory),
+            // SAFETY: `make_room` has made this many bytes, which nothing else uses.
+            Case::In(Memory::Pinned, n) => gpu.write(self.memory, unsafe { std::slice::from_raw_parts(self.pinned.0, n) }),
+            // SAFETY: as above.
+            Case::Out(Memory::Pinned, n) => gpu.read(unsafe { std::slice::from_raw_parts_mut(self.pinned.0, n) }, self.memory),
+            Case::Allocate(n) => gpu.allocate(n).and_then(|a| gpu.free(a)),
+            Case::Fill => gpu.fill(self.memory, 3, 4096, self.stream),
+            Case::Record => gpu.record(self.event, self.stream),
+            Case::Reach => gpu.record(self.event, self.stream).and_then(|()| gpu.reach(self.event)),
+            Case::QueryEvent => gpu.query_event(self.event),
+            Case::QueryStream => gpu.query_stream(self.stream),
+            Case::Event => gpu.event().and_then(|e| gpu.end_event(e)),
+            Case::Stream => gpu.stream().and_then(|s| gpu.end_stream(s)),
+            Case::MemoryInfo => gpu.free_bytes().map(drop),
+            Case::Attribute => gpu.attribute(MULTIPROCESSORS).map(drop),
+        }
+    }
+}
+
+/// Fills memory with bytes without a pattern.
+pub(crate) fn scramble(bytes: &mut [u8]) {
+    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    for chunk in bytes.chunks_mut(8) {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}

@@ -1,0 +1,278 @@
+//! The other end of the controls: what plain sockets and plain shared memory cost on this machine, without anything of ours.
+//!
+//! `microbench peer` is a process of its own, as the other end of a place is. Both ends of each control are in this file.
+
+use crate::client::scramble;
+use memmap2::MmapMut;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Arguments of `microbench peer`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArgs {
+    /// Folder for its socket and its shared memory
+    #[arg(long)]
+    folder: PathBuf,
+}
+
+/// Bytes of a message in ping-pong.
+const MESSAGE: usize = 64;
+/// Bytes of one read or write where bandwidth is measured.
+const PIECE: usize = 1 << 20;
+/// What a connection is for: its first byte.
+const PING: u8 = b'p';
+const SINK: u8 = b's';
+const SHARED: u8 = b'm';
+/// Names in the folder.
+const SOCKET: &str = "peer";
+const MEMORY: &str = "memory";
+/// Ends a ping-pong in shared memory.
+const OVER: u64 = u64::MAX;
+/// Looks at a word before the processor is given to others.
+const SPINS: u32 = 2000;
+
+/// A connection of either kind.
+pub(crate) trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
+/// Serves until its input ends.
+pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
+    let words = |e: std::io::Error| e.to_string();
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(words)?;
+    let unix = UnixListener::bind(args.folder.join(SOCKET)).map_err(words)?;
+    println!("{}", tcp.local_addr().map_err(words)?);
+    let folder = args.folder.clone();
+    std::thread::spawn(move || {
+        for stream in tcp.incoming().map_while(Result::ok) {
+            let folder = folder.clone();
+            std::thread::spawn(move || stream.set_nodelay(true).and_then(|()| serve(stream, &folder)));
+        }
+    });
+    let folder = args.folder.clone();
+    std::thread::spawn(move || {
+        for stream in unix.incoming().map_while(Result::ok) {
+            let folder = folder.clone();
+            std::thread::spawn(move || serve(stream, &folder));
+        }
+    });
+    // Whoever started us holds the other end of our input.
+    std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(words)
+}
+
+fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
+    let mut kind = [0];
+    stream.read_exact(&mut kind)?;
+    match kind[0] {
+        PING => loop {
+            let mut message = [0; MESSAGE];
+            stream.read_exact(&mut message)?;
+            stream.write_all(&message)?;
+        },
+        SINK => {
+            let mut buffer = vec![0; PIECE];
+            loop {
+                let mut length = [0; 8];
+                stream.read_exact(&mut length)?;
+                let mut left = u64::from_le_bytes(length);
+                while left > 0 {
+                    let n = left.min(PIECE as u64) as usize;
+                    stream.read_exact(&mut buffer[..n])?;
+                    left -= n as u64;
+                }
+                stream.write_all(&[1])?;
+            }
+        }
+        SHARED => {
+            let shared = Shared::open(folder)?;
+            let mut last = 0;
+            while last != OVER {
+                last = shared.wait(0, last);
+                shared.store(1, last);
+            }
+            stream.write_all(&[1])
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Two words, in cache lines of their own, that two processes share.
+struct Shared(MmapMut);
+
+impl Shared {
+    fn create(folder: &Path) -> std::io::Result<Shared> {
+        std::fs::write(folder.join(MEMORY), [0; 4096])?;
+        Shared::open(folder)
+    }
+
+    fn open(folder: &Path) -> std::io::Result<Shared> {
+        let file = std::fs::File::options().read(true).write(true).open(folder.join(MEMORY))?;
+        // SAFETY: only words of it are used, atomically, and nobody makes the file shorter.
+        let map = unsafe { MmapMut::map_mut(&file)? };
+        if map.len() < 4096 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(Shared(map)) }
+    }
+
+    fn word(&self, which: usize) -> &AtomicU64 {
+        // SAFETY: inside the mapping (4096 bytes, checked), aligned, and every access to it is atomic.
+        unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(which * 128).cast_mut().cast()) }
+    }
+
+    fn store(&self, which: usize, value: u64) {
+        self.word(which).store(value, Ordering::Release);
+    }
+
+    /// Waits until a word is no more what it was.
+    fn wait(&self, which: usize, before: u64) -> u64 {
+        let mut spins = 0;
+        loop {
+            let now = self.word(which).load(Ordering::Acquire);
+            if now != before {
+                return now;
+            }
+            spins += 1;
+            if spins % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+/// How a control reaches the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Tcp,
+    Unix,
+}
+
+/// This end of the controls.
+#[derive(Debug)]
+pub(crate) struct Controls {
+    folder: PathBuf,
+    address: SocketAddr,
+}
+
+impl Controls {
+    /// `said`: the peer's first line.
+    pub(crate) fn new(folder: &Path, said: &str) -> Result<Controls, String> {
+        Ok(Controls { folder: folder.to_owned(), address: said.trim().parse().map_err(|_| format!("the peer says `{said}`"))? })
+    }
+
+    fn connect(&self, way: Way, kind: u8) -> std::io::Result<Box<dyn Wire>> {
+        let mut stream: Box<dyn Wire> = match way {
+            Way::Tcp => {
+                let stream = TcpStream::connect(self.address)?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            Way::Unix => Box::new(UnixStream::connect(self.folder.join(SOCKET))?),
+        };
+        stream.write_all(&[kind])?;
+        Ok(stream)
+    }
+
+    /// Nanoseconds of each of `count` round trips of 64 bytes.
+    pub(crate) fn ping(&self, way: Way, count: u32) -> std::io::Result<Vec<u64>> {
+        let mut stream = self.connect(way, PING)?;
+        let mut message = [7; MESSAGE];
+        let mut times = Vec::new();
+        for _ in 0..count {
+            let since = Instant::now();
+            stream.write_all(&message)?;
+            stream.read_exact(&mut message)?;
+            times.push(since.elapsed().as_nanos() as u64);
+        }
+        Ok(times)
+    }
+
+    /// Nanoseconds of each of `count` round trips of a word in shared memory.
+    pub(crate) fn shared(&self, count: u32) -> std::io::Result<Vec<u64>> {
+        let shared = Shared::create(&self.folder)?;
+        let mut stream = self.connect(Way::Unix, SHARED)?;
+        let mut times = Vec::new();
+        let mut back = 0;
+        for number in 1..=u64::from(count) {
+            let since = Instant::now();
+            shared.store(0, number);
+            back = shared.wait(1, back);
+            times.push(since.elapsed().as_nanos() as u64);
+        }
+        shared.store(0, OVER);
+        stream.read_exact(&mut [0])?;
+        Ok(times)
+    }
+
+    /// Bytes a second that this many connections carry at once.
+    pub(crate) fn bandwidth(&self, way: Way, connections: u32, bytes: u64) -> std::io::Result<f64> {
+        let streams = (0..connections).map(|_| self.connect(way, SINK)).collect::<Result<Vec<_>, _>>()?;
+        let each = bytes / u64::from(connections);
+        let since = Instant::now();
+        std::thread::scope(|s| {
+            let senders: Vec<_> = streams
+                .into_iter()
+                .map(|mut stream| {
+                    s.spawn(move || -> std::io::Result<()> {
+                        let mut buffer = vec![0; PIECE];
+                        scramble(&mut buffer);
+                        stream.write_all(&each.to_le_bytes())?;
+                        let mut left = each;
+                        while left > 0 {
+                            let n = left.min(PIECE as u64) as usize;
+                            stream.write_all(&buffer[..n])?;
+                            left -= n as u64;
+                        }
+                        stream.read_exact(&mut [0])
+                    })
+                })
+                .collect();
+            senders.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())))
+        })?;
+        Ok((each * u64::from(connections)) as f64 / since.elapsed().as_secs_f64())
+    }
+}
+
+/// Bytes a second of one core's copy from memory to memory.
+pub(crate) fn copy_bandwidth(bytes: usize) -> f64 {
+    let mut from = vec![0; bytes];
+    scramble(&mut from);
+    let mut to = vec![1; bytes];
+    let since = Instant::now();
+    to.copy_from_slice(&from);
+    let seconds = since.elapsed().as_secs_f64();
+    std::hint::black_box(&to);
+    bytes as f64 / seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_understand_each_other() {
+        let folder = std::env::temp_dir().join(format!("mrcuda-peer-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let unix = UnixListener::bind(folder.join(SOCKET)).unwrap();
+        let controls = Controls::new(&folder, &tcp.local_addr().unwrap().to_string()).unwrap();
+        let there = folder.clone();
+        // Each ends with an error when this end hangs up.
+        std::thread::spawn(move || {
+            for _ in 0..3 {
+                let _ = serve(tcp.accept().unwrap().0, &there);
+            }
+        });
+        let there = folder.clone();
+        std::thread::spawn(move || {
+            for _ in 0..2 {
+                let _ = serve(unix.accept().unwrap().0, &there);
+            }
+        });
+        assert_eq!(controls.ping(Way::Tcp, 5).unwrap().len(), 5);
+        assert!(controls.bandwidth(Way::Tcp, 1, 3 << 20).unwrap() > 0.0);
+        assert_eq!(controls.shared(5).unwrap().len(), 5);
+        assert!(controls.bandwidth(Way::Unix, 1, 1000).unwrap() > 0.0);
+        std::fs::remove_dir_all(folder).unwrap();
+        assert!(copy_bandwidth(1 << 16) > 0.0);
+    }
+}

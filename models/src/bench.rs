@@ -1,0 +1,126 @@
+//! Benchmark files, as far as models need them: the machine and the samples.
+
+use crate::form;
+use crate::limits;
+pub use crate::limits::FileError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Kind of a benchmark file.
+pub const KIND: &str = "mrcuda-bench";
+/// Version of benchmark files.
+pub const VERSION: u64 = 1;
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 64 << 20;
+/// The most samples that a file can have.
+const MOST: usize = 1 << 20;
+
+/// What was measured on. Figures hold for one machine only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Name of the GPU.
+    pub gpu: String,
+    /// CUDA version of the driver, for example 13.0.
+    pub driver: String,
+    /// Name of the CPU.
+    pub cpu: String,
+    /// Processors that the process could use.
+    pub cores: u32,
+    /// Operating system and its version.
+    pub system: String,
+    /// Whether the GPU is the CPU driver: its figures say nothing of hardware.
+    pub soft: bool,
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let soft = if self.soft { " (the CPU driver: these figures say nothing of hardware)" } else { "" };
+        write!(f, "{}{soft}, CUDA {}, {}, {} cores, {}", self.gpu, self.driver, self.cpu, self.cores, self.system)
+    }
+}
+
+/// How long something took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Which overhead: the name of a [`form::Form`].
+    pub what: String,
+    /// On which path, for example `tcp` or `tcp->in-process`.
+    pub path: String,
+    /// How much of everything there was; what is not named is 0, `once` is always 1.
+    pub terms: BTreeMap<String, f64>,
+    /// The median of the runs, in seconds.
+    pub seconds: f64,
+    /// Number of runs.
+    pub runs: u64,
+}
+
+impl Sample {
+    /// How much there was of a quantity.
+    pub fn amount(&self, term: &str) -> f64 {
+        if term == "once" { 1.0 } else { self.terms.get(term).copied().unwrap_or(0.0) }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let form = form::of(&self.what).ok_or_else(|| format!("there is no overhead `{}`", self.what.escape_debug()))?;
+        limits::name(&self.path, "the path of a sample")?;
+        if let Some(odd) = self.terms.keys().find(|t| !form.terms.contains(&t.as_str())) {
+            return Err(format!("`{}` does not depend on `{}`", form.what, odd.escape_debug()));
+        }
+        self.terms.values().try_for_each(|n| limits::figure(*n, "a quantity"))?;
+        limits::figure(self.seconds, "a time")
+    }
+}
+
+/// What models need of a benchmark file; the rest of it is for people.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Bench {
+    /// [`KIND`].
+    pub kind: String,
+    /// [`VERSION`].
+    pub v: u64,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// What was measured.
+    pub samples: Vec<Sample>,
+}
+
+impl Bench {
+    /// Reads a file and checks all of it.
+    ///
+    /// # Errors
+    /// It is no benchmark file, of another version, or holds what no measurement gives.
+    pub fn read(path: &Path) -> Result<Bench, FileError> {
+        let bench: Bench = limits::read(path, LONGEST)?;
+        bench.check().map_err(|why| limits::content(path, why))?;
+        Ok(bench)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        limits::heading(&self.kind, self.v, KIND, VERSION)?;
+        self.machine.check()?;
+        if self.samples.len() > MOST {
+            return Err(format!("it has more than {MOST} samples"));
+        }
+        self.samples.iter().try_for_each(Sample::check)
+    }
+}
+
+impl Machine {
+    /// Checks what was read.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (text, what) in
+            [(&self.gpu, "the GPU"), (&self.driver, "the driver"), (&self.cpu, "the CPU"), (&self.system, "the system")]
+        {
+            limits::name(text, what)?;
+        }
+        Ok(())
+    }
+
+    /// Whether figures of the other one hold here: same GPU, same driver.
+    pub fn is_like(&self, other: &Machine) -> bool {
+        self.gpu == other.gpu && self.driver == other.driver && self.cpu == other.cpu
+    }
+}

@@ -1,0 +1,82 @@
+//! The forms: which quantities an overhead depends on.
+//!
+//! Every model is a sum `seconds = Σ coefficient × quantity` with coefficients that are not negative, since each is the cost
+//! of one thing. The quantity `once` is always 1: what has to be paid in any case.
+
+/// The form of one overhead's model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    /// Name of the overhead, in benchmark and model files.
+    pub what: &'static str,
+    /// Its quantities.
+    pub terms: &'static [&'static str],
+    /// The same in words.
+    pub meaning: &'static str,
+}
+
+/// All forms. The name of a form and of its quantities stand in files: they are only ever added.
+pub const FORMS: &[Form] = &[
+    Form { what: "record", terms: &["once", "calls", "bytes"], meaning: "appending records to the journal" },
+    Form {
+        what: "replay",
+        terms: &["once", "records", "chunks", "modules"],
+        meaning: "replaying the live records in a new place",
+    },
+    Form { what: "memsync", terms: &["once", "bytes", "regions"], meaning: "the first copy, while the job works" },
+    Form {
+        what: "downtime",
+        terms: &["once", "held", "sent", "regions"],
+        meaning: "from the closing of the gate to its opening",
+    },
+    Form { what: "prepare", terms: &["once"], meaning: "opening the new place and the connections to it" },
+    Form { what: "release", terms: &["once", "bytes", "regions"], meaning: "freeing the old place, after the job goes on" },
+    Form { what: "forwarding", terms: FORWARD, meaning: "launches, waits and copies of a job at a server" },
+    Form { what: "mhelper", terms: FORWARD, meaning: "the same through the helper process" },
+    Form { what: "native", terms: FORWARD, meaning: "the same on the driver itself, or in the job's own process" },
+];
+
+/// Launches that nobody waits for one by one; times that the program waits; bytes copied, by direction and kind of memory.
+const FORWARD: &[&str] = &["launches", "waits", "in", "out", "pinned_in", "pinned_out"];
+
+/// The form of an overhead.
+pub fn of(what: &str) -> Option<&'static Form> {
+    FORMS.iter().find(|f| f.what == what)
+}
+
+/// The transport by which a place is reached, as paths are named: `tcp`, `shm`, `helper` or `in-process`.
+pub fn transport(place: &str) -> &'static str {
+    let head = place.split(':').next().unwrap_or_default();
+    match head {
+        "local" => "in-process",
+        "helper" => "helper",
+        "unix" => "shm",
+        _ => "tcp",
+    }
+}
+
+/// The path of a move between two places.
+pub fn way(from: &str, to: &str) -> String {
+    format!("{}->{}", transport(from), transport(to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (i, form) in FORMS.iter().enumerate() {
+            assert!(FORMS[..i].iter().all(|f| f.what != form.what), "{}", form.what);
+            for (j, term) in form.terms.iter().enumerate() {
+                assert!(!form.terms[..j].contains(term), "{} {term}", form.what);
+            }
+        }
+    }
+
+    #[test]
+    fn ways_follow_from_the_places() {
+        assert_eq!(way("gpubox:7878/1", "local:0"), "tcp->in-process");
+        assert_eq!(way("unix:/run/x/0", "helper:1"), "shm->helper");
+        assert_eq!(way("local", "[::1]:5"), "in-process->tcp");
+    }
+}

@@ -1,0 +1,142 @@
+//! Model files: what [`crate::fit`] has found, for one machine.
+
+use crate::bench::Machine;
+use crate::form;
+use crate::limits::{self, FileError};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Kind of a model file.
+pub const KIND: &str = "mrcuda-models";
+/// Version of model files.
+pub const VERSION: u64 = 1;
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 1 << 20;
+/// The most models that a file can have.
+const MOST: usize = 1024;
+/// No single thing costs more than this many seconds.
+const DEAREST: f64 = 1e6;
+
+/// The model of one overhead on one path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Which overhead: the name of a [`form::Form`].
+    pub what: String,
+    /// On which path.
+    pub path: String,
+    /// Seconds for one of each quantity.
+    pub terms: BTreeMap<String, f64>,
+    /// Samples that it was fitted to.
+    pub samples: u64,
+    /// Smallest and largest amount of each quantity among them.
+    pub range: BTreeMap<String, [f64; 2]>,
+}
+
+impl Model {
+    /// Seconds for these amounts; quantities that are not named are 0.
+    pub fn seconds(&self, amount: impl Fn(&str) -> f64) -> f64 {
+        self.terms.iter().map(|(term, cost)| cost * if term == "once" { 1.0 } else { amount(term) }).sum()
+    }
+
+    /// Seconds for one of a quantity; 0 where the overhead does not depend on it.
+    pub fn cost(&self, term: &str) -> f64 {
+        self.terms.get(term).copied().unwrap_or(0.0)
+    }
+
+    /// Whether amounts lie far outside of what the model was fitted to.
+    pub fn is_far(&self, amount: impl Fn(&str) -> f64) -> bool {
+        self.range.iter().any(|(term, [_, high])| self.cost(term) > 0.0 && amount(term) > 2.0 * high)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let form = form::of(&self.what).ok_or_else(|| format!("there is no overhead `{}`", self.what.escape_debug()))?;
+        limits::name(&self.path, "the path of a model")?;
+        if let Some(odd) = self.terms.keys().chain(self.range.keys()).find(|t| !form.terms.contains(&t.as_str())) {
+            return Err(format!("`{}` does not depend on `{}`", form.what, odd.escape_debug()));
+        }
+        for (term, cost) in &self.terms {
+            if !(0.0..=DEAREST).contains(cost) {
+                return Err(format!("`{}`: {cost} seconds for one of `{term}` cannot be", self.what));
+            }
+        }
+        self.range.values().flatten().try_for_each(|n| limits::figure(*n, "a quantity"))
+    }
+}
+
+/// The models of one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Models {
+    kind: String,
+    v: u64,
+    /// Where the samples were measured.
+    pub machine: Machine,
+    /// The models.
+    pub models: Vec<Model>,
+}
+
+/// Models that come with the program (docs/models.md says where they were measured).
+const BUILTIN: &str = include_str!("builtin.json");
+
+impl Models {
+    /// Models of a machine.
+    pub fn new(machine: Machine, models: Vec<Model>) -> Models {
+        Models { kind: KIND.to_owned(), v: VERSION, machine, models }
+    }
+
+    /// Those that come with the program: of another machine than the reader's, in all likelihood.
+    ///
+    /// # Panics
+    /// Never: a test reads them.
+    pub fn builtin() -> Models {
+        serde_json::from_str(BUILTIN).expect("the file in the program is right")
+    }
+
+    /// The model of an overhead on a path.
+    pub fn find(&self, what: &str, path: &str) -> Option<&Model> {
+        self.models.iter().find(|m| m.what == what && m.path == path)
+    }
+
+    /// Reads a file and checks all of it.
+    ///
+    /// # Errors
+    /// It is no model file, of another version, or holds what cannot be a model.
+    pub fn read(path: &Path) -> Result<Models, FileError> {
+        let models: Models = limits::read(path, LONGEST)?;
+        models.check().map_err(|why| limits::content(path, why))?;
+        Ok(models)
+    }
+
+    /// Writes a file, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), FileError> {
+        let io = |source| FileError::Io { path: path.to_owned(), source };
+        let text = serde_json::to_string_pretty(self).map_err(|e| io(e.into()))?;
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}.new", std::process::id()));
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(io)?;
+        }
+        std::fs::write(&draft, text + "\n").and_then(|()| std::fs::rename(&draft, path)).map_err(io)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        limits::heading(&self.kind, self.v, KIND, VERSION)?;
+        self.machine.check()?;
+        if self.models.len() > MOST {
+            return Err(format!("it has more than {MOST} models"));
+        }
+        let mut seen = BTreeSet::new();
+        for model in &self.models {
+            model.check()?;
+            if !seen.insert((&model.what, &model.path)) {
+                return Err(format!("it has two models of `{}` on `{}`", model.what, model.path));
+            }
+        }
+        Ok(())
+    }
+}

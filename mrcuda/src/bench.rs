@@ -1,0 +1,23 @@
+//! `mrcuda bench`: becomes the program that measures, which lies beside ours.
+
+use crate::failure::Failure;
+use crate::{drivers, layout};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The program that measures.
+const MICROBENCH: &str = "microbench";
+
+/// Starts it with its own options; a machine without a CUDA driver is measured on the one that needs no GPU, which the output says.
+pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
+    let program = layout::beside(MICROBENCH).map_err(Failure::new)?;
+    let named = std::env::var_os("MRCUDA_DRIVER").filter(|v| !v.is_empty());
+    let driver = match named.or_else(|| drivers::find().map(Into::into)) {
+        Some(text) => drivers::named(&text).map_err(Failure::new)?,
+        None => layout::beside(layout::SOFTGPU).map_err(Failure::new)?,
+    };
+    let own = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find our own program: {e}")))?;
+    let error = Command::new(&program).arg("bench").args(args).arg("--mrcuda").arg(own).arg("--driver").arg(driver).exec();
+    Err(Failure::new(format!("cannot run {}: {error}", program.display())))
+}

@@ -1,0 +1,115 @@
+//! What a move will take: a plan's figures put into the models of this machine.
+
+use crate::table::duration;
+use control::Plan;
+use models::Models;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Where `mrcuda models fit` puts models and a plan looks for them: `$XDG_CONFIG_HOME/mrcuda/models.json`, or in `~/.config`.
+pub(crate) fn default_file() -> Option<PathBuf> {
+    let config = match std::env::var_os("XDG_CONFIG_HOME") {
+        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+        _ => PathBuf::from(std::env::var_os("HOME").filter(|h| !h.is_empty())?).join(".config"),
+    };
+    Some(config.join("mrcuda").join("models.json"))
+}
+
+/// How long a move is expected to take, in milliseconds; what is not known is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Predicted {
+    /// From the request to the end of the release.
+    total_ms: Option<f64>,
+    /// How long the job stands still if it changes nothing meanwhile.
+    downtime_ms: Option<f64>,
+    /// The same if it changes as much as the last round before the pause may leave.
+    downtime_busy_ms: Option<f64>,
+    /// What to know of these figures.
+    warnings: Vec<String>,
+}
+
+/// The models to predict with; a warning if they are not this machine's.
+fn models(warnings: &mut Vec<String>) -> Models {
+    match default_file().filter(|f| f.exists()).map(|f| Models::read(&f)) {
+        Some(Ok(models)) => return models,
+        Some(Err(why)) => warnings.push(why.to_string()),
+        None => {}
+    }
+    let builtin = "by built-in models, which are not of this machine (mrcuda bench and mrcuda models fit make some that are)";
+    warnings.push(builtin.to_owned());
+    Models::builtin()
+}
+
+/// The prediction for a plan. Several GPUs move side by side; they are taken as one that has all that they have.
+pub(crate) fn predict(plan: &Plan) -> Predicted {
+    let first = |places: &str| places.split(',').next().unwrap_or_default().to_owned();
+    let figures = models::predict::Plan {
+        from: first(&plan.from),
+        to: first(&plan.to),
+        bytes: plan.chunk_bytes as f64,
+        regions: plan.chunks as f64,
+        records: plan.records as f64,
+        chunks: plan.chunks as f64,
+        modules: plan.modules as f64,
+    };
+    let mut warnings = Vec::new();
+    let predicted = models::predict::predict(&models(&mut warnings), &figures);
+    let ms = |s: f64| Some(s * 1e3);
+    match predicted {
+        Ok(p) => {
+            if p.far {
+                warnings.push("the job is much larger than what the models were fitted to".to_owned());
+            }
+            Predicted { total_ms: ms(p.total), downtime_ms: ms(p.downtime), downtime_busy_ms: ms(p.downtime_busy), warnings }
+        }
+        Err(why) => {
+            warnings.push(why);
+            Predicted { total_ms: None, downtime_ms: None, downtime_busy_ms: None, warnings }
+        }
+    }
+}
+
+impl Predicted {
+    /// The same for people.
+    pub(crate) fn words(&self) -> String {
+        let mut out = match (self.total_ms, self.downtime_ms, self.downtime_busy_ms) {
+            (Some(total), Some(still), Some(busy)) => format!(
+                "   predicted: {} in all; the job stands still for {}, for {} if it writes much meanwhile\n",
+                duration(total),
+                duration(still),
+                duration(busy)
+            ),
+            _ => "   no prediction\n".to_owned(),
+        };
+        for warning in &self.warnings {
+            out.push_str(&format!("   ({warning})\n"));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_predicted_or_it_is_said_what_is_missing() {
+        let plan = |from: &str, to: &str| Plan {
+            from: from.into(),
+            to: to.into(),
+            chunk_bytes: 1 << 30,
+            chunks: 1,
+            records: 10,
+            ..Plan::default()
+        };
+        // By the built-in models, or by those of whoever runs this.
+        let p = predict(&plan("a:1/0,b:1/0", "local:0"));
+        assert!(
+            p.total_ms > p.downtime_busy_ms && p.downtime_busy_ms >= p.downtime_ms && p.words().contains("stands still"),
+            "{p:?}"
+        );
+        let none = predict(&plan("here", "unix:/x"));
+        assert!(none.total_ms.is_some() || none.words().contains("no model of `prepare` on `tcp->shm`"), "{none:?}");
+        predict(&plan("", ""));
+    }
+}

@@ -1,0 +1,164 @@
+//! The benchmark from end to end, models made of it, and what they are used for.
+
+use crate::{LIMIT, LONG, remote_orbit, wait_for_step};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tests::scene::wait_for;
+use tests::{Scene, Server};
+
+/// Runs a command that must end in time.
+#[track_caller]
+fn output(command: &mut Command) -> Output {
+    let mut child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("it cannot be started");
+    let ended = wait_for(2 * LIMIT, || child.try_wait().ok().flatten());
+    if ended.is_none() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(ended.is_some(), "it did not end: {}", words(&output));
+    output
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn bench(scene: &Scene, out: &Path, options: &[&str]) -> (String, Value) {
+    let mut command = scene.mrcuda();
+    command
+        .args(["bench", "--quick"])
+        .args(options)
+        .arg("--out")
+        .arg(out)
+        .env("MRCUDA_DRIVER", scene.install.file("libsoftgpu.so"));
+    let output = output(&mut command);
+    assert!(output.status.success(), "{}", words(&output));
+    let text = std::fs::read_to_string(out.join("bench.json")).unwrap();
+    (words(&output), serde_json::from_str(&text).unwrap())
+}
+
+/// Percentiles that can be: positive, in order.
+#[track_caller]
+fn assert_times(times: &Value) {
+    let of = |key: &str| times[key].as_f64().unwrap_or(-1.0);
+    assert!(of("n") >= 1.0 && of("p50") > 0.0, "{times}");
+    assert!(of("p50") <= of("p90") && of("p90") <= of("p99") && of("p99") <= of("max"), "{times}");
+}
+
+#[test]
+fn a_benchmark_gives_models_and_models_give_predictions() {
+    let scene = Scene::new("bench");
+    let out = scene.path.join("first");
+    let (said, file) = bench(&scene, &out, &[]);
+    assert!(said.contains("softgpu (the CPU driver: these figures say nothing of hardware)"), "{said}");
+    assert_eq!((file["kind"].as_str(), file["v"].as_u64()), (Some("mrcuda-bench"), Some(1)));
+    assert_eq!((file["machine"]["soft"].as_bool(), file["quick"].as_bool()), (Some(true), Some(true)));
+    assert!(
+        file["machine"]["cores"].as_u64() >= Some(1) && file["date"].as_str().is_some_and(|d| d.len() == 10),
+        "{}",
+        file["machine"]
+    );
+    let cases = file["calls"]["cases"].as_object().unwrap();
+    assert!(cases.len() >= 25, "{cases:?}");
+    for (case, paths) in cases {
+        for path in ["native", "in-process", "tcp"] {
+            let missing = file["absent"].get(format!("{case} on {path}")).is_some();
+            // What is not there is said to be absent and has no figures, not even zeros.
+            assert_ne!(missing, paths.get(path).is_some(), "{case} on {path}");
+        }
+        paths.as_object().unwrap().values().for_each(assert_times);
+    }
+    for way in ["tcp", "unix", "shared memory"] {
+        assert_times(&file["round_trips"]["ways"][way]);
+    }
+    for path in ["native", "in-process", "tcp"] {
+        assert_times(&file["start"]["paths"][path]);
+    }
+    assert!(
+        file["record"].as_array().is_some_and(|rows| rows.iter().all(|r| r["ns"].as_f64() > Some(0.0))),
+        "{}",
+        file["record"]
+    );
+    let moves = file["moves"].as_array().unwrap();
+    assert!(moves.iter().any(|m| m["way"] == "tcp->in-process") && moves.iter().all(|m| m["report"]["ok"] == true), "{moves:?}");
+    assert!(file["goals"].as_array().is_some_and(|goals| goals.iter().all(|g| g["met"].is_boolean())), "{}", file["goals"]);
+    for plot in ["memsync.svg", "downtime.svg", "replay.svg", "copies-in.svg"] {
+        assert!(std::fs::read_to_string(out.join(plot)).unwrap().contains("<circle"), "{plot}");
+    }
+
+    // Models, where a plan looks for them.
+    let fit = output(scene.mrcuda().args(["models", "fit"]).arg(out.join("bench.json")));
+    assert!(fit.status.success() && words(&fit).contains("memsync"), "{}", words(&fit));
+    let models = scene.path.join("mrcuda").join("models.json");
+    let text = std::fs::read_to_string(&models).unwrap();
+    // Each overhead has one.
+    for what in ["record", "replay", "memsync", "downtime", "forwarding", "native"] {
+        assert!(text.contains(&format!("\"{what}\"")), "{what}: {text}");
+    }
+
+    // Other runs tell whether they hold; ten times too dear, they do not.
+    let other = scene.path.join("other");
+    bench(&scene, &other, &["--validation", "--only", "record"]);
+    let validate = |models: &Path| {
+        let plot = scene.path.join("validation.svg");
+        let output = output(
+            scene.mrcuda().args(["models", "validate"]).arg(models).arg(other.join("bench.json")).arg("--plot").arg(&plot),
+        );
+        assert!(
+            words(&output).contains("journal") && std::fs::read_to_string(&plot).unwrap().contains("<circle"),
+            "{}",
+            words(&output)
+        );
+        output
+    };
+    validate(&models);
+    let mut wrong: Value = serde_json::from_str(&text).unwrap();
+    for cost in wrong["models"].as_array_mut().unwrap().iter_mut().flat_map(|m| m["terms"].as_object_mut().unwrap().values_mut())
+    {
+        *cost = Value::from(cost.as_f64().unwrap() * 10.0);
+    }
+    let path = scene.path.join("wrong.json");
+    std::fs::write(&path, wrong.to_string()).unwrap();
+    let found = validate(&path);
+    assert!(found.status.code() == Some(1) && words(&found).contains("WRONG"), "{}", words(&found));
+
+    // What a plan makes of them.
+    let server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "planned", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut job, 50);
+    let plan = || {
+        let output = output(scene.mrcuda().args(["migrate", &job.pid().to_string(), "--to", "local", "--dry-run", "--json"]));
+        assert!(output.status.success(), "{}", words(&output));
+        let mut plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let predicted = plan["predicted"].take();
+        let of = |key: &str| predicted[key].as_f64().unwrap_or(-1.0);
+        assert!(of("downtime_ms") > 0.0 && of("total_ms") > of("downtime_ms"), "{predicted}");
+        predicted["warnings"].to_string()
+    };
+    assert!(!plan().contains("built-in"), "the models are of this machine");
+    std::fs::write(&models, "{\"kind\":\"mrcuda-models\"}").unwrap();
+    let warnings = plan();
+    assert!(warnings.contains("models.json") && warnings.contains("built-in"), "{warnings}");
+    std::fs::remove_file(&models).unwrap();
+    assert!(plan().contains("built-in"));
+}
+
+#[test]
+fn mistakes_have_clear_errors() {
+    let scene = Scene::new("bencherr");
+    let file = scene.path.join("file.json");
+    std::fs::write(&file, "{}").unwrap();
+    let path = file.to_str().unwrap();
+    for (args, want) in [
+        (&["models", "fit", path][..], "missing field"),
+        (&["models", "fit", "no-such-file"], "no-such-file"),
+        (&["models", "validate", path, path], "missing field"),
+    ] {
+        let output = output(scene.mrcuda().args(args));
+        assert!(output.status.code() == Some(1) && words(&output).contains(want), "{want}: {}", words(&output));
+    }
+    let output = output(scene.mrcuda().args(["bench", "--only", "everything"]));
+    assert!(output.status.code() == Some(2) && words(&output).contains("calls, start, record, moves"), "{}", words(&output));
+}
