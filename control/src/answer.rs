@@ -122,6 +122,8 @@ pub struct Move {
     pub from: String,
     /// Where they go: the place that was asked for.
     pub to: String,
+    /// How calls get there, separated by commas: `tcp`, `shm` or `in-process`.
+    pub transport: String,
     /// When it was asked for.
     pub at_unix_ms: u64,
     /// The phase that it is in.
@@ -168,8 +170,12 @@ pub struct Leg {
     pub gpu: u32,
     /// The place that it leaves.
     pub from: String,
-    /// The place where it goes.
+    /// The place where it goes, with the GPU that was chosen.
     pub to: String,
+    /// How calls get there: `tcp`, `shm` or `in-process`; empty until it is open.
+    pub transport: String,
+    /// The place that was chosen first and why it would not do: a helper process is used instead.
+    pub instead: Option<String>,
     /// How long the phases took that are over.
     pub phases: BTreeMap<String, f64>,
     /// Bytes copied, counted after each round.
@@ -200,6 +206,7 @@ impl Move {
         let legs = &self.legs;
         let text = |part: fn(&Leg) -> &str| legs.iter().map(part).collect::<Vec<_>>().join(",");
         self.from = text(|leg| &leg.from);
+        self.transport = text(|leg| &leg.transport);
         let sum = |part: fn(&Leg) -> u64| legs.iter().map(part).sum::<u64>();
         self.bytes = sum(|leg| leg.bytes);
         self.delta_bytes = sum(|leg| leg.delta_bytes);

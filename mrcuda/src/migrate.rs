@@ -13,8 +13,8 @@ use control::{Migrate, Plan};
 struct Aim {
     /// Process id of the job
     pid: u32,
-    /// Where to: local[:GPU], helper[:GPU] or HOST:PORT[/GPU]
-    #[arg(long, value_name = "PLACE", value_parser = places::place)]
+    /// Where to: local[:GPU], helper[:GPU] or HOST:PORT[/GPU], or a list with one for each GPU that moves
+    #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: String,
     /// Which of the job's GPUs: its number as the program sees it, or all
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = gpu)]

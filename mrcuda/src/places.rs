@@ -12,25 +12,23 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
             Some(n) => Err(format!("`{n}` is no GPU number (0 to 31) in `{text}`")),
         };
     }
-    endpoint(text)
+    text.parse::<Endpoint>()
         .map(|_| text.to_owned())
         .map_err(|why| format!("`{text}` is no place: it must be local[:GPU], helper[:GPU] or HOST:PORT[/GPU] ({why})"))
 }
 
-/// Checks the text of a server.
-pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
-    text.parse::<Endpoint>().map_err(|e| e.to_string())
+/// Checks a comma-separated list of places, one for each GPU that the program sees.
+pub(crate) fn places(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("the list of places is empty".to_owned());
+    }
+    text.split(',').try_for_each(|part| place(part).map(drop))?;
+    Ok(text.to_owned())
 }
 
-/// Checks a comma-separated list of servers, one for each GPU that the program sees.
-pub(crate) fn servers(text: &str) -> Result<String, String> {
-    if text.is_empty() {
-        return Err("the list of servers is empty".to_owned());
-    }
-    for part in text.split(',') {
-        endpoint(part).map_err(|why| format!("`{part}` is no server: it must be HOST:PORT[/GPU] ({why})"))?;
-    }
-    Ok(text.to_owned())
+/// Whether one of a list of places needs a GPU of this machine.
+pub(crate) fn any_near(list: &str) -> bool {
+    list.split(',').any(|p| ["local", "helper"].contains(&p.split(':').next().unwrap_or_default()))
 }
 
 /// A signal by name (`USR1`, `SIGUSR1`) or number: one that a program can be sent and can ignore.
@@ -72,11 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_server_spoils_the_list() {
-        assert!(servers("a:1,b:2/1").is_ok());
-        assert!(servers("a:1,").is_err());
-        assert!(servers("").is_err());
-        assert!(servers("a:1,local").is_err());
+    fn one_bad_place_spoils_the_list() {
+        for good in ["a:1,b:2/1", "a:1,local", "helper:1", "unix:/run/s/0,local:1,helper"] {
+            assert_eq!(places(good).as_deref(), Ok(good));
+        }
+        for bad in ["a:1,", "", "a:1,locale", "local:99,a:1"] {
+            assert!(places(bad).is_err(), "{bad}");
+        }
+        assert!(any_near("a:1,helper:2") && !any_near("local-box:1,unix:/local/0"));
     }
 
     #[test]

@@ -11,11 +11,12 @@ use std::process::Command;
 /// Arguments of `mrcuda run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Servers whose GPUs the program sees, one for each GPU: HOST:PORT[/GPU],…; without it the job starts on this machine's GPU
-    #[arg(long, value_name = "SERVERS", value_parser = places::servers)]
+    /// Where the GPUs are that the program sees, a place for each: HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU],
+    /// with commas between them; without it the job starts on this machine's GPU
+    #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::places)]
     server: Option<String>,
-    /// Where the signal moves the job: local[:GPU], helper[:GPU] or HOST:PORT[/GPU]
-    #[arg(long, value_name = "PLACE", default_value = "local", value_parser = places::place)]
+    /// Where the signal moves the job: local[:GPU], helper[:GPU] or HOST:PORT[/GPU], or a list with one for each of its GPUs
+    #[arg(long, value_name = "PLACE", default_value = "local", value_parser = places::places)]
     on_usr1: String,
     /// The signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
@@ -37,9 +38,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Some(text) => Some(drivers::named(&text).map_err(Failure::new)?),
         None => drivers::find(),
     };
-    if driver.is_none() && args.server.is_none() {
+    if driver.is_none() && args.server.as_deref().is_none_or(places::any_near) {
         return Err(Failure::new(
-            "this machine has no CUDA driver and no --server was given, so there is no GPU to start on \
+            "this machine has no CUDA driver, so the job cannot start on a GPU of it, and --server names no other \
              (mrcuda doctor says more; --driver soft needs no GPU)",
         ));
     }

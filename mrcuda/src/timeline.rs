@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 /// What happened, for people.
 pub(crate) fn describe(it: &Move) -> String {
-    let way = format!("{} -> {}", it.from, it.to);
+    let chosen: Vec<&str> = it.legs.iter().map(|leg| leg.to.as_str()).collect();
+    let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
     let why = it.reason.as_deref().unwrap_or("no reason was given");
     match it.state {
         MoveState::Queued => format!("{way}: move {} waits for another one\n", it.id),
@@ -17,12 +18,13 @@ pub(crate) fn describe(it: &Move) -> String {
         MoveState::Failed => format!("{way}: did not move: {why}\n"),
         MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
         MoveState::Done => format!(
-            "{way}: moved {}, {} records in {}; the job stood still for {}, the GPU for {}\n{}",
+            "{way}: moved {}, {} records in {}; the job stood still for {}, the GPU for {}\n{}{}",
             bytes(it.bytes),
             it.records,
             duration(it.total_ms),
             duration(it.downtime_ms),
             duration(it.gpu_idle_ms),
+            it.legs.iter().filter_map(|leg| Some(format!("   a helper, not {}\n", leg.instead.as_ref()?))).collect::<String>(),
             timeline(&it.phases),
         ),
     }

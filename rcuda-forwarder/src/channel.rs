@@ -1,15 +1,18 @@
 //! Between the daemon and a worker: messages with descriptors over a socket pair, which the worker has as its standard input.
 
+use crate::fork::NotInherited;
 use crate::greet::JobHello;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use nix::cmsg_space;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recvmsg, sendmsg,
     shutdown, socketpair, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Instant;
 
 /// Longest message.
 const LONGEST: usize = 128 << 10;
@@ -80,6 +83,8 @@ impl Message {
 /// One end.
 #[derive(Debug)]
 pub(crate) struct Channel {
+    /// Dropped before the socket is closed: its number may be used again then.
+    _not_inherited: Option<NotInherited>,
     fd: OwnedFd,
 }
 
@@ -87,7 +92,13 @@ impl Channel {
     /// Both ends, closed on exec.
     pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        Ok((Channel { fd: a }, b))
+        Ok((Channel { _not_inherited: None, fd: a }, b))
+    }
+
+    /// As [`Channel::pair`], and forked children of this process do not keep our end.
+    pub(crate) fn pair_apart() -> io::Result<(Channel, OwnedFd)> {
+        let (channel, theirs) = Channel::pair()?;
+        Ok((Channel { _not_inherited: NotInherited::note(channel.fd.as_raw_fd()), ..channel }, theirs))
     }
 
     /// The end that a worker finds as its standard input, which is nothing else from then on.
@@ -95,14 +106,14 @@ impl Channel {
         let stdin = io::stdin();
         let ours = stdin.as_fd().try_clone_to_owned()?;
         if !matches!(getsockopt(&ours, sockopt::SockType), Ok(SockType::SeqPacket)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a worker is started by mrcuda serve only"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "workers and helpers are started by mrcuda only"));
         }
         let null = std::fs::File::open("/dev/null")?;
         // SAFETY: both descriptors are open; standard input belongs to this process as a whole and is replaced at its start.
         if unsafe { libc::dup2(null.as_raw_fd(), stdin.as_raw_fd()) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Channel { fd: ours })
+        Ok(Channel { _not_inherited: None, fd: ours })
     }
 
     /// Sends a message, with a descriptor if need be.
@@ -115,6 +126,21 @@ impl Channel {
             match sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&bytes)], control, MsgFlags::MSG_NOSIGNAL, None) {
                 Err(nix::Error::EINTR) => {}
                 r => return Ok(r.map(drop)?),
+            }
+        }
+    }
+
+    /// The next message, if it comes before `deadline`.
+    pub(crate) fn receive_by(&self, deadline: Instant) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        loop {
+            match poll(&mut fds, limit) {
+                Err(nix::Error::EINTR) => {}
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return self.receive(),
+                Err(e) => return Err(e.into()),
             }
         }
     }
@@ -166,7 +192,7 @@ mod tests {
     #[test]
     fn messages_and_descriptors_arrive() {
         let (a, b) = Channel::pair().unwrap();
-        let b = Channel { fd: b };
+        let b = Channel { _not_inherited: None, fd: b };
         let hello = JobHello { virtual_device: 1, pid: 2, env: vec![("CUDA_X".into(), "é".into())] };
         for m in [
             Message::Start(Start { driver: "d".into(), gpu: 1, virtual_device: 2 }),

@@ -2,11 +2,15 @@
 
 use crate::endpoint::Endpoint;
 use crate::fork::NotInherited;
+use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, send, sendmsg, setsockopt, shutdown, sockopt};
-use std::io::{self, IoSlice, Read, Write};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, recvmsg, send, sendmsg,
+    setsockopt, shutdown, sockopt,
+};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -70,7 +74,7 @@ impl Conn {
         Ok(())
     }
 
-    fn is_tcp(&self) -> bool {
+    pub(crate) fn is_tcp(&self) -> bool {
         self.ip_peer().is_some()
     }
 
@@ -121,6 +125,40 @@ impl Conn {
             IoSlice::advance_slices(&mut rest, n);
         }
         Ok(())
+    }
+
+    /// Sends a descriptor with one byte, over a Unix socket.
+    pub(crate) fn send_descriptor(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let fds = [fd.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        again(|| sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)).map(drop)
+    }
+
+    /// The descriptor that the peer sends before `deadline`.
+    pub(crate) fn receive_descriptor(&self, deadline: Instant) -> io::Result<OwnedFd> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if self.ready(PollFlags::POLLIN, left)?.is_empty() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut byte = [0];
+        let mut space = cmsg_space!([RawFd; 4]);
+        let mut fds = Vec::new();
+        again(|| {
+            let mut slices = [IoSliceMut::new(&mut byte)];
+            let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+            let got = recvmsg::<()>(self.fd.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
+            for c in got.cmsgs()? {
+                if let ControlMessageOwned::ScmRights(list) = c {
+                    // SAFETY: just received; nobody else owns them.
+                    fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                }
+            }
+            Ok(())
+        })?;
+        match (fds.pop(), fds.is_empty()) {
+            (Some(fd), true) => Ok(fd),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "one descriptor was expected")),
+        }
     }
 
     /// Ends both directions: whoever reads or writes, here or there, returns.

@@ -22,6 +22,16 @@ impl<R: Read> Inbox<R> {
         Inbox { from, buffer: vec![0; AHEAD], start: 0, end: 0 }
     }
 
+    /// Where the bytes come from.
+    pub(crate) fn source(&self) -> &R {
+        &self.from
+    }
+
+    /// Whether nothing has been read ahead.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
     fn fill(&mut self) -> io::Result<()> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -2,6 +2,7 @@
 //!
 //! * [`Link`] is the job's end: many threads put calls into a [`ring`], one order comes out at the worker.
 //! * [`serve`] is the daemon: it lets clients in ([`Token`]) and hands each to a worker process ([`worker_main`]).
+//! * [`Link::to_helper`] starts a worker of the job's own ([`helper_main`]) on its machine.
 //! * [`Control`] requests concern a place as a whole; [`bulk_connect`] makes the connections over which memory is copied.
 //!
 //! docs/formats.md describes what travels. Both ends must be the same build ([`build_digest`]).
@@ -16,10 +17,14 @@ mod fork;
 mod frame;
 mod futex;
 mod greet;
+mod helper;
 mod inbox;
 mod link;
+mod orphan;
+mod pipe;
 mod place;
 pub mod ring;
+mod shm;
 mod stripes;
 mod threads;
 mod token;
@@ -31,6 +36,7 @@ pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
-pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, bulk_connect};
+pub use helper::HelperOptions;
+pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
 pub use token::{Token, TokenError};
-pub use worker::worker_main;
+pub use worker::{helper_main, worker_main};

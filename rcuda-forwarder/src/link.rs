@@ -1,13 +1,17 @@
 //! The job's end of a connection to a worker.
 //!
-//! Calls go into the [`ring`](crate::ring), a sender thread drains it to the socket, a receiver thread completes answers.
+//! Calls go into the [`ring`](crate::ring). Over TCP a sender thread drains it to the socket, and a receiver thread completes
+//! answers. A worker of the same machine has the ring in shared memory and drains it itself; answers come the same way back.
 //! Nothing here waits for the worker but [`Reply::wait`], [`Link::control`] and a full ring.
 
+use crate::channel::{Channel, Message};
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Opening};
+use crate::helper::{self, HelperOptions};
+use crate::pipe::Closed;
 use crate::ring::{self, Consumer, PushError, Ring, Taken};
 use crate::threads;
 use crate::token::Token;
@@ -15,13 +19,17 @@ use cuda_api::code::Code;
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod answers;
 mod receive;
 mod reply;
 
+use answers::Answers;
 pub use reply::{Landing, Reply};
 use reply::{Replies, Waiter};
 
@@ -42,6 +50,22 @@ impl Default for Patience {
     fn default() -> Patience {
         let s = Duration::from_secs;
         Patience { greeting: s(5), worker: s(120), silence: s(10), goodbye: s(5) }
+    }
+}
+
+/// What carries calls and answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// A TCP connection.
+    Tcp,
+    /// Memory shared with a worker of the same machine.
+    Shm,
+}
+
+impl Transport {
+    /// What reaches a server.
+    fn of(server: &Endpoint) -> Transport {
+        if server.unix_path().is_some() { Transport::Shm } else { Transport::Tcp }
     }
 }
 
@@ -86,6 +110,9 @@ pub enum LinkError {
         /// The system's words.
         source: io::Error,
     },
+    /// A helper could not be started, or is gone.
+    #[error("no helper process: {0}")]
+    Helper(io::Error),
     /// The worker refused a request.
     #[error("{0}")]
     Refused(String),
@@ -125,7 +152,10 @@ impl std::fmt::Debug for Faults {
 #[derive(Debug)]
 struct Shared {
     ring: Ring,
+    /// Carries everything over TCP; beside shared memory it only says that both sides are there.
     conn: Conn,
+    /// Where answers come from if not from the socket.
+    answers: Option<Answers>,
     replies: Replies,
     faults: Mutex<Faults>,
     patience: Patience,
@@ -182,6 +212,8 @@ pub struct Link {
     shared: Arc<Shared>,
     device: DeviceInfo,
     tickets: AtomicU64,
+    /// To the helper that the job has started for this link.
+    channel: Option<Channel>,
 }
 
 /// Connects, greets. What the server answers next depends on the opening.
@@ -226,18 +258,61 @@ impl Link {
         let mut conn = open(to, &opening, &key, patience.greeting)?;
         let about = greet::read_answer(&mut conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
-        Link::start(conn, device, patience).map_err(|source| LinkError::Setup { to: to.clone(), source })
+        let transport = Transport::of(to);
+        Link::start(conn, None, device, patience, transport).map_err(|source| LinkError::Setup { to: to.clone(), source })
+    }
+
+    /// Starts a helper process and waits until it is ready. It ends with this process, or when the link is closed.
+    pub fn to_helper(options: &HelperOptions, hello: &JobHello) -> Result<Arc<Link>, LinkError> {
+        let patience = Patience::default();
+        let (channel, mut conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
+        let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
+        let about = greet::read_answer(&mut conn, Instant::now() + patience.greeting).map_err(strange)?;
+        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
+        Link::start(conn, Some(channel), device, patience, Transport::Shm).map_err(LinkError::Helper)
+    }
+
+    /// Gives a helper its end of a connection, whose ticket it expects. Nobody else can connect to it.
+    pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
+        let channel = self.channel.as_ref().ok_or(LinkError::Answer)?;
+        channel.send(&Message::Bulk(*ticket), Some(socket.as_fd())).map_err(LinkError::Helper)
     }
 
     /// The link over a greeted connection.
-    fn start(conn: Conn, device: DeviceInfo, patience: Patience) -> io::Result<Arc<Link>> {
-        let ring = Ring::new(ring::CAPACITY)?;
-        let shared = Arc::new(Shared { ring, conn, replies: Replies::default(), faults: Mutex::default(), patience });
-        let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1) });
+    fn start(
+        conn: Conn,
+        channel: Option<Channel>,
+        device: DeviceInfo,
+        patience: Patience,
+        transport: Transport,
+    ) -> io::Result<Arc<Link>> {
+        let (ring, answers) = match transport {
+            Transport::Tcp => (Ring::new(ring::CAPACITY)?, None),
+            Transport::Shm => {
+                let (memory, closed) = (answers::share(&conn)?, Closed::default());
+                (Ring::shared(memory.clone(), closed.clone()), Some(Answers::new(memory, closed)))
+            }
+        };
+        let (replies, faults) = (Replies::default(), Mutex::default());
+        let shared = Arc::new(Shared { ring, conn, answers, replies, faults, patience });
+        let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
         let theirs = shared.clone();
-        threads::spawn("mrcuda-send", move || theirs.send_all())?;
-        threads::spawn("mrcuda-receive", move || shared.receive_all())?;
+        match transport {
+            Transport::Tcp => {
+                threads::spawn("mrcuda-send", move || theirs.send_all())?;
+                threads::spawn("mrcuda-receive", move || shared.receive_all())?;
+            }
+            Transport::Shm => {
+                threads::spawn("mrcuda-watch", move || theirs.answers.iter().for_each(|a| theirs.watch(a)))?;
+                threads::spawn("mrcuda-receive", move || shared.answers.iter().for_each(|a| shared.receive_shared(a)))?;
+            }
+        }
         Ok(link)
+    }
+
+    /// How it reaches its worker.
+    pub fn transport(&self) -> Transport {
+        if self.shared.answers.is_some() { Transport::Shm } else { Transport::Tcp }
     }
 
     /// What the GPU is.
@@ -281,7 +356,7 @@ impl Link {
             self.shared.replies.forget(ticket);
             return Err(self.not_sent(e));
         }
-        Ok(Reply::new(waiter))
+        Ok(Reply::new(waiter, self.shared.clone()))
     }
 
     /// Carries out a control request and waits for the answer. A refusal is an error.

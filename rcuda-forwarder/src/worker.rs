@@ -8,11 +8,14 @@ use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
-use crate::frame::{AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, filled};
+use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, filled};
 use crate::greet;
 use crate::inbox::Inbox;
 use crate::link::lock;
+use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
+use crate::ring::Calls;
+use crate::shm::{Memory, Which};
 use crate::threads;
 use completion::{Completion, Item};
 use cuda_api::code::{self, Code};
@@ -21,11 +24,12 @@ use cuda_api::ops;
 use cuda_api::wire::Wire;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod completion;
 
@@ -33,6 +37,8 @@ mod completion;
 pub(crate) const PROBE: &str = "--probe";
 /// Time between signs of life.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
+/// How long a client may take to send the memory of the connection.
+const MEMORY: Duration = Duration::from_secs(5);
 /// A buffer for long bodies that is larger than this is not kept.
 const KEEP: usize = 64 << 20;
 /// Control requests at one time.
@@ -71,12 +77,41 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
                 1
             }
         },
-        [] => run(open),
+        [] => run(open, Reach::Daemon),
         _ => {
             eprintln!("mrcuda worker: it takes no arguments, it is started by mrcuda serve");
             2
         }
     }
+}
+
+/// Main function of the program that [`crate::Link::to_helper`] starts: a worker without a daemon, on the machine of its job. Gives
+/// the exit status.
+pub fn helper_main() -> i32 {
+    shed();
+    run(open, |_| Reach::Job)
+}
+
+/// Leaves behind what the job's process has given us and is none of our business: its descriptors, its signals. Its standard
+/// output and error stay: what the GPU prints is the job's.
+fn shed() {
+    // SAFETY: nothing of this process has opened a descriptor yet.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } != 0 {
+        // A kernel without that call: one by one. Reading the list takes one itself, which is the last.
+        let list = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
+        let open: Vec<i32> = list.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        for fd in open {
+            // SAFETY: as above; the list itself is closed already.
+            unsafe { libc::close(fd) };
+        }
+    }
+    // A peer that is gone is an error, not a signal: that one is ignored already.
+    for signal in (1..=libc::SIGRTMAX()).filter(|s| *s != libc::SIGPIPE) {
+        // SAFETY: the default action runs no code of ours. Some numbers cannot be set; they are as they should be.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // A mask that cannot be set stays: then only the end of the channel ends us.
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }
 
 fn open(start: &Start) -> Result<Arc<replayer::Executor>, String> {
@@ -106,11 +141,11 @@ fn leave(status: i32) -> ! {
 }
 
 /// A worker's whole life, over any place. Only returns if it never had a client.
-pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> i32 {
-    match prepare(open) {
+pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>, reach: fn(Arc<Channel>) -> Reach) -> i32 {
+    match prepare(open, reach) {
         Ok(None) => 0,
-        Ok(Some(worker)) => {
-            let r = worker.serve();
+        Ok(Some((worker, calls))) => {
+            let r = worker.serve(calls);
             if let Err(why) = &r {
                 complain(why);
             }
@@ -128,8 +163,14 @@ fn complain(why: &WorkerError) {
     let _ = writeln!(io::stderr(), "{why}");
 }
 
+/// A worker with its client, and where it reads the calls if not from the socket.
+type Prepared<P> = (Arc<Worker<P>>, Option<Calls>);
+
 /// Opens the place, waits for a client. `None`: the daemon wants no worker any more.
-fn prepare<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> Result<Option<Arc<Worker<P>>>, WorkerError> {
+fn prepare<P: Place>(
+    open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
+    reach: fn(Arc<Channel>) -> Reach,
+) -> Result<Option<Prepared<P>>, WorkerError> {
     let channel = Arc::new(Channel::from_stdin().map_err(WorkerError::Channel)?);
     let next = || channel.receive().map_err(WorkerError::Channel);
     let start = match next()? {
@@ -150,16 +191,37 @@ fn prepare<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>) -> Res
     let mut about = Vec::new();
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
-    Ok(Some(Arc::new(Worker {
-        attendant: Attendant::new(place.clone(), Reach::Daemon(channel.clone())),
+    let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn).map_err(WorkerError::Client)? };
+    let worker = Arc::new(Worker {
+        attendant: Attendant::new(place.clone(), reach(channel.clone())),
         place,
         conn,
-        out: Mutex::new(()),
+        out: Mutex::new(out),
         completion: Completion::default(),
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
-    })))
+    });
+    Ok(Some((worker, calls)))
+}
+
+/// Takes the memory that a client of this machine has made for the connection.
+fn share(conn: &Conn) -> io::Result<(Out, Option<Calls>)> {
+    let fd = conn.receive_descriptor(Instant::now() + MEMORY)?;
+    let memory = Arc::new(Memory::received(fd.as_fd())?);
+    // Nobody closes it: when the client goes, so does this process.
+    let closed = Closed::default();
+    let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());
+    Ok((Out::Shared(answers), Some(Calls::new(memory, closed))))
+}
+
+/// Where messages to the client go.
+#[derive(Debug)]
+enum Out {
+    /// The connection's own socket.
+    Socket,
+    /// Memory shared with the client.
+    Shared(Writer),
 }
 
 /// A worker with its client.
@@ -168,7 +230,7 @@ struct Worker<P: Place> {
     place: Arc<P>,
     conn: Conn,
     /// Held over a message to the client.
-    out: Mutex<()>,
+    out: Mutex<Out>,
     completion: Completion<P::Pending>,
     attendant: Attendant<P>,
     channel: Arc<Channel>,
@@ -180,7 +242,7 @@ struct Worker<P: Place> {
 
 impl<P: Place> Worker<P> {
     /// Serves until the client has gone.
-    fn serve(self: &Arc<Self>) -> Result<(), WorkerError> {
+    fn serve(self: &Arc<Self>, calls: Option<Calls>) -> Result<(), WorkerError> {
         // A panic must not leave half a worker: the client learns of it by the end of the connection.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -194,12 +256,14 @@ impl<P: Place> Worker<P> {
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
         start("heartbeat", |w| w.beat())?;
         start("daemon", |w| w.listen())?;
-        self.read()
+        match calls {
+            None => self.read(Inbox::new(&self.conn)),
+            Some(calls) => self.read(Inbox::new(calls)),
+        }
     }
 
     /// Reads calls and applies them in order.
-    fn read(self: &Arc<Self>) -> Result<(), WorkerError> {
-        let mut inbox = Inbox::new(&self.conn);
+    fn read<R: Read>(self: &Arc<Self>, mut inbox: Inbox<R>) -> Result<(), WorkerError> {
         let (mut long, mut reply) = (Vec::new(), Vec::new());
         let mut next = 0;
         while let Some(head) = inbox.head::<HEAD>().map_err(WorkerError::Client)? {
@@ -254,9 +318,24 @@ impl<P: Place> Worker<P> {
 
     fn tell(&self, rc: Code, ticket: u64, body: &[u8]) {
         let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
-        let _one = lock(&self.out);
-        if self.conn.write_pieces(&[&head.bytes(), body]).is_err() {
+        self.write(&mut lock(&self.out), &[&head.bytes(), body]);
+    }
+
+    fn write(&self, out: &mut Out, pieces: &[&[u8]]) {
+        let written = match out {
+            Out::Socket => self.conn.write_pieces(pieces),
+            Out::Shared(pipe) => pipe.write_pieces(pieces),
+        };
+        if written.is_err() {
             leave(0);
+        }
+    }
+
+    /// Whether a sign of life can be written without waiting.
+    fn has_room(&self, out: &Out) -> bool {
+        match out {
+            Out::Socket => self.conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen == PollFlags::POLLOUT),
+            Out::Shared(pipe) => pipe.room().is_ok_and(|room| room >= ANSWER_HEAD as u64),
         }
     }
 
@@ -278,12 +357,10 @@ impl<P: Place> Worker<P> {
             }
             // A client that does not read must not block this thread; while another message is being written, that is
             // the sign of life.
-            let Ok(_one) = self.out.try_lock() else { continue };
-            if self.conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen == PollFlags::POLLOUT) {
-                let head = AnswerHead { len: crate::frame::ANSWER_HEAD as u32, code: code::SUCCESS, ticket: HEARTBEAT };
-                if self.conn.write_pieces(&[&head.bytes()]).is_err() {
-                    leave(0);
-                }
+            let Ok(mut out) = self.out.try_lock() else { continue };
+            if self.has_room(&out) {
+                let head = AnswerHead { len: ANSWER_HEAD as u32, code: code::SUCCESS, ticket: HEARTBEAT };
+                self.write(&mut out, &[&head.bytes()]);
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Every environment variable that the shim reads, once.
 
-use rcuda_forwarder::Endpoint;
+use crate::place::Spec;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// What `mrcuda run` tells the shim.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// `MRCUDA_SERVERS`: one remote GPU per virtual device. Empty: the job starts in-process on the local GPU.
-    pub(crate) servers: Vec<Endpoint>,
+    /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU.
+    pub(crate) servers: Vec<Spec>,
     /// `MRCUDA_ON_USR1`: where the job moves on the signal.
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
@@ -30,9 +30,9 @@ pub(crate) struct Config {
 fn read() -> Result<Config, String> {
     let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
     let servers = var("MRCUDA_SERVERS")
-        .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {s}: {e}"))).collect())
+        .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {e}"))).collect())
         .transpose()?
-        .unwrap_or_default();
+        .unwrap_or_else(|| vec![Spec::Local(None)]);
     let signal = match var("MRCUDA_SIGNAL").as_deref() {
         None => libc::SIGUSR1,
         Some(name) => signal_number(name).ok_or_else(|| format!("MRCUDA_SIGNAL: no signal is called {name}"))?,

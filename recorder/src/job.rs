@@ -3,7 +3,7 @@
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
-use crate::place::{Place, Spec};
+use crate::place::{self, Place};
 use crate::tables::Tables;
 use crate::{config, control, gate};
 use cuda_api::code::{self, Code};
@@ -263,8 +263,7 @@ pub(crate) fn start() -> Result<(), Code> {
 fn open() -> Result<Job, String> {
     let config = config::get()?;
     gate::init();
-    let specs: Vec<Spec> =
-        if config.servers.is_empty() { vec![Spec::Local(0)] } else { config.servers.iter().cloned().map(Spec::Remote).collect() };
+    let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {
         replayer::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;

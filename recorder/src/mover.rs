@@ -5,9 +5,9 @@
 //! addresses. Several devices are moved in one pause: each has its [`Leg`], and all commit or none.
 
 use crate::job::{Device, Job};
-use crate::log::lock;
+use crate::log::{self, lock};
 use crate::moves::{self, Task};
-use crate::place::Place;
+use crate::place::{self, Place, Spec};
 use ::control::{Plan, Refusal};
 use leg::Leg;
 use quiesce::quiesce;
@@ -46,6 +46,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         let id = moves::now().0.map(|(id, _)| format!(" {id}")).unwrap_or_default();
         plan.blockers.push(format!("cannot move: move{id} is under way"));
     }
+    let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
         let figures = device.figures(job);
         plan.live_bytes += figures.used_bytes;
@@ -98,8 +99,34 @@ fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Stri
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), String> {
     let _one = lock(&ONE_AT_A_TIME);
     let moving = Moving(());
-    let legs = task.targets(job).map(|(device, to)| Leg::new(device, device.place_for_mover(&moving), to, task));
-    go(job, task, &mut legs.collect::<Vec<_>>(), &moving)
+    let mut legs = legs(job, task, &moving)?;
+    let result = go(job, task, &mut legs, &moving);
+    if result.is_err() && task.check().is_ok() && legs.iter().any(|leg| leg.unfit.is_some()) {
+        log::trace(|| format!("move: a helper is tried instead of this process: {result:?}"));
+        legs = legs.into_iter().map(|leg| leg.again(&moving)).collect();
+        return go(job, task, &mut legs, &moving);
+    }
+    result
+}
+
+/// Where the devices go, with the GPUs of this machine chosen; `at` says where a device is now.
+fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: impl Fn(&Device) -> Option<Spec>) -> Vec<Spec> {
+    let stay = job.devices.iter().filter(|d| devices.iter().all(|c| c.index != d.index));
+    let taken: Vec<u32> = stay.filter_map(|d| at(d)?.near()).collect();
+    place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
+}
+
+/// A leg for each device that has to go somewhere.
+fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Leg<'a>>, String> {
+    let (devices, to): (Vec<&'static Device>, Vec<Spec>) = task.targets(job).unzip();
+    let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
+    let source = |d: &Device| d.place_for_mover(moving).clone();
+    let all = devices.into_iter().zip(to).map(|(device, to)| (device, source(device), to));
+    let legs: Vec<Leg<'a>> = all
+        .filter(|(_, source, to)| !leg::is_there(source, to))
+        .map(|(device, source, to)| Leg::new(device, source, to, task))
+        .collect();
+    if legs.is_empty() { Err("cannot move: it is there already".to_owned()) } else { Ok(legs) }
 }
 
 fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {

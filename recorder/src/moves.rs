@@ -370,11 +370,12 @@ fn no_such(id: &str) -> Refusal {
 
 /// A place for each of `n` devices: one for all, or a list.
 pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, String> {
-    if let Ok(one) = to.parse::<Spec>() {
-        return Ok(vec![one; n]);
-    }
     let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, String>>()?;
-    if list.len() == n { Ok(list) } else { Err(format!("{} places for {n} GPUs", list.len())) }
+    match list.len() {
+        1 => Ok(vec![list[0].clone(); n]),
+        m if m == n => Ok(list),
+        m => Err(format!("{m} places for {n} GPUs")),
+    }
 }
 
 /// The devices that a request means, and where they are to go.

@@ -2,57 +2,106 @@
 
 use crate::log::lock;
 use cuda_api::code::{self, Code};
-use rcuda_forwarder::{Control, ControlReply, Endpoint, InProcess, Landing, Link, Lost, Reply};
+use rcuda_forwarder::{Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport};
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
-/// Where a device may be asked to go.
+/// Where a device may be asked to go. A GPU of this machine without a number is chosen by [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spec {
-    /// `local[:GPU]`: in this process.
-    Local(u32),
-    /// `HOST:PORT[/GPU]`: a worker of a server.
+    /// `local[:GPU]`: in this process, or in a helper if this process has another GPU already.
+    Local(Option<u32>),
+    /// `helper[:GPU]`: in a process of its own on this machine.
+    Helper(Option<u32>),
+    /// `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
     Remote(Endpoint),
 }
 
 impl FromStr for Spec {
     type Err = String;
     fn from_str(s: &str) -> Result<Spec, String> {
-        if s == "helper" || s.starts_with("helper:") {
-            return Err("helper places are not there yet; use local or HOST:PORT".into());
-        }
-        if let Some(gpu) = s.strip_prefix("local") {
-            return match gpu.strip_prefix(':') {
-                None if gpu.is_empty() => Ok(Spec::Local(0)),
-                Some(n) => n.parse().map(Spec::Local).map_err(|_| format!("{s}: the GPU after local: is a number")),
-                None => Err(format!("{s}: a place is local[:GPU] or HOST:PORT[/GPU]")),
-            };
-        }
-        s.parse().map(Spec::Remote).map_err(|e| format!("{s}: {e}"))
+        let (head, gpu) = s.split_once(':').map_or((s, None), |(head, gpu)| (head, Some(gpu)));
+        let near = match head {
+            "local" => Spec::Local,
+            "helper" => Spec::Helper,
+            _ => return s.parse().map(Spec::Remote).map_err(|e| format!("{s}: {e}")),
+        };
+        let number = |n: &str| n.parse().ok().filter(|n| *n < replayer::steer::DEVICES);
+        let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: `{n}` is no GPU number"))).transpose()?;
+        Ok(near(gpu))
     }
 }
 
 impl std::fmt::Display for Spec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Spec::Local(gpu) => write!(f, "local:{gpu}"),
+            Spec::Local(None) => f.write_str("local"),
+            Spec::Local(Some(gpu)) => write!(f, "local:{gpu}"),
+            Spec::Helper(None) => f.write_str("helper"),
+            Spec::Helper(Some(gpu)) => write!(f, "helper:{gpu}"),
             Spec::Remote(e) => write!(f, "{e}"),
         }
     }
 }
 
+impl Spec {
+    /// The GPU of this machine.
+    pub(crate) fn near(&self) -> Option<u32> {
+        match self {
+            Spec::Local(gpu) | Spec::Helper(gpu) => *gpu,
+            Spec::Remote(_) => None,
+        }
+    }
+}
+
+/// Gives each place of this machine its GPU and decides which one is in this process. Without a number it is the lowest GPU that
+/// nothing else of the job uses: `taken` are those of devices that stay where they are. This process can have one GPU for one
+/// device, in its whole life: that is the first `local` one, or `bound` (GPU, device); further ones go to helpers.
+pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<(u32, u32)>) -> Vec<Spec> {
+    let mut used: Vec<u32> = wanted.iter().filter_map(|(_, s)| s.near()).chain(taken.iter().copied()).collect();
+    let mut chosen = Vec::new();
+    for (device, spec) in wanted {
+        let mut lowest = |preferred: Option<u32>| {
+            let free = preferred.filter(|g| !used.contains(g)).or_else(|| (0..).find(|g| !used.contains(g)));
+            used.extend(free);
+            free.unwrap_or(0)
+        };
+        chosen.push(match spec {
+            Spec::Remote(e) => Spec::Remote(e),
+            Spec::Helper(gpu) => Spec::Helper(Some(gpu.unwrap_or_else(|| lowest(None)))),
+            Spec::Local(gpu) => {
+                let own = bound.filter(|(_, d)| *d == device).map(|(g, _)| g);
+                let gpu = gpu.unwrap_or_else(|| lowest(own));
+                if *bound.get_or_insert((gpu, device)) == (gpu, device) {
+                    Spec::Local(Some(gpu))
+                } else {
+                    Spec::Helper(Some(gpu))
+                }
+            }
+        });
+    }
+    chosen
+}
+
+/// What this process is bound to, see [`choose`].
+pub(crate) fn bound() -> Option<(u32, u32)> {
+    replayer::bound(crate::config::get().ok()?.driver.as_deref()?)
+}
+
 /// A place that is open. Clones are the same place.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// A worker process behind a connection.
+    /// A worker process behind a connection: a server's, or a helper.
     Remote {
         /// The connection.
         link: Arc<Link>,
         /// Where it leads.
-        endpoint: Endpoint,
+        spec: Spec,
     },
     /// The executor in this process.
     Local {
@@ -63,6 +112,28 @@ pub(crate) enum Place {
         /// Physical ordinal of its GPU.
         gpu: u32,
     },
+}
+
+/// The helper's program, which lies beside this library, and the folder under which the dynamic linker found us: a helper must not
+/// find us there.
+fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), String> {
+    // SAFETY: all-zero is a valid `Dl_info`, which the call fills.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is that of a function of this library; `about` is writable.
+    let known = unsafe { libc::dladdr(helper_program as *const libc::c_void, &raw mut about) } != 0 && !about.dli_fname.is_null();
+    if !known {
+        return Err("cannot find this library's own file".into());
+    }
+    // SAFETY: the linker's string lives as long as the library.
+    let name = unsafe { CStr::from_ptr(about.dli_fname) };
+    let found = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    let file = std::fs::canonicalize(&found).map_err(|e| format!("{}: {e}", found.display()))?;
+    let program = file.with_file_name("mhelper");
+    if !program.is_file() {
+        return Err(format!("the helper program is missing: {}", program.display()));
+    }
+    let folders = [&found, &file].into_iter().filter_map(|f| f.parent()).map(PathBuf::from).collect();
+    Ok((program, folders))
 }
 
 static LOST: Mutex<Option<String>> = Mutex::new(None);
@@ -108,22 +179,30 @@ impl Place {
     /// Opens a place for virtual device `device`.
     pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, String> {
         let config = crate::config::get()?;
+        let driver =
+            || config.driver.clone().ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)".to_owned());
+        let hello = || {
+            let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
+            let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
+            rcuda_forwarder::JobHello { virtual_device: device, pid: std::process::id(), env }
+        };
         match spec {
             Spec::Local(gpu) => {
-                let driver: PathBuf =
-                    config.driver.clone().ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)")?;
-                let options = Options { driver, gpu: *gpu, virtual_device: device };
+                let gpu = gpu.unwrap_or(0);
+                let options = Options { driver: driver()?, gpu, virtual_device: device };
                 let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
-                Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu: *gpu })
+                Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu })
+            }
+            Spec::Helper(gpu) => {
+                let (program, hidden) = helper_program()?;
+                let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
+                let link = Link::to_helper(&options, &hello()).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                Ok(Place::Remote { link, spec: spec.clone() })
             }
             Spec::Remote(endpoint) => {
                 let token = rcuda_forwarder::Token::load(&config.token_file).ok();
-                let text =
-                    |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
-                let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
-                let hello = rcuda_forwarder::JobHello { virtual_device: device, pid: std::process::id(), env };
-                let link = Link::connect(endpoint, token.as_ref(), &hello).map_err(|e| e.to_string())?;
-                Ok(Place::Remote { link, endpoint: endpoint.clone() })
+                let link = Link::connect(endpoint, token.as_ref(), &hello()).map_err(|e| e.to_string())?;
+                Ok(Place::Remote { link, spec: spec.clone() })
             }
         }
     }
@@ -139,8 +218,8 @@ impl Place {
     /// How it was asked for.
     pub(crate) fn spec(&self) -> Spec {
         match self {
-            Place::Remote { endpoint, .. } => Spec::Remote(endpoint.clone()),
-            Place::Local { gpu, .. } => Spec::Local(*gpu),
+            Place::Remote { spec, .. } => spec.clone(),
+            Place::Local { gpu, .. } => Spec::Local(Some(*gpu)),
         }
     }
 
@@ -155,15 +234,15 @@ impl Place {
     /// Where other places can connect to it.
     pub(crate) fn address(&self) -> Option<&Endpoint> {
         match self {
-            Place::Remote { endpoint, .. } => Some(endpoint),
-            Place::Local { .. } => None,
+            Place::Remote { spec: Spec::Remote(endpoint), .. } => Some(endpoint),
+            _ => None,
         }
     }
 
     /// Gives a place that nobody can connect to its end of a connection, whose ticket it expects.
     pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), String> {
         match self {
-            Place::Remote { endpoint, .. } => Err(format!("{endpoint} takes no connections from the job")),
+            Place::Remote { link, .. } => link.hand_over(ticket, socket).map_err(|e| e.to_string()),
             Place::Local { attendant, .. } => {
                 attendant.hand_over(ticket, socket);
                 Ok(())
@@ -191,8 +270,10 @@ impl Place {
     /// How calls get there.
     pub(crate) fn transport(&self) -> &'static str {
         match self {
-            Place::Remote { endpoint, .. } if endpoint.unix_path().is_some() => "unix",
-            Place::Remote { .. } => "tcp",
+            Place::Remote { link, .. } => match link.transport() {
+                Transport::Tcp => "tcp",
+                Transport::Shm => "shm",
+            },
             Place::Local { .. } => "in-process",
         }
     }
@@ -246,11 +327,31 @@ mod tests {
 
     #[test]
     fn places_are_read() {
-        assert_eq!("local".parse(), Ok(Spec::Local(0)));
-        assert_eq!("local:3".parse(), Ok(Spec::Local(3)));
+        for text in ["local", "local:3", "helper", "helper:31", "gpubox:7878/1", "unix:/run/s/0"] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
         assert!(matches!("gpubox:7878/1".parse(), Ok(Spec::Remote(e)) if e.port == 7878 && e.gpu == 1));
-        for bad in ["", "local:x", "localhost", "helper", "a:b", "local2"] {
+        for bad in ["", "local:x", "local:32", "localhost", "helper:", "a:b", "local2", "helpers"] {
             assert!(bad.parse::<Spec>().is_err(), "{bad}");
         }
+    }
+
+    fn chosen(list: &str, taken: &[u32], bound: Option<(u32, u32)>) -> String {
+        let wanted = (0..).zip(list.split(',').map(|s| s.parse().unwrap())).collect();
+        choose(wanted, taken, bound).iter().map(Spec::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn the_first_local_gpu_is_in_process_and_further_ones_are_helpers() {
+        assert_eq!(chosen("local", &[], None), "local:0");
+        assert_eq!(chosen("local,local,local", &[], None), "local:0,helper:1,helper:2");
+        assert_eq!(chosen("helper,local", &[], None), "helper:0,local:1");
+        assert_eq!(chosen("a:1/0,local,helper:0", &[], None), "a:1/0,local:1,helper:0");
+        assert_eq!(chosen("local,local", &[0, 2], None), "local:1,helper:3");
+        // This process has had GPU 1 for device 0, or for another device.
+        assert_eq!(chosen("local", &[], Some((1, 0))), "local:1");
+        assert_eq!(chosen("local", &[1], Some((1, 0))), "helper:0");
+        assert_eq!(chosen("local:0", &[], Some((1, 0))), "helper:0");
+        assert_eq!(chosen("local", &[], Some((0, 5))), "helper:0");
     }
 }

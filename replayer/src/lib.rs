@@ -16,5 +16,5 @@ pub mod steer;
 
 pub use device::DeviceInfo;
 pub use executor::{Difference, Executor, Flight, Global, Piece, Pinned, compare_globals};
-pub use open::{OpenError, Options};
+pub use open::{OpenError, Options, bound};
 pub use pending::{Applied, Pending};

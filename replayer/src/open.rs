@@ -135,6 +135,12 @@ impl Drop for Lease {
     }
 }
 
+/// What a driver library of this process shows for good, once an executor has been opened on it: the GPU and the virtual device.
+pub fn bound(driver: &Path) -> Option<(u32, u32)> {
+    let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
+    crate::pools::lock(&OPENED).iter().find(|o| o.path == path)?.serves
+}
+
 /// What `CUDA_VISIBLE_DEVICES` must say so that exactly the wanted GPU is seen.
 fn visible(gpu: u32, environment: Option<&str>) -> Option<String> {
     match environment {

@@ -38,6 +38,11 @@ impl Report {
         self.text("to")
     }
 
+    /// What carries the calls to it.
+    pub fn transport(&self) -> &str {
+        self.text("transport")
+    }
+
     /// Digest of all that was moved, as the target computed it.
     pub fn digest(&self) -> &str {
         self.text("digest")

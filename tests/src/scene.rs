@@ -70,6 +70,11 @@ impl Scene {
         self.path.join("token")
     }
 
+    /// Where a server may put its Unix socket.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.runtime.join(format!("{name}.socket"))
+    }
+
     /// `mrcuda` with this scene's folders.
     pub fn mrcuda(&self) -> Command {
         let mut command = Command::new(self.install.file("mrcuda"));

@@ -20,6 +20,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// What it said when it was ready.
     pub announcement: String,
+    /// Its Unix socket, for clients of this machine.
+    socket: std::path::PathBuf,
     /// The file with what it and its workers write to stderr.
     pub log: std::path::PathBuf,
 }
@@ -34,10 +36,13 @@ impl Server {
     pub fn start_with(scene: &Scene, name: &str, options: &[&str], env: &[(&str, &str)]) -> Server {
         let log = scene.path.join(format!("server-{name}.log"));
         let file = std::fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+        let socket = scene.socket(name);
         let mut command = scene.mrcuda();
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--token-file"])
             .arg(scene.token())
+            .arg("--unix")
+            .arg(&socket)
             .args(scene.hardware.option())
             .args(options)
             .env("SOFTGPU_SEED_ID", name)
@@ -58,7 +63,7 @@ impl Server {
         let mut heard = String::new();
         while let Ok(line) = told.recv_timeout(START) {
             if let Some(address) = line.split_whitespace().find_map(|word| word.trim_end_matches([',', ';']).parse().ok()) {
-                return Server { child, address, announcement: line, log };
+                return Server { child, address, announcement: line, socket, log };
             }
             heard.push_str(&line);
         }
@@ -72,6 +77,11 @@ impl Server {
     /// A GPU of this server as a place.
     pub fn place(&self, gpu: u32) -> String {
         format!("{}/{gpu}", self.address)
+    }
+
+    /// The same GPU over shared memory.
+    pub fn near(&self, gpu: u32) -> String {
+        format!("unix:{}/{gpu}", self.socket.display())
     }
 
     /// Process id.
@@ -123,4 +133,16 @@ pub fn children(pid: u32) -> Vec<u32> {
         .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
         .flat_map(|list| list.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<u32>>())
         .collect()
+}
+
+/// The helper processes of a job: they are nobody's children, but they carry its process id as their argument.
+pub fn helpers(job: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_helper = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|b| *b == 0);
+        words.next().is_some_and(|w| w.ends_with(b"/mhelper")) && words.next() == Some(job.to_string().as_bytes())
+    };
+    pids.filter(is_helper).collect()
 }

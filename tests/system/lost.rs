@@ -30,15 +30,20 @@ fn busiest(server: &Server) -> u32 {
 fn a_lost_server_is_an_error_of_the_next_call() {
     let scene = Scene::new("power");
     let mut server = Server::start(&scene, "one");
-    let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
-    wait_for_step(&mut job, 100);
+    let jobs = [("far", server.place(0)), ("near", server.near(0))].map(|(name, place)| {
+        let mut job = remote_orbit(&scene, name, &place, &LONG, &[]);
+        wait_for_step(&mut job, 100);
+        job
+    });
     server.kill();
-    let outcome = job.wait(SOON);
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("CUDA_ERROR_DEVICE_UNAVAILABLE (46)"), "{}", outcome.stderr);
-    let words = words_of_mrcuda(&outcome);
-    assert_eq!(words.len(), 1, "{}", outcome.stderr);
-    assert!(words[0].contains("GPU 0") && words[0].contains("lost"), "{}", words[0]);
+    for job in jobs {
+        let outcome = job.wait(SOON);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("CUDA_ERROR_DEVICE_UNAVAILABLE (46)"), "{}", outcome.stderr);
+        let words = words_of_mrcuda(&outcome);
+        assert_eq!(words.len(), 1, "{}", outcome.stderr);
+        assert!(words[0].contains("GPU 0") && words[0].contains("lost"), "{}", words[0]);
+    }
 }
 
 #[test]
@@ -64,13 +69,15 @@ fn a_worker_that_dies_harms_no_other_client() {
 fn a_killed_job_leaves_nothing_on_the_server() {
     let scene = Scene::new("killed");
     let server = Server::start(&scene, "one");
-    let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
-    wait_for_step(&mut job, 50);
-    let worker = busiest(&server);
-    job.signal(libc::SIGKILL);
-    assert_eq!(job.wait(SOON).signal, Some(libc::SIGKILL));
-    let gone = wait_for(SOON, || (!server.workers().contains(&worker)).then_some(()));
-    assert!(gone.is_some(), "worker {worker} keeps the memory of a dead job");
+    for place in [server.place(0), server.near(0)] {
+        let mut job = remote_orbit(&scene, "moved", &place, &LONG, &[]);
+        wait_for_step(&mut job, 50);
+        let worker = busiest(&server);
+        job.signal(libc::SIGKILL);
+        assert_eq!(job.wait(SOON).signal, Some(libc::SIGKILL));
+        let gone = wait_for(SOON, || (!server.workers().contains(&worker)).then_some(()));
+        assert!(gone.is_some(), "worker {worker} keeps the memory of a dead job");
+    }
     // Nor does its socket stay in the list.
     let output = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[]");
@@ -102,7 +109,9 @@ fn a_forked_child_has_no_gpu_and_the_parent_goes_on() {
     let scene = Scene::new("fork");
     let server = Server::start(&scene, "one");
     let program = scene.install.file("forks");
-    for (name, options) in [("remote", &["--server", &server.place(0)][..]), ("local", &[])] {
+    let (far, near) = (server.place(0), server.near(0));
+    let places = [("remote", &["--server", &far][..]), ("near", &["--server", &near]), ("local", &[])];
+    for (name, options) in places {
         let outcome = Job::start(&scene, name, options, &program, &[], &[]).wait(LIMIT);
         assert!(outcome.ok(), "{name}: {outcome:?}");
         let mut lines: Vec<_> = outcome.stdout.lines().collect();

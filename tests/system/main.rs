@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
+//! | `places` | helper processes, jobs with several GPUs |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `lost` | lost workers, killed jobs, forks |
@@ -20,6 +21,7 @@ mod coverage;
 mod journals;
 mod lost;
 mod moves;
+mod places;
 mod programs;
 mod refusals;
 mod scheduler;
@@ -35,7 +37,7 @@ use tests::{Job, Outcome, Scene};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Arguments that let orbit work for some seconds on a slow machine.
-const LONG: [&str; 3] = ["--steps", "4000", "--progress"];
+const LONG: [&str; 3] = ["--steps", "8000", "--progress"];
 
 /// Runs orbit natively with these arguments; what it prints is the same every time, so each is run once.
 fn native_orbit(scene: &Scene, args: &[&str]) -> Outcome {

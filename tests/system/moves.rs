@@ -30,6 +30,30 @@ fn remote_to_local_to_remote_to_remote() {
 }
 
 #[test]
+fn shared_memory_carries_a_job_whose_server_is_near() {
+    let scene = Scene::new("near");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &LONG, &[]);
+    let transport = |job: &Job| job.status().and_then(|s| Some(s["devices"][0]["transport"].as_str()?.to_owned()));
+    assert_eq!(transport(&job).as_deref(), Some("shm"));
+    let way = [
+        (servers[1].near(0), "shm"),
+        (servers[0].place(0), "tcp"),
+        (servers[1].near(0), "shm"),
+        ("local".to_owned(), "in-process"),
+        (servers[0].near(0), "shm"),
+    ];
+    for (number, (to, via)) in way.iter().enumerate() {
+        wait_for_step(&mut job, 200 + 200 * number as u32);
+        let report = job.migrate(to).unwrap();
+        assert!(report.ok(), "to {to}: {}", report.reason());
+        assert_eq!((report.transport(), transport(&job).as_deref()), (*via, Some(*via)));
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
 fn a_job_that_starts_in_its_own_process_moves_away_and_back() {
     let scene = Scene::new("local");
     let native = native_orbit(&scene, &LONG);

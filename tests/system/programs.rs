@@ -11,6 +11,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "stencil" => (4000, 300),
         "killer" => (480, 4000),
         "threads8" => (160, 10000),
+        "twogpu" => (200, 8000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -77,4 +78,6 @@ programs! {
     killer_shared: "killer", Shared;
     threads8_static: "threads8", Static;
     threads8_shared: "threads8", Shared;
+    twogpu_static: "twogpu", Static;
+    twogpu_shared: "twogpu", Shared;
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 /// The largest bundle that is easy to carry.
 const LIMIT: u64 = 64 << 20;
 /// What is carried of the installation.
-const FILES: [&str; 6] = ["mrcuda", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "xtask"];
+const FILES: [&str; 7] = ["mrcuda", "mhelper", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "xtask"];
 
 /// What is run there.
 const SCRIPTS: [(&str, &str); 2] = [("run-gpu.sh", include_str!("run-gpu.sh")), ("run-bench.sh", include_str!("run-bench.sh"))];

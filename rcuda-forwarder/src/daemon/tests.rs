@@ -22,7 +22,7 @@ use std::time::Instant;
 fn worker_process() {
     let stdin = io::stdin();
     if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(nix::sys::socket::SockType::SeqPacket)) {
-        std::process::exit(crate::worker::run(Fake::open));
+        std::process::exit(crate::worker::run(Fake::open, crate::attendant::Reach::Daemon));
     }
 }
 

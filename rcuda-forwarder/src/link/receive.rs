@@ -1,4 +1,4 @@
-//! The receiver thread: completes answers, passes faults on, notices a worker that is silent or gone.
+//! Receiving: completes answers, passes faults on, notices a worker that is silent or gone.
 
 use super::reply::Landing;
 use super::{Fault, Shared};
@@ -50,7 +50,7 @@ impl Shared {
     }
 
     /// One message; false at the end of the connection.
-    fn receive(&self, inbox: &mut Inbox<Patient<'_>>) -> io::Result<bool> {
+    pub(super) fn receive<R: Read>(&self, inbox: &mut Inbox<R>) -> io::Result<bool> {
         let Some(head) = inbox.head::<ANSWER_HEAD>()? else { return Ok(false) };
         let head = AnswerHead::read(&head);
         let bytes = head.body().ok_or_else(|| nonsense("its length"))?;
@@ -85,7 +85,7 @@ impl Shared {
     }
 }
 
-fn land(inbox: &mut Inbox<Patient<'_>>, landing: &Landing) -> io::Result<()> {
+fn land<R: Read>(inbox: &mut Inbox<R>, landing: &Landing) -> io::Result<()> {
     let mut put = |offset: usize, bytes: usize| {
         // SAFETY: the caller of `request_into` keeps the landing writable until the answer has come, and nothing of ours
         // refers to it; the rows lie inside it by its definition.

@@ -1,6 +1,6 @@
 //! Answers on their way.
 
-use super::{Lost, lock};
+use super::{Lost, Shared, lock};
 use cuda_api::code::Code;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,6 +51,10 @@ impl Waiter {
         Waiter { landing, here: AtomicBool::new(false), outcome: Mutex::new(None), arrived: Condvar::new() }
     }
 
+    pub(super) fn is_here(&self) -> bool {
+        self.here.load(Ordering::Acquire)
+    }
+
     pub(super) fn complete(&self, outcome: Outcome) {
         *lock(&self.outcome) = Some(outcome);
         self.here.store(true, Ordering::Release);
@@ -62,16 +66,17 @@ impl Waiter {
 #[derive(Debug)]
 pub struct Reply {
     waiter: Arc<Waiter>,
+    link: Arc<Shared>,
 }
 
 impl Reply {
-    pub(super) fn new(waiter: Arc<Waiter>) -> Reply {
-        Reply { waiter }
+    pub(super) fn new(waiter: Arc<Waiter>, link: Arc<Shared>) -> Reply {
+        Reply { waiter, link }
     }
 
     /// Whether [`Reply::wait`] would return at once.
     pub fn is_here(&self) -> bool {
-        self.waiter.here.load(Ordering::Acquire)
+        self.waiter.is_here()
     }
 
     /// Waits for the answer: the call's result, and its bytes unless they had a landing.
@@ -100,6 +105,9 @@ impl Reply {
     }
 
     fn spin(&self) {
+        if let Some(answers) = &self.link.answers {
+            return self.link.look_for(answers, &self.waiter);
+        }
         let began = Instant::now();
         while !self.is_here() && began.elapsed() < SPIN {
             for _ in 0..20 {

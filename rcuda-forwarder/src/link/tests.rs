@@ -3,6 +3,11 @@
 use super::*;
 use crate::conn::pair;
 use crate::frame::{AnswerHead, HEAD, HEARTBEAT, Head};
+use crate::inbox::Inbox;
+use crate::pipe::{Closed, Writer};
+use crate::ring::Calls;
+use crate::shm::{Memory, Which};
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
@@ -23,7 +28,7 @@ fn info() -> DeviceInfo {
 
 fn linked(silence: Duration) -> (Arc<Link>, Conn) {
     let (ours, theirs) = pair();
-    (Link::start(ours, info(), Patience { silence, ..Patience::default() }).unwrap(), theirs)
+    (Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Tcp).unwrap(), theirs)
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -154,4 +159,124 @@ fn a_dropped_link_hangs_up() {
     assert!(reply.wait().is_err());
     let end = peer.read_exact_by(&mut [0], Instant::now() + LONG).unwrap_err();
     assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+/// A link over shared memory, and its worker's side.
+fn shared(silence: Duration) -> (Arc<Link>, Conn, Inbox<Calls>, Writer) {
+    let (ours, theirs) = pair();
+    let link = Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Shm).unwrap();
+    let fd = theirs.receive_descriptor(Instant::now() + LONG).unwrap();
+    let memory = Arc::new(Memory::received(fd.as_fd()).unwrap());
+    let closed = Closed::default();
+    let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());
+    (link, theirs, Inbox::new(Calls::new(memory, closed)), answers)
+}
+
+fn say(to: &mut Writer, code: Code, ticket: u64, body: &[u8]) {
+    let head = AnswerHead::new(code, ticket, body.len()).unwrap();
+    to.write_pieces(&[&head.bytes(), body]).unwrap();
+}
+
+#[test]
+fn many_threads_get_their_own_answers_through_shared_memory() {
+    let (link, _life, mut calls, mut answers) = shared(LONG);
+    let worker = thread::spawn(move || {
+        let mut long = Vec::new();
+        while let Some(head) = calls.head::<HEAD>().unwrap() {
+            let head = Head::read(&head);
+            let n = head.body().unwrap();
+            let body = calls.with(crate::frame::filled(n), &mut long, |b| b[..n].to_vec()).unwrap();
+            if head.id == 9 {
+                say(&mut answers, 0, HEARTBEAT, &[]);
+            }
+            if head.ticket != 0 {
+                say(&mut answers, head.id.into(), head.ticket, &body);
+            }
+            if head.id == 99 {
+                return;
+            }
+        }
+    });
+    thread::scope(|s| {
+        for t in 0..6u8 {
+            let link = &link;
+            s.spawn(move || {
+                for n in 0..2000usize {
+                    let body = vec![t ^ n as u8; if n % 500 == 7 { 300_000 } else { n % 97 }];
+                    link.send(9, &[&body]).unwrap();
+                    if n % 2 == 0 {
+                        let (code, got) = link.request(t.into(), &[&body]).unwrap().wait().unwrap();
+                        assert!(code == i32::from(t) && got == body);
+                    } else {
+                        let mut host = vec![0u8; body.len()];
+                        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: body.len(), rows: 1 };
+                        // SAFETY: `host` outlives the wait.
+                        let reply = unsafe { link.request_into(0, &[&body], landing) }.unwrap();
+                        assert_eq!(reply.wait().unwrap(), (0, Vec::new()));
+                        assert!(host == body);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(link.outstanding(), 0);
+    link.request(99, &[]).unwrap().wait().unwrap();
+    worker.join().unwrap();
+}
+
+#[test]
+fn silence_and_the_end_of_the_life_line_lose_a_shared_link() {
+    let (link, life, _calls, mut answers) = shared(Duration::from_millis(300));
+    for _ in 0..6 {
+        thread::sleep(Duration::from_millis(100));
+        say(&mut answers, 0, HEARTBEAT, &[]);
+    }
+    assert!(!link.is_lost());
+    let lost = link.request(7, &[]).unwrap().wait().unwrap_err();
+    assert!(lost.why.contains("no sign of life"), "{lost}");
+    drop(life);
+
+    let (link, life, _calls, mut answers) = shared(LONG);
+    let (last, never) = (link.request(7, &[]).unwrap(), link.request(7, &[]).unwrap());
+    // What was said before the end counts.
+    say(&mut answers, 5, 1, b"last");
+    drop(life);
+    assert_eq!(last.wait().unwrap(), (5, b"last".to_vec()));
+    assert!(never.wait().unwrap_err().why.contains("it has ended"));
+    assert!(link.send(7, &[&[0; 200_000]]).is_err() && link.send(7, &[]).is_err());
+}
+
+#[test]
+fn a_long_body_that_nobody_reads_ends_with_the_worker() {
+    let (link, life, _calls, _answers) = shared(LONG);
+    let sending = {
+        let link = link.clone();
+        thread::spawn(move || link.send(7, &[&vec![1; 8 << 20]]))
+    };
+    thread::sleep(Duration::from_millis(50));
+    assert!(!sending.is_finished());
+    drop(life);
+    assert!(sending.join().unwrap().is_err());
+}
+
+#[test]
+fn nonsense_in_shared_memory_loses_the_worker() {
+    type Peer = fn(&mut Writer);
+    let cases: [(&str, Peer); 4] = [
+        ("its length", |w| w.write_pieces(&[&AnswerHead { len: 3, code: 0, ticket: 1 }.bytes()]).unwrap()),
+        ("nobody asked", |w| say(w, 0, 77, &[])),
+        ("a fault report", |w| say(w, 0, 0, &[1; 3])),
+        ("than its landing", |w| say(w, 0, 1, &[1; 9])),
+    ];
+    for (what, peer) in cases {
+        let (link, _life, _calls, mut answers) = shared(LONG);
+        let mut host = [0u8; 8];
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 8, width: 8, rows: 1 };
+        // SAFETY: `host` outlives the wait below.
+        let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
+        peer(&mut answers);
+        let lost = reply.wait().unwrap_err();
+        assert!(lost.why.contains(what), "{what}: {lost}");
+        assert_eq!(host, [0; 8]);
+    }
 }

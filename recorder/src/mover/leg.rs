@@ -62,6 +62,8 @@ pub(super) struct Leg<'a> {
     to: Spec,
     pub(super) source: Place,
     pub(super) told: ::control::Leg,
+    /// Why this process cannot be the target though it was asked to: a helper may.
+    pub(super) unfit: Option<String>,
     wires: Option<Wires>,
     target: Option<Place>,
     /// When the target's reference event happened, on the job's clock.
@@ -69,14 +71,37 @@ pub(super) struct Leg<'a> {
 }
 
 impl<'a> Leg<'a> {
-    pub(super) fn new(device: &'static Device, source: &Place, to: Spec, task: &'a Task) -> Leg<'a> {
+    pub(super) fn new(device: &'static Device, source: Place, to: Spec, task: &'a Task) -> Leg<'a> {
         let told = ::control::Leg {
             gpu: device.index,
             from: source.spec().to_string(),
             to: to.to_string(),
             ..::control::Leg::default()
         };
-        Leg { task, device, to, source: source.clone(), told, wires: None, target: None, target_clock: 0.0 }
+        task.tell(&told, None);
+        Leg { task, device, to, source, told, unfit: None, wires: None, target: None, target_clock: 0.0 }
+    }
+
+    /// The same move once more, with a helper where this process would not do.
+    pub(super) fn again(mut self, moving: &Moving) -> Leg<'a> {
+        let (device, task) = (self.device, self.task);
+        let (to, instead) = match self.unfit.take() {
+            Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
+            None => (self.to.clone(), None),
+        };
+        // What it has opened must be closed before anything is opened again.
+        drop(self);
+        let mut leg = Leg::new(device, device.place_for_mover(moving).clone(), to, task);
+        leg.told.instead = instead;
+        leg
+    }
+
+    /// Notes that it was this process that did not fit.
+    fn blame<T>(&mut self, r: Result<T, String>) -> Result<T, String> {
+        if let (Err(why), Spec::Local(_)) = (&r, &self.to) {
+            self.unfit = Some(why.clone());
+        }
+        r
     }
 
     /// Notes how long a phase took.
@@ -103,7 +128,7 @@ impl<'a> Leg<'a> {
             let figures = leg.device.figures(job);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
-            none(blockers_at_source(leg.device, &leg.source, &leg.to))
+            none(blockers_at_source(leg.device))
         })
     }
 
@@ -113,7 +138,9 @@ impl<'a> Leg<'a> {
             let (to, index) = (leg.to.clone(), leg.device.index);
             let open = move || Place::open(&to, index);
             // A server may be slow; this process itself has to be prepared to the end.
-            let target = if let Spec::Remote(_) = leg.to { leg.task.apart(open)? } else { open()? };
+            let opened = if let Spec::Local(_) = leg.to { open() } else { leg.task.apart(open) };
+            let target = leg.blame(opened)?;
+            leg.told.transport = target.transport().to_owned();
             let theirs = target.clone();
             leg.target = Some(target);
             leg.task.on_stop(move || theirs.abandon())?;
@@ -128,7 +155,8 @@ impl<'a> Leg<'a> {
             let count = Count::of(&live);
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
-            replay_to(leg.target()?, &live, leg.task)?;
+            let replayed = replay_to(leg.target()?, &live, leg.task);
+            leg.blame(replayed)?;
             leg.target_clock = reference_ms(job, leg.device, leg.target()?)?;
             Ok(())
         })
@@ -160,7 +188,8 @@ impl<'a> Leg<'a> {
     /// Brings the target to the journal's end and makes a round. Gives the bytes that travelled.
     fn round(&mut self, verify: bool) -> Result<u64, String> {
         let tail = lock(&self.device.ledger).take_tail();
-        replay_to(self.target()?, &tail, self.task)?;
+        let replayed = replay_to(self.target()?, &tail, self.task);
+        self.blame(replayed)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
         let round = wires.round(verify)?;
@@ -183,7 +212,10 @@ impl<'a> Leg<'a> {
 
     /// Whether both places hold the same at the same addresses.
     pub(super) fn verify(&mut self) -> Result<(), String> {
-        self.phase("verify", |leg| compare(&leg.source, leg.target()?))
+        self.phase("verify", |leg| {
+            let same = compare(&leg.source, leg.target()?);
+            leg.blame(same)
+        })
     }
 
     /// Makes the target the device's place. Gives the old one.
@@ -218,8 +250,12 @@ fn none(blockers: Vec<String>) -> Result<(), String> {
 
 /// All that stands in the way of a move as far as it can be known without beginning it: a server is asked, and left again.
 pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
-    let mut all = blockers_at_source(device, source, to);
-    if let Spec::Remote(_) = to {
+    if is_there(source, to) {
+        return vec!["cannot move: it is there already".to_owned()];
+    }
+    let mut all = blockers_at_source(device);
+    // Opening the driver in this process cannot be undone.
+    if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
             Ok(target) => {
                 all.extend(blockers_at_target(device, &target).unwrap_or_else(|why| vec![why]));
@@ -231,15 +267,14 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
     all
 }
 
-fn blockers_at_source(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
-    let mut all = Vec::new();
-    if device.sticky() != 0 {
-        all.push(format!("cannot move: the context has failed with error {}", device.sticky()));
-    }
-    if let (Place::Local { .. }, Spec::Local(_)) = (source, to) {
-        all.push("cannot move: two GPUs of this machine need a helper process, which is not there yet".to_owned());
-    }
-    all
+fn blockers_at_source(device: &Device) -> Vec<String> {
+    let failed = |rc| format!("cannot move: the context has failed with error {rc}");
+    Some(device.sticky()).filter(|rc| *rc != 0).map(failed).into_iter().collect()
+}
+
+/// Whether a device is in this process already, and there is no second place like it to move to.
+pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
+    matches!(source, Place::Local { .. }) && source.spec() == *to
 }
 
 /// Why the target cannot hold the device, with the figures.

@@ -1,0 +1,103 @@
+//! Helper processes: workers that the job itself starts on its own machine, for GPUs that cannot be in its process.
+//!
+//! The job is to a helper what a daemon is to a worker: it tells it what to open, gives it its connection, and hands it the
+//! connections of copies. The channel between them is the life line: a helper never outlives its job.
+
+use crate::channel::{Channel, Message, Start};
+use crate::conn::Conn;
+use crate::greet::JobHello;
+use crate::orphan;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a helper may take to open its GPU.
+const OPENING: Duration = Duration::from_secs(100);
+/// Variables that a helper does not get: they put libraries into processes.
+const NOT_PASSED: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
+const SEARCH: &str = "LD_LIBRARY_PATH";
+
+/// What a helper is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelperOptions {
+    /// Its program, whose main function is [`crate::helper_main`].
+    pub program: PathBuf,
+    /// File of the CUDA driver.
+    pub driver: PathBuf,
+    /// The GPU's number for the driver.
+    pub gpu: u32,
+    /// Folders that are left out of its search path for libraries: they hold the shim under the driver's name.
+    pub hidden: Vec<PathBuf>,
+}
+
+/// Starts a helper and waits until it has opened its GPU. Gives the channel and the job's end of the connection.
+pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel, Conn)> {
+    let other = |why: String| io::Error::other(why);
+    let driver = o.driver.to_str().ok_or_else(|| other("the path of the driver is not UTF-8".into()))?.to_owned();
+    let (channel, theirs) = Channel::pair_apart()?;
+    let arguments = [o.program.as_os_str().to_owned(), format!("{}", hello.pid).into()];
+    let arguments = arguments.into_iter().map(text).collect::<io::Result<Vec<CString>>>()?;
+    orphan::start(&arguments, &environment(std::env::vars_os(), &o.hidden), theirs.as_fd())
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
+    drop(theirs);
+    channel.send(&Message::Start(Start { driver, gpu: o.gpu, virtual_device: hello.virtual_device }), None)?;
+    match channel.receive_by(Instant::now() + OPENING)? {
+        Some((Message::Ready(why), None)) if why.is_empty() => {}
+        Some((Message::Ready(why), None)) => return Err(other(why)),
+        Some(_) => return Err(other("the helper said something that makes no sense".into())),
+        None => return Err(other("the helper ended while it opened the GPU".into())),
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    channel.send(&Message::Job(hello.clone()), Some(theirs.as_fd()))?;
+    Ok((channel, Conn::apart(OwnedFd::from(ours))))
+}
+
+fn text(t: OsString) -> io::Result<CString> {
+    Ok(CString::new(t.into_vec())?)
+}
+
+/// The job's environment without what would put us, or the job's own libraries, into the helper.
+fn environment(all: impl Iterator<Item = (OsString, OsString)>, hidden: &[PathBuf]) -> Vec<CString> {
+    let is_hidden = |folder: &&[u8]| hidden.iter().any(|h| h == Path::new(OsStr::from_bytes(folder)));
+    let pair = |(name, value): (OsString, OsString)| {
+        if NOT_PASSED.iter().any(|n| name == *n) {
+            return None;
+        }
+        let mut bytes = value.into_vec();
+        if name == SEARCH {
+            let kept: Vec<&[u8]> = bytes.split(|b| *b == b':').filter(|f| !is_hidden(f)).collect();
+            if kept.iter().all(|f| f.is_empty()) {
+                return None;
+            }
+            bytes = kept.join(&b':');
+        }
+        CString::new([name.as_bytes(), b"=", &bytes].concat()).ok()
+    };
+    all.filter_map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_helper_does_not_find_the_shim() {
+        let given = [
+            ("LD_LIBRARY_PATH", "/m/mrcuda-lib:/usr/local/nvidia/lib64:/m/mrcuda-lib"),
+            ("LD_PRELOAD", "/x.so"),
+            ("CUDA_VISIBLE_DEVICES", "2,3"),
+        ];
+        let pairs = |list: &[(&str, &str)]| list.iter().map(|(n, v)| (n.into(), v.into())).collect::<Vec<_>>().into_iter();
+        let hidden = [PathBuf::from("/m/mrcuda-lib")];
+        let got = environment(pairs(&given), &hidden);
+        assert_eq!(got, [c"LD_LIBRARY_PATH=/usr/local/nvidia/lib64".to_owned(), c"CUDA_VISIBLE_DEVICES=2,3".to_owned()]);
+        assert!(
+            environment(pairs(&[("LD_LIBRARY_PATH", "/m/mrcuda-lib")]), &hidden).is_empty(),
+            "an empty path is the current folder"
+        );
+    }
+}

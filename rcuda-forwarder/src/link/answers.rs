@@ -1,0 +1,188 @@
+//! Answers through shared memory: a thread that waits for one reads them itself, as long as it looks; when nobody looks, a
+//! thread of ours does. Another thread watches the socket beside the memory: it ends when the worker does.
+
+use super::reply::Waiter;
+use super::{Shared, lock};
+use crate::conn::Conn;
+use crate::inbox::Inbox;
+use crate::pipe::{Closed, Reader};
+use crate::shm::{Memory, PipeWords, Which};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+/// How long a waiting thread looks before it sleeps: about what two wake-ups cost.
+const LOOK: Duration = Duration::from_micros(50);
+/// After this time it lets others have the processor between two looks.
+const POLITE: Duration = Duration::from_micros(5);
+/// How long the thread of ours sleeps without looking.
+const NAP: Duration = Duration::from_millis(500);
+
+/// Where the answers are read.
+#[derive(Debug)]
+struct Desk {
+    inbox: Inbox<Reader>,
+    /// No more is read.
+    over: bool,
+}
+
+/// The answers' side of shared memory.
+#[derive(Debug)]
+pub(super) struct Answers {
+    memory: Arc<Memory>,
+    /// The worker has gone, or is of no use any more.
+    closed: Closed,
+    desk: Mutex<Desk>,
+    /// Messages lie in the inbox.
+    left: AtomicBool,
+    /// Threads that look.
+    lookers: AtomicU32,
+    /// The thread of ours sleeps, or is about to.
+    napping: AtomicBool,
+}
+
+impl Answers {
+    pub(super) fn new(memory: Arc<Memory>, closed: Closed) -> Answers {
+        let reader = Reader::new(memory.clone(), Which::Answers, closed.clone());
+        let desk = Desk { inbox: Inbox::new(reader), over: false };
+        Answers {
+            memory,
+            closed,
+            desk: Mutex::new(desk),
+            left: AtomicBool::new(false),
+            lookers: AtomicU32::new(0),
+            napping: AtomicBool::new(false),
+        }
+    }
+
+    fn words(&self) -> &PipeWords {
+        self.memory.pipe_words(Which::Answers)
+    }
+
+    /// Whether there seems to be something to read.
+    fn something(&self) -> bool {
+        let words = self.words();
+        words.written.0.load(Ordering::SeqCst) != words.read.0.load(Ordering::SeqCst) || self.left.load(Ordering::SeqCst)
+    }
+
+    /// Everybody who sleeps here looks again, and finds the connection closed.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.words().reader.ring();
+        self.memory.pipe_words(Which::Bodies).writer.ring();
+        self.memory.ring_words().producers.ring();
+    }
+}
+
+impl Shared {
+    /// Reads messages while there are any, and until `mine` is answered.
+    fn read_some(&self, answers: &Answers, desk: &mut Desk, mine: Option<&Waiter>) {
+        while !desk.over && !mine.is_some_and(Waiter::is_here) {
+            let more = match desk.inbox.is_empty() {
+                true => desk.inbox.source().waiting().map(|n| n > 0),
+                false => Ok(true),
+            };
+            let why = match more.and_then(|more| if more { self.receive(&mut desk.inbox).map(Some) } else { Ok(None) }) {
+                Ok(Some(true)) => continue,
+                Ok(None) if answers.closed.load(Ordering::Acquire) && desk.inbox.source().waiting().is_ok_and(|n| n == 0) => {
+                    "it has ended".to_owned()
+                }
+                Ok(None) => break,
+                Ok(Some(false)) => "it has ended".to_owned(),
+                Err(e) => e.to_string(),
+            };
+            desk.over = true;
+            self.lose(&why);
+            answers.close();
+            self.replies.fail_all();
+        }
+        answers.left.store(!desk.over && !desk.inbox.is_empty(), Ordering::SeqCst);
+    }
+
+    /// Looks for the answer that `mine` waits for, for a short time.
+    pub(super) fn look_for(&self, answers: &Answers, mine: &Waiter) {
+        answers.lookers.fetch_add(1, Ordering::SeqCst);
+        // While somebody looks the worker need wake nobody.
+        answers.words().reader.asleep.store(0, Ordering::SeqCst);
+        let began = Instant::now();
+        while !mine.is_here() {
+            if answers.something() {
+                match answers.desk.try_lock() {
+                    Ok(mut desk) => self.read_some(answers, &mut desk, Some(mine)),
+                    Err(TryLockError::Poisoned(desk)) => self.read_some(answers, &mut desk.into_inner(), Some(mine)),
+                    Err(TryLockError::WouldBlock) => {}
+                }
+            }
+            let looked = began.elapsed();
+            if looked >= LOOK {
+                break;
+            }
+            if looked >= POLITE {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        let last = answers.lookers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && answers.napping.load(Ordering::SeqCst) {
+            answers.words().reader.asleep.store(1, Ordering::SeqCst);
+        }
+        if answers.something() {
+            answers.words().reader.ring();
+        }
+    }
+
+    /// Reads when nobody else does, until the connection is over.
+    pub(super) fn receive_shared(&self, answers: &Answers) {
+        let reader = &answers.words().reader;
+        loop {
+            {
+                let mut desk = lock(&answers.desk);
+                self.read_some(answers, &mut desk, None);
+                if desk.over {
+                    return;
+                }
+            }
+            let bell = reader.bell.load(Ordering::SeqCst);
+            answers.napping.store(true, Ordering::SeqCst);
+            let alone = answers.lookers.load(Ordering::SeqCst) == 0;
+            reader.asleep.store(u32::from(alone), Ordering::SeqCst);
+            let idle = !answers.something() && !answers.closed.load(Ordering::SeqCst);
+            if idle || !alone {
+                crate::futex::wait(&reader.bell, bell, NAP);
+            }
+            answers.napping.store(false, Ordering::SeqCst);
+            reader.asleep.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Watches whether the worker is there, and says something from time to time.
+    pub(super) fn watch(&self, answers: &Answers) {
+        let silence = self.patience.silence;
+        let look = (silence / 4).min(Duration::from_secs(1));
+        let (mut seen, mut since) = (0, Instant::now());
+        let why = loop {
+            if self.conn.wait_gone(look) {
+                break "it has ended".to_owned();
+            }
+            let written = answers.words().written.0.load(Ordering::SeqCst);
+            // What lies unread says that we are the ones who are late.
+            if written != seen || answers.something() {
+                (seen, since) = (written, Instant::now());
+            } else if since.elapsed() >= silence {
+                break format!("no sign of life for {silence:?}");
+            }
+        };
+        self.lose(&why);
+        answers.close();
+    }
+}
+
+/// Makes the memory of a connection and gives the worker its descriptor.
+pub(super) fn share(conn: &Conn) -> io::Result<Arc<Memory>> {
+    let (memory, fd) = Memory::shared()?;
+    conn.send_descriptor(fd.as_fd())?;
+    Ok(Arc::new(memory))
+}

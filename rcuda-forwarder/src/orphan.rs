@@ -1,0 +1,136 @@
+//! Starting a process that the program which carries us never sees.
+//!
+//! A child of the program's process would appear in its `wait` and raise SIGCHLD, so the new process must be nobody's child: one
+//! that is started on the way starts it and ends. The one on the way raises no signal either, and no `wait` of the program finds
+//! it. Neither copies the program's memory: both borrow it, like `vfork`, until the new program runs.
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Bytes of the stack on which a few system calls are made.
+const STACK: usize = 64 << 10;
+
+/// Everything that is needed between the start of the first process and the exec of the second: nothing is allocated there.
+struct Plan {
+    program: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+    stdin: RawFd,
+    /// Top of the second process's stack.
+    stack: *mut c_void,
+    error: AtomicI32,
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// The first process: starts the second and ends.
+extern "C" fn first(plan: *mut c_void) -> c_int {
+    // SAFETY: the plan lives in the starter's frame, and the starter waits for us.
+    let p = unsafe { &*plan.cast::<Plan>() };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is ours; `second` only makes system calls.
+    if unsafe { libc::clone(second, p.stack, flags, plan) } < 0 {
+        p.error.store(errno(), Ordering::SeqCst);
+    }
+    0
+}
+
+/// The second process: becomes the program.
+extern "C" fn second(plan: *mut c_void) -> c_int {
+    // SAFETY: as in `first`.
+    let p = unsafe { &*plan.cast::<Plan>() };
+    // SAFETY: system calls on descriptors of this process and on strings that the starter keeps. The session is its own: what a
+    // terminal sends to the program is not for it. Signals stay blocked until the new program lets them in: the handlers here
+    // are the program's.
+    unsafe {
+        libc::setsid();
+        // A descriptor that is standard input already would keep its close-on-exec flag.
+        let placed = if p.stdin == 0 { libc::fcntl(0, libc::F_SETFD, 0) } else { libc::dup2(p.stdin, 0) };
+        if placed >= 0 {
+            libc::execve(p.program, p.arguments, p.environment);
+        }
+        p.error.store(errno(), Ordering::SeqCst);
+        libc::_exit(127)
+    }
+}
+
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Starts `arguments[0]` with this environment and standard input. It inherits every descriptor that is not close-on-exec, all
+/// signals blocked, and ignored signals ignored: what it does not want of that, it changes at its start.
+///
+/// # Errors
+/// The system's, when a process cannot be started or the program cannot be run.
+pub(crate) fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'_>) -> io::Result<()> {
+    let program = arguments.first().ok_or(io::ErrorKind::InvalidInput)?;
+    let (argv, envp) = (pointers(arguments), pointers(environment));
+    let mut stacks = vec![0u128; 2 * STACK / size_of::<u128>()];
+    let base = stacks.as_mut_ptr().cast::<c_void>();
+    // SAFETY: both are inside the allocation or at its end.
+    let (middle, top) = unsafe { (base.byte_add(STACK), base.byte_add(2 * STACK)) };
+    let plan = Plan {
+        program: program.as_ptr(),
+        arguments: argv.as_ptr(),
+        environment: envp.as_ptr(),
+        stdin: stdin.as_raw_fd(),
+        stack: middle,
+        error: AtomicI32::new(0),
+    };
+    // No handler of the program may run in a process that borrows its memory.
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    // SAFETY: this thread stands still until the first process has ended; that one uses the plan and the stacks only. Without an
+    // exit signal nobody else hears of its end.
+    let pid = unsafe { libc::clone(first, top, libc::CLONE_VM | libc::CLONE_VFORK, (&raw const plan).cast_mut().cast()) };
+    let started = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    if pid > 0 {
+        // SAFETY: plain system call; it only fails for a signal, and all are blocked.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
+    }
+    before.thread_set_mask()?;
+    started?;
+    match plan.error.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    fn run(script: &str) -> io::Result<String> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        let arguments = ["/bin/sh", "-c", script].map(|a| CString::new(a).unwrap());
+        start(&arguments, &[c"WORD=heard".to_owned()], theirs.as_fd())?;
+        drop(theirs);
+        let mut said = String::new();
+        ours.read_to_string(&mut said)?;
+        Ok(said)
+    }
+
+    #[test]
+    fn it_runs_apart_and_is_no_child() {
+        let said = run("echo $WORD $PPID $$ $(ps -o sid= -p $$ 2>/dev/null || cut -d' ' -f6 /proc/$$/stat) >&0").unwrap();
+        let words: Vec<&str> = said.split_whitespace().collect();
+        assert_eq!(words[0], "heard", "{said}");
+        assert_ne!(words[1], std::process::id().to_string(), "its parent is somebody else");
+        assert_eq!(words[2], words[3], "a session of its own");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_an_error() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let e = start(&[c"/nonexistent/program".to_owned()], &[], a.as_fd()).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::NotFound);
+    }
+}

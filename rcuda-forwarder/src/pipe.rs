@@ -1,0 +1,339 @@
+//! A stream of bytes through shared memory: one writer, one reader, each in a process of its own.
+//!
+//! Both keep their own position to themselves; what the other side says of its position is checked, and that is all that is
+//! believed. The bytes are copied out before anybody looks at them.
+
+use crate::futex;
+use crate::shm::{Memory, PipeWords, Sleeper, Which};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes after which the other side is told: it copies while we go on.
+const STEP: usize = 128 << 10;
+/// How long anybody sleeps before looking again whether the other side is still there.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long to look for what is awaited before sleeping: about what a wake-up costs, less where waits have been long.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    limit: Duration,
+}
+
+impl Spin {
+    const LONG: Duration = Duration::from_micros(50);
+    const SHORT: Duration = Duration::from_micros(5);
+
+    pub(crate) const fn new() -> Spin {
+        Spin { limit: Spin::SHORT }
+    }
+
+    /// Looks until `met` or the time is over; whether it was met.
+    pub(crate) fn until(&mut self, mut met: impl FnMut() -> bool) -> bool {
+        if met() {
+            return true;
+        }
+        let began = Instant::now();
+        loop {
+            for _ in 0..20 {
+                std::hint::spin_loop();
+            }
+            if met() {
+                self.limit = Spin::LONG;
+                return true;
+            }
+            let waited = began.elapsed();
+            if waited >= self.limit {
+                return false;
+            }
+            if waited >= Spin::SHORT {
+                // Where processors are few, what we wait for may need this one.
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// A wait that has ended after this time.
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        self.limit = if waited < 4 * Spin::LONG { Spin::LONG } else { Spin::SHORT };
+    }
+}
+
+impl Sleeper {
+    /// Wakes the sleeper, if there is one. The change that it waits for must have been made with SeqCst.
+    pub(crate) fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst) != 0 {
+            self.ring();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn ring(&self) {
+        self.asleep.store(0, Ordering::SeqCst);
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        futex::wake(&self.bell);
+    }
+
+    /// Sleeps unless `met`, at most for `limit`. For the only one who sleeps here.
+    pub(crate) fn sleep(&self, limit: Duration, met: impl FnOnce() -> bool) {
+        self.sleep_among(limit, met);
+        self.asleep.store(0, Ordering::SeqCst);
+    }
+
+    /// As [`Sleeper::sleep`] where several sleep: all are woken at once.
+    pub(crate) fn sleep_among(&self, limit: Duration, met: impl FnOnce() -> bool) {
+        let bell = self.bell.load(Ordering::SeqCst);
+        self.asleep.store(1, Ordering::SeqCst);
+        if !met() {
+            futex::wait(&self.bell, bell, limit);
+        }
+    }
+}
+
+/// What an end of a pipe shares with whoever knows that the other side has gone.
+pub(crate) type Closed = Arc<AtomicBool>;
+
+fn nonsense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the other side's position in shared memory makes no sense")
+}
+
+/// One end.
+#[derive(Debug)]
+struct End {
+    memory: Arc<Memory>,
+    which: Which,
+    position: u64,
+    closed: Closed,
+    spin: Spin,
+}
+
+impl End {
+    fn new(memory: Arc<Memory>, which: Which, closed: Closed) -> End {
+        End { memory, which, position: 0, closed, spin: Spin::new() }
+    }
+
+    fn words(&self) -> &PipeWords {
+        self.memory.pipe_words(self.which)
+    }
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub(crate) struct Writer(End);
+
+impl Writer {
+    /// The only writer of this pipe.
+    pub(crate) fn new(memory: Arc<Memory>, which: Which, closed: Closed) -> Writer {
+        Writer(End::new(memory, which, closed))
+    }
+
+    /// Bytes that can be written at once.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        let capacity = self.0.memory.pipe_bytes();
+        let under_way = self.0.position.wrapping_sub(self.0.words().read.0.load(Ordering::SeqCst));
+        capacity.checked_sub(under_way).ok_or_else(nonsense)
+    }
+
+    fn wait_for_room(&mut self) -> io::Result<u64> {
+        let mut spin = std::mem::replace(&mut self.0.spin, Spin::new());
+        // An error is found again below.
+        let met = |w: &Writer| w.room().map_or(true, |room| room > 0);
+        let began = Instant::now();
+        if !spin.until(|| met(self)) {
+            while !met(self) {
+                if self.0.closed.load(Ordering::Acquire) {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                self.0.words().writer.sleep(LOOK, || met(self));
+            }
+            spin.learn(began.elapsed());
+        }
+        self.0.spin = spin;
+        self.room()
+    }
+
+    /// Writes several pieces, one after the other.
+    pub(crate) fn write_pieces(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
+        let together = pieces.iter().map(|p| p.len()).sum::<usize>();
+        if (together as u64) <= self.room()? {
+            // All or nothing: the reader is told once.
+            pieces.iter().for_each(|p| self.put(p));
+            self.publish();
+            return Ok(());
+        }
+        pieces.iter().try_for_each(|p| self.write_all(p))
+    }
+
+    /// Copies bytes in, for which there must be room.
+    fn put(&mut self, mut from: &[u8]) {
+        while !from.is_empty() {
+            let (to, left) = self.0.memory.pipe_at(self.0.which, self.0.position);
+            let n = from.len().min(left);
+            // SAFETY: `left` bytes of the pipe follow, the reader has given these back, and nothing of ours refers to them.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+            self.0.position = self.0.position.wrapping_add(n as u64);
+            from = &from[n..];
+        }
+    }
+
+    fn publish(&self) {
+        let words = self.0.words();
+        words.written.0.store(self.0.position, Ordering::SeqCst);
+        words.reader.wake();
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        if from.is_empty() {
+            return Ok(0);
+        }
+        let room = match self.room()? {
+            0 => self.wait_for_room()?,
+            n => n,
+        };
+        let n = from.len().min(STEP).min(usize::try_from(room).unwrap_or(STEP));
+        self.put(&from[..n]);
+        self.publish();
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The reading end. [`Read`] waits for bytes and gives 0 when the pipe is closed and empty.
+#[derive(Debug)]
+pub(crate) struct Reader(End);
+
+impl Reader {
+    /// The only reader of this pipe.
+    pub(crate) fn new(memory: Arc<Memory>, which: Which, closed: Closed) -> Reader {
+        Reader(End::new(memory, which, closed))
+    }
+
+    /// Bytes that can be read at once.
+    pub(crate) fn waiting(&self) -> io::Result<u64> {
+        waiting(&self.0.memory, self.0.which, self.0.position)
+    }
+
+    fn wait_for_bytes(&mut self) -> io::Result<u64> {
+        let mut spin = std::mem::replace(&mut self.0.spin, Spin::new());
+        let met = |r: &Reader| r.waiting().map_or(true, |n| n > 0);
+        let began = Instant::now();
+        if !spin.until(|| met(self)) {
+            while !met(self) {
+                if self.0.closed.load(Ordering::Acquire) {
+                    break;
+                }
+                self.0.words().reader.sleep(LOOK, || met(self));
+            }
+            spin.learn(began.elapsed());
+        }
+        self.0.spin = spin;
+        self.waiting()
+    }
+}
+
+/// Bytes in a pipe for a reader at `position`.
+pub(crate) fn waiting(memory: &Memory, which: Which, position: u64) -> io::Result<u64> {
+    let n = memory.pipe_words(which).written.0.load(Ordering::SeqCst).wrapping_sub(position);
+    if n <= memory.pipe_bytes() { Ok(n) } else { Err(nonsense()) }
+}
+
+impl Read for Reader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        let there = match self.waiting()? {
+            0 => self.wait_for_bytes()?,
+            n => n,
+        };
+        let n = to.len().min(STEP).min(usize::try_from(there).unwrap_or(STEP));
+        let mut done = 0;
+        while done < n {
+            let (from, left) = self.0.memory.pipe_at(self.0.which, self.0.position);
+            let some = left.min(n - done);
+            // SAFETY: `left` bytes of the pipe follow. The writer should leave them alone until they are given back; if it does
+            // not, other bytes are copied.
+            unsafe { std::ptr::copy_nonoverlapping(from, to[done..].as_mut_ptr(), some) };
+            self.0.position = self.0.position.wrapping_add(some as u64);
+            done += some;
+        }
+        let words = self.0.words();
+        words.read.0.store(self.0.position, Ordering::SeqCst);
+        words.writer.wake();
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn ends(pipe: usize) -> (Writer, Reader, Closed) {
+        let memory = Arc::new(Memory::small(4096, pipe));
+        let closed = Closed::default();
+        let reader = Reader::new(memory.clone(), Which::Answers, closed.clone());
+        (Writer::new(memory, Which::Answers, closed.clone()), reader, closed)
+    }
+
+    #[test]
+    fn bytes_arrive_in_order_whatever_the_sizes() {
+        for seed in 1..6u64 {
+            let (mut w, mut r, closed) = ends(4096);
+            let data: Vec<u8> = (0..400_000u64).map(|i| (i * seed % 251) as u8).collect();
+            let sent = data.clone();
+            let writer = thread::spawn(move || {
+                let (mut rest, mut n) = (&sent[..], seed as usize);
+                while !rest.is_empty() {
+                    n = (n * 7919 + 13) % 9001;
+                    let (now, later) = rest.split_at(n.min(rest.len()));
+                    let (a, b) = now.split_at(now.len() / 3);
+                    w.write_pieces(&[a, &[], b]).unwrap();
+                    rest = later;
+                }
+                closed.store(true, Ordering::Release);
+            });
+            let mut got = Vec::new();
+            let (mut buffer, mut n) = (vec![0; 10_000], seed as usize);
+            loop {
+                n = (n * 31 + 7) % 9973;
+                match r.read(&mut buffer[..n + 1]).unwrap() {
+                    0 => break,
+                    k => got.extend_from_slice(&buffer[..k]),
+                }
+            }
+            writer.join().unwrap();
+            assert!(got == data);
+        }
+    }
+
+    #[test]
+    fn a_position_that_lies_is_an_error() {
+        let (mut w, mut r, _) = ends(4096);
+        w.0.words().written.0.store(5000, Ordering::SeqCst);
+        assert_eq!(r.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        w.0.words().read.0.store(1, Ordering::SeqCst);
+        assert_eq!(w.write(&[1]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(w.write_pieces(&[&[1]]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn who_waits_for_a_closed_pipe_returns() {
+        let (mut w, mut r, closed) = ends(4096);
+        w.write_all(&[5; 4096]).unwrap();
+        let writer = thread::spawn(move || w.write_all(&[6]).unwrap_err().kind());
+        thread::sleep(Duration::from_millis(20));
+        assert!(!writer.is_finished());
+        closed.store(true, Ordering::Release);
+        assert_eq!(writer.join().unwrap(), io::ErrorKind::BrokenPipe);
+        let mut all = Vec::new();
+        r.read_to_end(&mut all).unwrap();
+        assert_eq!(all, [5; 4096], "what was written can still be read");
+    }
+}
