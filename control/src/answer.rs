@@ -236,6 +236,8 @@ pub enum MoveState {
     Queued,
     /// It can still be given up.
     Running,
+    /// It is being given up.
+    Stopping,
     /// The job is at the new place, the old one is being released.
     Committed,
     /// It has succeeded.
@@ -277,6 +279,8 @@ pub enum EventKind {
     Phase,
     /// A round of copying is over.
     Progress,
+    /// It is being given up.
+    Stopping,
     /// The job is at the new place.
     Committed,
     /// It is over, in one way or another.

@@ -15,6 +15,7 @@ pub(crate) fn describe(it: &Move) -> String {
             let phase = it.phase.as_deref().unwrap_or("start");
             format!("{way}: move {} is in the phase {phase} after {}\n", it.id, duration(it.total_ms))
         }
+        MoveState::Stopping => format!("{way}: move {} is being given up\n", it.id),
         MoveState::Failed => format!("{way}: did not move: {why}\n"),
         MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
         MoveState::Done => format!(

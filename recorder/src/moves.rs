@@ -114,7 +114,7 @@ impl Registry {
 
     /// The move that is being carried out.
     fn running(&self) -> Option<&Entry> {
-        self.entries.iter().find(|e| matches!(e.it.state, MoveState::Running | MoveState::Committed))
+        self.entries.iter().find(|e| matches!(e.it.state, MoveState::Running | MoveState::Stopping | MoveState::Committed))
     }
 
     fn queued(&self) -> impl Iterator<Item = &Entry> {
@@ -261,9 +261,11 @@ impl Task {
                     return Ok(());
                 }
                 MoveState::Running => {
-                    // The first reason counts.
-                    let _ = self.stop.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Relaxed);
+                    self.stop.store(why as u8, Ordering::Release);
+                    registry.change(&self.id, Some(EventKind::Stopping), |it| it.state = MoveState::Stopping);
                 }
+                // For another reason, which counts.
+                MoveState::Stopping => return Ok(()),
                 MoveState::Committed => {
                     let why = format!("too late: move {} has been committed, the job is at {}", self.id, self.wanted.to);
                     return Err(Refusal::about(ErrorCode::TooLate, &self.id, why));

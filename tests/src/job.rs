@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
         let moves: Value =
             serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
         let all = moves.as_array().into_iter().flatten().cloned().map(Report);
-        Ok(all.filter(|m| !["queued", "running", "committed"].contains(&m.state())).collect())
+        Ok(all.filter(|m| !["queued", "running", "stopping", "committed"].contains(&m.state())).collect())
     }
 
     /// The last move as `mrcuda moves` shows it to people.

@@ -18,7 +18,7 @@ impl Report {
         self.text("id")
     }
 
-    /// How far it is: `queued`, `running`, `committed`, `done`, `failed`, `cancelled`.
+    /// How far it is: `queued`, `running`, `stopping`, `committed`, `done`, `failed`, `cancelled`.
     pub fn state(&self) -> &str {
         self.text("state")
     }

@@ -192,7 +192,7 @@ impl<'a> Leg<'a> {
         self.blame(replayed)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
-        let round = wires.round(verify)?;
+        let round = wires.round(verify, self.task)?;
         self.told.bytes += round.bytes_sent;
         if verify {
             self.told.delta_bytes = round.bytes_sent;

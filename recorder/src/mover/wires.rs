@@ -1,6 +1,7 @@
 //! The connections on which a move's bytes travel: directly from place to place.
 
 use super::{random, unexpected};
+use crate::moves::Task;
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use std::os::unix::net::UnixStream;
@@ -49,17 +50,16 @@ impl Wires {
         move || hang_up(&ends, ticket)
     }
 
-    /// One round of memsync: both ends run at the same time, and both must succeed.
-    pub(super) fn round(&self, verify: bool) -> Result<RoundInfo, String> {
+    /// One round of memsync: both ends run at the same time, and both must succeed. As soon as one has failed the other one is
+    /// told: what it waits for may never come, if its peer is stopped and not gone. If the move is given up the source is left
+    /// to end by itself, since it may wait for the job's kernels; it only reads.
+    pub(super) fn round(&self, verify: bool, task: &Task) -> Result<RoundInfo, String> {
         let ticket = self.ticket;
-        let run = |place: &Place, request: Control| match place.control(&request)? {
-            ControlReply::Round(r) => Ok(r),
-            other => Err(unexpected(&other)),
-        };
+        let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {
-            let from = s.spawn(|| run(&self.source, Control::RoundSource { ticket }));
-            let to = run(&self.target, Control::RoundTarget { ticket, verify });
-            (from.join().unwrap_or_else(|_| Err("the copying thread failed".into())), to)
+            let to = s.spawn(|| ask(&self.target, &Control::RoundTarget { ticket, verify }, &self.source, ticket));
+            let from = task.apart(move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
+            (from, to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
         });
         let (from, to) = (from?, to?);
         if verify && from.digest != to.digest {
@@ -67,6 +67,16 @@ impl Wires {
         }
         Ok(RoundInfo { digest: to.digest, ..from })
     }
+}
+
+/// Asks one end for its part of a round; after a failure the other end is told.
+fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<RoundInfo, String> {
+    let round = match place.control(part) {
+        Ok(ControlReply::Round(r)) => Ok(r),
+        Ok(odd) => Err(unexpected(&odd)),
+        Err(why) => Err(why),
+    };
+    round.inspect_err(|_| drop(other.control(&Control::HangUp { ticket })))
 }
 
 fn hang_up(ends: &[Place; 2], ticket: [u8; 32]) {
