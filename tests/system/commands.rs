@@ -175,3 +175,57 @@ fn the_exit_report_names_only_what_was_used() {
     let report = told.lines().rfind(|l| l.contains("exit: ")).unwrap_or_else(|| panic!("no report in {told}"));
     assert!(report.contains("cuNoSuchThing"), "{report}");
 }
+
+#[test]
+fn what_is_asked_of_a_running_job() {
+    let scene = Scene::new("asked");
+    let server = Server::start(&scene, "one");
+    // It does not end by itself while it is asked.
+    let steps = ["--steps", "100000", "--pace", "3000", "--progress"];
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &steps, &[]);
+    wait_for_step(&mut job, 50);
+    let pid = job.pid().to_string();
+    let ask = |args: &[&str]| {
+        let output = scene.mrcuda().args(args).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, out, err) = ask(&["moves", &pid]);
+    assert_eq!((code, out.trim(), err.as_str()), (Some(0), "no moves yet", ""));
+    let (code, _, err) = ask(&["cancel", &pid]);
+    assert!(code == Some(1) && err.contains(&pid) && err.contains("no move is under way"), "{err}");
+    let (code, out, err) = ask(&["moves", &pid, "m7", "--json"]);
+    let refused: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
+    assert_eq!((code, &refused["error"], &refused["id"]), (Some(1), &Value::from("no_such_move"), &Value::from("m7")));
+    for bad in [&["--deadline", "5"][..], &["--max-downtime", "soon"], &["--gpu", "x"]] {
+        let (code, _, err) = ask(&[&["migrate", &pid, "--to", "local"][..], bad].concat());
+        assert!(code == Some(2) && err.contains("invalid value"), "{bad:?}: {err}");
+    }
+    let (code, out, _) = ask(&["plan", &pid, "--to", "local"]);
+    assert!(code == Some(0) && out.contains("would move") && out.contains("regions"), "{out}");
+    let (code, out, _) = ask(&["plan", &pid, "--to", "127.0.0.1:1/0"]);
+    assert!(code == Some(1) && out.contains("would not move") && out.contains("cannot connect to 127.0.0.1:1/0"), "{out}");
+
+    // One that does not wait, one that waits in the queue, and what is told of both.
+    let (code, out, err) = ask(&["migrate", &pid, "--to", "local", "--id", "first", "--no-wait"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let there = server.place(0);
+    let (code, out, err) = ask(&["migrate", &pid, "--to", &there, "--queue", "--deadline", "2min", "--max-downtime", "90s"]);
+    assert!(code == Some(0) && out.contains("the job stood still for"), "{out}{err}");
+    let (code, _, err) = ask(&["migrate", &pid, "--to", "local", "--id", "first"]);
+    assert!(code == Some(1) && err.contains("has a move first already"), "{err}");
+    let (code, out, err) = ask(&["migrate", &pid, "--to", "local", "--deadline", "0s"]);
+    assert!(
+        code == Some(1) && out.contains("did not move: given up") && out.contains("within 0 ms") && err.is_empty(),
+        "{out}{err}"
+    );
+    let (code, out, _) = ask(&["moves", &pid]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(code == Some(0) && lines.len() == 4 && lines[0].contains("DOWNTIME"), "{out}");
+    assert!(lines[1].starts_with("first") && lines[1].ends_with("done") && lines[2].ends_with("done"), "{out}");
+    assert!(lines[3].contains("failed: given up"), "{out}");
+    let (code, _, err) = ask(&["cancel", &pid, "first"]);
+    assert!(code == Some(1) && err.contains("too late"), "{err}");
+    let (_, out, _) = ask(&["ps"]);
+    assert!(out.contains("idle") && out.contains(&there), "{out}");
+}
