@@ -45,6 +45,7 @@ codes! {
     ERROR_OPERATING_SYSTEM = 304, "OS call failed or operation not supported on this OS";
     ERROR_INVALID_HANDLE = 400, "invalid resource handle";
     ERROR_ILLEGAL_STATE = 401, "the operation cannot be performed in the present state";
+    ERROR_LOSSY_QUERY = 402, "attempted introspection would be semantically lossy";
     ERROR_NOT_FOUND = 500, "named symbol not found";
     ERROR_NOT_READY = 600, "device not ready";
     ERROR_ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";

@@ -28,15 +28,24 @@ pub enum Kind {
     Library = 6,
     /// `CUkernel`
     Kernel = 7,
+    /// `CUgraph`: never travels
+    Graph = 8,
+    /// `CUgraphNode`: never travels
+    GraphNode = 9,
+    /// `CUgraphExec`
+    GraphExec = 10,
+    /// `CUuserObject`: never travels
+    UserObject = 11,
 }
 
 /// Number of kinds, for tables indexed by kind.
-pub const KINDS: usize = 8;
+pub const KINDS: usize = 12;
 
 impl Kind {
     /// The kind with this number.
     pub fn from_number(n: u8) -> Option<Kind> {
-        [Kind::Context, Kind::Stream, Kind::Event, Kind::Module, Kind::Function, Kind::Library, Kind::Kernel]
+        use Kind::*;
+        [Context, Stream, Event, Module, Function, Library, Kernel, Graph, GraphNode, GraphExec, UserObject]
             .into_iter()
             .find(|k| *k as u8 == n)
     }

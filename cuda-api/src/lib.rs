@@ -8,6 +8,7 @@
 //! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
 //! * [`versions`]: which symbol `cuGetProcAddress` means by a base name and a version.
 //! * [`image`]: module images: sizes, entries, names in them.
+//! * [`graph`]: CUDA graphs and stream capture, as far as they need no GPU.
 //! * [`cudart`]: the private tables that NVIDIA's runtime libraries want from a libcuda.
 
 pub mod arg;
@@ -16,6 +17,7 @@ pub mod class;
 pub mod code;
 pub mod cudart;
 pub mod driver;
+pub mod graph;
 pub mod handle;
 pub mod image;
 pub mod ops;

@@ -3,6 +3,7 @@
 //! Many functions are one operation (all copies to the device are [`CopyIn`]). An operation is encoded like a call, has an id
 //! of the same space (family 0x0f), and is carried out by the executor's hand-written code. Fixed head, then raw bytes.
 
+use crate::graph::work::{At, Spec, Work};
 use crate::wire::{Short, Wire, take};
 use crate::wire_struct;
 
@@ -62,6 +63,24 @@ ids! {
     EVENT_ELAPSED = 0x0f25 "EventElapsed";
     /// Body: event handle. The answer: f64, milliseconds from the place's reference event to the event's last record.
     EVENT_TIME = 0x0f26 "EventTime";
+    /// Body: stream as it travels, event handle.
+    STREAM_WAIT_EVENT = 0x0f80 "StreamWaitEvent";
+    /// Body: stream as it travels. The answer is the result code alone: success or not ready.
+    STREAM_QUERY = 0x0f81 "StreamQuery";
+    /// [`super::GraphMake`]: makes an instance of a graph. Waits.
+    GRAPH_MAKE = 0x0f82 "GraphMake";
+    /// [`super::GraphChange`]: changes what a node of an instance does in later launches.
+    GRAPH_CHANGE = 0x0f83 "GraphChange";
+    /// [`super::GraphSwitch`]: lets later launches of an instance skip a node, or not.
+    GRAPH_SWITCH = 0x0f84 "GraphSwitch";
+    /// Body: handle of a change. It was overtaken by another one: nothing is to be done, the journal can forget both records.
+    GRAPH_OVERTAKEN = 0x0f85 "GraphOvertaken";
+    /// Body: handle of an instance, stream as it travels.
+    GRAPH_LAUNCH = 0x0f86 "GraphLaunch";
+    /// Body: handle of an instance, stream as it travels. Prepares the next launch.
+    GRAPH_UPLOAD = 0x0f87 "GraphUpload";
+    /// Body: handle of an instance. Ends it; a launch that runs goes on.
+    GRAPH_END = 0x0f88 "GraphEnd";
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
 }
@@ -239,6 +258,45 @@ wire_struct! {
         pub stream: u64,
         /// `CUevent_record_flags`.
         pub flags: u32,
+    }
+}
+
+wire_struct! {
+    /// Makes an instance of a graph; the place builds the graph node by node.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct GraphMake {
+        /// Handle of the instance.
+        pub instance: u64,
+        /// `CUgraphInstantiate_flags`
+        pub flags: u64,
+        /// The graph.
+        pub spec: Spec,
+    }
+}
+
+wire_struct! {
+    /// Changes a node of an instance.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct GraphChange {
+        /// Handle of the instance.
+        pub instance: u64,
+        /// The node.
+        pub at: At,
+        /// What it does from now on; no other kind of work than before.
+        pub work: Work<u32>,
+    }
+}
+
+wire_struct! {
+    /// Switches a node of an instance.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct GraphSwitch {
+        /// Handle of the instance.
+        pub instance: u64,
+        /// The node.
+        pub at: At,
+        /// Whether later launches run it.
+        pub on: bool,
     }
 }
 

@@ -4,6 +4,7 @@
 //! a place in the thread's stack of their own, and streams, modules and memory of the same device.
 
 use crate::enter::Entered;
+use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
 use crate::stream;
@@ -266,11 +267,13 @@ pub(crate) fn cuCtxGetApiVersion(cx: &mut Entered, ctx: sys::CUcontext, version:
 
 pub(crate) fn cuCtxSynchronize(cx: &mut Entered) -> Result<(), Code> {
     let device = cx.device()?;
+    graph::forbid_in(cx, device)?;
     cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
 }
 
 pub(crate) fn cuCtxSynchronize_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
     let device = given_or_current(cx.job, ctx)?;
+    graph::forbid_in(cx, device)?;
     cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
 }
 

@@ -1,12 +1,14 @@
 //! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device.
 
 use crate::enter::Entered;
+use crate::graph;
 use crate::host_memory;
 use crate::job::Device;
 use crate::memory::is_device;
 use crate::place::{Place, Waiting};
 use cuda_api::arg::{Capture, stage_stream};
 use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{self, Copy3, CopyEnd, Work};
 use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut, Fill};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
@@ -60,7 +62,65 @@ enum Until {
     Submitted,
 }
 
-fn encode<T: Wire>(value: &T) -> Vec<u8> {
+/// A captured copy.
+fn node(device: &Device, r: Rect) -> Result<Work<u64>, Code> {
+    let end = |e: End| CopyEnd {
+        memory: if e.device { DEVICE } else { HOST },
+        device: if e.device { e.address } else { 0 },
+        host: if e.device { 0 } else { e.address },
+        pitch: e.pitch,
+        ..CopyEnd::default()
+    };
+    let copy = Copy3 { src: end(r.src), dst: end(r.dst), width: r.width, rows: r.rows, depth: 1 };
+    check_ends(device, &copy)?;
+    Ok(Work::Copy(copy))
+}
+
+const HOST: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32;
+const DEVICE: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32;
+
+/// Both ends of a described copy from their first byte on, with what they span; destination first.
+fn ends(c: &Copy3) -> Result<[(End, u64); 2], Code> {
+    let bad = code::ERROR_INVALID_VALUE;
+    let one = |e: &CopyEnd| {
+        let pitch = if e.pitch == 0 { c.width } else { e.pitch };
+        let height = if e.height == 0 { c.rows } else { e.height };
+        let at = |x: u64, y: u64, z: u64| {
+            let row = z.checked_mul(height).and_then(|rows| rows.checked_add(y))?;
+            row.checked_mul(pitch)?.checked_add(x)
+        };
+        if e.lod != 0 || e.x.checked_add(c.width).is_none_or(|end| c.rows * c.depth > 1 && end > pitch) {
+            return Err(bad);
+        }
+        let end = described(e.memory, e.host as *const c_void, e.device, pitch as usize, at(e.x, e.y, e.z).ok_or(bad)?)?;
+        let last = at(c.width, c.rows.saturating_sub(1), c.depth.saturating_sub(1)).ok_or(bad)?;
+        Ok((end, last))
+    };
+    Ok([one(&c.dst)?, one(&c.src)?])
+}
+
+/// Checks both ends of a described copy on a device.
+pub(crate) fn check_ends(device: &Device, c: &Copy3) -> Result<(), Code> {
+    if c.width == 0 || c.rows == 0 || c.depth == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    for (end, span) in ends(c)? {
+        if end.device {
+            device.check_range(end.address, span)?;
+        } else if end.address == 0 {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a described copy reads or writes memory of the job's process.
+pub(crate) fn touches_host(c: &Copy3) -> bool {
+    ends(c).is_ok_and(|ends| ends.iter().any(|(end, _)| !end.device))
+}
+
+/// A value as it travels.
+pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
     let mut body = Vec::with_capacity(64);
     value.put(&mut body);
     body
@@ -76,6 +136,9 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
+    if cx.job.graphs.capturing() && graph::take(cx, device, stream, until == Until::Done, || node(device, r))? {
+        return Ok(());
+    }
     let mut known = true;
     for end in [r.dst, r.src] {
         if end.device {
@@ -357,6 +420,15 @@ fn copy_3d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: u64, until: U
         let rows = z.checked_mul(height).and_then(|r| r.checked_add(y));
         rows.and_then(|r| r.checked_mul(pitch)).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE)
     };
+    if cx.job.graphs.capturing() {
+        let described = cuda_api::graph::copy_3d(p)?;
+        let stream = cx.use_stream(stream)?;
+        let device = cx.device()?;
+        let node = || check_ends(device, &described).map(|()| Work::Copy(described));
+        if graph::take(cx, device, stream, until == Until::Done, node)? {
+            return Ok(());
+        }
+    }
     let (sp, dp) = (if sp == 0 { w } else { sp }, if dp == 0 { w } else { dp });
     let (sheight, dheight) = (if sheight == 0 { h } else { sheight }, if dheight == 0 { h } else { dheight });
     for z in 0..depth {
@@ -376,7 +448,7 @@ pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D,
 }
 
 #[allow(clippy::too_many_arguments)]
-fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width: usize, rows: usize, stream: u64) -> Result<(), Code> {
+fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width: usize, rows: usize, stream: u64, waits: bool) -> Result<(), Code> {
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     device.check()?;
@@ -389,6 +461,13 @@ fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width
         return Err(code::ERROR_INVALID_VALUE);
     }
     let known = device.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    if cx.job.graphs.capturing() {
+        let (pitch, width, rows) = (pitch as u64, width as u64, rows as u64);
+        let node = || Ok(Work::Fill(work::Fill { dst, pitch, value, element: element.into(), width, rows }));
+        if graph::take(cx, device, stream, waits, node)? {
+            return Ok(());
+        }
+    }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
     submit(cx, device, known, ops::id::FILL, &[&encode(&op)])
 }
@@ -396,16 +475,16 @@ fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width
 macro_rules! fills {
     ($($plain:ident $plain_async:ident $pitched:ident $pitched_async:ident $t:ty, $size:literal;)*) => {$(
         pub(crate) fn $plain(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize) -> Result<(), Code> {
-            fill(cx, dst, 0, v.into(), $size, n, 1, 0)
+            fill(cx, dst, 0, v.into(), $size, n, 1, 0, true)
         }
         pub(crate) fn $plain_async(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize, stream: sys::CUstream) -> Result<(), Code> {
-            fill(cx, dst, 0, v.into(), $size, n, 1, stream as u64)
+            fill(cx, dst, 0, v.into(), $size, n, 1, stream as u64, false)
         }
         pub(crate) fn $pitched(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize) -> Result<(), Code> {
-            fill(cx, dst, pitch, v.into(), $size, w, h, 0)
+            fill(cx, dst, pitch, v.into(), $size, w, h, 0, true)
         }
         pub(crate) fn $pitched_async(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize, stream: sys::CUstream) -> Result<(), Code> {
-            fill(cx, dst, pitch, v.into(), $size, w, h, stream as u64)
+            fill(cx, dst, pitch, v.into(), $size, w, h, stream as u64, false)
         }
     )*};
 }

@@ -2,6 +2,7 @@
 
 use crate::context;
 use crate::gate::{self, Pass};
+use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
 use crate::place::{Place, Waiting};
@@ -163,6 +164,7 @@ impl Entered {
                     self.job.tables.end(c);
                 }
             }
+            graph::forget(self, h);
             self.job.tables.end(h);
         }
     }

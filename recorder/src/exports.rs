@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock};
 
 /// The hand-written functions, by the name of their row.
 mod bodies {
-    pub(super) use crate::{context::*, copy::*, device::*, host_memory::*, launch::*, memory::*, module::*, stream::*, symbols::*};
+    pub(super) use crate::{context::*, copy::*, device::*, graph::*, host_memory::*, launch::*, memory::*, module::*, stream::*, symbols::*};
 }
 
 macro_rules! body {

@@ -57,16 +57,19 @@ fn allocate(pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> 
 }
 
 pub(crate) fn cuMemAllocHost_v2(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     cx.device()?.check()?;
     allocate(pp, bytesize, 0)
 }
 
 pub(crate) fn cuMemHostAlloc(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     cx.device()?.check()?;
     allocate(pp, bytesize, flags)
 }
 
 pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     if p.is_null() {
         return Ok(());
     }
@@ -89,6 +92,7 @@ pub(crate) fn cuMemHostGetFlags(_cx: &mut Entered, flags: *mut c_uint, p: *mut c
 }
 
 pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     cx.device()?.check()?;
     if p.is_null() || bytesize == 0 || flags & !REGISTER_FLAGS != 0 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -103,6 +107,7 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
 }
 
 pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     let device = cx.device()?;
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     let mut blocks = lock(&BLOCKS);

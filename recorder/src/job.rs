@@ -18,6 +18,8 @@ use std::time::Instant;
 pub(crate) struct Job {
     pub(crate) devices: Vec<Device>,
     pub(crate) tables: Tables,
+    /// Graphs and captures.
+    pub(crate) graphs: cuda_api::graph::Shared,
     /// Zero of the clock on which event times of different places are compared.
     started: Instant,
 }
@@ -277,7 +279,7 @@ fn open() -> Result<Job, String> {
     unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
     // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
     unsafe { libc::atexit(crate::exports::at_exit) };
-    Ok(Job { devices, tables: Tables::new(), started: Instant::now() })
+    Ok(Job { devices, tables: Tables::new(), graphs: cuda_api::graph::Shared::new(0), started: Instant::now() })
 }
 
 impl Job {

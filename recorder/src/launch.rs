@@ -2,9 +2,11 @@
 
 use crate::context::give;
 use crate::enter::Entered;
+use crate::graph;
 use crate::job::Device;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
 use cuda_api::sys;
@@ -47,7 +49,7 @@ fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
 }
 
 /// The errors that the driver returns from the launch itself.
-fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<(), Code> {
+pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<(), Code> {
     use sys::CUdevice_attribute_enum as A;
     let grid = [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z];
     let block = [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z];
@@ -126,6 +128,30 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
     Ok(())
 }
 
+/// A captured launch.
+///
+/// # Safety
+/// As for [`pack`].
+unsafe fn node(
+    info: &FunctionInfo,
+    head: &Launch,
+    attributes: &[u8],
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<Work<u64>, Code> {
+    let mut packed = Vec::new();
+    // SAFETY: passed on.
+    unsafe { pack(&mut packed, info, params, extra) }?;
+    let mut attributes: Vec<Attribute> = attributes.chunks_exact(ATTRIBUTE_BYTES).filter_map(|a| a.try_into().ok()).collect();
+    if head.cooperative {
+        let mut cooperative: Attribute = [0; ATTRIBUTE_BYTES];
+        (cooperative[0], cooperative[8]) = (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE as u8, 1);
+        attributes.push(cooperative);
+    }
+    let (function, grid, block, shared) = (head.function, head.grid, head.block, head.shared);
+    Ok(Work::Kernel(Kernel { function, grid, block, shared, attributes, params: packed }))
+}
+
 /// A launch: `head` without handles, attributes as the program gave them.
 unsafe fn launch(
     cx: &mut Entered,
@@ -143,6 +169,13 @@ unsafe fn launch(
     on.check()?;
     let info = info(cx, head.function)?;
     check(on, info, &head)?;
+    if cx.job.graphs.capturing() {
+        // SAFETY: passed on by the exported symbols as the program gave it.
+        let kernel = || unsafe { node(info, &head, attributes, params, extra) };
+        if graph::take(cx, on, head.stream, false, kernel)? {
+            return Ok(());
+        }
+    }
     BODY.with_borrow_mut(|body| {
         body.clear();
         head.put(body);
@@ -217,7 +250,13 @@ fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'sta
         // SAFETY: the program says that there are `count` attributes; they are used before the call returns.
         unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
     };
-    // These name handles, which would need translation.
+    check_attributes(bytes)?;
+    let head = Launch { attributes: count as u16, ..head(g, b, shared) };
+    Ok((head, stream as u64, bytes))
+}
+
+/// Refuses attributes that name handles, which would need translation.
+pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
     for a in bytes.chunks_exact(ATTRIBUTE_BYTES) {
         let id = u32::from_le_bytes([a[0], a[1], a[2], a[3]]);
         use sys::CUlaunchAttributeID_enum as A;
@@ -231,8 +270,7 @@ fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'sta
             return Err(code::ERROR_NOT_SUPPORTED);
         }
     }
-    let head = Launch { attributes: count as u16, ..head(g, b, shared) };
-    Ok((head, stream as u64, bytes))
+    Ok(())
 }
 
 pub(crate) fn cuLaunchKernelEx(

@@ -7,7 +7,7 @@
 //! compares, and changes the place by one store.
 //!
 //! Files by subject: [`device`], [`context`], [`memory`], [`host_memory`], [`copy`], [`stream`], [`module`], [`launch`],
-//! [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks,
+//! [`graph`], [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks,
 //! [`moves`] keeps what was asked for and what became of it.
 
 // Hand-written functions carry the names that CUDA gives them.
@@ -22,6 +22,7 @@ mod device;
 mod enter;
 mod exports;
 mod gate;
+mod graph;
 mod host_memory;
 mod job;
 mod launch;

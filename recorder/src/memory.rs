@@ -240,6 +240,7 @@ pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), 
 }
 
 pub(crate) fn cuMemAlloc_v2(cx: &mut Entered, dptr: *mut sys::CUdeviceptr, bytesize: usize) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     if dptr.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -255,6 +256,7 @@ pub(crate) fn cuMemAllocPitch_v2(
     height: usize,
     element: c_uint,
 ) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     if dptr.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -266,6 +268,7 @@ pub(crate) fn cuMemAllocPitch_v2(
 }
 
 pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
     if dptr == 0 {
         cx.device()?;
         return Ok(());

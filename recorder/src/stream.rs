@@ -2,6 +2,7 @@
 
 use crate::context::give;
 use crate::enter::Entered;
+use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
 use cuda_api::arg::{Capture, LEGACY};
@@ -59,8 +60,9 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
     Ok(stream)
 }
 
-/// Ends all streams and events of a device.
+/// Ends all instances of graphs, streams and events of a device.
 pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    graph::end_all(cx, device)?;
     let streams: Vec<u64> = cx.job.tables.streams.all(device.index).into_iter().map(|(h, _)| h).collect();
     for h in streams {
         cx.on(device);
@@ -117,6 +119,7 @@ pub(crate) fn note_creation(cx: &Entered, id: u16, body: &[u8]) {
 pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
+    graph::forbid_on(cx, device, stream)?;
     cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
 }
 
@@ -151,53 +154,12 @@ pub(crate) fn cuStreamGetId(cx: &mut Entered, stream: sys::CUstream, id: *mut c_
     give(id, if stream == LEGACY { 1 } else { stream })
 }
 
-pub(crate) fn cuStreamIsCapturing(cx: &mut Entered, stream: sys::CUstream, status: *mut sys::CUstreamCaptureStatus) -> Result<(), Code> {
-    cx.use_stream(stream as u64)?;
-    give(status, sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE)
-}
-
-pub(crate) fn cuStreamGetCaptureInfo_v2(
-    cx: &mut Entered,
-    stream: sys::CUstream,
-    status: *mut sys::CUstreamCaptureStatus,
-    _id: *mut sys::cuuint64_t,
-    _graph: *mut sys::CUgraph,
-    _dependencies: *mut *const sys::CUgraphNode,
-    _count: *mut usize,
-) -> Result<(), Code> {
-    cuStreamIsCapturing(cx, stream, status)
-}
-
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn cuStreamGetCaptureInfo_v3(
-    cx: &mut Entered,
-    stream: sys::CUstream,
-    status: *mut sys::CUstreamCaptureStatus,
-    _id: *mut sys::cuuint64_t,
-    _graph: *mut sys::CUgraph,
-    _dependencies: *mut *const sys::CUgraphNode,
-    _edges: *mut *const sys::CUgraphEdgeData,
-    _count: *mut usize,
-) -> Result<(), Code> {
-    cuStreamIsCapturing(cx, stream, status)
-}
-
-pub(crate) fn cuThreadExchangeStreamCaptureMode(_cx: &mut Entered, mode: *mut sys::CUstreamCaptureMode) -> Result<(), Code> {
-    thread_local! {
-        static MODE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
-    }
-    if mode.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null; the enum is read and written as the integer that it is in C, and only known values are written.
-    unsafe {
-        let wanted = mode.cast::<u32>().read();
-        if wanted > 2 {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        mode.cast::<u32>().write(MODE.replace(wanted));
-    }
-    Ok(())
+pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    graph::forbid_on(cx, device, stream)?;
+    cx.ask(device, ops::id::STREAM_QUERY, &[&stream.to_le_bytes()]).map(drop)
 }
 
 fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
@@ -211,6 +173,9 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     let device = cx.device()?;
     if device.index != on {
         return Err(code::ERROR_INVALID_HANDLE);
+    }
+    if graph::record_event(cx, event, stream, device, flags == 1)? {
+        return Ok(());
     }
     let mut body = Vec::with_capacity(32);
     ops::EventRecord { event, stream, flags: 0 }.put(&mut body);
@@ -233,7 +198,9 @@ fn unfinished(cx: &mut Entered, event: sys::CUevent) -> Result<Option<(u64, &'st
     let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
     let device = cx.device()?;
     device.check()?;
-    let epoch = cx.job.tables.events.get(event)?.data.epoch.load(Ordering::Acquire);
+    let data = &cx.job.tables.events.get(event)?.data;
+    graph::ask_event(cx, event, data)?;
+    let epoch = data.epoch.load(Ordering::Acquire);
     // A move waits until everything is done, so what was recorded in an earlier place has happened.
     Ok((epoch == device.epoch.load(Ordering::Relaxed)).then_some((event, device)))
 }

@@ -1,11 +1,12 @@
 //! The job's handles: who is alive, on which device, and what the shim knows of it.
 
 use crate::answers::Answers;
+use crate::graph::Changed;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, slot};
 use cuda_api::ops::FunctionInfo;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, c_char};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -132,6 +133,8 @@ pub(crate) struct EventData {
     pub(crate) flags: AtomicU32,
     /// Epoch of the place in which it was last recorded; 0: never.
     pub(crate) epoch: AtomicU64,
+    /// It was last recorded in a capture.
+    pub(crate) captured: AtomicBool,
     /// When it happened, if that was in an earlier place: bits of f64 milliseconds on the job's clock.
     pub(crate) happened_ms: AtomicU64,
 }
@@ -140,6 +143,7 @@ impl Known for EventData {
     fn forget(&self) {
         self.flags.store(0, Ordering::Relaxed);
         self.epoch.store(0, Ordering::Relaxed);
+        self.captured.store(false, Ordering::Relaxed);
         self.happened_ms.store(0, Ordering::Relaxed);
     }
 }
@@ -198,6 +202,22 @@ impl Known for FunctionData {
     }
 }
 
+/// What the shim knows of an instance of a graph, beside the graph itself.
+#[derive(Debug, Default)]
+pub(crate) struct InstanceData {
+    /// The journal's handle of the last change of each node.
+    pub(crate) changes: Mutex<HashMap<Changed, u64>>,
+    /// The events that its launches record.
+    pub(crate) records: Mutex<Vec<u64>>,
+}
+
+impl Known for InstanceData {
+    fn forget(&self) {
+        lock(&self.changes).clear();
+        lock(&self.records).clear();
+    }
+}
+
 /// A kind of which the shim needs to know nothing more.
 #[derive(Debug, Default)]
 pub(crate) struct Nothing;
@@ -215,6 +235,7 @@ pub(crate) struct Tables {
     pub(crate) libraries: Table<Nothing>,
     pub(crate) functions: Table<FunctionData>,
     pub(crate) kernels: Table<FunctionData>,
+    pub(crate) instances: Table<InstanceData>,
 }
 
 impl Tables {
@@ -226,6 +247,7 @@ impl Tables {
             libraries: Table::new(Kind::Library),
             functions: Table::new(Kind::Function),
             kernels: Table::new(Kind::Kernel),
+            instances: Table::new(Kind::GraphExec),
         }
     }
 
@@ -238,7 +260,8 @@ impl Tables {
             Kind::Library => self.libraries.make(EVERY_DEVICE),
             Kind::Function => self.functions.make(device),
             Kind::Kernel => self.kernels.make(EVERY_DEVICE),
-            Kind::Context => Err(code::ERROR_INVALID_HANDLE),
+            Kind::GraphExec => self.instances.make(device),
+            Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
         }
     }
 
@@ -251,6 +274,8 @@ impl Tables {
             Kind::Library => self.libraries.get(handle).map(Slot::device),
             Kind::Function => self.functions.get(handle).map(Slot::device),
             Kind::Kernel => self.kernels.get(handle).map(Slot::device),
+            Kind::GraphExec => self.instances.get(handle).map(Slot::device),
+            Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
             Kind::Context => Err(code::ERROR_INVALID_CONTEXT),
         }
     }
@@ -264,7 +289,8 @@ impl Tables {
             Some(Kind::Library) => self.libraries.end(handle),
             Some(Kind::Function) => self.functions.end(handle),
             Some(Kind::Kernel) => self.kernels.end(handle),
-            Some(Kind::Context) | None => false,
+            Some(Kind::GraphExec) => self.instances.end(handle),
+            Some(Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject) | None => false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The executor: applies calls to a real driver, on one GPU, for one job.
 
 mod copies;
+mod graphs;
 mod life;
 mod modules;
 mod own;
@@ -17,6 +18,7 @@ use crate::open::{Lease, OpenError, Options};
 use crate::pending::{Applied, Mark, Pending};
 use crate::pools::lock;
 use crate::steer;
+use cuda_api::arg::stage_stream;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Bindings;
@@ -57,6 +59,7 @@ pub struct Executor {
     chunks: Mutex<BTreeMap<u64, Mapped>>,
     streams: Mutex<Streams>,
     modules: Mutex<Modules>,
+    graphs: Mutex<graphs::Graphs>,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
     mapping: RwLock<()>,
     /// Physical memory is made so that network cards can reach it.
@@ -137,6 +140,7 @@ impl Executor {
             chunks: Mutex::default(),
             streams: Mutex::default(),
             modules: Mutex::default(),
+            graphs: Mutex::default(),
             mapping: RwLock::default(),
             rdma,
             lease: Mutex::new(Some(lease)),
@@ -228,6 +232,15 @@ impl Executor {
             id::EVENT_QUERY => self.gpu.query_event(self.bindings.live(handle(body)?)?)?,
             id::EVENT_ELAPSED => self.event_elapsed(body)?.put(reply),
             id::EVENT_TIME => self.event_time(&life, handle(body)?)?.put(reply),
+            id::STREAM_WAIT_EVENT => self.wait_event(body)?,
+            id::STREAM_QUERY => self.gpu.query_stream(stage_stream(handle(body)?, &self.bindings)?)?,
+            id::GRAPH_MAKE => self.make_graph(body)?,
+            id::GRAPH_CHANGE => self.change_graph(body)?,
+            id::GRAPH_SWITCH => self.switch_graph(body)?,
+            id::GRAPH_OVERTAKEN => {}
+            id::GRAPH_LAUNCH => self.launch_graph(body, false)?,
+            id::GRAPH_UPLOAD => self.launch_graph(body, true)?,
+            id::GRAPH_END => self.end_graph(handle(body)?)?,
             row => self.row(&life, row, body, reply)?,
         }
         Ok(None)
@@ -299,6 +312,7 @@ impl Executor {
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         lock(&self.modules).context_ended();
+        self.graphs_ended();
         let _placing = steer::Placing::enter(self.virtual_device);
         self.gpu.reset()?;
         // Where it cannot, the addresses still follow from the journal.
@@ -336,6 +350,7 @@ impl Executor {
         for library in lock(&self.modules).take_libraries() {
             let _ = self.gpu.unload_library(library);
         }
+        self.graphs_ended();
         transfer::forget_spares(&self.gpu, life.number);
         life.end(&self.gpu);
         self.unmap_all();

@@ -27,6 +27,8 @@ macro_rules! call {
     }};
 }
 
+pub(crate) mod graphs;
+
 /// Timing is not wanted of the executor's own events.
 const EVENT_WITHOUT_TIMING: u32 = 2;
 /// `CU_STREAM_NON_BLOCKING`
@@ -93,7 +95,7 @@ impl Gpu {
     /// Another thread's capture must not be disturbed by what this thread does (docs/design.md, "Copies, …, capture").
     pub(crate) fn relax_capture(&self) -> Result<(), Code> {
         let mut mode = RELAXED;
-        call!(self.stream.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()))
+        call!(self.graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()))
     }
 
     pub(crate) fn priorities(&self) -> Result<[i32; 2], Code> {
@@ -160,6 +162,10 @@ impl Gpu {
     }
 
     /// Success when the event has happened, `NOT_READY` before.
+    pub(crate) fn wait_event(&self, stream: u64, event: u64) -> Result<(), Code> {
+        call!(self.stream.cuStreamWaitEvent(stream as sys::CUstream, event as sys::CUevent, 0))
+    }
+
     pub(crate) fn query_event(&self, event: u64) -> Result<(), Code> {
         call!(self.stream.cuEventQuery(event as sys::CUevent))
     }

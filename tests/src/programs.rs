@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 6] = ["vecadd", "matmul", "stencil", "killer", "threads8", "twogpu"];
+pub const NAMES: [&str; 8] = ["vecadd", "matmul", "stencil", "killer", "threads8", "twogpu", "capture", "graphs"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.

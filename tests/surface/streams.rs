@@ -40,7 +40,7 @@ pub fn use_them(s: &Surface, streams: &Streams) {
         show!(s, stream.cuStreamGetDevice(stream, &raw mut device) => device);
         show!(s, stream.cuStreamGetId(stream, &raw mut id) => id > 0);
         show!(s, stream.cuStreamGetCtx(stream, &raw mut context) => context.is_null());
-        show!(s, stream.cuStreamIsCapturing(stream, (&raw mut status).cast::<u32>().cast()) => status);
+        show!(s, graph.cuStreamIsCapturing(stream, (&raw mut status).cast::<u32>().cast()) => status);
         tell!(s, stream.cuStreamSynchronize(stream));
         tell!(s, stream.cuStreamQuery(stream));
     }
@@ -57,7 +57,7 @@ pub fn use_them(s: &Surface, streams: &Streams) {
     tell!(s, stream.cuEventQuery(streams.untimed));
     tell!(s, stream.cuEventElapsedTime(&raw mut ms, streams.timed[0], streams.untimed));
     let mut mode = 0u32;
-    show!(s, stream.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()) => mode);
+    show!(s, graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()) => mode);
 }
 
 /// Ends them; twice is an error.

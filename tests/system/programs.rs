@@ -12,6 +12,8 @@ fn arguments(name: &str) -> (u32, u32) {
         "killer" => (480, 4000),
         "threads8" => (160, 10000),
         "twogpu" => (200, 8000),
+        "capture" => (240, 6000),
+        "graphs" => (240, 6000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -80,4 +82,8 @@ programs! {
     threads8_shared: "threads8", Shared;
     twogpu_static: "twogpu", Static;
     twogpu_shared: "twogpu", Shared;
+    capture_static: "capture", Static;
+    capture_shared: "capture", Shared;
+    graphs_static: "graphs", Static;
+    graphs_shared: "graphs", Shared;
 }

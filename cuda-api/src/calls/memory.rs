@@ -82,4 +82,6 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x0327 work custom fn cuMemsetD2D32_v2(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>) ptds;
     /// Fills a rectangle with 32-bit values, in stream order.
     0x0328 work custom fn cuMemsetD2D32Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// There is no managed memory to prefetch; libraries look the name up.
+    0x0340 refused refused fn cuMemPrefetchAsync(devPtr: Raw<u64>, count: Raw<usize>, dstDevice: Raw<c_int>, hStream: Raw<*mut c_void>) older ptsz;
 }

@@ -9,11 +9,11 @@ calls! { $ for_each_stream_call stream StreamCalls;
     /// Destroys a stream; its work goes on.
     0x0403 state send fn cuStreamDestroy_v2(hStream: End<Stream>);
     /// Whether a stream has finished.
-    0x0404 query wait fn cuStreamQuery(hStream: StreamArg) ptsz;
+    0x0404 query custom fn cuStreamQuery(hStream: Raw<sys::CUstream>) ptsz;
     /// Waits for a stream.
     0x0405 sync custom fn cuStreamSynchronize(hStream: Raw<sys::CUstream>) ptsz;
     /// Makes a stream wait for an event.
-    0x0406 work send fn cuStreamWaitEvent(hStream: StreamArg, hEvent: Use<Event>, Flags: Val<c_uint>) ptsz;
+    0x0406 work custom fn cuStreamWaitEvent(hStream: Raw<sys::CUstream>, hEvent: Raw<sys::CUevent>, Flags: Raw<c_uint>) ptsz;
     /// Flags of a stream.
     0x0407 local custom fn cuStreamGetFlags(hStream: Raw<sys::CUstream>, flags: Raw<*mut c_uint>) ptsz;
     /// Priority of a stream.
@@ -28,14 +28,6 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x040c refused refused fn cuStreamAddCallback(hStream: Raw<sys::CUstream>, callback: Raw<sys::CUstreamCallback>, userData: Raw<*mut c_void>, flags: Raw<c_uint>) ptsz;
     /// Host functions are not carried to other places yet.
     0x040d refused refused fn cuLaunchHostFunc(hStream: Raw<sys::CUstream>, fn_: Raw<sys::CUhostFn>, userData: Raw<*mut c_void>) ptsz;
-    /// Whether a stream is being captured.
-    0x040e local custom fn cuStreamIsCapturing(hStream: Raw<sys::CUstream>, captureStatus: Raw<*mut sys::CUstreamCaptureStatus>) ptsz;
-    /// State of a capture.
-    0x040f local custom fn cuStreamGetCaptureInfo_v2(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, numDependencies_out: Raw<*mut usize>) older ptsz;
-    /// State of a capture.
-    0x0410 local custom fn cuStreamGetCaptureInfo_v3(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, edgeData_out: Raw<*mut *const sys::CUgraphEdgeData>, numDependencies_out: Raw<*mut usize>) ptsz;
-    /// Capture mode of the calling thread.
-    0x0411 local custom fn cuThreadExchangeStreamCaptureMode(mode: Raw<*mut sys::CUstreamCaptureMode>);
     /// Creates an event.
     0x0412 state send fn cuEventCreate(phEvent: New<Event>, Flags: Val<c_uint>);
     /// Destroys an event.
@@ -52,4 +44,8 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x0418 local custom fn cuEventElapsedTime(pMilliseconds: Raw<*mut f32>, hStart: Raw<sys::CUevent>, hEnd: Raw<sys::CUevent>) older;
     /// Milliseconds between two events.
     0x0419 local custom fn cuEventElapsedTime_v2(pMilliseconds: Raw<*mut f32>, hStart: Raw<sys::CUevent>, hEnd: Raw<sys::CUevent>);
+    /// Waiting for memory in a stream is not carried to other places yet; libraries look the name up.
+    0x0430 refused refused fn cuStreamBatchMemOp(stream: Raw<*mut c_void>, count: Raw<c_uint>, paramArray: Raw<*mut c_void>, flags: Raw<c_uint>) older ptsz;
+    /// Waiting for memory in a stream is not carried to other places yet; libraries look the name up.
+    0x0431 refused refused fn cuStreamWaitValue32(stream: Raw<*mut c_void>, addr: Raw<u64>, value: Raw<u32>, flags: Raw<c_uint>) older ptsz;
 }

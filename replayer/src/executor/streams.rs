@@ -96,6 +96,11 @@ impl Executor {
         if op.flags == 0 { self.gpu.record(event, stream) } else { self.gpu.record_with_flags(event, stream, op.flags) }
     }
 
+    pub(super) fn wait_event(&self, mut body: &[u8]) -> Result<(), Code> {
+        let (stream, event) = <(u64, u64)>::get(&mut body).map_err(short)?;
+        self.gpu.wait_event(stage_stream(stream, &self.bindings)?, self.bindings.live(event)?)
+    }
+
     pub(super) fn event_elapsed(&self, mut body: &[u8]) -> Result<f32, Code> {
         let (from, to) = <(u64, u64)>::get(&mut body).map_err(short)?;
         self.gpu.elapsed(self.bindings.live(from)?, self.bindings.live(to)?)

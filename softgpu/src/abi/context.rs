@@ -2,7 +2,7 @@
 
 use super::{Out, Res, abi};
 use crate::gpu::context::{self, Context, Live};
-use crate::gpu::{device, lock, stream};
+use crate::gpu::{device, graph, lock, stream};
 use cuda_api::sys::{CUcontext, CUctxCreateParams, CUdevice, CUfunc_cache, CUlimit, CUresult, CUsharedconfig};
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -92,12 +92,15 @@ abi! {
     }
 
     call fn cuCtxSynchronize() {
-        context::current()?.synchronise()
+        let live = context::current()?;
+        graph::forbid_in(&live)?;
+        live.synchronise()
     }
 
     call fn cuCtxSynchronize_v2(ctx: CUcontext) {
         let live = live(ctx)?;
         live.check()?;
+        graph::forbid_in(&live)?;
         live.synchronise()
     }
 

@@ -84,6 +84,12 @@ impl<T: Copy> In<T> {
         In(std::ptr::null())
     }
 
+    /// The same memory as values of another type of the same size.
+    pub fn cast<U>(self) -> In<U> {
+        const { assert!(size_of::<T>() == size_of::<U>()) };
+        In(self.0.cast())
+    }
+
     /// Whether nothing was given.
     pub fn is_null(self) -> bool {
         self.0.is_null()

@@ -2,6 +2,7 @@
 
 use super::{Out, Res, abi};
 use crate::gpu::event::{self, Event};
+use crate::gpu::graph::{self, GRAPHS};
 use crate::gpu::stream::{Default, resolve};
 use cuda_api::sys::{CUevent, CUresult, CUstream};
 use std::ffi::c_uint;
@@ -14,11 +15,12 @@ abi! {
 
     call fn cuEventDestroy_v2 / cuEventDestroy(event: CUevent) {
         let event = event::resolve(event)?;
+        GRAPHS.forget_event(event.handle as u64);
         event::EVENTS.remove(event.handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     stream fn cuEventRecord / cuEventRecord_ptsz(event: CUevent, stream: CUstream) |default| {
-        record(event, stream, default)
+        record(event, stream, default, false)
     }
 
     stream fn cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(
@@ -28,15 +30,19 @@ abi! {
         if flags > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        record(event, stream, default)
+        record(event, stream, default, flags == 1)
     }
 
     call fn cuEventQuery(event: CUevent) {
-        event::resolve(event)?.query()
+        let event = event::resolve(event)?;
+        graph::ask(&event)?;
+        event.query()
     }
 
     call fn cuEventSynchronize(event: CUevent) {
-        event::resolve(event)?.synchronise()
+        let event = event::resolve(event)?;
+        graph::ask(&event)?;
+        event.synchronise()
     }
 
     call fn cuEventElapsedTime [cuEventElapsedTime_v2] (
@@ -52,6 +58,7 @@ abi! {
     }
 }
 
-fn record(event: CUevent, stream: CUstream, default: Default) -> Res {
-    event::resolve(event)?.record(&resolve(stream, default)?)
+fn record(event: CUevent, stream: CUstream, default: Default, external: bool) -> Res {
+    let (event, target) = (event::resolve(event)?, resolve(stream, default)?);
+    if graph::record(&target, &event, external)? { Ok(()) } else { event.record(&target) }
 }

@@ -2,10 +2,13 @@
 
 use super::edge::In;
 use super::{Res, abi};
-use crate::gpu::launch::{Shape, launch};
+use crate::gpu::graph::take;
+use crate::gpu::launch::{Shape, check, launch};
 use crate::gpu::module;
 use crate::gpu::stream::{Default, resolve};
 use crate::ptx::ParamInfo;
+use cuda_api::graph::work as graph;
+use cuda_api::ops::ATTRIBUTE_BYTES;
 use cuda_api::sys::{CUfunction, CUlaunchConfig, CUresult, CUstream};
 use std::ffi::{c_uint, c_void};
 
@@ -24,7 +27,7 @@ abi! {
         params: In<In<u8>> as *mut *mut c_void, extra: In<usize> as *mut *mut c_void,
     ) |default| {
         let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false };
-        start(function, shape, stream, default, params, extra)
+        start(function, shape, &[], stream, default, params, extra)
     }
 
     stream fn cuLaunchKernelEx / cuLaunchKernelEx_ptsz(
@@ -34,7 +37,8 @@ abi! {
         let config = config.get()?;
         let cooperative = config.check_attributes()?;
         let shape = Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative };
-        start(function, shape, config.stream as CUstream, default, params, extra)
+        let attributes = config.bytes()?;
+        start(function, shape, &attributes, config.stream as CUstream, default, params, extra)
     }
 
     stream fn cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz(
@@ -43,9 +47,16 @@ abi! {
         params: In<In<u8>> as *mut *mut c_void,
     ) |default| {
         let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true };
-        start(function, shape, stream, default, params, In::none())
+        start(function, shape, &[], stream, default, params, In::none())
     }
 }
+
+/// The attribute that a cooperative launch amounts to.
+const COOPERATIVE: graph::Attribute = {
+    let mut bytes = [0; ATTRIBUTE_BYTES];
+    (bytes[0], bytes[8]) = (2, 1);
+    bytes
+};
 
 /// `CUlaunchConfig` with plain numbers.
 #[repr(C)]
@@ -72,6 +83,12 @@ const _: () = assert!(size_of::<Config>() == size_of::<CUlaunchConfig>());
 const _: () = assert!(size_of::<Attribute>() == size_of::<cuda_api::sys::CUlaunchAttribute>());
 
 impl Config {
+    /// The attributes as they are.
+    fn bytes(&self) -> Res<Vec<graph::Attribute>> {
+        let list: In<graph::Attribute> = self.attributes.cast();
+        (0..self.count as usize).map(|i| list.at(i)).collect()
+    }
+
     /// Checks that all attributes are known; whether one asks for a cooperative launch.
     fn check_attributes(&self) -> Res<bool> {
         if self.count > MAX_ATTRIBUTES {
@@ -99,16 +116,28 @@ impl Config {
 fn start(
     function: CUfunction,
     shape: Shape,
+    attributes: &[graph::Attribute],
     stream: CUstream,
     default: Default,
     params: In<In<u8>>,
     extra: In<usize>,
 ) -> Res {
+    let handle = function as u64;
     let (function, _) = module::resolve_function(function)?;
     let target = resolve(stream, default)?;
     let infos = &function.info().params;
     let packed = if extra.is_null() { pack(infos, params)? } else { packed(infos, params, extra)? };
-    launch(function, &target, shape, packed)
+    let kernel = || {
+        check(&function, &shape)?;
+        let mut attributes = attributes.to_vec();
+        if shape.cooperative && attributes.is_empty() {
+            attributes.push(COOPERATIVE);
+        }
+        let (grid, block, shared) = (shape.grid, shape.block, shape.shared);
+        let params = packed.clone();
+        Ok(graph::Work::Kernel(graph::Kernel { function: handle, grid, block, shared, attributes, params }))
+    };
+    if take(&target, false, kernel)? { Ok(()) } else { launch(function, &target, shape, packed) }
 }
 
 fn size_of_params(infos: &[ParamInfo]) -> usize {

@@ -2,9 +2,12 @@
 
 use super::{In, Res, abi};
 use crate::gpu::context;
-use crate::gpu::copy::{Shape, Side, Space, copy};
+use crate::gpu::copy::{Space, copy_3d};
+use crate::gpu::graph::error;
 use crate::gpu::stream::{Target, resolve};
-use cuda_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUresult, CUstream};
+use cuda_api::graph;
+use cuda_api::graph::work::{Copy3, CopyEnd};
+use cuda_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUstream};
 use std::ffi::{c_uint, c_void};
 
 /// The default stream, for functions without a stream parameter.
@@ -81,20 +84,29 @@ abi! {
         what.get()?.run(&resolve(stream, default)?, false)
     }
 
-    stream fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(what: In<Copy3D> as *const CUDA_MEMCPY3D) |default| {
-        what.get()?.run(&resolve(DEFAULT, default)?, true)
+    stream fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(what: *const CUDA_MEMCPY3D) |default| {
+        copy_3d(&resolve(DEFAULT, default)?, three(what)?, true)
     }
 
     stream fn cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(
-        what: In<Copy3D> as *const CUDA_MEMCPY3D, stream: CUstream,
+        what: *const CUDA_MEMCPY3D, stream: CUstream,
     ) |default| {
-        what.get()?.run(&resolve(stream, default)?, false)
+        copy_3d(&resolve(stream, default)?, three(what)?, false)
     }
 }
 
+/// A plain copy, as a described one.
 fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, waits: bool) -> Res {
-    let shape = Shape { width: size as u64, height: 1, depth: 1 };
-    copy(target, Side::linear(to.0, to.1), Side::linear(from.0, from.1), shape, waits)
+    let end = |(space, address)| match space {
+        Space::Host => CopyEnd { memory: 1, host: address, ..CopyEnd::default() },
+        Space::Device => CopyEnd { memory: 2, device: address, ..CopyEnd::default() },
+        Space::Unified => CopyEnd { memory: 4, device: address, ..CopyEnd::default() },
+    };
+    copy_3d(target, Copy3 { src: end(from), dst: end(to), width: size as u64, rows: 1, depth: 1 }, waits)
+}
+
+fn three(what: *const CUDA_MEMCPY3D) -> Res<Copy3> {
+    graph::copy_3d(what).map_err(error)
 }
 
 /// `CUDA_MEMCPY2D` with its enums as plain numbers, since C can put anything there.
@@ -119,135 +131,30 @@ struct Copy2D {
     height: usize,
 }
 
-/// `CUDA_MEMCPY3D`, likewise.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Copy3D {
-    src_x: usize,
-    src_y: usize,
-    src_z: usize,
-    src_lod: usize,
-    src_type: c_uint,
-    src_host: usize,
-    src_device: u64,
-    src_array: usize,
-    reserved0: usize,
-    src_pitch: usize,
-    src_height: usize,
-    dst_x: usize,
-    dst_y: usize,
-    dst_z: usize,
-    dst_lod: usize,
-    dst_type: c_uint,
-    dst_host: usize,
-    dst_device: u64,
-    dst_array: usize,
-    reserved1: usize,
-    dst_pitch: usize,
-    dst_height: usize,
-    width: usize,
-    height: usize,
-    depth: usize,
-}
-
 const _: () = assert!(size_of::<Copy2D>() == size_of::<CUDA_MEMCPY2D>());
-const _: () = assert!(size_of::<Copy3D>() == size_of::<CUDA_MEMCPY3D>());
-
-/// One end: where it begins in a block of rows of `pitch` bytes and slices of `height` rows.
-struct Corner {
-    memory_type: c_uint,
-    host: usize,
-    device: u64,
-    x: usize,
-    y: usize,
-    z: usize,
-    pitch: usize,
-    height: usize,
-}
-
-impl Corner {
-    fn side(&self, width: usize) -> Res<Side> {
-        let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
-        let (space, base) = match self.memory_type {
-            1 => (Space::Host, self.host as u64),
-            2 => (Space::Device, self.device),
-            4 => (Space::Unified, self.device),
-            // Arrays are never made here, so there is none to copy.
-            _ => return Err(bad),
-        };
-        // A pitch of 0 means rows side by side.
-        let pitch = if self.pitch == 0 { width } else { self.pitch };
-        if self.x.checked_add(width).is_none_or(|end| end > pitch) {
-            return Err(bad);
-        }
-        let slice = pitch.checked_mul(self.height).ok_or(bad)?;
-        let skip = self.z.checked_mul(slice).zip(self.y.checked_mul(pitch));
-        let skip = skip.and_then(|(z, y)| z.checked_add(y)?.checked_add(self.x)).ok_or(bad)?;
-        let address = base.checked_add(skip as u64).ok_or(bad)?;
-        Ok(Side { space, address, pitch: pitch as u64, slice: slice as u64 })
-    }
-}
 
 impl Copy2D {
     fn run(&self, target: &Target, waits: bool) -> Res {
-        let whole = Copy3D {
-            src_x: self.src_x,
-            src_y: self.src_y,
-            src_z: 0,
-            src_lod: 0,
-            src_type: self.src_type,
-            src_host: self.src_host,
-            src_device: self.src_device,
-            src_array: self.src_array,
-            reserved0: 0,
-            src_pitch: self.src_pitch,
-            src_height: 0,
-            dst_x: self.dst_x,
-            dst_y: self.dst_y,
-            dst_z: 0,
-            dst_lod: 0,
-            dst_type: self.dst_type,
-            dst_host: self.dst_host,
-            dst_device: self.dst_device,
-            dst_array: self.dst_array,
-            reserved1: 0,
-            dst_pitch: self.dst_pitch,
-            dst_height: 0,
-            width: self.width,
-            height: self.height,
-            depth: 1,
-        };
-        whole.run(target, waits)
-    }
-}
-
-impl Copy3D {
-    fn run(&self, target: &Target, waits: bool) -> Res {
-        if self.src_lod != 0 || self.dst_lod != 0 || self.reserved0 != 0 || self.reserved1 != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let rows = |given: usize| if given == 0 { self.height } else { given };
-        let from = Corner {
-            memory_type: self.src_type,
-            host: self.src_host,
+        let src = CopyEnd {
+            x: self.src_x as u64,
+            y: self.src_y as u64,
+            memory: self.src_type,
+            host: self.src_host as u64,
             device: self.src_device,
-            x: self.src_x,
-            y: self.src_y,
-            z: self.src_z,
-            pitch: self.src_pitch,
-            height: rows(self.src_height),
+            array: self.src_array as u64,
+            pitch: self.src_pitch as u64,
+            ..CopyEnd::default()
         };
-        let to = Corner {
-            memory_type: self.dst_type,
-            host: self.dst_host,
+        let dst = CopyEnd {
+            x: self.dst_x as u64,
+            y: self.dst_y as u64,
+            memory: self.dst_type,
+            host: self.dst_host as u64,
             device: self.dst_device,
-            x: self.dst_x,
-            y: self.dst_y,
-            z: self.dst_z,
-            pitch: self.dst_pitch,
-            height: rows(self.dst_height),
+            array: self.dst_array as u64,
+            pitch: self.dst_pitch as u64,
+            ..CopyEnd::default()
         };
-        let shape = Shape { width: self.width as u64, height: self.height as u64, depth: self.depth as u64 };
-        copy(target, to.side(self.width)?, from.side(self.width)?, shape, waits)
+        copy_3d(target, Copy3 { src, dst, width: self.width as u64, rows: self.height as u64, depth: 1 }, waits)
     }
 }

@@ -1,7 +1,7 @@
 //! Device and page-locked memory.
 
 use super::{Out, Res, abi};
-use crate::gpu::{context, host, memory};
+use crate::gpu::{context, graph, host, memory};
 use cuda_api::sys::{CUdeviceptr, CUresult};
 use std::ffi::{c_uint, c_void};
 
@@ -11,6 +11,7 @@ const PITCH: usize = 512;
 abi! {
     call fn cuMemAlloc_v2(out: Out<CUdeviceptr> as *mut CUdeviceptr, size: usize) {
         out.check()?;
+        graph::forbid_unsafe()?;
         out.set(memory::allocate(&*context::current()?, size as u64)?)
     }
 
@@ -26,6 +27,7 @@ abi! {
         }
         let row = width.checked_next_multiple_of(PITCH).ok_or(bad)?;
         let size = row.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        graph::forbid_unsafe()?;
         out.set(memory::allocate(&*context::current()?, size as u64)?)?;
         pitch.set(row)
     }
@@ -35,6 +37,7 @@ abi! {
         if address == 0 {
             return Ok(());
         }
+        graph::forbid_unsafe()?;
         memory::free(&live, address)
     }
 
@@ -68,6 +71,7 @@ abi! {
         if address.is_null() {
             return Ok(());
         }
+        graph::forbid_unsafe()?;
         host::free(&live, address as u64)
     }
 
@@ -100,5 +104,6 @@ abi! {
 
 fn allocate_host(out: Out<*mut c_void>, size: usize, flags: c_uint) -> Res {
     out.check()?;
+    graph::forbid_unsafe()?;
     out.set(host::allocate(&*context::current()?, size as u64, flags)? as *mut c_void)
 }

@@ -9,6 +9,7 @@ mod device;
 mod edge;
 mod event;
 mod function;
+mod graph;
 mod launch;
 mod library;
 mod memcpy;
@@ -42,12 +43,17 @@ pub(crate) struct Export {
 // SAFETY: the pointer is the address of a function and is never read through.
 unsafe impl Sync for Export {}
 
-/// Every exported symbol, by subject.
-pub(crate) static ALL: &[&[Export]] = &[
+/// Every exported symbol.
+pub(crate) fn all() -> impl Iterator<Item = &'static Export> {
+    BY_SUBJECT.iter().chain(graph::FORMS).copied().flatten()
+}
+
+static BY_SUBJECT: &[&[Export]] = &[
     context::EXPORTS,
     device::EXPORTS,
     event::EXPORTS,
     function::EXPORTS,
+    graph::EXPORTS,
     launch::EXPORTS,
     library::EXPORTS,
     memcpy::EXPORTS,

@@ -1,15 +1,12 @@
-//! Streams, host functions, and what there is to say about captures: there are none.
+//! Streams and host functions.
 
 use super::{Out, Res, abi};
 use crate::gpu::context::Live;
-use crate::gpu::sched::Work;
-use crate::gpu::stream::{self, Default, Target, resolve};
-use crate::gpu::{context, event};
-use cuda_api::sys::{
-    CUcontext, CUdevice, CUevent, CUgraph, CUgraphEdgeData, CUgraphNode, CUgreenCtx, CUhostFn, CUresult, CUstream,
-    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
-};
-use std::cell::Cell;
+use crate::gpu::sched;
+use crate::gpu::stream::{self, Target, resolve};
+use crate::gpu::{event, graph};
+use cuda_api::graph::work::{HostCall, Work};
+use cuda_api::sys::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
 use std::ffi::{c_int, c_uint, c_void};
 
 abi! {
@@ -29,11 +26,16 @@ abi! {
 
     stream fn cuStreamQuery / cuStreamQuery_ptsz(stream: CUstream) |default| {
         let target = resolve(stream, default)?;
+        graph::forbid_on(&target)?;
+        graph::forbid_unsafe()?;
         if target.outstanding().is_empty() { target.live.settle() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
     }
 
     stream fn cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: CUstream) |default| {
-        resolve(stream, default)?.synchronise()
+        let target = resolve(stream, default)?;
+        graph::forbid_on(&target)?;
+        graph::forbid_unsafe()?;
+        target.synchronise()
     }
 
     stream fn cuStreamWaitEvent / cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
@@ -42,8 +44,11 @@ abi! {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (target, event) = (resolve(stream, default)?, event::resolve(event)?);
+        if graph::wait(&target, &event, flags == 1)? {
+            return Ok(());
+        }
         if let Some(mark) = event.mark() {
-            target.submit(Work::Nothing, vec![mark]);
+            target.submit(sched::Work::Nothing, vec![mark]);
         }
         Ok(())
     }
@@ -89,7 +94,9 @@ abi! {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (stream, data) = (stream as usize, data as usize);
-        host_work(&resolve(stream as CUstream, default)?, move |live| {
+        let target = resolve(stream as CUstream, default)?;
+        graph::forbid_on(&target)?;
+        host_work(&target, move |live| {
             let status = live.error().unwrap_or(CUresult::CUDA_SUCCESS);
             // SAFETY: the program gave function and data to be called like this; they are its own to keep valid.
             unsafe { callback(stream as CUstream, status, data as *mut c_void) };
@@ -100,8 +107,12 @@ abi! {
         stream: CUstream, function: CUhostFn, data: *mut c_void,
     ) |default| {
         let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let data = data as usize;
-        host_work(&resolve(stream, default)?, move |live| {
+        let (target, data) = (resolve(stream, default)?, data as usize);
+        let call = HostCall { function: function as usize as u64, data: data as u64 };
+        if graph::take(&target, false, || Ok(Work::Host(call)))? {
+            return Ok(());
+        }
+        host_work(&target, move |live| {
             // Unlike callbacks, host functions are not called after a fault.
             if live.error().is_none() {
                 // SAFETY: as for callbacks.
@@ -109,48 +120,11 @@ abi! {
             }
         })
     }
-
-    stream fn cuStreamIsCapturing / cuStreamIsCapturing_ptsz(
-        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus,
-    ) |default| {
-        not_capturing(stream, default, status)
-    }
-
-    stream fn cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz [gone] (
-        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64,
-    ) |default| {
-        not_capturing(stream, default, status)
-    }
-
-    stream fn cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz [gone] (
-        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64,
-        _graph: *mut CUgraph,
-        _dependencies: *mut *const CUgraphNode, _count: *mut usize,
-    ) |default| {
-        not_capturing(stream, default, status)
-    }
-
-    stream fn cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz(
-        stream: CUstream, status: Out<c_uint> as *mut CUstreamCaptureStatus, _id: Out<u64> as *mut u64,
-        _graph: *mut CUgraph,
-        _dependencies: *mut *const CUgraphNode, _edges: *mut *const CUgraphEdgeData, _count: *mut usize,
-    ) |default| {
-        not_capturing(stream, default, status)
-    }
-
-    call fn cuThreadExchangeStreamCaptureMode(mode: Out<c_uint> as *mut CUstreamCaptureMode) {
-        thread_local!(static MODE: Cell<c_uint> = const { Cell::new(0) });
-        let new = mode.get()?;
-        if new > 2 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        mode.set(MODE.try_with(|m| m.replace(new)).unwrap_or(0))
-    }
 }
 
 fn host_work(target: &Target, f: impl FnOnce(&Live) + Send + 'static) -> Res {
     target.submit(
-        Work::Always(Box::new(move |live| {
+        sched::Work::Always(Box::new(move |live| {
             // Nothing is called after the context has been destroyed.
             if !live.cancelled() {
                 f(live);
@@ -160,13 +134,4 @@ fn host_work(target: &Target, f: impl FnOnce(&Live) + Send + 'static) -> Res {
         Vec::new(),
     );
     Ok(())
-}
-
-fn not_capturing(stream: CUstream, default: Default, status: Out<c_uint>) -> Res {
-    if !stream.is_null() || default == Default::PerThread {
-        resolve(stream, default)?;
-    } else {
-        context::current()?;
-    }
-    status.set(0)
 }

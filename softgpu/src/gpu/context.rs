@@ -9,7 +9,7 @@ use super::place::Place;
 use super::sched::{self, Mark};
 use super::stream::{self, Kind, Stream};
 use super::table::Table;
-use super::{event, launch, lock, memory, module};
+use super::{event, graph, launch, lock, memory, module};
 use crate::abi::Res;
 use crate::ptx::CodeMap;
 use cuda_api::sys::{CUcontext, CUresult};
@@ -369,6 +369,7 @@ impl Live {
         self.dead.store(true, Ordering::Release);
         stream::STREAMS.remove_if(|stream| stream.belongs_to(self));
         event::EVENTS.remove_if(|event| event.belongs_to(self));
+        graph::end_context(self);
         module::end_context(self);
         memory::end_context(self);
         heap::give_slot(self.slot);

@@ -9,6 +9,8 @@ use super::memory::{self, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
 use crate::abi::Res;
+use super::graph;
+use cuda_api::graph::work::{Copy3, CopyEnd, Work as GraphWork};
 use cuda_api::sys::CUresult;
 
 /// The table is locked for at most this many bytes at a time.
@@ -43,11 +45,6 @@ pub(crate) struct Shape {
 }
 
 impl Side {
-    /// An end of a plain copy.
-    pub fn linear(space: Space, address: u64) -> Side {
-        Side { space, address, pitch: 0, slice: 0 }
-    }
-
     /// Bytes from the first to the last that is used.
     fn extent(&self, shape: &Shape) -> Option<u64> {
         let slices = self.slice.checked_mul(shape.depth - 1)?;
@@ -85,8 +82,69 @@ fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
     }
 }
 
+/// One end of a described copy.
+fn side(e: &CopyEnd, width: u64, rows: u64) -> Res<Side> {
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let (space, base) = match e.memory {
+        1 => (Space::Host, e.host),
+        2 => (Space::Device, e.device),
+        4 => (Space::Unified, e.device),
+        // Arrays are never made here, so there is none to copy.
+        _ => return Err(bad),
+    };
+    // A pitch of 0 means rows side by side.
+    let pitch = if e.pitch == 0 { width } else { e.pitch };
+    let height = if e.height == 0 { rows } else { e.height };
+    if e.lod != 0 || e.x.checked_add(width).is_none_or(|end| end > pitch) {
+        return Err(bad);
+    }
+    let slice = pitch.checked_mul(height).ok_or(bad)?;
+    let skip = e.z.checked_mul(slice).zip(e.y.checked_mul(pitch));
+    let skip = skip.and_then(|(z, y)| z.checked_add(y)?.checked_add(e.x)).ok_or(bad)?;
+    Ok(Side { space, address: base.checked_add(skip).ok_or(bad)?, pitch, slice })
+}
+
+/// Both ends of a described copy, destination first.
+fn sides(c: &Copy3) -> Res<(Side, Side, Shape)> {
+    let shape = Shape { width: c.width, height: c.rows, depth: c.depth };
+    Ok((side(&c.dst, c.width, c.rows)?, side(&c.src, c.width, c.rows)?, shape))
+}
+
+/// Whether a copy can be made, as far as that can be told before.
+pub(crate) fn check(c: &Copy3) -> Res {
+    let (to, from, shape) = sides(c)?;
+    if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
+        return Ok(());
+    }
+    let memory = memory::read();
+    end(&memory, &to, &shape)?;
+    end(&memory, &from, &shape).map(drop)
+}
+
+/// A copy that is made now, by the thread that runs a graph.
+pub(crate) fn perform(c: &Copy3) -> Res {
+    let (to, from, shape) = sides(c)?;
+    if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
+        return Ok(());
+    }
+    let (to_end, from_end) = {
+        let memory = memory::read();
+        (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?)
+    };
+    run(&to, to_end, &from, from_end, &shape)
+}
+
+/// A described copy in the stream of `target`, or in its capture; `waits` for the synchronous forms.
+pub(crate) fn copy_3d(target: &Target, c: Copy3, waits: bool) -> Res {
+    let (to, from, shape) = sides(&c)?;
+    if graph::take(target, waits, || check(&c).map(|()| GraphWork::Copy(c)))? {
+        return Ok(());
+    }
+    copy(target, to, from, shape, waits)
+}
+
 /// A copy in the stream of `target`; `waits` for the synchronous forms.
-pub(crate) fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res {
+fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res {
     if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
         return Ok(());
     }
@@ -176,29 +234,55 @@ pub(crate) struct Fill {
     pub height: u64,
 }
 
-/// A fill in the stream of `target`; `waits` for the synchronous forms.
-pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
-    let Fill { address, pitch, value, size, width, height } = what;
+impl From<Fill> for cuda_api::graph::work::Fill {
+    fn from(f: Fill) -> Self {
+        let element = f.size as u32;
+        cuda_api::graph::work::Fill { dst: f.address, pitch: f.pitch, value: f.value, element, width: f.width, rows: f.height }
+    }
+}
+
+impl From<&cuda_api::graph::work::Fill> for Fill {
+    fn from(f: &cuda_api::graph::work::Fill) -> Self {
+        let (size, height) = (u64::from(f.element), f.rows);
+        Fill { address: f.dst, pitch: f.pitch, value: f.value, size, width: f.width, height }
+    }
+}
+
+/// What a fill touches, checked; none if it is empty.
+fn filled(what: &Fill) -> Res<Option<End>> {
+    let Fill { address, pitch, size, width, height, .. } = *what;
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
     let width = width.checked_mul(size).ok_or(bad)?;
     if !address.is_multiple_of(size) || height > 1 && (!pitch.is_multiple_of(size) || pitch < width) {
         return Err(bad);
     }
-    let shape = Shape { width, height, depth: 1 };
     if width == 0 || height == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let side = Side { space: Space::Device, address, pitch, slice: 0 };
-    let kind = end(&memory::read(), &side, &shape)?;
-    let mark = target.submit(
-        Work::Run(Box::new(move |_| {
-            for y in 0..height {
-                fill_row(side.row(y, 0), value, size, width)?;
-            }
-            Ok(())
-        })),
-        Vec::new(),
-    );
+    end(&memory::read(), &side, &Shape { width, height, depth: 1 }).map(Some)
+}
+
+/// Whether a fill can be made, as far as that can be told before.
+pub(crate) fn check_fill(what: &Fill) -> Res {
+    filled(what).map(drop)
+}
+
+/// A fill that is made now, by the thread that runs it.
+pub(crate) fn perform_fill(what: &Fill) -> Res {
+    for y in 0..what.height {
+        fill_row(what.address + y * what.pitch, what.value, what.size, what.width * what.size)?;
+    }
+    Ok(())
+}
+
+/// A fill in the stream of `target`, or in its capture; `waits` for the synchronous forms.
+pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
+    let Some(kind) = filled(&what)? else { return Ok(()) };
+    if graph::take(target, waits, || Ok(GraphWork::Fill(what.into())))? {
+        return Ok(());
+    }
+    let mark = target.submit(Work::Run(Box::new(move |_| perform_fill(&what))), Vec::new());
     if waits && kind == End::Pinned {
         sched::wait(&[mark]);
         return target.live.settle();

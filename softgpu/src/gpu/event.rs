@@ -61,6 +61,16 @@ impl Event {
         Ok(())
     }
 
+    /// Number of its context.
+    pub fn context(&self) -> u64 {
+        self.live.number
+    }
+
+    /// A graph has recorded it.
+    pub fn recorded_at(&self, mark: Arc<Mark>) {
+        *lock(&self.recorded) = Some(mark);
+    }
+
     /// The last recording, if there was one.
     pub fn mark(&self) -> Option<Arc<Mark>> {
         lock(&self.recorded).clone()

@@ -48,7 +48,8 @@ pub(crate) fn max_threads(info: &FunctionInfo) -> u32 {
     info.max_threads.unwrap_or(1024).min(1024)
 }
 
-fn check(function: &Function, shape: &Shape) -> Res {
+/// The errors that the launch itself returns.
+pub(crate) fn check(function: &Function, shape: &Shape) -> Res {
     let [gx, gy, gz] = shape.grid;
     let [bx, by, bz] = shape.block;
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -126,7 +127,8 @@ impl DeviceHeap for NoHeap {
     }
 }
 
-fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
+/// Runs a kernel to its end.
+pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
     // Code that allocates had the heap made when it was loaded.
     let heap: Arc<dyn DeviceHeap> = if live.has_heap() { live.heap()? } else { Arc::new(NoHeap) };
     let output = live.output.clone();

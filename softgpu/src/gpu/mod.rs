@@ -5,7 +5,7 @@
 //! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
 //!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
-//! * [`copy`]: copies and fills.
+//! * [`copy`]: copies and fills. [`graph`]: captures and instances of graphs.
 //! * [`module`], [`launch`]: code and running it.
 
 pub(crate) mod code;
@@ -13,6 +13,7 @@ pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;
 pub(crate) mod event;
+pub(crate) mod graph;
 pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod launch;

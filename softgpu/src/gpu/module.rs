@@ -74,6 +74,19 @@ impl Function {
         &self.program.image.functions[self.index]
     }
 
+    /// Handle of the kernel that it is in this context, if somebody has asked for that.
+    pub fn kernel(&self) -> Option<usize> {
+        let mut found = None;
+        KERNELS.each(|kernel| {
+            let library = kernel.library.upgrade();
+            let ours = |l: Arc<Library>| lock(&l.modules).values().any(|m| m.handle == self.module);
+            if kernel.index == self.index && library.is_some_and(ours) {
+                found = Some(kernel.handle);
+            }
+        });
+        found
+    }
+
     /// Whether it can be launched in this context.
     pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
         std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))

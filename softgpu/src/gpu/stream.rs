@@ -1,6 +1,7 @@
 //! Streams: order of work, and the rules between the legacy default stream and the others.
 
 use super::context::{self, Live};
+use super::graph;
 use super::lock;
 use super::sched::{self, Mark, Work};
 use super::table::Table;
@@ -69,7 +70,8 @@ impl Stream {
         }
     }
 
-    fn blocking(&self) -> bool {
+    /// Whether it waits for the legacy stream, and that for it.
+    pub fn blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
     }
 
@@ -179,6 +181,7 @@ pub(crate) fn destroy(handle: CUstream) -> Res {
     if target.stream.kind != Kind::Created || STREAMS.remove(target.stream.handle).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
+    graph::GRAPHS.forget_stream(target.stream.number);
     target.stream.destroyed.store(true, Ordering::Release);
     Ok(())
 }

@@ -1,0 +1,464 @@
+//! The structures of cuda.h that graph calls take, with enums as plain numbers since C can put anything there, and the
+//! pointers to them.
+//!
+//! This is where CUDA's promise is relied upon: a pointer that is not null points at what the header says.
+
+use super::work::{Attribute, Copy3, CopyEnd, Edge, Fill, HostCall, Kernel, Work};
+use crate::code::{self, Code};
+use crate::sys;
+use std::ffi::c_void;
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+
+/// Writes an output that must not be null.
+pub(super) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: not null, so writable by CUDA's contract.
+    unsafe { to.write_unaligned(value) };
+    Ok(())
+}
+
+/// Writes an output unless nobody wants it.
+pub(super) fn give_if_wanted<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: as in `give`.
+        unsafe { to.write_unaligned(value) };
+    }
+}
+
+/// Reads a value; null is an error.
+pub(super) fn read<T: Copy>(from: *const T) -> Result<T, Code> {
+    if from.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: not null, so readable by CUDA's contract; callers read types for which any bits are valid.
+    Ok(unsafe { from.read_unaligned() })
+}
+
+/// Reads an array; null is an error unless it is empty.
+pub(super) fn list<T: Copy>(from: *const T, count: usize) -> Result<Vec<T>, Code> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if from.is_null() || count > isize::MAX as usize / size_of::<T>().max(1) {
+        return Err(INVALID);
+    }
+    // SAFETY: the program says that so many elements are there.
+    Ok((0..count).map(|i| unsafe { from.add(i).read_unaligned() }).collect())
+}
+
+/// Gives a list as graph queries do: without room the number alone, else as many as there is room for, the rest null.
+pub(super) fn give_list<T: Copy, const N: usize>(
+    to: [*mut u64; N],
+    edges: *mut T,
+    count: *mut usize,
+    all: &[([u64; N], T)],
+    nothing: T,
+) -> Result<(), Code> {
+    let room = read(count)?;
+    if to.iter().all(|t| t.is_null()) {
+        return give(count, all.len());
+    }
+    for i in 0..room {
+        let (row, edge) = all.get(i).copied().unwrap_or(([0; N], nothing));
+        for (to, value) in to.iter().zip(row) {
+            if !to.is_null() {
+                // SAFETY: the program says that there is room for `room` elements.
+                unsafe { to.add(i).write_unaligned(value) };
+            }
+        }
+        if !edges.is_null() {
+            // SAFETY: as above.
+            unsafe { edges.add(i).write_unaligned(edge) };
+        }
+    }
+    give(count, all.len().min(room))
+}
+
+/// A NUL-terminated string.
+pub(super) fn text(from: *const std::ffi::c_char) -> Result<String, Code> {
+    if from.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    Ok(unsafe { std::ffi::CStr::from_ptr(from) }.to_string_lossy().into_owned())
+}
+
+impl From<Edge> for sys::CUgraphEdgeData {
+    fn from(e: Edge) -> Self {
+        sys::CUgraphEdgeData { from_port: e.from_port, to_port: e.to_port, type_: e.kind, reserved: [0; 5] }
+    }
+}
+
+/// Nodes with the edges to them; no array of edges means plain ones.
+pub(super) fn nodes(
+    nodes: *const sys::CUgraphNode,
+    edges: *const sys::CUgraphEdgeData,
+    count: usize,
+) -> Result<Vec<(u64, Edge)>, Code> {
+    let nodes = list(nodes, count)?;
+    let edges = if edges.is_null() { vec![Edge::default(); nodes.len()] } else { self::edges(edges, count)? };
+    Ok(nodes.into_iter().map(|n| n as u64).zip(edges).collect())
+}
+
+/// An array of edge data.
+pub(super) fn edges(from: *const sys::CUgraphEdgeData, count: usize) -> Result<Vec<Edge>, Code> {
+    let edge = |e: sys::CUgraphEdgeData| {
+        let fine = e.reserved == [0; 5];
+        fine.then_some(Edge { from_port: e.from_port, to_port: e.to_port, kind: e.type_ }).ok_or(INVALID)
+    };
+    list(from, count)?.into_iter().map(edge).collect()
+}
+
+/// One end of `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawEnd {
+    x: usize,
+    y: usize,
+    z: usize,
+    lod: usize,
+    memory: u32,
+    host: usize,
+    device: u64,
+    array: usize,
+    reserved: usize,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawCopy {
+    src: RawEnd,
+    dst: RawEnd,
+    width: usize,
+    rows: usize,
+    depth: usize,
+}
+
+const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D>());
+
+fn end(e: RawEnd) -> CopyEnd {
+    CopyEnd {
+        x: e.x as u64,
+        y: e.y as u64,
+        z: e.z as u64,
+        lod: e.lod as u64,
+        memory: e.memory,
+        host: e.host as u64,
+        device: e.device,
+        array: e.array as u64,
+        pitch: e.pitch as u64,
+        height: e.height as u64,
+    }
+}
+
+fn raw_end(e: &CopyEnd) -> RawEnd {
+    RawEnd {
+        x: e.x as usize,
+        y: e.y as usize,
+        z: e.z as usize,
+        lod: e.lod as usize,
+        memory: e.memory,
+        host: e.host as usize,
+        device: e.device,
+        array: e.array as usize,
+        reserved: 0,
+        pitch: e.pitch as usize,
+        height: e.height as usize,
+    }
+}
+
+fn copy(c: RawCopy) -> Result<Copy3, Code> {
+    if c.src.reserved != 0 || c.dst.reserved != 0 {
+        return Err(INVALID);
+    }
+    Ok(Copy3 { src: end(c.src), dst: end(c.dst), width: c.width as u64, rows: c.rows as u64, depth: c.depth as u64 })
+}
+
+fn raw_copy(c: &Copy3) -> RawCopy {
+    RawCopy {
+        src: raw_end(&c.src),
+        dst: raw_end(&c.dst),
+        width: c.width as usize,
+        rows: c.rows as usize,
+        depth: c.depth as usize,
+    }
+}
+
+/// Reads a three-dimensional copy.
+///
+/// # Errors
+/// `INVALID_VALUE` for null or reserved fields that are used.
+pub fn copy_3d(p: *const sys::CUDA_MEMCPY3D) -> Result<Copy3, Code> {
+    copy(read(p.cast::<RawCopy>())?)
+}
+
+/// Writes a three-dimensional copy for the program, or for a driver.
+///
+/// # Errors
+/// `INVALID_VALUE` for null.
+pub fn give_copy_3d(to: *mut sys::CUDA_MEMCPY3D, c: &Copy3) -> Result<(), Code> {
+    give(to.cast(), raw_copy(c))
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS` in both versions: the first one ends before `kern`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawKernel {
+    func: u64,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    params: *const *const u8,
+    extra: *const usize,
+}
+
+/// What follows in the second version.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawKernel2 {
+    first: RawKernel,
+    kernel: u64,
+    context: u64,
+}
+
+const _: () = assert!(size_of::<RawKernel>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v1>());
+const _: () = assert!(size_of::<RawKernel2>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS>());
+
+/// What a program gives for a kernel node; the parameters wait for the function's layout.
+pub(super) struct KernelArgs {
+    pub(super) function: u64,
+    raw: RawKernel,
+}
+
+/// Reads the first version.
+pub(super) fn kernel_1(p: *const RawKernel) -> Result<KernelArgs, Code> {
+    let raw = read(p)?;
+    Ok(KernelArgs { function: raw.func, raw })
+}
+
+/// Reads the second version: a kernel of a library may stand for the function.
+pub(super) fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelArgs, Code> {
+    let raw = read(p.cast::<RawKernel2>())?;
+    let function = if raw.first.func == 0 { raw.kernel } else { raw.first.func };
+    Ok(KernelArgs { function, raw: raw.first })
+}
+
+impl KernelArgs {
+    /// The kernel with its parameters by value.
+    pub(super) fn kernel(&self, layout: &[(u32, u32)], attributes: Vec<Attribute>) -> Result<Kernel, Code> {
+        // SAFETY: what the program gave for this function.
+        let params = unsafe { pack(layout, self.raw.params, self.raw.extra) }?;
+        let (grid, block, shared) = (self.raw.grid, self.raw.block, self.raw.shared);
+        Ok(Kernel { function: self.function, grid, block, shared, attributes, params })
+    }
+}
+
+/// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
+const MAX_PARAM_BYTES: usize = 32764;
+
+/// Copies the parameters of a kernel, each to its offset: from an array of pointers, or from the one buffer of `extra`.
+///
+/// # Safety
+/// One of the two is what a program gave for a function with this layout, the other null.
+pub unsafe fn pack(layout: &[(u32, u32)], params: *const *const u8, extra: *const usize) -> Result<Vec<u8>, Code> {
+    /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
+    const END: usize = 0;
+    const POINTER: usize = 1;
+    const SIZE: usize = 2;
+    if !extra.is_null() {
+        if !params.is_null() {
+            return Err(INVALID);
+        }
+        let (mut buffer, mut size, mut at) = (std::ptr::null::<u8>(), std::ptr::null::<usize>(), 0);
+        loop {
+            // SAFETY: keys and values alternate until the end key (contract).
+            match unsafe { extra.add(at).read() } {
+                END => break,
+                // SAFETY: as above.
+                POINTER => buffer = unsafe { extra.add(at + 1).read() } as *const u8,
+                // SAFETY: as above.
+                SIZE => size = unsafe { extra.add(at + 1).read() } as *const usize,
+                _ => return Err(INVALID),
+            }
+            at += 2;
+        }
+        let size = read(size)?;
+        if size > MAX_PARAM_BYTES {
+            return Err(INVALID);
+        }
+        return list(buffer, size);
+    }
+    let mut bytes = Vec::new();
+    if !layout.is_empty() && params.is_null() {
+        return Err(INVALID);
+    }
+    for (i, (offset, size)) in layout.iter().enumerate() {
+        let (offset, size) = (*offset as usize, *size as usize);
+        if offset + size > MAX_PARAM_BYTES {
+            return Err(INVALID);
+        }
+        if bytes.len() < offset + size {
+            bytes.resize(offset + size, 0);
+        }
+        // SAFETY: the array has a pointer for each parameter, and each points at the parameter's bytes.
+        let value = unsafe { std::slice::from_raw_parts(params.add(i).read(), size) };
+        bytes[offset..offset + size].copy_from_slice(value);
+    }
+    Ok(bytes)
+}
+
+/// What a kernel node's parameters look like to the program: the structure, and what its pointers point at, which has to live
+/// as long as the node.
+pub(super) fn raw_kernel(k: &Kernel, function: u64, layout: &[(u32, u32)]) -> (RawKernel, Vec<Box<[u64]>>) {
+    let mut values = vec![0u64; k.params.len().div_ceil(8)].into_boxed_slice();
+    for (word, bytes) in values.iter_mut().zip(k.params.chunks(8)) {
+        let mut eight = [0; 8];
+        eight[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(eight);
+    }
+    let pointers: Box<[u64]> = layout.iter().map(|(offset, _)| values.as_ptr() as u64 + u64::from(*offset)).collect();
+    let params = if pointers.is_empty() { std::ptr::null() } else { pointers.as_ptr().cast() };
+    let raw = RawKernel { func: function, grid: k.grid, block: k.block, shared: k.shared, params, extra: std::ptr::null() };
+    (raw, vec![values, pointers])
+}
+
+/// Writes the second version.
+pub(super) fn give_kernel_2(to: *mut sys::CUDA_KERNEL_NODE_PARAMS, first: RawKernel, kernel: u64) -> Result<(), Code> {
+    give(to.cast(), RawKernel2 { first, kernel, context: 0 })
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawFill {
+    dst: u64,
+    pitch: usize,
+    value: u32,
+    element: u32,
+    width: usize,
+    height: usize,
+}
+
+const _: () = assert!(size_of::<RawFill>() == size_of::<sys::CUDA_MEMSET_NODE_PARAMS>());
+
+/// Reads a fill.
+pub(super) fn fill(p: *const sys::CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, Code> {
+    let f = read(p.cast::<RawFill>())?;
+    if !matches!(f.element, 1 | 2 | 4) || f.width == 0 || f.height == 0 {
+        return Err(INVALID);
+    }
+    Ok(Fill {
+        dst: f.dst,
+        pitch: f.pitch as u64,
+        value: f.value,
+        element: f.element,
+        width: f.width as u64,
+        rows: f.height as u64,
+    })
+}
+
+/// Writes a fill.
+pub(super) fn give_fill(to: *mut sys::CUDA_MEMSET_NODE_PARAMS, f: &Fill) -> Result<(), Code> {
+    let (pitch, width, height) = (f.pitch as usize, f.width as usize, f.rows as usize);
+    give(to.cast(), RawFill { dst: f.dst, pitch, value: f.value, element: f.element, width, height })
+}
+
+/// Reads a host function.
+pub(super) fn host(p: *const sys::CUDA_HOST_NODE_PARAMS) -> Result<HostCall, Code> {
+    let [function, data] = read(p.cast::<[u64; 2]>())?;
+    if function == 0 { Err(INVALID) } else { Ok(HostCall { function, data }) }
+}
+
+/// Writes a host function.
+pub(super) fn give_host(to: *mut sys::CUDA_HOST_NODE_PARAMS, h: &HostCall) -> Result<(), Code> {
+    give(to.cast(), [h.function, h.data])
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawMemOps {
+    context: u64,
+    count: u32,
+    array: *const [u64; 6],
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<RawMemOps>() == size_of::<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>());
+const _: () = assert!(size_of::<[u64; 6]>() == size_of::<sys::CUstreamBatchMemOpParams>());
+
+/// Reads a batch of memory operations.
+pub(super) fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Vec<[u64; 6]>, Code> {
+    /// More are not taken in one batch (CUDA driver API reference, `cuStreamBatchMemOp`).
+    const MOST: u32 = 256;
+    let raw = read(p.cast::<RawMemOps>())?;
+    if raw.flags != 0 || raw.count > MOST {
+        return Err(INVALID);
+    }
+    list(raw.array, raw.count as usize)
+}
+
+/// Writes a batch; `lent` is what its pointer points at.
+pub(super) fn give_mem_ops(to: *mut sys::CUDA_BATCH_MEM_OP_NODE_PARAMS, ops: &[[u64; 6]]) -> Result<Box<[u64]>, Code> {
+    let words: Box<[u64]> = ops.concat().into_boxed_slice();
+    give(to.cast(), RawMemOps { context: 0, count: ops.len() as u32, array: words.as_ptr().cast(), flags: 0 })?;
+    Ok(words)
+}
+
+/// Where the parts of `CUgraphNodeParams` are: type, three reserved words, then the union.
+const UNION: usize = 16;
+
+/// Parameters of a node of any kind.
+pub(super) enum AnyParams {
+    Kernel(KernelArgs),
+    /// A graph to embed.
+    Child {
+        graph: u64,
+        moved: bool,
+    },
+    Ready(Work<u64>),
+}
+
+/// Reads the parameters of a node of any kind.
+pub(super) fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
+    let [kind, a, b, c] = read(p.cast::<[u32; 4]>())?;
+    if [a, b, c] != [0; 3] {
+        return Err(INVALID);
+    }
+    let at: *const c_void = p.cast::<u8>().wrapping_add(UNION).cast();
+    let handle = || read(at.cast::<u64>());
+    Ok(match kind {
+        0 => AnyParams::Kernel(kernel_2(at.cast())?),
+        1 => {
+            let [flags, _] = read(at.cast::<[u32; 2]>())?;
+            // After flags and context.
+            let copy = copy_3d(at.cast::<u8>().wrapping_add(16).cast())?;
+            if flags != 0 {
+                return Err(INVALID);
+            }
+            AnyParams::Ready(Work::Copy(copy))
+        }
+        2 => AnyParams::Ready(Work::Fill(fill(at.cast())?)),
+        3 => AnyParams::Ready(Work::Host(host(at.cast())?)),
+        4 => {
+            let ownership = read(at.cast::<u8>().wrapping_add(8).cast::<u32>())?;
+            if ownership > 1 {
+                return Err(INVALID);
+            }
+            AnyParams::Child { graph: handle()?, moved: ownership == 1 }
+        }
+        5 => AnyParams::Ready(Work::Empty),
+        6 => AnyParams::Ready(Work::EventWait(handle()?)),
+        7 => AnyParams::Ready(Work::EventRecord(handle()?)),
+        12 => AnyParams::Ready(Work::MemOps(mem_ops(at.cast())?)),
+        // Semaphores, memory that belongs to graphs, and conditions, whose handles are the driver's own.
+        8..=11 | 13 => return Err(code::ERROR_NOT_SUPPORTED),
+        _ => return Err(INVALID),
+    })
+}

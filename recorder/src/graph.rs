@@ -1,0 +1,358 @@
+//! Captures and graphs: the job's process keeps the graphs themselves, and enforces the rules of captures for each of its
+//! threads; only instances live in the place. So a capture survives a move, and so do the graphs.
+
+use crate::context;
+use crate::copy::{check_ends, encode};
+use crate::enter::{Entered, guard};
+use crate::job::Device;
+use crate::launch;
+use crate::log::lock;
+use crate::place::Place;
+use crate::tables::{EventData, InstanceData};
+use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::calls::module::cuKernelGetFunction;
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use cuda_api::graph::{Host, Shared, Stream, api};
+use cuda_api::handle::Kind;
+use cuda_api::ops::{self, GraphChange, GraphMake, GraphSwitch};
+use cuda_api::sys;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use cuda_api::graph::api::*;
+
+/// What of a node a change concerns: a later change of the same overtakes it.
+pub(crate) type Changed = (At, bool);
+
+/// How contexts are numbered for the model: by device, none is 0.
+fn number(device: &Device) -> u64 {
+    u64::from(device.index) + 1
+}
+
+/// A resolved stream of a device as captures see it.
+pub(crate) fn seen(cx: &Entered, stream: u64, device: &Device) -> Result<Stream, Code> {
+    /// `CU_STREAM_NON_BLOCKING`
+    const NON_BLOCKING: u32 = 1;
+    let legacy = stream == LEGACY;
+    let blocking = legacy || cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0;
+    Ok(Stream { key: stream, context: number(device), legacy, blocking })
+}
+
+/// Takes work into the capture of a stream; true if there is one. A call that `waits` cannot be taken.
+pub(crate) fn take(
+    cx: &Entered,
+    device: &Device,
+    stream: u64,
+    waits: bool,
+    work: impl FnOnce() -> Result<Work<u64>, Code>,
+) -> Result<bool, Code> {
+    let stream = seen(cx, stream, device)?;
+    if waits {
+        cx.job.graphs.forbid_on(&stream)?;
+        cx.job.graphs.forbid_unsafe()?;
+        return Ok(false);
+    }
+    if !cx.job.graphs.in_capture(&stream)? {
+        return Ok(false);
+    }
+    cx.job.graphs.captured(&stream, work()?)
+}
+
+/// For calls on a stream that no capture can take.
+pub(crate) fn forbid_on(cx: &Entered, device: &Device, stream: u64) -> Result<(), Code> {
+    if !cx.job.graphs.capturing() {
+        return Ok(());
+    }
+    cx.job.graphs.forbid_on(&seen(cx, stream, device)?)?;
+    cx.job.graphs.forbid_unsafe()
+}
+
+/// For calls that captures may forbid to a thread.
+pub(crate) fn forbid_unsafe(cx: &Entered) -> Result<(), Code> {
+    if cx.job.graphs.capturing() { cx.job.graphs.forbid_unsafe() } else { Ok(()) }
+}
+
+/// For waits for everything on a device.
+pub(crate) fn forbid_in(cx: &Entered, device: &Device) -> Result<(), Code> {
+    if cx.job.graphs.capturing() { cx.job.graphs.forbid_in(number(device)) } else { Ok(()) }
+}
+
+/// The host asks about an event.
+pub(crate) fn ask_event(cx: &Entered, event: u64, data: &EventData) -> Result<(), Code> {
+    forbid_unsafe(cx)?;
+    if data.captured.load(Ordering::Relaxed) { cx.job.graphs.check_event(event) } else { Ok(()) }
+}
+
+/// An event is recorded in a stream; true if a capture has taken note.
+pub(crate) fn record_event(cx: &Entered, event: u64, stream: u64, device: &Device, external: bool) -> Result<bool, Code> {
+    let data = &cx.job.tables.events.get(event)?.data;
+    if !cx.job.graphs.capturing() && !data.captured.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    let taken = cx.job.graphs.record_event(event, &seen(cx, stream, device)?, external)?;
+    data.captured.store(taken && !external, Ordering::Relaxed);
+    Ok(taken)
+}
+
+pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: sys::CUevent, flags: c_uint) -> Result<(), Code> {
+    // `CU_EVENT_WAIT_EXTERNAL` only changes what a capture does.
+    if flags > 1 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    if cx.device()?.index != device.index {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    let data = &cx.job.tables.events.get(event)?.data;
+    if cx.job.graphs.capturing() || data.captured.load(Ordering::Relaxed) {
+        let recorded = data.epoch.load(Ordering::Relaxed) != 0;
+        if cx.job.graphs.wait_event(event, &seen(cx, stream, device)?, flags == 1, recorded)? {
+            return Ok(());
+        }
+    }
+    cx.work(device, ops::id::STREAM_WAIT_EVENT, &[&encode(&(stream, event))])
+}
+
+/// Ends the instances of a device.
+pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    for instance in api::instances_in(cx, number(device)) {
+        api::cuGraphExecDestroy(cx, instance as sys::CUgraphExec)?;
+    }
+    Ok(())
+}
+
+/// A handle that ended: captures forget it.
+pub(crate) fn forget(cx: &Entered, handle: u64) {
+    match cuda_api::handle::kind(handle) {
+        Some(Kind::Event) => {
+            if cx.job.tables.events.get(handle).is_ok_and(|e| e.data.captured.load(Ordering::Relaxed)) {
+                cx.job.graphs.forget_event(handle);
+            }
+        }
+        Some(Kind::Stream) if cx.job.graphs.capturing() => cx.job.graphs.forget_stream(handle),
+        _ => {}
+    }
+}
+
+/// The live handles that replaying this needs.
+fn needs(work: &Work<u32>) -> Option<u64> {
+    match work {
+        Work::Kernel(k) => Some(k.function),
+        Work::EventWait(e) | Work::EventRecord(e) => Some(*e),
+        _ => None,
+    }
+}
+
+impl Entered {
+    fn of(&self, context: u64) -> Result<&'static Device, Code> {
+        let index = context.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)? as usize;
+        self.job.devices.get(index).ok_or(code::ERROR_INVALID_CONTEXT)
+    }
+
+    /// An instance with its device.
+    fn instance(&self, instance: u64) -> Result<(&'static InstanceData, &'static Device), Code> {
+        let slot = self.job.tables.instances.get(instance).map_err(|_| code::ERROR_INVALID_VALUE)?;
+        Ok((&slot.data, self.of(u64::from(slot.device()) + 1)?))
+    }
+
+    /// Sends a change of an instance and journals it in the place of an earlier one of the same.
+    fn changed(
+        &mut self,
+        instance: u64,
+        what: Changed,
+        op: u16,
+        body: &[u8],
+        needs: Option<u64>,
+        plain: bool,
+    ) -> Result<(), Code> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (data, device) = self.instance(instance)?;
+        device.check()?;
+        let mut ledger = lock(&device.ledger);
+        if plain {
+            device.noting(self.place(device).send(op, &[body]))?;
+        } else {
+            self.ask(device, op, &[body])?;
+        }
+        // Only the journal knows this handle: it lets a record go when a later one makes it superfluous.
+        let change = 0x5d << 56 | NEXT.fetch_add(1, Ordering::Relaxed);
+        let uses = std::iter::once(instance).chain(needs).collect();
+        ledger.append(op, body, &[], &Edges { creates: vec![change], ends: None, uses }, false)?;
+        if let Some(old) = lock(&data.changes).insert(what, change) {
+            overtaken(&mut ledger, old)?;
+        }
+        Ok(())
+    }
+}
+
+fn overtaken(ledger: &mut crate::ledger::Ledger, change: u64) -> Result<(), Code> {
+    let edges = Edges { ends: Some(change), ..Edges::default() };
+    ledger.append(ops::id::GRAPH_OVERTAKEN, &change.to_le_bytes(), &[], &edges, false)
+}
+
+impl Host for Entered {
+    fn shared(&self) -> &'static Shared {
+        &self.job.graphs
+    }
+
+    fn stream(&mut self, stream: u64) -> Result<Stream, Code> {
+        let stream = self.use_stream(stream)?;
+        let device = self.device()?;
+        seen(self, stream, device)
+    }
+
+    fn context(&mut self) -> Result<u64, Code> {
+        context::current_device(self.job).map(number)
+    }
+
+    fn event(&mut self, event: u64) -> Result<u64, Code> {
+        let index = self.job.tables.events.get(event)?.device();
+        Ok(u64::from(index) + 1)
+    }
+
+    fn layout(&mut self, function: u64) -> Result<Vec<(u32, u32)>, Code> {
+        let function = self.use_handle(Kind::Function, Kind::Kernel, function)?;
+        Ok(launch::info(self, function)?.params.clone())
+    }
+
+    fn names(&mut self, function: u64) -> Result<(u64, u64), Code> {
+        if cuda_api::handle::kind(function) != Some(Kind::Kernel) {
+            let parent = self.job.tables.function(function)?.parent.load(Ordering::Relaxed);
+            let kernel = if cuda_api::handle::kind(parent) == Some(Kind::Kernel) { parent } else { 0 };
+            return Ok((function, kernel));
+        }
+        let mut sent = cuKernelGetFunction::Sent { pFunc: self.new_handle(Kind::Function)?, kernel: function };
+        self.carry::<cuKernelGetFunction::Fn>(&mut sent)?;
+        Ok((sent.pFunc, function))
+    }
+
+    fn check_kernel(&mut self, k: &Kernel) -> Result<u64, Code> {
+        let function = self.use_handle(Kind::Function, Kind::Kernel, k.function)?;
+        let info = launch::info(self, function)?;
+        let device = self.device()?;
+        let head = ops::Launch {
+            function,
+            stream: 0,
+            grid: k.grid,
+            block: k.block,
+            shared: k.shared,
+            attributes: k.attributes.len() as u16,
+            cooperative: false,
+        };
+        launch::check(device, info, &head)?;
+        launch::check_attributes(&k.attributes.concat())?;
+        Ok(number(device))
+    }
+
+    fn check_copy(&mut self, c: &Copy3) -> Result<u64, Code> {
+        let device = context::current_device(self.job)?;
+        check_ends(device, c)?;
+        Ok(number(device))
+    }
+
+    fn check_fill(&mut self, f: &Fill) -> Result<u64, Code> {
+        let device = context::current_device(self.job)?;
+        let width = f.width.checked_mul(f.element.into()).ok_or(code::ERROR_INVALID_VALUE)?;
+        let (size, pitched) = (u64::from(f.element), f.rows > 1);
+        if f.dst % size != 0 || (pitched && (f.pitch % size != 0 || f.pitch < width)) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let span = (f.rows - 1).checked_mul(f.pitch).and_then(|n| n.checked_add(width)).ok_or(code::ERROR_INVALID_VALUE)?;
+        device.check_range(f.dst, span)?;
+        Ok(number(device))
+    }
+
+    fn check_host_call(&mut self) -> Result<(), Code> {
+        crate::log::missed("host functions in graphs".to_owned());
+        Err(code::ERROR_NOT_SUPPORTED)
+    }
+
+    fn instantiate(&mut self, context: u64, flags: u64, spec: &Spec) -> Result<u64, Code> {
+        let device = self.of(context)?;
+        device.check()?;
+        let host_memory = |w: &Work<u32>| matches!(w, Work::Copy(c) if crate::copy::touches_host(c));
+        let works = || spec.graphs.iter().flatten().map(|n| &n.work);
+        if matches!(self.place(device), Place::Remote { .. }) && works().any(host_memory) {
+            crate::log::missed("copies from and to host memory in graphs of a remote GPU".to_owned());
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        self.on(device);
+        let instance = self.new_handle(Kind::GraphExec)?;
+        let mut body = Vec::new();
+        cuda_api::wire::Wire::put(&GraphMake { instance, flags, spec: spec.clone() }, &mut body);
+        let edges = Edges { creates: vec![instance], ends: None, uses: works().filter_map(needs).collect() };
+        self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
+        let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
+        *lock(&self.job.tables.instances.get(instance)?.data.records) = records;
+        Ok(instance)
+    }
+
+    fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code> {
+        let body = encode(&GraphChange { instance, at, work: work.clone() });
+        if let Work::EventRecord(event) = work {
+            let (data, _) = self.instance(instance)?;
+            lock(&data.records).push(*event);
+        }
+        self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, &body, needs(work), plain)
+    }
+
+    fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code> {
+        let body = encode(&GraphSwitch { instance, at, on });
+        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, None, true)
+    }
+
+    fn launch(&mut self, instance: u64, stream: u64) -> Result<(), Code> {
+        let stream = self.use_stream(stream)?;
+        let on = self.device()?;
+        let (data, device) = self.instance(instance)?;
+        if on.index != device.index {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut body = [0; 16];
+        body[..8].copy_from_slice(&instance.to_le_bytes());
+        body[8..].copy_from_slice(&stream.to_le_bytes());
+        self.work(device, ops::id::GRAPH_LAUNCH, &[&body])?;
+        let epoch = device.epoch.load(Ordering::Relaxed);
+        for event in lock(&data.records).iter() {
+            if let Ok(e) = self.job.tables.events.get(*event) {
+                e.data.epoch.store(epoch, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    fn upload(&mut self, instance: u64, stream: u64) -> Result<(), Code> {
+        let stream = self.use_stream(stream)?;
+        let (_, device) = self.instance(instance)?;
+        self.work(device, ops::id::GRAPH_UPLOAD, &[&encode(&(instance, stream))])
+    }
+
+    fn end_instance(&mut self, instance: u64) -> Result<(), Code> {
+        let (data, device) = self.instance(instance)?;
+        device.check()?;
+        let mut ledger = lock(&device.ledger);
+        let body = instance.to_le_bytes();
+        device.noting(self.place(device).send(ops::id::GRAPH_END, &[&body]))?;
+        for (_, change) in lock(&data.changes).drain() {
+            overtaken(&mut ledger, change)?;
+        }
+        let edges = Edges { ends: Some(instance), ..Edges::default() };
+        ledger.append(ops::id::GRAPH_END, &body, &[], &edges, false)?;
+        drop(ledger);
+        self.job.tables.end(instance);
+        Ok(())
+    }
+
+    fn fence(&mut self, context: u64) -> Box<dyn FnOnce() + Send> {
+        Box::new(move || {
+            // An error means that nothing runs any more.
+            guard("cuGraphExecDestroy", false, |cx| {
+                let device = cx.of(context)?;
+                cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
+            });
+        })
+    }
+}

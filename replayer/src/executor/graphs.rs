@@ -1,0 +1,177 @@
+//! Instances of graphs: built node by node from what the job's process sends, since only that knows the program's graphs.
+
+use super::{Executor, short};
+use crate::gpu::graphs::NodeParams;
+use crate::pools::lock;
+use cuda_api::arg::stage_stream;
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{At, Spec, Work, attribute_id};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::ops::{GraphChange, GraphMake, GraphSwitch};
+use cuda_api::wire::Wire;
+use std::collections::HashMap;
+
+/// An instance with the graph that it was made of: changes name the nodes of that.
+#[derive(Debug)]
+struct Built {
+    graph: u64,
+    nodes: HashMap<At, u64>,
+}
+
+/// The instances of a place.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    built: HashMap<u64, Built>,
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a call of its own follows.
+const UPLOAD: u64 = 2;
+
+impl Executor {
+    fn node_params(&self, work: &Work<u32>) -> Result<NodeParams, Code> {
+        let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
+        Ok(match work {
+            Work::Kernel(k) => NodeParams::kernel(k, self.bindings.live(k.function)?),
+            Work::Copy(c) => NodeParams::copy(c, context),
+            Work::Fill(f) => NodeParams::fill(f, context),
+            Work::Empty => NodeParams::empty(),
+            Work::EventWait(e) => NodeParams::event(self.bindings.live(*e)?, false),
+            Work::EventRecord(e) => NodeParams::event(self.bindings.live(*e)?, true),
+            Work::MemOps(m) => NodeParams::mem_ops(m, context),
+            Work::Host(_) | Work::Child(_) | Work::Conditional(_) => return Err(code::ERROR_NOT_SUPPORTED),
+        })
+    }
+
+    /// Builds one graph of a spec with what is inside it; on failure nothing is left.
+    fn build_graph(&self, spec: &Spec, number: u32) -> Result<Built, Code> {
+        let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new() };
+        match self.fill_graph(spec, number, &mut built) {
+            Ok(()) => Ok(built),
+            Err(rc) => {
+                // The first error is the one to report.
+                let _ = self.gpu.destroy_graph(built.graph);
+                Err(rc)
+            }
+        }
+    }
+
+    fn fill_graph(&self, spec: &Spec, number: u32, built: &mut Built) -> Result<(), Code> {
+        let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
+        let mut edges = Vec::new();
+        let mut own = Vec::with_capacity(nodes.len());
+        for (node, i) in nodes.iter().zip(0..) {
+            let made = match &node.work {
+                Work::Child(inner) => {
+                    let child = self.build_graph(spec, *inner)?;
+                    let added = self.gpu.add_node(built.graph, &mut NodeParams::child(child.graph));
+                    let copied = added.and_then(|made| {
+                        let copy = self.gpu.child_graph(made)?;
+                        self.copied(spec, *inner, copy, &child.nodes, &mut built.nodes).map(|()| made)
+                    });
+                    self.gpu.destroy_graph(child.graph)?;
+                    copied?
+                }
+                work => self.gpu.add_node(built.graph, &mut self.node_params(work)?)?,
+            };
+            if let Work::Kernel(k) = &node.work {
+                for a in &k.attributes {
+                    self.gpu.set_node_attribute(made, attribute_id(a), a)?;
+                }
+            }
+            built.nodes.insert(At { graph: number, node: i }, made);
+            own.push(made);
+        }
+        for (node, to) in nodes.iter().zip(&own) {
+            for (before, edge) in &node.after {
+                edges.push((*own.get(*before as usize).ok_or(code::ERROR_INVALID_VALUE)?, *to, *edge));
+            }
+        }
+        if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(built.graph, &edges) }
+    }
+
+    /// The driver has copied graph `number` into a node: finds each node's copy, also in graphs further inside.
+    fn copied(
+        &self,
+        spec: &Spec,
+        number: u32,
+        copy: u64,
+        from: &HashMap<At, u64>,
+        to: &mut HashMap<At, u64>,
+    ) -> Result<(), Code> {
+        let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
+        for (node, i) in nodes.iter().zip(0..) {
+            let at = At { graph: number, node: i };
+            let original = *from.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
+            let found = self.gpu.node_in_clone(original, copy)?;
+            to.insert(at, found);
+            if let Work::Child(inner) = node.work {
+                self.copied(spec, inner, self.gpu.child_graph(found)?, from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_graph(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = GraphMake::get(&mut body).map_err(short)?;
+        if kind(op.instance) != Some(Kind::GraphExec) {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        op.spec.check().map_err(short)?;
+        let built = self.build_graph(&op.spec, 0)?;
+        match self.gpu.instantiate(built.graph, op.flags & !UPLOAD) {
+            Ok(live) => {
+                self.bindings.bind(op.instance, live);
+                lock(&self.graphs).built.insert(op.instance, built);
+                Ok(())
+            }
+            Err(rc) => {
+                // The first error is the one to report.
+                let _ = self.gpu.destroy_graph(built.graph);
+                Err(rc)
+            }
+        }
+    }
+
+    fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
+        let live = self.bindings.live(instance)?;
+        let graphs = lock(&self.graphs);
+        let built = graphs.built.get(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
+        Ok((live, *built.nodes.get(&at).ok_or(code::ERROR_INVALID_VALUE)?))
+    }
+
+    pub(super) fn change_graph(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = GraphChange::get(&mut body).map_err(short)?;
+        let (instance, node) = self.node_at(op.instance, op.at)?;
+        self.gpu.change_node(instance, node, &mut self.node_params(&op.work)?)
+    }
+
+    pub(super) fn switch_graph(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = GraphSwitch::get(&mut body).map_err(short)?;
+        let (instance, node) = self.node_at(op.instance, op.at)?;
+        self.gpu.switch_node(instance, node, op.on)
+    }
+
+    /// Launches an instance, or uploads it.
+    pub(super) fn launch_graph(&self, mut body: &[u8], upload: bool) -> Result<(), Code> {
+        let (instance, stream) = <(u64, u64)>::get(&mut body).map_err(short)?;
+        let (instance, stream) = (self.bindings.live(instance)?, stage_stream(stream, &self.bindings)?);
+        if upload { self.gpu.upload_graph(instance, stream) } else { self.gpu.launch_graph(instance, stream) }
+    }
+
+    pub(super) fn end_graph(&self, instance: u64) -> Result<(), Code> {
+        self.gpu.destroy_instance(self.bindings.live(instance)?)?;
+        self.bindings.unbind(instance);
+        match lock(&self.graphs).built.remove(&instance) {
+            Some(built) => self.gpu.destroy_graph(built.graph),
+            None => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// The instances end with the context; the graphs that they were made of are the driver's own memory.
+    pub(super) fn graphs_ended(&self) {
+        for (_, built) in lock(&self.graphs).built.drain() {
+            // Fails only when the driver has given it up already.
+            let _ = self.gpu.destroy_graph(built.graph);
+        }
+    }
+}

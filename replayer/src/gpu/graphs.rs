@@ -1,0 +1,200 @@
+//! Graphs: nodes of any kind are added and changed by the one structure that the driver has for all of them.
+
+use super::{Code, Gpu, checked, code, sys};
+use cuda_api::graph::work::{Attribute, Copy3, Edge, Fill, Kernel};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::ops::ATTRIBUTE_BYTES;
+
+/// Words of a `CUgraphNodeParams`: type and three reserved half words, the union, a reserved word.
+const WORDS: usize = size_of::<sys::CUgraphNodeParams>() / 8;
+const UNION: usize = 2;
+
+/// Parameters of a node as the driver takes them, with what they point at.
+pub(crate) struct NodeParams {
+    words: [u64; WORDS],
+    /// Parameters of a kernel, their size, and the list that names both.
+    params: Vec<u8>,
+    size: Box<usize>,
+    extra: Box<[u64; 5]>,
+    mem_ops: Vec<[u64; 6]>,
+}
+
+impl NodeParams {
+    fn new(node_type: u32) -> NodeParams {
+        let mut words = [0; WORDS];
+        words[0] = u64::from(node_type);
+        NodeParams { words, params: Vec::new(), size: Box::new(0), extra: Box::new([0; 5]), mem_ops: Vec::new() }
+    }
+
+    fn put(&mut self, at: usize, words: &[u64]) {
+        self.words[UNION + at..UNION + at + words.len()].copy_from_slice(words);
+    }
+
+    /// A kernel; `live` is the driver's own function or kernel.
+    pub(crate) fn kernel(k: &Kernel, live: u64) -> NodeParams {
+        let mut p = NodeParams::new(0);
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let ([gx, gy, gz], [bx, by, bz]) = (k.grid, k.block);
+        p.params = k.params.clone();
+        *p.size = p.params.len();
+        // `CU_LAUNCH_PARAM_BUFFER_POINTER`, `_BUFFER_SIZE`, `_END`.
+        *p.extra = [1, p.params.as_ptr() as u64, 2, &raw const *p.size as u64, 0];
+        let extra = if p.params.is_empty() { 0 } else { p.extra.as_ptr() as u64 };
+        let (function, kernel) = if kind(k.function) == Some(Kind::Kernel) { (0, live) } else { (live, 0) };
+        p.put(0, &[function, pair(gx, gy), pair(gz, bx), pair(by, bz), u64::from(k.shared), 0, extra, kernel, 0]);
+        p
+    }
+
+    /// A copy in a context.
+    pub(crate) fn copy(c: &Copy3, context: u64) -> NodeParams {
+        let mut p = NodeParams::new(1);
+        p.put(1, &[context]);
+        let to = p.words[UNION + 2..].as_mut_ptr().cast();
+        // Not null.
+        let _ = cuda_api::graph::give_copy_3d(to, c);
+        p
+    }
+
+    /// A fill in a context.
+    pub(crate) fn fill(f: &Fill, context: u64) -> NodeParams {
+        let mut p = NodeParams::new(2);
+        p.put(0, &[f.dst, f.pitch, u64::from(f.value) | u64::from(f.element) << 32, f.width, f.rows, context]);
+        p
+    }
+
+    /// A graph, of which the driver makes a copy.
+    pub(crate) fn child(graph: u64) -> NodeParams {
+        let mut p = NodeParams::new(4);
+        p.put(0, &[graph]);
+        p
+    }
+
+    /// Nothing.
+    pub(crate) fn empty() -> NodeParams {
+        NodeParams::new(5)
+    }
+
+    /// A wait for an event, or its recording.
+    pub(crate) fn event(event: u64, record: bool) -> NodeParams {
+        let mut p = NodeParams::new(if record { 7 } else { 6 });
+        p.put(0, &[event]);
+        p
+    }
+
+    /// Memory operations in a context.
+    pub(crate) fn mem_ops(ops: &[[u64; 6]], context: u64) -> NodeParams {
+        let mut p = NodeParams::new(12);
+        p.mem_ops = ops.to_vec();
+        p.put(0, &[context, ops.len() as u64, p.mem_ops.as_ptr() as u64, 0]);
+        p
+    }
+
+    fn as_ptr(&mut self) -> *mut sys::CUgraphNodeParams {
+        self.words.as_mut_ptr().cast()
+    }
+}
+
+impl Gpu {
+    pub(crate) fn new_graph(&self) -> Result<u64, Code> {
+        let mut graph = std::ptr::null_mut();
+        call!(self.graph.cuGraphCreate(&raw mut graph, 0)).map(|()| graph as u64)
+    }
+
+    pub(crate) fn destroy_graph(&self, graph: u64) -> Result<(), Code> {
+        call!(self.graph.cuGraphDestroy(graph as sys::CUgraph))
+    }
+
+    pub(crate) fn add_node(&self, graph: u64, params: &mut NodeParams) -> Result<u64, Code> {
+        let mut node = std::ptr::null_mut();
+        let (none, no_edges) = (std::ptr::null(), std::ptr::null());
+        call!(self.graph.cuGraphAddNode_v2(&raw mut node, graph as sys::CUgraph, none, no_edges, 0, params.as_ptr()))?;
+        Ok(node as u64)
+    }
+
+    pub(crate) fn add_edges(&self, graph: u64, edges: &[(u64, u64, Edge)]) -> Result<(), Code> {
+        let from: Vec<_> = edges.iter().map(|(from, _, _)| *from as sys::CUgraphNode).collect();
+        let to: Vec<_> = edges.iter().map(|(_, to, _)| *to as sys::CUgraphNode).collect();
+        let data: Vec<sys::CUgraphEdgeData> = edges.iter().map(|(_, _, edge)| (*edge).into()).collect();
+        let n = edges.len();
+        call!(self.graph.cuGraphAddDependencies_v2(graph as sys::CUgraph, from.as_ptr(), to.as_ptr(), data.as_ptr(), n))
+    }
+
+    pub(crate) fn set_node_attribute(&self, node: u64, id: u32, attribute: &Attribute) -> Result<(), Code> {
+        let mut value = [0u64; (ATTRIBUTE_BYTES - 8) / 8];
+        for (word, eight) in value.iter_mut().zip(attribute[8..].chunks_exact(8)) {
+            *word = eight.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
+        }
+        call!(self.graph.cuGraphKernelNodeSetAttribute(node as sys::CUgraphNode, id, value.as_ptr().cast()))
+    }
+
+    pub(crate) fn child_graph(&self, node: u64) -> Result<u64, Code> {
+        let mut graph = std::ptr::null_mut();
+        call!(self.graph.cuGraphChildGraphNodeGetGraph(node as sys::CUgraphNode, &raw mut graph)).map(|()| graph as u64)
+    }
+
+    pub(crate) fn node_in_clone(&self, node: u64, clone: u64) -> Result<u64, Code> {
+        let mut found = std::ptr::null_mut();
+        let (node, clone) = (node as sys::CUgraphNode, clone as sys::CUgraph);
+        call!(self.graph.cuGraphNodeFindInClone(&raw mut found, node, clone)).map(|()| found as u64)
+    }
+
+    pub(crate) fn instantiate(&self, graph: u64, flags: u64) -> Result<u64, Code> {
+        let mut instance = std::ptr::null_mut();
+        call!(self.graph.cuGraphInstantiateWithFlags(&raw mut instance, graph as sys::CUgraph, flags))?;
+        Ok(instance as u64)
+    }
+
+    pub(crate) fn change_node(&self, instance: u64, node: u64, params: &mut NodeParams) -> Result<(), Code> {
+        let (instance, node) = (instance as sys::CUgraphExec, node as sys::CUgraphNode);
+        call!(self.graph.cuGraphExecNodeSetParams(instance, node, params.as_ptr()))
+    }
+
+    pub(crate) fn switch_node(&self, instance: u64, node: u64, on: bool) -> Result<(), Code> {
+        let (instance, node) = (instance as sys::CUgraphExec, node as sys::CUgraphNode);
+        call!(self.graph.cuGraphNodeSetEnabled(instance, node, u32::from(on)))
+    }
+
+    pub(crate) fn launch_graph(&self, instance: u64, stream: u64) -> Result<(), Code> {
+        call!(self.graph.cuGraphLaunch(instance as sys::CUgraphExec, stream as sys::CUstream))
+    }
+
+    pub(crate) fn upload_graph(&self, instance: u64, stream: u64) -> Result<(), Code> {
+        call!(self.graph.cuGraphUpload(instance as sys::CUgraphExec, stream as sys::CUstream))
+    }
+
+    pub(crate) fn destroy_instance(&self, instance: u64) -> Result<(), Code> {
+        call!(self.graph.cuGraphExecDestroy(instance as sys::CUgraphExec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_where_the_header_says() {
+        let kernel =
+            Kernel { function: 7, grid: [1, 2, 3], block: [4, 5, 6], shared: 8, attributes: vec![], params: vec![9; 12] };
+        let mut p = NodeParams::kernel(&kernel, 0x1234);
+        // SAFETY: every field of this member is valid for any bits.
+        let k = unsafe { (*p.as_ptr()).__bindgen_anon_1.kernel };
+        assert_eq!((k.func as u64, k.gridDimX, k.gridDimY, k.gridDimZ), (0x1234, 1, 2, 3));
+        assert_eq!((k.blockDimX, k.blockDimY, k.blockDimZ, k.sharedMemBytes), (4, 5, 6, 8));
+        assert!(k.kernelParams.is_null() && k.extra as u64 == p.extra.as_ptr() as u64 && k.kern.is_null());
+        let fill = Fill { dst: 1, pitch: 2, value: 3, element: 4, width: 5, rows: 6 };
+        let mut p = NodeParams::fill(&fill, 7);
+        // SAFETY: as above.
+        let m = unsafe { (*p.as_ptr()).__bindgen_anon_1.memset };
+        assert_eq!((m.dst, m.pitch, m.value, m.elementSize, m.width, m.height, m.ctx as u64), (1, 2, 3, 4, 5, 6, 7));
+        let mut copy = Copy3 { width: 11, rows: 12, depth: 13, ..Copy3::default() };
+        (copy.src.memory, copy.dst.memory, copy.dst.device) = (1, 2, 99);
+        let mut p = NodeParams::copy(&copy, 7);
+        // SAFETY: as above; both enums hold values that they have.
+        let c = unsafe { (*p.as_ptr()).__bindgen_anon_1.memcpy };
+        assert_eq!((c.copyCtx as u64, c.copyParams.dstDevice, c.copyParams.Depth), (7, 99, 13));
+        let mut p = NodeParams::mem_ops(&[[5; 6]; 2], 7);
+        // SAFETY: as above.
+        let m = unsafe { (*p.as_ptr()).__bindgen_anon_1.memOp };
+        assert_eq!((m.ctx as u64, m.count, m.flags), (7, 2, 0));
+    }
+}

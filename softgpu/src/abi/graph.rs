@@ -1,0 +1,155 @@
+//! Captures and graphs: the rows of the driver API over the graphs that all drivers of ours share.
+
+use super::Export;
+use crate::abi::Res;
+use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
+use crate::gpu::stream::{self, Default};
+use crate::gpu::{context, copy, event, launch, module, sched};
+use cuda_api::arg::*;
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use cuda_api::graph::{Host, Shared, Stream, api};
+use cuda_api::sys::{self, CUresult};
+use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+
+/// A call in one of its two forms.
+struct Soft {
+    default: Default,
+}
+
+fn code(e: CUresult) -> Code {
+    e as Code
+}
+
+fn coded<T>(r: Res<T>) -> Result<T, Code> {
+    r.map_err(code)
+}
+
+impl Host for Soft {
+    fn shared(&self) -> &'static Shared {
+        &GRAPHS
+    }
+
+    fn stream(&mut self, stream: u64) -> Result<Stream, Code> {
+        coded(stream::resolve(stream as sys::CUstream, self.default)).map(|t| seen(&t))
+    }
+
+    fn context(&mut self) -> Result<u64, Code> {
+        coded(context::current()).map(|live| live.number)
+    }
+
+    fn event(&mut self, event: u64) -> Result<u64, Code> {
+        coded(event::resolve(event as sys::CUevent)).map(|e| e.context())
+    }
+
+    fn layout(&mut self, function: u64) -> Result<Vec<(u32, u32)>, Code> {
+        let (function, _) = coded(module::resolve_function(function as sys::CUfunction))?;
+        Ok(function.info().params.iter().map(|p| (p.offset, p.size)).collect())
+    }
+
+    fn names(&mut self, function: u64) -> Result<(u64, u64), Code> {
+        let (found, _) = coded(module::resolve_function(function as sys::CUfunction))?;
+        Ok((found.handle as u64, found.kernel().map_or(0, |k| k as u64)))
+    }
+
+    fn check_kernel(&mut self, kernel: &Kernel) -> Result<u64, Code> {
+        let (function, live) = coded(module::resolve_function(kernel.function as sys::CUfunction))?;
+        coded(graph::shape(kernel).and_then(|shape| launch::check(&function, &shape)))?;
+        Ok(live.number)
+    }
+
+    fn check_copy(&mut self, c: &Copy3) -> Result<u64, Code> {
+        coded(copy::check(c))?;
+        self.context()
+    }
+
+    fn check_fill(&mut self, f: &Fill) -> Result<u64, Code> {
+        coded(copy::check_fill(&f.into()))?;
+        self.context()
+    }
+
+    fn check_host_call(&mut self) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn instantiate(&mut self, context: u64, _flags: u64, spec: &Spec) -> Result<u64, Code> {
+        let live = coded(context::current())?;
+        if live.number != context {
+            return Err(code::ERROR_INVALID_CONTEXT);
+        }
+        coded(graph::instantiate(&live, spec)).map(|i| i.handle as u64)
+    }
+
+    fn change(&mut self, instance: u64, at: At, work: &Work<u32>, _plain: bool) -> Result<(), Code> {
+        coded(resolve(instance).and_then(|i| i.change(at, work)))
+    }
+
+    fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code> {
+        coded(resolve(instance).and_then(|i| i.enable(at, on)))
+    }
+
+    fn launch(&mut self, instance: u64, stream: u64) -> Result<(), Code> {
+        let target = coded(stream::resolve(stream as sys::CUstream, self.default))?;
+        coded(resolve(instance).and_then(|i| i.launch(&target)))
+    }
+
+    fn upload(&mut self, instance: u64, stream: u64) -> Result<(), Code> {
+        coded(stream::resolve(stream as sys::CUstream, self.default))?;
+        coded(resolve(instance)).map(drop)
+    }
+
+    fn end_instance(&mut self, instance: u64) -> Result<(), Code> {
+        INSTANCES.remove(instance as usize).map(drop).ok_or(code::ERROR_INVALID_VALUE)
+    }
+
+    fn fence(&mut self, context: u64) -> Box<dyn FnOnce() + Send> {
+        let marks = context::current().ok().filter(|live| live.number == context).map(|live| live.outstanding());
+        Box::new(move || sched::wait(&marks.unwrap_or_default()))
+    }
+}
+
+fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Code {
+    let mut outcome = code::SUCCESS;
+    let guarded = super::system::enter(|| {
+        body(&mut Soft { default }).map_err(|rc| {
+            outcome = rc;
+            error(rc)
+        })
+    });
+    if guarded == CUresult::CUDA_SUCCESS || outcome == code::SUCCESS { code(guarded) } else { outcome }
+}
+
+macro_rules! per_thread {
+    ([] $($rest:tt)*) => {
+        /// No such form.
+        pub(super) const FORM: &[super::Export] = &[];
+    };
+    ([older $($form:ident)*] $($rest:tt)*) => { per_thread! { [$($form)*] $($rest)* } };
+    ([ptsz] $name:ident ($($p:ident : $kind:ty),*)) => {
+        #[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]
+        extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
+            run(Default::PerThread, |h| api::$name(h, $($p),*))
+        }
+        /// The form whose default stream is the thread's.
+        pub(super) const FORM: &[super::Export] =
+            &[super::Export { name: concat!(stringify!($name), "_ptsz"), address: per_thread as *const () }];
+    };
+}
+
+macro_rules! export {
+    ($($(#[doc = $doc:literal])+ $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;)*) => {
+        $(mod $name {
+            use super::*;
+            #[unsafe(export_name = stringify!($name))]
+            pub(super) extern "C" fn entry($($p: <$kind as Arg>::C),*) -> Code {
+                run(Default::Legacy, |h| api::$name(h, $($p),*))
+            }
+            per_thread! { [$($form)*] $name ($($p : $kind),*) }
+        })*
+        /// The symbols of this subject.
+        pub(super) static EXPORTS: &[Export] = &[$(Export { name: stringify!($name), address: $name::entry as *const () }),*];
+        /// Their forms for threads' default streams.
+        pub(super) static FORMS: &[&[Export]] = &[$($name::FORM),*];
+    };
+}
+cuda_api::for_each_graph_call!(export);

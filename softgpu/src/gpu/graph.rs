@@ -1,0 +1,295 @@
+//! Captures as streams see them, and instances of graphs: their nodes run as their edges allow, each in a queue of its own, so
+//! that independent ones come in random order.
+
+use super::context::Live;
+use super::event::Event;
+use super::launch::{self, Shape};
+use super::module::{self, Function};
+use super::sched::{self, Mark, Work};
+use super::stream::{Kind, Target};
+use super::table::Table;
+use super::{copy, lock};
+use crate::abi::Res;
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{At, Copy3, HostCall, Kernel, Spec, SpecNode, Work as NodeWork, attribute_id, order};
+use cuda_api::graph::{Shared, Stream};
+use cuda_api::sys::{CUfunction, CUresult};
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// Handles of graphs start with 0x4c here, so that no shim's are mistaken for them.
+pub(crate) static GRAPHS: LazyLock<Shared> = LazyLock::new(|| Shared::new(1 << 60));
+/// Instances by handle.
+pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(|| Table::new(8));
+
+/// The codes that captures add to those of ordinary calls.
+pub(crate) fn error(rc: Code) -> CUresult {
+    use CUresult as E;
+    match rc {
+        code::ERROR_INVALID_VALUE => E::CUDA_ERROR_INVALID_VALUE,
+        code::ERROR_ILLEGAL_STATE => E::CUDA_ERROR_ILLEGAL_STATE,
+        code::ERROR_NOT_SUPPORTED => E::CUDA_ERROR_NOT_SUPPORTED,
+        code::ERROR_STREAM_CAPTURE_UNSUPPORTED => E::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+        code::ERROR_STREAM_CAPTURE_INVALIDATED => E::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+        code::ERROR_STREAM_CAPTURE_MERGE => E::CUDA_ERROR_STREAM_CAPTURE_MERGE,
+        code::ERROR_STREAM_CAPTURE_ISOLATION => E::CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+        code::ERROR_STREAM_CAPTURE_IMPLICIT => E::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+        code::ERROR_CAPTURED_EVENT => E::CUDA_ERROR_CAPTURED_EVENT,
+        _ => E::CUDA_ERROR_UNKNOWN,
+    }
+}
+
+/// A stream as captures see it.
+pub(crate) fn seen(target: &Target) -> Stream {
+    Stream {
+        key: target.stream.number,
+        context: target.live.number,
+        legacy: target.stream.kind == Kind::Legacy,
+        blocking: target.stream.blocking(),
+    }
+}
+
+/// Takes work into the capture of a stream; true if there is one. A call that `waits` cannot be taken.
+pub(crate) fn take(target: &Target, waits: bool, work: impl FnOnce() -> Res<NodeWork<u64>>) -> Res<bool> {
+    if !GRAPHS.capturing() {
+        return Ok(false);
+    }
+    let stream = seen(target);
+    if waits {
+        GRAPHS.forbid_on(&stream).and_then(|()| GRAPHS.forbid_unsafe()).map_err(error)?;
+        return Ok(false);
+    }
+    if !GRAPHS.in_capture(&stream).map_err(error)? {
+        return Ok(false);
+    }
+    GRAPHS.captured(&stream, work()?).map_err(error)
+}
+
+/// For calls on a stream that no capture can take.
+pub(crate) fn forbid_on(target: &Target) -> Res {
+    if GRAPHS.capturing() { GRAPHS.forbid_on(&seen(target)).map_err(error) } else { Ok(()) }
+}
+
+/// For calls that captures may forbid.
+pub(crate) fn forbid_unsafe() -> Res {
+    if GRAPHS.capturing() { GRAPHS.forbid_unsafe().map_err(error) } else { Ok(()) }
+}
+
+/// For waits for a whole context.
+pub(crate) fn forbid_in(live: &Live) -> Res {
+    if GRAPHS.capturing() { GRAPHS.forbid_in(live.number).map_err(error) } else { Ok(()) }
+}
+
+/// An event is recorded in a stream; true if its capture has taken note.
+pub(crate) fn record(target: &Target, event: &Event, external: bool) -> Res<bool> {
+    // Also after the last capture: the event is no longer one of a capture's.
+    GRAPHS.record_event(event.handle as u64, &seen(target), external).map_err(error)
+}
+
+/// A stream waits for an event; true if that is a matter of captures.
+pub(crate) fn wait(target: &Target, event: &Event, external: bool) -> Res<bool> {
+    GRAPHS.wait_event(event.handle as u64, &seen(target), external, event.mark().is_some()).map_err(error)
+}
+
+/// The host asks about an event.
+pub(crate) fn ask(event: &Event) -> Res {
+    forbid_unsafe()?;
+    GRAPHS.check_event(event.handle as u64).map_err(error)
+}
+
+/// What a node does, with everything found that it needs.
+#[derive(Clone)]
+enum Op {
+    Nothing,
+    Kernel(Arc<Function>, Shape, Arc<[u8]>),
+    Copy(Copy3),
+    Fill(copy::Fill),
+    Host(HostCall),
+    Record(Arc<Event>),
+    Wait(Arc<Event>),
+    Child(u32),
+}
+
+#[derive(Clone)]
+struct Node {
+    op: Op,
+    after: Vec<u32>,
+    on: bool,
+}
+
+/// An instance of a graph.
+pub(crate) struct Instance {
+    /// Its handle.
+    pub handle: usize,
+    live: Weak<Live>,
+    graphs: Mutex<Vec<Vec<Node>>>,
+    /// Order in which each graph's nodes are submitted.
+    orders: Vec<Vec<u32>>,
+    /// End of the last launch: launches of one instance follow each other.
+    last: Mutex<Option<Arc<Mark>>>,
+}
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// The shape of a kernel; attributes that change results are refused.
+pub(crate) fn shape(k: &Kernel) -> Res<Shape> {
+    let mut shape = Shape { grid: k.grid, block: k.block, shared: k.shared, cooperative: false };
+    for a in &k.attributes {
+        let words: Vec<u32> = a[8..20].chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+        match attribute_id(a) {
+            2 => shape.cooperative = words[0] != 0,
+            0 | 1 | 3 | 6 | 8 | 9 | 10 | 14 => {}
+            4 | 11 if words == [1, 1, 1] => {}
+            5 if words[0] == 0 => {}
+            _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        }
+    }
+    Ok(shape)
+}
+
+fn op(work: &NodeWork<u32>) -> Res<Op> {
+    Ok(match work {
+        NodeWork::Kernel(k) => {
+            let (function, _) = module::resolve_function(k.function as CUfunction)?;
+            let shape = shape(k)?;
+            launch::check(&function, &shape)?;
+            Op::Kernel(function, shape, k.params.as_slice().into())
+        }
+        NodeWork::Copy(c) => {
+            copy::check(c)?;
+            Op::Copy(*c)
+        }
+        NodeWork::Fill(f) => {
+            copy::check_fill(&f.into())?;
+            Op::Fill(f.into())
+        }
+        NodeWork::Host(h) => Op::Host(*h),
+        NodeWork::Child(g) => Op::Child(*g),
+        NodeWork::Empty => Op::Nothing,
+        NodeWork::EventWait(e) => Op::Wait(super::event::resolve(*e as _)?),
+        NodeWork::EventRecord(e) => Op::Record(super::event::resolve(*e as _)?),
+        NodeWork::MemOps(_) | NodeWork::Conditional(_) => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    })
+}
+
+fn node(n: &SpecNode) -> Res<Node> {
+    Ok(Node { op: op(&n.work)?, after: n.after.iter().map(|(before, _)| *before).collect(), on: true })
+}
+
+/// Makes an instance in a context.
+pub(crate) fn instantiate(live: &Arc<Live>, spec: &Spec) -> Res<Arc<Instance>> {
+    spec.check().map_err(|_| INVALID)?;
+    let orders = spec.graphs.iter().map(|g| order(g).ok_or(INVALID)).collect::<Res<Vec<_>>>()?;
+    let graphs = spec.graphs.iter().map(|g| g.iter().map(node).collect()).collect::<Res<Vec<_>>>()?;
+    let live = Arc::downgrade(live);
+    Ok(INSTANCES.insert_with(|handle| Instance { handle, live, graphs: Mutex::new(graphs), orders, last: Mutex::default() }))
+}
+
+/// The instance of a handle.
+pub(crate) fn resolve(handle: u64) -> Res<Arc<Instance>> {
+    INSTANCES.get(handle as usize).ok_or(INVALID)
+}
+
+/// A queue that nobody else uses.
+fn fresh_queue() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Instance {
+    /// Whether it belongs to this context.
+    pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
+        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
+    }
+
+    fn with_node(&self, at: At, f: impl FnOnce(&mut Node)) -> Res {
+        let mut graphs = lock(&self.graphs);
+        f(graphs.get_mut(at.graph as usize).and_then(|g| g.get_mut(at.node as usize)).ok_or(INVALID)?);
+        Ok(())
+    }
+
+    /// Changes a node for later launches.
+    pub fn change(&self, at: At, work: &NodeWork<u32>) -> Res {
+        let op = op(work)?;
+        self.with_node(at, |n| n.op = op)
+    }
+
+    /// Switches a node on or off for later launches.
+    pub fn enable(&self, at: At, on: bool) -> Res {
+        self.with_node(at, |n| n.on = on)
+    }
+
+    /// Launches it in a stream of its context.
+    pub fn launch(&self, target: &Target) -> Res {
+        if !self.belongs_to(&target.live) {
+            return Err(INVALID);
+        }
+        let graphs = lock(&self.graphs).clone();
+        // Locked over the submission, so that of two launches the later one in the queues is remembered.
+        let mut last = lock(&self.last);
+        let begin = target.submit(Work::Nothing, last.iter().cloned().collect());
+        let ends = self.submit(&graphs, 0, &[begin], &target.live);
+        *last = Some(target.submit(Work::Nothing, ends));
+        Ok(())
+    }
+
+    /// Submits a graph that starts after some marks; the marks at which it has ended.
+    fn submit(&self, graphs: &[Vec<Node>], number: u32, start: &[Arc<Mark>], live: &Arc<Live>) -> Vec<Arc<Mark>> {
+        let nodes = &graphs[number as usize];
+        let mut marks: Vec<Vec<Arc<Mark>>> = vec![Vec::new(); nodes.len()];
+        let mut inner: HashSet<u32> = HashSet::new();
+        for n in &self.orders[number as usize] {
+            let node = &nodes[*n as usize];
+            inner.extend(&node.after);
+            let mut after: Vec<_> = node.after.iter().flat_map(|before| marks[*before as usize].iter().cloned()).collect();
+            if node.after.is_empty() {
+                after = start.to_vec();
+            }
+            marks[*n as usize] = match &node.op {
+                Op::Child(g) => self.submit(graphs, *g, &after, live),
+                Op::Wait(event) => {
+                    after.extend(event.mark());
+                    vec![sched::submit().push(fresh_queue(), live, Work::Nothing, after)]
+                }
+                Op::Record(event) => {
+                    let mark = sched::submit().push(fresh_queue(), live, Work::Nothing, after);
+                    event.recorded_at(mark.clone());
+                    vec![mark]
+                }
+                op => {
+                    let work = if node.on { work(op.clone()) } else { Work::Nothing };
+                    vec![sched::submit().push(fresh_queue(), live, work, after)]
+                }
+            };
+        }
+        let ends = marks.into_iter().zip(0..).filter(|(_, n)| !inner.contains(n)).flat_map(|(m, _)| m);
+        let ends: Vec<_> = ends.collect();
+        if ends.is_empty() { start.to_vec() } else { ends }
+    }
+}
+
+/// A context has ended, and its instances with it.
+pub(crate) fn end_context(live: &Arc<Live>) {
+    INSTANCES.remove_if(|instance| instance.belongs_to(live));
+}
+
+fn work(op: Op) -> Work {
+    match op {
+        Op::Kernel(function, shape, params) => Work::Kernel(Box::new(move |live| launch::run(live, &function, &shape, &params))),
+        Op::Copy(c) => Work::Run(Box::new(move |_| copy::perform(&c))),
+        Op::Fill(f) => Work::Run(Box::new(move |_| copy::perform_fill(&f))),
+        Op::Host(h) => Work::Run(Box::new(move |live| {
+            // Nothing is called after the context has been destroyed.
+            if !live.cancelled() {
+                // SAFETY: the program named this function and its argument, to be called when the node runs.
+                let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(h.function as usize) };
+                // SAFETY: as above.
+                unsafe { function(h.data as *mut c_void) };
+            }
+            Ok(())
+        })),
+        Op::Nothing | Op::Record(_) | Op::Wait(_) | Op::Child(_) => Work::Nothing,
+    }
+}
