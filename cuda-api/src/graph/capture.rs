@@ -434,3 +434,163 @@ impl Store {
         self.graphs.get(graph).is_some_and(|g| g.captures > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Stream = Stream { key: 10, context: 1, legacy: false, blocking: false };
+    const FORK: Stream = Stream { key: 11, ..PLAIN };
+    const BLOCKING: Stream = Stream { key: 12, blocking: true, ..PLAIN };
+    const LEGACY: Stream = Stream { key: 1, legacy: true, ..BLOCKING };
+    const EVENT: u64 = 77;
+
+    fn graphs() -> Graphs {
+        Graphs::new(0)
+    }
+
+    /// A capture of one node, forked by an event that was recorded behind it.
+    fn forked(g: &mut Graphs, mode: Mode) {
+        g.begin(&PLAIN, mode, None).unwrap();
+        assert_eq!(g.add_captured(&PLAIN, Work::Empty), Ok(true));
+        assert_eq!(g.record_event(EVENT, &PLAIN, false), Ok(true));
+        assert_eq!(g.wait_event(EVENT, &FORK, false, false), Ok(true));
+    }
+
+    #[test]
+    fn forks_must_be_joined() {
+        let mut g = graphs();
+        forked(&mut g, Mode::Global);
+        assert_eq!(g.end(&FORK), Err(code::ERROR_STREAM_CAPTURE_UNMATCHED));
+        g.add_captured(&FORK, Work::Empty).unwrap();
+        assert_eq!(g.end(&PLAIN), Err(code::ERROR_STREAM_CAPTURE_UNJOINED));
+        assert!(matches!(g.status(&FORK), Ok(Status::None)) && g.captures.is_empty());
+
+        forked(&mut g, Mode::Global);
+        g.add_captured(&FORK, Work::Empty).unwrap();
+        g.record_event(EVENT, &FORK, false).unwrap();
+        g.wait_event(EVENT, &PLAIN, false, false).unwrap();
+        g.add_captured(&PLAIN, Work::Empty).unwrap();
+        let graph = g.end(&PLAIN).unwrap();
+        let edges = g.store.edges(graph).unwrap();
+        let nodes = g.store.graph(graph).unwrap().nodes.clone();
+        let plain = Edge::default();
+        let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
+        assert_eq!(edges, [(a, b, plain), (a, c, plain), (b, c, plain)]);
+        // A fork without work of its own has nothing to join.
+        forked(&mut g, Mode::Global);
+        assert!(g.end(&PLAIN).is_ok());
+    }
+
+    #[test]
+    fn modes_say_whom_an_unsafe_call_hurts() {
+        let hurts = |capture: Mode, other_thread: bool, mode: Mode| {
+            let mut g = graphs();
+            g.begin(&PLAIN, capture, None).unwrap();
+            let ask = |g: &mut Graphs| {
+                let before = exchange_mode(mode);
+                let answer = g.forbid_unsafe();
+                exchange_mode(before);
+                answer
+            };
+            let answer = if other_thread { std::thread::scope(|s| s.spawn(|| ask(&mut g)).join().unwrap()) } else { ask(&mut g) };
+            let end = g.end(&PLAIN);
+            assert_eq!(answer.is_err(), end.is_err(), "what is refused voids the capture");
+            answer.is_err()
+        };
+        use Mode::{Global, Relaxed, ThreadLocal};
+        assert!(hurts(Global, false, Global) && hurts(Global, false, ThreadLocal) && !hurts(Global, false, Relaxed));
+        assert!(hurts(Global, true, Global) && !hurts(Global, true, ThreadLocal) && !hurts(Global, true, Relaxed));
+        assert!(hurts(ThreadLocal, false, Global) && !hurts(ThreadLocal, true, Global));
+        assert!(!hurts(Relaxed, false, Global) && !hurts(Relaxed, true, Global));
+    }
+
+    #[test]
+    fn only_the_thread_that_began_may_end_unless_the_mode_is_relaxed() {
+        let mut g = graphs();
+        for (mode, expected) in [(Mode::Global, Some(code::ERROR_STREAM_CAPTURE_WRONG_THREAD)), (Mode::Relaxed, None)] {
+            g.begin(&PLAIN, mode, None).unwrap();
+            let end = std::thread::scope(|s| s.spawn(|| g.end(&PLAIN)).join().unwrap());
+            assert_eq!(end.err(), expected);
+            if expected.is_some() {
+                assert!(g.end(&PLAIN).is_ok(), "the capture goes on");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_outside_stays_outside() {
+        let mut g = graphs();
+        g.begin(&PLAIN, Mode::Relaxed, None).unwrap();
+        assert_eq!(g.wait_event(EVENT, &PLAIN, false, true), Err(code::ERROR_STREAM_CAPTURE_ISOLATION));
+        assert_eq!(g.add_captured(&PLAIN, Work::Empty), Err(code::ERROR_STREAM_CAPTURE_INVALIDATED));
+        assert!(matches!(g.status(&PLAIN), Ok(Status::Invalidated)));
+        assert_eq!(g.end(&PLAIN), Err(code::ERROR_STREAM_CAPTURE_INVALIDATED));
+        // An external wait is a node.
+        g.begin(&PLAIN, Mode::Relaxed, None).unwrap();
+        assert_eq!(g.wait_event(EVENT, &PLAIN, true, true), Ok(true));
+        assert!(g.end(&PLAIN).is_ok());
+
+        g.begin(&PLAIN, Mode::Relaxed, None).unwrap();
+        g.begin(&FORK, Mode::Relaxed, None).unwrap();
+        g.record_event(EVENT, &PLAIN, false).unwrap();
+        assert_eq!(g.wait_event(EVENT, &FORK, false, false), Err(code::ERROR_STREAM_CAPTURE_MERGE));
+        assert!(g.end(&PLAIN).is_err() && g.end(&FORK).is_err());
+
+        forked(&mut g, Mode::Relaxed);
+        assert_eq!(g.check_event(EVENT), Err(code::ERROR_CAPTURED_EVENT));
+        assert!(g.end(&PLAIN).is_err());
+        assert_eq!(g.wait_event(EVENT, &FORK, false, true), Err(code::ERROR_CAPTURED_EVENT), "of a capture that is over");
+        assert_eq!(g.record_event(EVENT, &FORK, false), Ok(false));
+        assert_eq!((g.check_event(EVENT), g.wait_event(EVENT, &PLAIN, false, true)), (Ok(()), Ok(false)));
+    }
+
+    #[test]
+    fn the_legacy_stream_and_blocking_captures_exclude_each_other() {
+        let mut g = graphs();
+        assert_eq!(g.begin(&LEGACY, Mode::Relaxed, None), Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        g.begin(&PLAIN, Mode::Relaxed, None).unwrap();
+        assert_eq!(g.add_captured(&LEGACY, Work::Empty), Ok(false));
+        g.begin(&BLOCKING, Mode::Relaxed, None).unwrap();
+        assert_eq!(g.status(&LEGACY).err(), Some(code::ERROR_STREAM_CAPTURE_IMPLICIT));
+        let elsewhere = Stream { context: 2, ..LEGACY };
+        assert_eq!(g.add_captured(&elsewhere, Work::Empty), Ok(false));
+        assert_eq!(g.add_captured(&LEGACY, Work::Empty), Err(code::ERROR_STREAM_CAPTURE_IMPLICIT));
+        assert!(g.end(&BLOCKING).is_err());
+        assert!(g.end(&PLAIN).is_ok());
+        g.begin(&PLAIN, Mode::Relaxed, None).unwrap();
+        assert_eq!(g.forbid_in(1), Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert!(g.end(&PLAIN).is_err());
+    }
+
+    #[test]
+    fn what_goes_takes_its_capture_along() {
+        let mut g = graphs();
+        forked(&mut g, Mode::Relaxed);
+        g.forget_stream(FORK.key);
+        assert!(matches!(g.status(&PLAIN), Ok(Status::Active(_))));
+        g.forget_stream(PLAIN.key);
+        assert!(g.captures.is_empty());
+        assert_eq!(g.end(&PLAIN), Err(code::ERROR_ILLEGAL_STATE));
+    }
+
+    #[test]
+    fn a_kernel_that_may_overlap_has_an_edge_of_its_own() {
+        use crate::graph::work::Kernel;
+        use crate::ops::ATTRIBUTE_BYTES;
+        let kernel = |overlap: u8| {
+            let mut attribute = [0; ATTRIBUTE_BYTES];
+            (attribute[0], attribute[8]) = (6, overlap);
+            let (attributes, params) = (vec![attribute], vec![]);
+            Work::Kernel(Kernel { function: 1, grid: [1; 3], block: [1; 3], shared: 0, attributes, params })
+        };
+        let mut g = graphs();
+        g.begin(&PLAIN, Mode::Relaxed, None).unwrap();
+        for work in [kernel(0), kernel(1), Work::Empty, kernel(1)] {
+            g.add_captured(&PLAIN, work).unwrap();
+        }
+        let graph = g.end(&PLAIN).unwrap();
+        let edges: Vec<Edge> = g.store.edges(graph).unwrap().into_iter().map(|(_, _, e)| e).collect();
+        assert_eq!(edges, [PROGRAMMATIC, Edge::default(), Edge::default()]);
+    }
+}
