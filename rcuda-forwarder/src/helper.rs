@@ -5,7 +5,7 @@
 
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
-use crate::greet::JobHello;
+use crate::greet::{JobHello, build_digest};
 use crate::orphan;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -39,7 +39,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     let other = |why: String| io::Error::other(why);
     let driver = o.driver.to_str().ok_or_else(|| other("the path of the driver is not UTF-8".into()))?.to_owned();
     let (channel, theirs) = Channel::pair_apart()?;
-    let arguments = [o.program.as_os_str().to_owned(), format!("{}", hello.pid).into()];
+    let arguments = [o.program.as_os_str().to_owned(), hello.pid.to_string().into(), build().into()];
     let arguments = arguments.into_iter().map(text).collect::<io::Result<Vec<CString>>>()?;
     orphan::start(&arguments, &environment(std::env::vars_os(), &o.hidden), theirs.as_fd())
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
@@ -54,6 +54,11 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     let (ours, theirs) = UnixStream::pair()?;
     channel.send(&Message::Job(hello.clone()), Some(theirs.as_fd()))?;
     Ok((channel, Conn::apart(OwnedFd::from(ours))))
+}
+
+/// What tells builds apart, as a helper gets it.
+pub(crate) fn build() -> String {
+    build_digest().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn text(t: OsString) -> io::Result<CString> {

@@ -10,6 +10,7 @@ use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
 use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, filled};
 use crate::greet;
+use crate::helper;
 use crate::inbox::Inbox;
 use crate::link::lock;
 use crate::pipe::{Closed, Writer};
@@ -89,7 +90,10 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
 /// the exit status.
 pub fn helper_main() -> i32 {
     shed();
-    run(open, |_| Reach::Job)
+    // The arguments: the job's process, for people who look at process lists, and its build.
+    let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
+    let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
+    run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_| Reach::Job)
 }
 
 /// Leaves behind what the job's process has given us and is none of our business: its descriptors, its signals. Its standard

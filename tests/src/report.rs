@@ -73,15 +73,16 @@ impl Report {
         self.ok() && self.kernel_running() && self.live_objects() >= 10
     }
 
-    /// Between what kinds of places it went.
-    pub fn direction(&self) -> &'static str {
-        let near = |place: &str| place.starts_with("local") || place.starts_with("helper");
-        match (near(self.from()), near(self.to())) {
-            (false, true) => "remote -> local",
-            (true, false) => "local -> remote",
-            (false, false) => "remote -> remote",
-            (true, true) => "local -> local",
-        }
+    /// Between what kinds of places it went: `remote` (TCP), `near` (shared memory), `local`, `helper`.
+    pub fn direction(&self) -> String {
+        let kind = |place: &str| match place.split(':').next() {
+            Some("local") => "local",
+            Some("helper") => "helper",
+            Some("unix") => "near",
+            _ => "remote",
+        };
+        let leg = |key: &str| self.0["legs"][0][key].as_str().map(kind);
+        format!("{} -> {}", leg("from").unwrap_or(kind(self.from())), leg("to").unwrap_or(kind(self.to())))
     }
 
     /// A figure by its path, for example `["phases", "delta"]`; 0 where there is none.

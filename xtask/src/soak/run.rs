@@ -125,9 +125,40 @@ fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, 
 /// Where a job may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
+    /// In the job's process.
     Local,
+    /// In a helper process; two names, so that a job can go from one to the next.
+    Helper,
+    OtherHelper,
+    /// At a server, over TCP.
     First,
     Second,
+    /// At the same servers, over shared memory.
+    NearFirst,
+    NearSecond,
+}
+
+impl Place {
+    const ALL: [Place; 7] = [
+        Place::Local,
+        Place::Helper,
+        Place::OtherHelper,
+        Place::First,
+        Place::Second,
+        Place::NearFirst,
+        Place::NearSecond,
+    ];
+
+    fn name(self, servers: &[Server; 2]) -> String {
+        match self {
+            Place::Local => "local".to_owned(),
+            Place::Helper | Place::OtherHelper => "helper".to_owned(),
+            Place::First => servers[0].place(0),
+            Place::Second => servers[1].place(0),
+            Place::NearFirst => servers[0].near(0),
+            Place::NearSecond => servers[1].near(0),
+        }
+    }
 }
 
 /// What a run does.
@@ -143,19 +174,18 @@ pub(crate) struct Plan {
 impl Plan {
     /// A random plan whose first move has the given direction.
     pub(crate) fn new(random: &mut Random, direction: Direction) -> Plan {
-        let all = [Place::Local, Place::First, Place::Second];
         let (start, first) = match direction {
             Direction::RemoteLocal => (Place::First, Some(Place::Local)),
             Direction::LocalRemote => (Place::Local, Some(Place::First)),
             Direction::RemoteRemote => (Place::First, Some(Place::Second)),
-            Direction::Any => (*random.pick(&all), None),
+            Direction::Any => (*random.pick(&Place::ALL), None),
         };
         let mut moments: Vec<f64> = (0..MOVES).map(|_| 0.03 + 0.72 * random.unit()).collect();
         moments.sort_by(f64::total_cmp);
         let mut at = start;
         let mut moves = Vec::new();
         for (number, moment) in moments.into_iter().enumerate() {
-            let others: Vec<Place> = all.into_iter().filter(|p| *p != at).collect();
+            let others: Vec<Place> = Place::ALL.into_iter().filter(|p| *p != at).collect();
             at = first.filter(|_| number == 0).unwrap_or_else(|| *random.pick(&others));
             moves.push((moment, at));
         }
@@ -209,7 +239,7 @@ impl std::fmt::Display for RunOutcome {
                 f,
                 " {:.0}%:{}{mark}",
                 moment * 100.0,
-                report.direction().replace("remote", "r").replace("local", "l").replace(' ', "")
+                report.direction().split(" -> ").map(|kind| &kind[..1]).collect::<Vec<_>>().join("->")
             )?;
         }
         Ok(())
@@ -221,13 +251,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     let mut scene = Scene::at(folder, hardware);
     let seed = plan.seed.to_string();
     let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &[("SOFTGPU_SEED", &seed)]));
-    let name_of = |place: Place| match place {
-        Place::Local => "local".to_owned(),
-        Place::First => servers[0].place(0),
-        Place::Second => servers[1].place(0),
-    };
-    let start = name_of(plan.start);
-    let options: Vec<&str> = if plan.start == Place::Local { vec![] } else { vec!["--server", &start] };
+    let start = plan.start.name(&servers);
+    let options = ["--server", &start];
     let journal = scene.path.join("journal");
     // Where it cannot be made the shim says so in its log.
     let _ = std::fs::create_dir_all(&journal);
@@ -248,7 +273,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
             break;
         }
         let asked = job.age();
-        match job.migrate(&name_of(*place)) {
+        match job.migrate(&place.name(&servers)) {
             Ok(report) => {
                 if report.reason().contains("not identical") {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));

@@ -17,7 +17,7 @@ pub(crate) struct Summary {
     /// Counted moves by the part of the run at which they happened.
     moments: [usize; BINS],
     /// Direction: counted, committed on an idle GPU, refused.
-    directions: BTreeMap<&'static str, [usize; 3]>,
+    directions: BTreeMap<String, [usize; 3]>,
     /// Why moves were refused, and how often.
     reasons: BTreeMap<String, usize>,
     /// How long the job stood still in counted moves, in milliseconds.
