@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// The folder of this user: `$XDG_RUNTIME_DIR/mrcuda`, or `/tmp/mrcuda-UID` where there is no such variable.
@@ -61,13 +62,14 @@ pub fn pids() -> io::Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// Removes the socket of a job that is gone: no such process exists.
+/// Removes the socket of a job that is gone: no such process exists, and nobody listens where its id may be another one.
 pub fn remove_stale(pid: u32) {
     let gone = i32::try_from(pid)
         .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
-    if gone {
+    let socket = path().join(pid.to_string());
+    if gone && UnixStream::connect(&socket).is_err() {
         // Failing to tidy up is no failure of what was asked.
-        let _ = std::fs::remove_file(path().join(pid.to_string()));
+        let _ = std::fs::remove_file(socket);
     }
 }
 

@@ -17,7 +17,6 @@
 //! After an error the connections are of no further use: whoever called closes them, which ends the other side too.
 
 mod error;
-mod fault;
 mod frames;
 mod memory;
 mod region;
@@ -27,7 +26,7 @@ mod target;
 mod tests;
 
 pub use error::SyncError;
-pub use fault::Faults;
+pub use faults::Faults;
 pub use region::{Kind, PAGE, Region, regions};
 
 use cuda_api::wire_struct;

@@ -1,11 +1,11 @@
 //! The source's part of a round.
 
 use crate::error::SyncError;
-use crate::fault::Faults;
 use crate::frames::{Hello, Word, send_batch};
 use crate::memory::{Hash, Memory, batches};
 use crate::region::{Page, Region, difference, digest, pages};
 use crate::{Round, Stream};
+use faults::{Faults, Point};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -70,6 +70,7 @@ fn send<M: Memory>(
     s: &mut dyn Stream,
     mine: &[&[Wanted]],
     corruption: &Corruption,
+    point: Point,
 ) -> Result<usize, SyncError> {
     let start = |batch: &[Wanted], buffer| {
         let pages: Vec<Page> = batch.iter().map(|w| w.page).collect();
@@ -93,6 +94,7 @@ fn send<M: Memory>(
         let data = &mut m.bytes(&mut buffer)[..bytes];
         corruption.touch(batch, data);
         let numbers: Vec<u32> = batch.iter().map(|w| w.number).collect();
+        faults::at(point);
         send_batch(s, &numbers, data)?;
         spare = Some(buffer);
     }
@@ -105,6 +107,7 @@ fn send_all<M: Memory>(
     conns: &mut [Box<dyn Stream>],
     wanted: &[Wanted],
     corruption: &Corruption,
+    point: Point,
 ) -> Result<usize, SyncError> {
     let batches = batches(wanted, |w| w.page.bytes);
     let stripes = conns.len();
@@ -115,7 +118,7 @@ fn send_all<M: Memory>(
             .map(|(i, s)| {
                 let mine: Vec<&[Wanted]> = batches.iter().copied().skip(i).step_by(stripes).collect();
                 scope.spawn(move || {
-                    let sent = send(m, 1 + i, &mut **s, &mine, corruption);
+                    let sent = send(m, 1 + i, &mut **s, &mine, corruption, point);
                     match &sent {
                         Err(e) if e.is_io() => sent,
                         _ => sent.and_then(|gone| send_batch(&mut **s, &[], &[]).map(|()| gone)).or_else(|e| {
@@ -166,7 +169,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     let wanted = wanted(&hello, &regions, &all, &hashes);
     let copying = Instant::now();
     let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verify), sent: AtomicU64::new(0) };
-    let sent = send_all(m, conns, &wanted, &corruption);
+    let sent = send_all(m, conns, &wanted, &corruption, if hello.verify { Point::DeltaSend } else { Point::PrecopySend });
     let copy_ms = ms(copying);
     let ended = sent.and_then(|gone| {
         if !hello.verify {

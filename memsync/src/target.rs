@@ -5,6 +5,7 @@ use crate::frames::{Hello, Word, receive_batch};
 use crate::memory::{BATCH, Memory};
 use crate::region::{Page, digest, pages};
 use crate::{Round, Stream};
+use faults::Point;
 use std::time::Instant;
 
 /// What one connection brought.
@@ -26,12 +27,13 @@ fn places(all: &[Page], numbers: &[u32], bytes: usize) -> Result<Vec<Page>, Sync
 }
 
 /// Receives everything from one connection: while one batch is written to the GPU the next is read.
-fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &[Page]) -> Result<Received, SyncError> {
+fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &[Page], point: Point) -> Result<Received, SyncError> {
     let mut got = Received::default();
     let mut flying = None;
     let mut spare: Option<M::Buffer> = None;
     let mut discard = Vec::new();
     while let Some((numbers, bytes)) = receive_batch(s)? {
+        faults::at(point);
         got.bytes += bytes as u64;
         let what = SyncError::io("receiving pages");
         let ready = match (&got.trouble, spare.take()) {
@@ -68,10 +70,10 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
     }
 }
 
-fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &[Page]) -> Result<Received, SyncError> {
+fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &[Page], point: Point) -> Result<Received, SyncError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
-            conns.iter_mut().enumerate().map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all))).collect();
+            conns.iter_mut().enumerate().map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all, point))).collect();
         let mut sum = Ok(Received::default());
         for t in threads {
             let one = t.join().unwrap_or(Err(SyncError::Protocol("a receiving thread ended abruptly")));
@@ -100,7 +102,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool)
     Hello::send(&mut *conns[0], verify, &regions, &hashes)?;
     Word::receive(&mut *conns[0])?;
     let copying = Instant::now();
-    let mut received = receive_all(m, conns, &all)?;
+    let mut received = receive_all(m, conns, &all, if verify { Point::DeltaReceive } else { Point::PrecopyReceive })?;
     let copy_ms = ms(copying);
     let theirs = Word::receive(&mut *conns[0])?;
     let ours = match received.trouble.take() {

@@ -1,10 +1,9 @@
 //! Rounds between two memories of this process.
 
 use crate::error::SyncError;
-use crate::fault::Faults;
 use crate::memory::{BATCH, Hash, Memory};
 use crate::region::{Kind, PAGE, Page, Region};
-use crate::{Round, Stream, source, target};
+use crate::{Faults, Round, Stream, source, target};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -9,6 +9,7 @@ use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name}
 use crate::link::{BULK_UNACKNOWLEDGED, lock};
 use crate::threads;
 use crate::token::{Token, TokenError};
+use faults::Point;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt};
 use pool::{Command, Pool, Profile};
@@ -290,6 +291,7 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, trust: fn(&State, &Conn) -
 /// Greets a client and hands it over. The error is one line for the log; the client has been told.
 fn welcome(state: &Arc<State>, mut conn: Conn, trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>) -> Result<(), String> {
     let peer = conn.peer();
+    faults::at(Point::Welcome);
     let heard = trust(state, &conn).inspect_err(|why| {
         // It may have gone; then nobody is told.
         let _ = greet::answer(&conn, Err(&why.to_string()));
@@ -334,6 +336,7 @@ fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(),
         }
     };
     let pid = hello.pid;
+    faults::at(Point::Handover);
     worker.serve(hello, conn).map_err(|e| format!("the worker ended before it got the job: {e}"))?;
     (state.log)(&format!("worker {} serves job {pid} on GPU {gpu}", worker.pid()));
     // The next client is probably like this one.

@@ -255,6 +255,7 @@ impl Link {
             (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
         };
         let opening = Opening::Job { gpu: to.gpu, hello: hello.clone() };
+        faults::at(faults::Point::Connect);
         let mut conn = open(to, &opening, &key, patience.greeting)?;
         let about = greet::read_answer(&mut conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;

@@ -203,6 +203,12 @@ fn create(bytes: usize, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     }
     // SAFETY: just made, owned by nobody else.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one `rlimit`, to memory that is one.
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && (bytes as u64) > limit.rlim_cur {
+        // Asking for more would not only fail: it would kill the job with SIGXFSZ.
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
     // SAFETY: plain system call on a descriptor of ours.
     if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
         return Err(io::Error::last_os_error());

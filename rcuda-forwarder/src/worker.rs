@@ -23,6 +23,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::driver::Loaded;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
+use faults::Point;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -182,6 +183,7 @@ fn prepare<P: Place>(
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
+    faults::at(Point::Open);
     let opened = open(&start);
     let said = opened.as_ref().err().cloned().unwrap_or_default();
     let heard = channel.send(&Message::Ready(said), None);
@@ -192,6 +194,7 @@ fn prepare<P: Place>(
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
+    faults::at(Point::Serve);
     let mut about = Vec::new();
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;

@@ -56,17 +56,10 @@ pub(crate) fn start() {
     }
 }
 
-/// Takes the door away at the process's end, and journals that are not to be kept.
+/// Takes the door away at the process's end.
 pub(crate) fn stop() {
     if let Some(path) = lock(&SOCKET).take() {
         let _ = std::fs::remove_file(path);
-    }
-    let Ok(job) = job::get() else { return };
-    for d in &job.devices {
-        let ledger = lock(&d.ledger);
-        if !ledger.kept() {
-            let _ = std::fs::remove_file(ledger.path());
-        }
     }
 }
 
@@ -81,6 +74,8 @@ pub(crate) fn in_forked_child() {
 
 fn listen() -> io::Result<()> {
     let path = folder::make()?.join(std::process::id().to_string());
+    // Jobs that were killed have left theirs. What cannot be tidied up does no harm.
+    folder::pids().into_iter().flatten().for_each(folder::remove_stale);
     // A file of this name belonged to a process that is gone: process ids are used once at a time.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;

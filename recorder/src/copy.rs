@@ -12,6 +12,7 @@ use cuda_api::graph::work::{self, Copy3, CopyEnd, Work};
 use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut, Fill};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use faults::Point;
 use rcuda_forwarder::Landing;
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
@@ -203,23 +204,29 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
             }
             &packed
         };
+        faults::at(Point::CopyIn);
         submit(cx, device, known, ops::id::COPY_IN, &[&head, bytes])
     })
 }
 
 fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
-    let link = match cx.place(device) {
-        Place::Local { exec, .. } => {
-            let live = stage_stream(stream, exec.bindings())?;
-            device.noting(direct_rect(exec, r, live))?;
-            // For the driver of this process the destination is pageable, so it has arrived; a stream of its own is asked.
-            return if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) };
-        }
-        Place::Remote { link, .. } => link.clone(),
-    };
+    if let Place::Local { exec, .. } = cx.place(device) {
+        copy_out_here(device, exec, r, stream)?;
+        // For the driver of this process the destination is pageable, so it has arrived; a stream of its own is asked.
+        return if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) };
+    }
     let pinned = host_memory::is_pinned(r.dst.address, r.dst.span(r.width, r.rows)?);
     let mut last = None;
+    let mut here = false;
     pieces(r, |piece| {
+        // Asked for each piece: while one was waited for the job may have moved.
+        let link = match cx.place(device) {
+            Place::Local { exec, .. } => {
+                here = true;
+                return copy_out_here(device, exec, piece, stream);
+            }
+            Place::Remote { link, .. } => link.clone(),
+        };
         let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream };
         let landing = Landing {
             ptr: piece.dst.address as *mut u8,
@@ -230,6 +237,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
         // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
         let waiting = unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) };
         let before = last.replace(device.noting(waiting)?);
+        faults::at(Point::CopyOut);
         if until == Until::Done || !pinned {
             if let Some(w) = before {
                 cx.wait_for(device, w)?;
@@ -242,7 +250,14 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
         Some(Waiting::Reply(_)) if until == Until::Submitted && pinned => Ok(()),
         Some(w) => cx.wait_for(device, w).map(drop),
         None => Ok(()),
-    }
+    }?;
+    if here && until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
+}
+
+/// A copy out of the GPU of this process.
+fn copy_out_here(device: &Device, exec: &replayer::Executor, r: Rect, stream: u64) -> Result<(), Code> {
+    let live = stage_stream(stream, exec.bindings())?;
+    device.noting(direct_rect(exec, r, live))
 }
 
 /// Cuts a rectangle into pieces of at most [`PIECE`] bytes, in order.

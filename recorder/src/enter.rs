@@ -15,6 +15,7 @@ use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
+use faults::Point;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
@@ -256,6 +257,7 @@ impl Entered {
         // Counted while still inside: the mover that finds the gate empty finds the waiter counted.
         device.waiters.fetch_add(1, Ordering::AcqRel);
         let (rc, bytes) = self.pass.outside(|| {
+            faults::at(Point::Wait);
             let answer = waiting.finish();
             device.waiters.fetch_sub(1, Ordering::AcqRel);
             answer

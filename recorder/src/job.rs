@@ -109,7 +109,7 @@ impl Device {
         let info = place.device().clone();
         Ok(Device {
             index,
-            ledger: Mutex::new(Ledger::create(index, &info)?),
+            ledger: Mutex::new(Ledger::create(index, &info)),
             memory: RwLock::new(Memory::new(index)),
             info,
             whereabouts: Mutex::new(Whereabouts::of(&place)),

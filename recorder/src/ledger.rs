@@ -6,7 +6,7 @@ use cuda_api::code::Code;
 use journal::{Meta, OwnedRecord, Record, Writer};
 use replayer::DeviceInfo;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What was asked: id and encoded arguments without the handle that the call makes.
@@ -15,7 +15,8 @@ pub(crate) type Key = (u16, Vec<u8>);
 /// Journal and memory of one device's state-building calls.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    writer: Writer,
+    /// Without one (the disk is full, say) the job runs and cannot move.
+    writer: Result<Writer, String>,
     device: u32,
     seq: u64,
     /// Records since the move in progress took its copy.
@@ -26,12 +27,28 @@ pub(crate) struct Ledger {
     known: HashMap<Key, u64>,
     /// Handles that end with another: functions with their module, kernels with their library.
     children: HashMap<u64, Vec<(u64, Key)>>,
-    keep: bool,
 }
 
 impl Ledger {
-    /// An empty journal for a device; its file goes when the job ends, unless it is to be kept.
-    pub(crate) fn create(device: u32, info: &DeviceInfo) -> Result<Ledger, String> {
+    /// An empty journal for a device. If its file cannot be made the job runs without one.
+    pub(crate) fn create(device: u32, info: &DeviceInfo) -> Ledger {
+        let writer = Ledger::open(device, info);
+        if let Err(why) = &writer {
+            crate::log::tell(&format!("GPU {device} has no journal, so it cannot move: {why}"));
+        }
+        Ledger {
+            writer,
+            device,
+            seq: 0,
+            tail: None,
+            images: HashSet::new(),
+            known: HashMap::new(),
+            children: HashMap::new(),
+        }
+    }
+
+    /// Unless it is to be kept the file has no name from here on: it is gone when the job is, however that ends.
+    fn open(device: u32, info: &DeviceInfo) -> Result<Writer, String> {
         let kept = crate::config::get()?.keep_journal.clone();
         let folder: PathBuf = match &kept {
             Some(folder) => folder.clone(),
@@ -46,16 +63,10 @@ impl Ledger {
             about: serde_json::json!({ "device": device, "name": info.name, "capability": info.capability }).to_string(),
         };
         let writer = Writer::create(&path, &meta).map_err(|e| format!("cannot write the journal {}: {e}", path.display()))?;
-        Ok(Ledger {
-            writer,
-            device,
-            seq: 0,
-            tail: None,
-            images: HashSet::new(),
-            known: HashMap::new(),
-            children: HashMap::new(),
-            keep: kept.is_some(),
-        })
+        if kept.is_none() {
+            std::fs::remove_file(&path).map_err(|e| format!("cannot unlink the journal {}: {e}", path.display()))?;
+        }
+        Ok(writer)
     }
 
     /// Appends the record of a call that has succeeded. If the file cannot grow the job goes on and moves are refused.
@@ -72,8 +83,9 @@ impl Ledger {
             body,
             reply,
         };
-        let was_complete = self.writer.is_complete();
-        if let Err(e) = self.writer.append(&record) {
+        let Ok(writer) = &mut self.writer else { return Ok(()) };
+        let was_complete = writer.is_complete();
+        if let Err(e) = writer.append(&record) {
             if was_complete {
                 crate::log::tell(&format!("the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device));
             }
@@ -95,9 +107,13 @@ impl Ledger {
         Ok(())
     }
 
+    fn writer(&self) -> Result<&Writer, String> {
+        self.writer.as_ref().map_err(|why| format!("there is no journal: {why}"))
+    }
+
     /// What a fresh place must be told.
     pub(crate) fn live(&self) -> Result<Vec<OwnedRecord>, String> {
-        self.writer.checked_live().map_err(|e| e.to_string())
+        self.writer()?.checked_live().map_err(|e| e.to_string())
     }
 
     /// Takes what a fresh place must be told, and collects what comes after it.
@@ -107,9 +123,12 @@ impl Ledger {
         Ok(live)
     }
 
-    /// What came since the last call of this or [`Ledger::begin_move`].
-    pub(crate) fn take_tail(&mut self) -> Vec<OwnedRecord> {
-        self.tail.as_mut().map(std::mem::take).unwrap_or_default()
+    /// What came since the last call of this or [`Ledger::begin_move`]. An error if the journal could not take all of it.
+    pub(crate) fn take_tail(&mut self) -> Result<Vec<OwnedRecord>, String> {
+        if !self.writer()?.is_complete() {
+            return Err("the journal could not grow".into());
+        }
+        Ok(self.tail.as_mut().map(std::mem::take).unwrap_or_default())
     }
 
     /// The move is over, one way or the other.
@@ -119,17 +138,7 @@ impl Ledger {
 
     /// Records appended so far.
     pub(crate) fn records(&self) -> u64 {
-        self.writer.records()
-    }
-
-    /// Where the file is.
-    pub(crate) fn path(&self) -> &Path {
-        self.writer.path()
-    }
-
-    /// Whether the file outlives the job.
-    pub(crate) fn kept(&self) -> bool {
-        self.keep
+        self.writer.as_ref().map_or(0, Writer::records)
     }
 
     /// Whether the device has an image.

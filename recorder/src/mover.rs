@@ -9,6 +9,7 @@ use crate::log::{self, lock};
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
 use ::control::{Plan, Refusal};
+use faults::Point;
 use leg::Leg;
 use quiesce::quiesce;
 use rcuda_forwarder::{Control, ControlReply};
@@ -136,6 +137,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     each(legs, Leg::connect)?;
     each(legs, Leg::precopy)?;
     task.phase("quiesce")?;
+    faults::at(Point::Quiesce);
     let since = Instant::now();
     let quiet = {
         let sources: Vec<(&'static Device, &Place)> = legs.iter().map(|leg| (leg.device, &leg.source)).collect();
@@ -152,11 +154,15 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
         Ok(()) => legs.iter_mut().filter_map(|leg| leg.commit(&quiet.gate, moving)).collect(),
         Err(_) => Vec::new(),
     };
+    if finished.is_ok() {
+        faults::at(Point::Committed);
+    }
     let gpu_idle_ms = idle_since.elapsed().as_secs_f64() * 1e3;
     drop(quiet.gate);
     task.release();
     finished?;
     task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
+    faults::at(Point::Release);
     let since = Instant::now();
     legs.iter_mut().for_each(Leg::hang_up);
     old.into_iter().for_each(|place| place.release());

@@ -200,7 +200,12 @@ impl Place {
                 Ok(Place::Remote { link, spec: spec.clone() })
             }
             Spec::Remote(endpoint) => {
-                let token = rcuda_forwarder::Token::load(&config.token_file).ok();
+                let token = match rcuda_forwarder::Token::load(&config.token_file) {
+                    Ok(token) => Some(token),
+                    // One that is there and cannot be read must not be taken for none.
+                    Err(why) if endpoint.unix_path().is_none() && config.token_file.exists() => return Err(why.to_string()),
+                    Err(_) => None,
+                };
                 let link = Link::connect(endpoint, token.as_ref(), &hello()).map_err(|e| e.to_string())?;
                 Ok(Place::Remote { link, spec: spec.clone() })
             }
@@ -228,6 +233,14 @@ impl Place {
         match self {
             Place::Remote { link, .. } => link.control(request).map_err(|e| e.to_string()),
             Place::Local { attendant, .. } => attendant.control(request),
+        }
+    }
+
+    /// Whether an answer has not come yet.
+    pub(crate) fn owes_answers(&self) -> bool {
+        match self {
+            Place::Remote { link, .. } => link.outstanding() != 0,
+            Place::Local { .. } => false,
         }
     }
 

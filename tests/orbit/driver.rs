@@ -169,6 +169,12 @@ impl Gpu {
         Ok(address)
     }
 
+    /// Puts bytes into device memory.
+    #[allow(dead_code, reason = "for mill")]
+    pub fn write(&self, to: Address, contents: &[u8]) -> Result<(), CudaError> {
+        call!(self, cuMemcpyHtoD_v2(to, contents.as_ptr().cast(), contents.len()))
+    }
+
     /// Frees device memory.
     pub fn free(&self, address: Address) -> Result<(), CudaError> {
         call!(self, cuMemFree_v2(address))

@@ -22,6 +22,8 @@ pub struct Outcome {
     pub stderr: String,
     /// How long it ran.
     pub wall: Duration,
+    /// It did not end in time and was killed.
+    pub hung: bool,
 }
 
 impl Outcome {
@@ -160,6 +162,7 @@ impl<'a> Job<'a> {
     pub fn wait(mut self, limit: Duration) -> Outcome {
         let status = wait_for(limit, || self.child.try_wait().ok().flatten());
         let wall = self.start.elapsed();
+        let hung = status.is_none();
         let status = status.or_else(|| {
             let path = self.scene.path.join(format!("{}.threads", self.name));
             std::fs::write(&path, threads(self.pid())).unwrap_or_else(|e| eprintln!("{}: {e}", path.display()));
@@ -174,12 +177,13 @@ impl<'a> Job<'a> {
             stdout: self.stdout(),
             stderr: self.stderr(),
             wall,
+            hung,
         }
     }
 }
 
 /// What each thread of a process does: its name, state, where it sleeps in the kernel, its system call.
-fn threads(pid: u32) -> String {
+pub(crate) fn threads(pid: u32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
     let part = |task: &Path, name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default().trim().to_owned();
     let line = |task: &Path| {

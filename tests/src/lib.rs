@@ -7,10 +7,12 @@
 //! * [`report`]: what a move reports.
 //! * [`programs`], [`toolchain`]: the programs in `programs/` and the compiler for them.
 //! * [`random`]: repeatable random numbers.
+//! * [`kill`]: the kill matrix.
 
 pub mod install;
 pub mod job;
 pub mod json;
+pub mod kill;
 pub mod programs;
 pub mod random;
 pub mod report;

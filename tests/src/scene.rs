@@ -75,6 +75,11 @@ impl Scene {
         self.runtime.join(format!("{name}.socket"))
     }
 
+    /// Its runtime folder: no process of another scene has it in its environment.
+    pub fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
     /// `mrcuda` with this scene's folders.
     pub fn mrcuda(&self) -> Command {
         let mut command = Command::new(self.install.file("mrcuda"));

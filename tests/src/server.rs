@@ -103,6 +103,23 @@ impl Server {
         let _ = self.child.wait();
     }
 
+    /// Asks it to end, and waits for that. `None`: it did not in time, and was killed.
+    pub fn stop(&mut self) -> Option<std::process::ExitStatus> {
+        if self.runs() {
+            signal(self.pid(), libc::SIGTERM);
+        }
+        let ended = wait_for(END, || self.child.try_wait().ok().flatten());
+        if ended.is_none() {
+            self.kill();
+        }
+        ended
+    }
+
+    /// Whether it runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// What the server and its workers wrote to stderr so far.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -111,10 +128,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        signal(self.pid(), libc::SIGTERM);
-        if wait_for(END, || self.child.try_wait().ok().flatten()).is_none() {
-            self.kill();
-        }
+        self.stop();
     }
 }
 

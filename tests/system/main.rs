@@ -7,7 +7,9 @@
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
+//! | `kill` | a part of the kill matrix |
 //! | `lost` | lost workers, killed jobs, forks |
+//! | `shortage` | no disk, no descriptors |
 //! | `trust` | tokens, strangers |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
@@ -19,12 +21,14 @@ mod bench;
 mod commands;
 mod coverage;
 mod journals;
+mod kill;
 mod lost;
 mod moves;
 mod places;
 mod programs;
 mod refusals;
 mod scheduler;
+mod shortage;
 mod surface;
 mod trust;
 

@@ -5,12 +5,14 @@
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
 //! | `soak` | runs the test programs again and again, moved at random moments |
+//! | `kill-matrix` | kills, stops and cuts off everybody at every point |
 //! | `programs` | compiles the test programs |
 //! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
 
 mod bundle;
 mod demo;
 mod gpu;
+mod kill_matrix;
 mod soak;
 mod suite;
 
@@ -31,6 +33,8 @@ enum Command {
     Test(suite::TestArgs),
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
+    /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
+    KillMatrix(kill_matrix::KillArgs),
     /// Compile the test programs; nvcc comes from PyPI at the first time
     Programs,
     /// Make target/bundle, to be carried to a machine with GPUs
@@ -44,6 +48,7 @@ fn main() {
         Command::Demo(args) => demo::demo(&args),
         Command::Test(args) => suite::test(&args),
         Command::Soak(args) => soak::soak(&args),
+        Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Programs => suite::programs(),
         Command::Bundle => bundle::bundle(),
         Command::Gpu(args) => gpu::gpu(&args),

@@ -13,6 +13,7 @@ use ::control::EventKind;
 use cuda_api::code::Code;
 use cuda_api::ops::{self, Chunk};
 use cuda_api::wire::Wire;
+use faults::Point;
 use journal::OwnedRecord;
 use rcuda_forwarder::{Control, ControlReply};
 use replayer::replay::{Record, Sink, replay};
@@ -124,6 +125,7 @@ impl<'a> Leg<'a> {
 
     /// What can be known before anything is opened.
     pub(super) fn check_source(&mut self, job: &Job) -> Result<(), String> {
+        faults::at(Point::Plan);
         self.phase("plan", |leg| {
             let figures = leg.device.figures(job);
             leg.told.live_objects = figures.live.values().sum();
@@ -144,6 +146,7 @@ impl<'a> Leg<'a> {
             let theirs = target.clone();
             leg.target = Some(target);
             leg.task.on_stop(move || theirs.abandon())?;
+            faults::at(Point::Prepare);
             none(blockers_at_target(leg.device, leg.target()?)?)
         })
     }
@@ -165,6 +168,7 @@ impl<'a> Leg<'a> {
     /// Makes the connections for the bytes.
     pub(super) fn connect(&mut self) -> Result<(), String> {
         self.phase("connect", |leg| {
+            faults::at(Point::Wires);
             let wires = Wires::connect(&leg.source, leg.target()?)?;
             leg.task.on_stop(wires.cutter())?;
             leg.wires = Some(wires);
@@ -176,6 +180,7 @@ impl<'a> Leg<'a> {
     pub(super) fn precopy(&mut self) -> Result<(), String> {
         self.phase("precopy", |leg| {
             for _ in 0..ROUNDS {
+                faults::at(Point::Precopy);
                 let sent = leg.round(false)?;
                 if sent <= SMALL_ROUND {
                     break;
@@ -187,7 +192,7 @@ impl<'a> Leg<'a> {
 
     /// Brings the target to the journal's end and makes a round. Gives the bytes that travelled.
     fn round(&mut self, verify: bool) -> Result<u64, String> {
-        let tail = lock(&self.device.ledger).take_tail();
+        let tail = lock(&self.device.ledger).take_tail()?;
         let replayed = replay_to(self.target()?, &tail, self.task);
         self.blame(replayed)?;
         self.task.check()?;
@@ -205,6 +210,7 @@ impl<'a> Leg<'a> {
     /// Copies what has changed since, on a quiet source.
     pub(super) fn delta(&mut self, job: &Job) -> Result<(), String> {
         self.phase("delta", |leg| {
+            faults::at(Point::Delta);
             keep_event_times(job, leg.device, &leg.source)?;
             leg.round(true).map(drop)
         })
@@ -212,6 +218,7 @@ impl<'a> Leg<'a> {
 
     /// Whether both places hold the same at the same addresses.
     pub(super) fn verify(&mut self) -> Result<(), String> {
+        faults::at(Point::Verify);
         self.phase("verify", |leg| {
             let same = compare(&leg.source, leg.target()?);
             leg.blame(same)
@@ -222,6 +229,7 @@ impl<'a> Leg<'a> {
     pub(super) fn commit(&mut self, gate: &Closed, moving: &Moving) -> Option<Box<Place>> {
         let place = self.target.take()?;
         self.device.watch(&place);
+        faults::at(Point::Commit);
         let old = self.device.commit(place, gate, moving);
         lock(&self.device.clock).reference_ms = self.target_clock;
         Some(old)
@@ -322,6 +330,7 @@ struct ToPlace<'a> {
 impl Sink for ToPlace<'_> {
     fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), String> {
         self.task.check()?;
+        faults::at(Point::Replay);
         let w = self.place.begin(id, &[body]).map_err(|_| "the target is gone".to_owned())?;
         self.waiting.push_back(w);
         Ok(())

@@ -87,14 +87,16 @@ fn rest(
             }
         }
     }
-    let waits = |device: &Device| device.waiters.load(Ordering::Acquire) != 0;
+    // An answer that nobody waits for counts as well: it may carry the bytes of an asynchronous copy to the host, which must be
+    // there before anything is asked of the next place.
+    let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.owes_answers();
     let patience = limit + Duration::from_secs(1);
-    for (device, _) in sources {
-        while waits(device) && since.elapsed() < patience {
+    for (device, source) in sources {
+        while waits(device, source) && since.elapsed() < patience {
             task.check()?;
             std::thread::yield_now();
         }
-        if waits(device) {
+        if waits(device, source) {
             return Ok(Err("a thread waits for an answer that does not come".into()));
         }
     }

@@ -208,6 +208,7 @@ impl Executor {
         if op.options.iter().any(|(key, _)| (2..=6).contains(key)) {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        faults::at(faults::Point::Load);
         let _placing = Placing::enter(self.virtual_device);
         // SAFETY: a checked image that lives across the call; the log's buffer and size agree; other options are numbers.
         let loaded = unsafe {

@@ -360,6 +360,7 @@ mod tests {
             stdout: stdout.into(),
             stderr: "why\n".into(),
             wall: Duration::from_secs(1),
+            hung: false,
         };
         assert_eq!(difference(&end(Some(0), "a 1\nRESULT ok\n"), &reference), None);
         assert!(difference(&end(Some(0), "a 2\nRESULT ok\n"), &reference).unwrap().contains("a 2"));

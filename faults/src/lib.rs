@@ -1,0 +1,210 @@
+//! Faults on demand: instants at which a test can hold a process, and bytes that it can spoil.
+//!
+//! | variable | what it does |
+//! |---|---|
+//! | `MRCUDA_FAULT=POINT@SOCKET` | at that point each process that inherits the variable asks on the Unix socket and waits for the answer |
+//! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move |
+//!
+//! The asking process writes one line, `POINT PID`, and goes on when a byte or the end of the connection comes. What happens
+//! meanwhile is up to whoever listens: it may kill, stop or cut off anybody, at exactly that instant. `cargo xtask kill-matrix`
+//! does so with every point and every process. The points are compiled in always and cost one relaxed load; none lies on the
+//! path of a launch.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Who passes a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The job's process.
+    Job,
+    /// The daemon of a server.
+    Daemon,
+    /// A worker before it has a client.
+    Worker,
+    /// Whoever holds the GPU: a worker, or the job's process.
+    Place,
+}
+
+macro_rules! points {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $who:ident;)*) => {
+        /// A named instant, in the order in which a job meets them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Point { $($(#[doc = $doc])* $variant,)* }
+
+        impl Point {
+            /// All of them.
+            pub const ALL: &[Point] = &[$(Point::$variant),*];
+
+            /// Its name in `MRCUDA_FAULT`.
+            pub fn name(self) -> &'static str {
+                match self { $(Point::$variant => $name,)* }
+            }
+
+            /// Who passes it.
+            pub fn who(self) -> Who {
+                match self { $(Point::$variant => Who::$who,)* }
+            }
+        }
+    };
+}
+
+points! {
+    /// Before the job connects to a server.
+    Connect = "connect", Job;
+    /// A client has been accepted and not been greeted.
+    Welcome = "welcome", Daemon;
+    /// Before a fresh worker opens its GPU.
+    Open = "open", Worker;
+    /// A worker is ready and has not been given its client.
+    Handover = "handover", Daemon;
+    /// A worker has its client and has not told it.
+    Serve = "serve", Worker;
+    /// In the middle of a burst of launches. The program under test passes it.
+    Launch = "launch", Job;
+    /// A piece of a copy to the GPU is about to be handed over.
+    CopyIn = "copy-in", Job;
+    /// A piece of a copy from the GPU has been asked for.
+    CopyOut = "copy-out", Job;
+    /// A call that waits has been handed over; its answer is about to be waited for.
+    Wait = "wait", Job;
+    /// An image is about to be given to the driver.
+    Load = "load", Place;
+    /// A move begins.
+    Plan = "plan", Job;
+    /// The target is open.
+    Prepare = "prepare", Job;
+    /// A record is about to be sent to the target.
+    Replay = "replay", Job;
+    /// Before source and target are connected.
+    Wires = "wires", Job;
+    /// Before a round while the job works.
+    Precopy = "precopy", Job;
+    /// A batch of such a round is about to be sent.
+    PrecopySend = "precopy-send", Place;
+    /// A batch of such a round has been received.
+    PrecopyReceive = "precopy-receive", Place;
+    /// Before the gate is closed.
+    Quiesce = "quiesce", Job;
+    /// The gate is closed and the GPU idle.
+    Delta = "delta", Job;
+    /// A batch of the last round is about to be sent.
+    DeltaSend = "delta-send", Place;
+    /// A batch of the last round has been received.
+    DeltaReceive = "delta-receive", Place;
+    /// Before the two places are compared.
+    Verify = "verify", Job;
+    /// Before the commit.
+    Commit = "commit", Job;
+    /// After it; the gate is still closed.
+    Committed = "committed", Job;
+    /// Before the source is released; the job works.
+    Release = "release", Job;
+}
+
+const UNREAD: u8 = u8::MAX;
+const NONE: u8 = u8::MAX - 1;
+
+/// The point that is armed.
+static ARMED: AtomicU8 = AtomicU8::new(UNREAD);
+
+/// Passes a point: at once, unless the environment names it.
+#[inline]
+pub fn at(point: Point) {
+    let armed = ARMED.load(Ordering::Relaxed);
+    if armed != NONE && (armed == UNREAD || armed == point as u8) {
+        hold(point);
+    }
+}
+
+#[cold]
+fn hold(point: Point) {
+    static READ: OnceLock<Option<(Point, PathBuf)>> = OnceLock::new();
+    let armed = READ.get_or_init(|| parse(&std::env::var("MRCUDA_FAULT").ok()?));
+    ARMED.store(armed.as_ref().map_or(NONE, |(p, _)| *p as u8), Ordering::Relaxed);
+    if let Some((p, socket)) = armed
+        && *p == point
+    {
+        // Where nobody listens there is nothing to wait for.
+        let _ = ask(point, socket);
+    }
+}
+
+fn parse(text: &str) -> Option<(Point, PathBuf)> {
+    let (name, socket) = text.split_once('@')?;
+    let point = Point::ALL.iter().find(|p| p.name() == name)?;
+    Some((*point, socket.into()))
+}
+
+fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
+    let mut s = UnixStream::connect(socket)?;
+    s.write_all(format!("{} {}\n", point.name(), std::process::id()).as_bytes())?;
+    s.read(&mut [0]).map(drop)
+}
+
+/// Bytes to spoil.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Flip one byte of the page with this number (from 1) among those sent in a verifying round.
+    pub corrupt_page: Option<u64>,
+}
+
+impl Faults {
+    /// What `MRCUDA_FAULT_CORRUPT_BYTE` asks for. Read once in a process; anything but a number above 0 means no fault.
+    pub fn from_env() -> &'static Faults {
+        static READ: OnceLock<Faults> = OnceLock::new();
+        READ.get_or_init(|| Faults { corrupt_page: page(std::env::var("MRCUDA_FAULT_CORRUPT_BYTE").ok().as_deref()) })
+    }
+}
+
+fn page(value: Option<&str>) -> Option<u64> {
+    value?.parse().ok().filter(|n| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_found_by_name() {
+        for (i, p) in Point::ALL.iter().enumerate() {
+            assert_eq!(*p as usize, i);
+            assert_eq!(parse(&format!("{}@/tmp/x@y", p.name())), Some((*p, "/tmp/x@y".into())));
+        }
+        assert!(Point::ALL.len() < usize::from(NONE));
+        for none in ["", "plan", "nowhere@/tmp/x"] {
+            assert_eq!(parse(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn an_armed_point_asks_and_waits() {
+        let path = std::env::temp_dir().join(format!("mrcuda-fault-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let asking = std::thread::spawn({
+            let path = path.clone();
+            move || ask(Point::Commit, &path)
+        });
+        let (mut s, _) = listener.accept().unwrap();
+        let mut line = [0; 64];
+        let n = s.read(&mut line).unwrap();
+        assert_eq!(line[..n], *format!("commit {}\n", std::process::id()).as_bytes());
+        assert!(!asking.is_finished());
+        s.write_all(&[1]).unwrap();
+        asking.join().unwrap().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn only_numbers_above_zero_count() {
+        assert_eq!(page(Some("3")), Some(3));
+        for none in [None, Some(""), Some("0"), Some("x"), Some("-1")] {
+            assert_eq!(page(none), None);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One cell: processes, the point, the blow, what came of it.
+
+use super::cell::{Action, Cell, Way};
+use super::left;
+use super::referee::{Host, Referee};
+use crate::job::{self, Job};
+use crate::random::Random;
+use crate::report::Report;
+use crate::scene::{Hardware, Scene, wait_for};
+use crate::server::Server;
+use faults::Point;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// How long anything may take before it hangs: a stopped process alone takes 15 s.
+const LIMIT: Duration = Duration::from_secs(75);
+/// How long it may take until nothing is left.
+const SOON: Duration = Duration::from_secs(20);
+/// Rounds of the program before anything happens.
+const WARM: usize = 2;
+/// A cell is tried again if the point was not passed: a job may have nothing to do there.
+const TRIES: u64 = 3;
+/// What a worker without a client may hold of a GPU.
+const WARM_BYTES: u64 = 1 << 20;
+
+/// How a cell ended, if it ended as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With native's output.
+    Native,
+    /// With a CUDA error that the program saw.
+    Error,
+    /// The job was the victim of SIGKILL.
+    Killed,
+}
+
+/// What the program prints natively.
+///
+/// # Errors
+/// It fails natively.
+pub(super) fn native(folder: &Path) -> Result<String, String> {
+    let scene = Scene::at(&folder.join("native"), Hardware::Soft);
+    let file = scene.path.join("end");
+    std::fs::write(&file, "").map_err(|e| e.to_string())?;
+    let outcome = Job::native(&scene, "mill", &scene.install.file("mill"), &["--until", &file.display().to_string()]).wait(LIMIT);
+    if outcome.ok() && outcome.stdout.ends_with("RESULT ok\n") {
+        Ok(outcome.stdout)
+    } else {
+        Err(format!("mill fails natively: {outcome:?}"))
+    }
+}
+
+/// Tries a cell in a folder of its own, which stays if it fails. The error says what is wrong.
+///
+/// # Errors
+/// The job or what is left of it is not as it must be.
+pub(super) fn run(cell: Cell, seed: u64, native: &str, folder: &Path) -> Result<End, String> {
+    for n in 0..TRIES {
+        let mut scene = Scene::at(&folder.join(cell.to_string()), Hardware::Soft);
+        match play(cell, seed.wrapping_add(2 * n), native, &scene) {
+            Ok(Some(end)) => return Ok(end),
+            Ok(None) => {}
+            Err(why) => {
+                scene.keep();
+                return Err(format!("{why} (see {})", scene.path.display()));
+            }
+        }
+    }
+    Err("nobody passed the point, or no message came after it".into())
+}
+
+/// Plays a cell; none if the point was not passed.
+fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End>, String> {
+    let referee = Referee::start(cell, seed, scene.runtime()).map_err(|e| e.to_string())?;
+    let (fault, number, until) = (referee.variable(), seed.to_string(), scene.path.join("end").display().to_string());
+    let mut env = vec![("MRCUDA_FAULT", fault.as_str()), ("SOFTGPU_SEED", number.as_str())];
+    let server = |wanted: bool, name: &str| wanted.then(|| Server::start_with(scene, name, &[], &env));
+    let mut servers = [server(cell.way.has_source(), "source"), server(cell.way.has_target(), "target")];
+    let harmed = cell.aim(seed).is_some();
+    let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
+    let hosts = referee.hosts([host(&servers[0])?, host(&servers[1])?]);
+    if cell.point == Point::Open {
+        // A warm worker would do: one with another environment will not. Those that are opened now do not count.
+        env.push(("CUDA_DEVICE_MAX_CONNECTIONS", "8"));
+        let opened = servers.iter().flatten().count() as u32;
+        wait_for(LIMIT, || (referee.asked() >= opened).then_some(())).ok_or("the servers do not open their GPUs")?;
+    }
+    let mut draw = Random::new(seed);
+    let skip = if cell.repeats() { draw.below(3) as u32 } else { 0 };
+
+    if cell.way == Way::Start {
+        referee.arm(skip);
+    }
+    let place = hosts[0].as_ref().map(Host::place);
+    let options: Vec<&str> = place.iter().flat_map(|p| ["--server", p.as_str()]).collect();
+    let mut job = Job::start(scene, "job", &options, &scene.install.file("mill"), &["--until", &until], &env);
+    let pid = job.pid();
+    referee.job(pid);
+    let serving = || -> Vec<u32> { hosts.iter().flatten().flat_map(|h| h.workers_of(pid)).filter(|w| left::lives(*w)).collect() };
+
+    let mut moved = None;
+    if cell.way != Way::Start {
+        let warm = wait_for(LIMIT, || (rounds(&job) >= WARM || !job.runs()).then(|| job.runs()));
+        if warm != Some(true) {
+            return Err(format!("the job does not get going: {}", job.stderr()));
+        }
+        // At the start the first place is opened, which does not count either.
+        referee.arm(skip);
+    }
+    if cell.way.moves() {
+        let to = hosts[1].as_ref().map_or_else(|| "local".to_owned(), Host::place);
+        moved = Some(migrate(scene, pid, &to)?);
+    }
+    let struck = wait_for(if cell.way.moves() { Duration::from_millis(1500) } else { SOON }, || referee.struck());
+    match struck {
+        Some(r) => r.map_err(|why| format!("the blow missed: {why}"))?,
+        None => return Ok(None),
+    }
+    wait_for(LIMIT, || (!referee.has_stopped()).then_some(())).ok_or("the stopped process does not go on")?;
+
+    let committed = moved.flatten().is_some_and(|r| r.ok());
+    if cell.way.moves() && job.runs() {
+        // One place is the job's, the other one must be given back while it goes on.
+        let most = usize::from(!(cell.way == Way::Home && committed || cell.way == Way::Away && !committed));
+        wait_for(SOON, || (serving().len() <= most || !job.runs()).then_some(()))
+            .ok_or_else(|| format!("{} workers serve the job after the move: {:?}", serving().len(), serving()))?;
+        if cell.way == Way::Away && committed {
+            wait_for(SOON, || (left::gpu_bytes(pid) == 0 || !job.runs()).then_some(()))
+                .ok_or_else(|| format!("the job keeps {} bytes of the GPU that it left", left::gpu_bytes(pid)))?;
+        }
+    }
+    std::fs::write(&until, "").map_err(|e| e.to_string())?;
+    let end = judge(cell, &job.wait(LIMIT), native)?;
+    nothing_left(cell, scene, &serving, &mut servers, hosts)?;
+    Ok(Some(end))
+}
+
+/// Rounds that the program has made.
+fn rounds(job: &Job) -> usize {
+    job.stderr().lines().filter(|l| l.starts_with("round ")).count()
+}
+
+/// Moves the job; none if it gave no report, as one that has ended.
+fn migrate(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, String> {
+    let mut command = scene.mrcuda();
+    command.arg("migrate").arg(pid.to_string()).args(["--to", to, "--json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|e| format!("cannot start mrcuda migrate: {e}"))?;
+    if wait_for(LIMIT, || child.try_wait().ok().flatten()).is_none() {
+        let threads = job::threads(pid);
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("the move hangs:\n{threads}"));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    Ok(serde_json::from_slice(&output.stdout).map(Report).ok())
+}
+
+/// Whether the job may end like this.
+fn judge(cell: Cell, outcome: &job::Outcome, native: &str) -> Result<End, String> {
+    let words = outcome.stderr.trim().lines().filter(|l| !l.starts_with("round ")).collect::<Vec<_>>().join(" / ");
+    if outcome.hung {
+        return Err(format!("the job hangs: {words}"));
+    }
+    if cell.ends_the_job() && outcome.signal == Some(libc::SIGKILL) {
+        return Ok(End::Killed);
+    }
+    if outcome.ok() && outcome.stdout == native {
+        return Ok(End::Native);
+    }
+    let seen = outcome.code == Some(2) && outcome.stderr.contains("CUDA_ERROR_");
+    match (seen, cell.may_fail()) {
+        (true, true) => Ok(End::Error),
+        (true, false) => Err(format!("an error where there must be none: {words}")),
+        _ => Err(format!("code {:?}, signal {:?}, stdout {:?}: {words}", outcome.code, outcome.signal, outcome.stdout)),
+    }
+}
+
+/// Nothing of the job may be left, and after the servers' end nothing at all.
+fn nothing_left(
+    cell: Cell,
+    scene: &Scene,
+    serving: &dyn Fn() -> Vec<u32>,
+    servers: &mut [Option<Server>; 2],
+    hosts: &[Option<Host>; 2],
+) -> Result<(), String> {
+    left::all_end(&serving(), "a worker of the job")?;
+    for server in servers.iter_mut().flatten() {
+        if !server.runs() {
+            continue;
+        }
+        let spare = || server.workers().into_iter().map(left::gpu_bytes).sum::<u64>();
+        wait_for(SOON, || (spare() <= WARM_BYTES).then_some(()))
+            .ok_or_else(|| format!("workers without a job hold {} bytes of a GPU", spare()))?;
+    }
+    left::files(scene)?;
+    for (server, host) in servers.iter_mut().flatten().zip(hosts.iter().flatten()) {
+        let ran = server.runs();
+        let status = server.stop();
+        if ran && !status.is_some_and(|s| s.success()) && cell.action != Action::Kill {
+            return Err(format!("the server did not end in order: {status:?}"));
+        }
+        if TcpStream::connect(host.address).is_ok() {
+            return Err(format!("{} still listens", host.address));
+        }
+    }
+    left::all_end(&left::processes(scene), "a process")?;
+    match left::shared_memory() {
+        names if names.is_empty() => Ok(()),
+        names => Err(format!("left in /dev/shm: {}", names.join(", "))),
+    }
+}

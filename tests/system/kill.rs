@@ -1,0 +1,28 @@
+//! A part of the kill matrix, another one each time; `cargo xtask kill-matrix` tries all of it.
+
+use std::time::SystemTime;
+use tests::kill::{self, Cell};
+
+/// Cells of a sample: about a minute.
+const SAMPLE: usize = 18;
+/// Cells at a time.
+const AT_ONCE: usize = 4;
+
+#[test]
+fn a_sample_of_the_kill_matrix() {
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let mut cells = Cell::all();
+    kill::shuffle(&mut cells, seed);
+    cells.truncate(SAMPLE);
+    let folder = std::env::temp_dir().join(format!("mrt-{}-kill", std::process::id()));
+    let ends = kill::sweep(&cells, seed, AT_ONCE, &folder, |_, _, _| ()).unwrap_or_else(|why| panic!("{why}"));
+    let failed: Vec<String> = ends.iter().filter_map(|(c, e)| Some(format!("{c}: {}", e.as_ref().err()?))).collect();
+    assert!(
+        failed.is_empty(),
+        "cargo xtask kill-matrix --seed {seed} --sample {SAMPLE}\n{}\n{}",
+        failed.join("\n"),
+        kill::tables(&ends)
+    );
+    // Empty now: each cell has taken its own away.
+    std::fs::remove_dir_all(folder).unwrap();
+}

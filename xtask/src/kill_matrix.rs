@@ -1,0 +1,48 @@
+//! `cargo xtask kill-matrix`: tries every cell of the kill matrix and prints it as tables.
+
+use crate::step;
+use ::tests::Install;
+use ::tests::kill::{self, Cell};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime};
+
+/// Arguments of `cargo xtask kill-matrix`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KillArgs {
+    /// Seed of the moments and delays; printed, so that a run can be repeated
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only cells whose name (way.point.victim.action) contains this; several with commas
+    #[arg(long)]
+    only: Option<String>,
+    /// Only so many cells, chosen by the seed
+    #[arg(long)]
+    sample: Option<usize>,
+    /// Cells at a time: most of them mostly wait
+    #[arg(long, default_value_t = 6)]
+    jobs: usize,
+}
+
+/// Tries the cells; any that fails is an error.
+pub(crate) fn kill_matrix(args: &KillArgs) -> Result<(), String> {
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let seed = args.seed.unwrap_or_else(now);
+    step("building mrcuda, its libraries and softgpu");
+    let folder = Install::get().target.join("kill-matrix");
+    let wanted = |c: &Cell| args.only.as_ref().is_none_or(|only| only.split(',').any(|o| c.to_string().contains(o)));
+    let mut cells: Vec<Cell> = Cell::all().into_iter().filter(wanted).collect();
+    kill::shuffle(&mut cells, seed);
+    cells.truncate(args.sample.unwrap_or(usize::MAX));
+    step(&format!("{} cells, seed {seed}", cells.len()));
+    let (began, done) = (Instant::now(), AtomicUsize::new(0));
+    let ends = kill::sweep(&cells, seed, args.jobs, &folder, |cell, end, wall| {
+        let words = end.as_ref().map_or_else(|why| format!("FAILED: {why}"), |e| format!("{e:?}"));
+        let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+        eprintln!("{n:4}/{} {:5.1} s {cell}: {words}", cells.len(), wall.as_secs_f64());
+    })?;
+    println!("{}seed {seed}, {:.0} s", kill::tables(&ends), began.elapsed().as_secs_f64());
+    match ends.values().filter(|e| e.is_err()).count() {
+        0 => Ok(()),
+        n => Err(format!("{n} cells failed")),
+    }
+}
