@@ -96,10 +96,9 @@ impl Flight {
     /// # Errors
     /// An error of execution; the buffer is then lost.
     pub fn wait(mut self) -> Result<Pinned, Code> {
-        let landed = self.land();
-        let buffer = self.buffer.take();
-        landed?;
-        buffer.ok_or(code::ERROR_UNKNOWN)
+        // Otherwise the buffer goes with the flight, which does not let it be used again.
+        self.land()?;
+        self.buffer.take().ok_or(code::ERROR_UNKNOWN)
     }
 
     fn land(&self) -> Result<(), Code> {
