@@ -238,6 +238,11 @@ impl Image {
         self.index().uses_device_heap
     }
 
+    /// Whether device code may print: with `printf`, or when an `assert` fails.
+    pub fn prints(&self) -> bool {
+        self.index().prints
+    }
+
     /// Parameters of a kernel, in order: as the code for `sm` has them, else as any other does.
     pub fn kernel_params(&self, name: &str, sm: u32) -> Option<Vec<Param>> {
         self.index().kernel_params(name, sm).map(<[Param]>::to_vec)

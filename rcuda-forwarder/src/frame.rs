@@ -19,6 +19,8 @@ pub(crate) const GOODBYE: u16 = 0x0e01;
 pub(crate) const NO_TICKET: u64 = 0;
 /// Ticket of a sign of life.
 pub(crate) const HEARTBEAT: u64 = u64::MAX;
+/// Ticket of text for the job's output: the code is 1 for standard output, 2 for standard error.
+pub(crate) const TEXT: u64 = u64::MAX - 1;
 
 /// Rounds up to the next multiple of 8.
 pub(crate) fn filled(bytes: usize) -> usize {

@@ -134,6 +134,20 @@ pub struct Fault {
 }
 
 type Hook = Box<dyn Fn(Fault) + Send + Sync>;
+type TextHook = Arc<dyn Fn(i32, &[u8]) + Send + Sync>;
+
+/// Text for the job's output that has come before anybody wanted it, and who wants it.
+#[derive(Default)]
+struct Texts {
+    before: Vec<(i32, Vec<u8>)>,
+    hook: Option<TextHook>,
+}
+
+impl std::fmt::Debug for Texts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Texts").field("before", &self.before.len()).field("hook", &self.hook.is_some()).finish()
+    }
+}
 
 /// The first fault that nobody has taken, and who wants to hear of faults.
 #[derive(Default)]
@@ -158,6 +172,7 @@ struct Shared {
     answers: Option<Answers>,
     replies: Replies,
     faults: Mutex<Faults>,
+    texts: Mutex<Texts>,
     patience: Patience,
 }
 
@@ -294,8 +309,8 @@ impl Link {
                 (Ring::shared(memory.clone(), closed.clone()), Some(Answers::new(memory, closed)))
             }
         };
-        let (replies, faults) = (Replies::default(), Mutex::default());
-        let shared = Arc::new(Shared { ring, conn, answers, replies, faults, patience });
+        let (replies, faults, texts) = (Replies::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { ring, conn, answers, replies, faults, texts, patience });
         let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
         let theirs = shared.clone();
         match transport {
@@ -397,6 +412,14 @@ impl Link {
         if let Some(fault) = before {
             hook(fault);
         }
+    }
+
+    /// Gives `hook` what the driver writes to the worker's standard output (1) and error (2), from a thread of ours: text of
+    /// device code before the answer of the call that natively shows it. The hook must not wait for answers of this link.
+    pub fn set_text_hook(&self, hook: impl Fn(i32, &[u8]) + Send + Sync + 'static) {
+        let mut texts = lock(&self.shared.texts);
+        texts.before.drain(..).for_each(|(to, text)| hook(to, &text));
+        texts.hook = Some(Arc::new(hook));
     }
 
     /// The end: the worker frees everything and exits. Waits for that, but not long.

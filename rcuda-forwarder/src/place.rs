@@ -31,6 +31,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn poll(&self, pending: &mut Self::Pending, reply: &mut Vec<u8>) -> Option<Code>;
     /// Starts waiting for everything that the GPU was given.
     fn drain(&self) -> Outcome<Self::Pending>;
+    /// Whether the code of the job may print, so that text may have to go before an answer.
+    fn prints(&self) -> bool;
     /// Free bytes of the GPU.
     fn free_bytes(&self) -> Result<u64, Code>;
     /// [`ControlReply::Regions`].

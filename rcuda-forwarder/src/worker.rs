@@ -8,7 +8,7 @@ use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
-use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, filled};
+use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled};
 use crate::greet;
 use crate::helper;
 use crate::inbox::Inbox;
@@ -26,14 +26,16 @@ use cuda_api::wire::Wire;
 use faults::Point;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use text::{Text, complain};
 
 mod completion;
+mod text;
 
 /// Argument that makes a worker count the GPUs of a driver.
 pub(crate) const PROBE: &str = "--probe";
@@ -61,6 +63,9 @@ enum WorkerError {
     /// The client's frames make no sense.
     #[error("the job sent a frame that makes no sense: {0}")]
     Frame(&'static str),
+    /// What the driver prints could not be caught.
+    #[error("cannot catch what the driver prints: {0}")]
+    Text(io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -163,11 +168,6 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
     }
 }
 
-/// Writes a line for the daemon's log, which may be gone.
-fn complain(why: &WorkerError) {
-    let _ = writeln!(io::stderr(), "{why}");
-}
-
 /// A worker with its client, and where it reads the calls if not from the socket.
 type Prepared<P> = (Arc<Worker<P>>, Option<Calls>);
 
@@ -194,6 +194,7 @@ fn prepare<P: Place>(
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
+    let text = Text::capture().map_err(WorkerError::Text)?;
     faults::at(Point::Serve);
     let mut about = Vec::new();
     place.device().put(&mut about);
@@ -205,6 +206,7 @@ fn prepare<P: Place>(
         conn,
         out: Mutex::new(out),
         completion: Completion::default(),
+        text,
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
@@ -240,6 +242,7 @@ struct Worker<P: Place> {
     out: Mutex<Out>,
     completion: Completion<P::Pending>,
     attendant: Attendant<P>,
+    text: Text,
     channel: Arc<Channel>,
     /// The last error that stays: it is reported once, not for every call that it spoils.
     sticky: AtomicI32,
@@ -251,9 +254,8 @@ impl<P: Place> Worker<P> {
     /// Serves until the client has gone.
     fn serve(self: &Arc<Self>, calls: Option<Calls>) -> Result<(), WorkerError> {
         // A panic must not leave half a worker: the client learns of it by the end of the connection.
-        let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            report(info);
+            complain(info);
             leave(101);
         }));
         let start = |name, body: fn(&Arc<Worker<P>>)| {
@@ -262,6 +264,7 @@ impl<P: Place> Worker<P> {
         };
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
         start("heartbeat", |w| w.beat())?;
+        start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
         start("daemon", |w| w.listen())?;
         match calls {
             None => self.read(Inbox::new(&self.conn)),
@@ -312,8 +315,11 @@ impl<P: Place> Worker<P> {
         Ok(())
     }
 
-    /// Tells the client how a call ended, if it wants to know or the call failed.
+    /// Tells the client how a call ended, if it wants to know or the call failed; before it, what was printed.
     fn answer(&self, ticket: u64, id: u16, rc: Code, body: &[u8]) {
+        if self.place.prints() && (ticket != NO_TICKET || rc != code::SUCCESS) {
+            self.pass_text_on();
+        }
         if ticket != NO_TICKET {
             let fits = body.len() <= MAX_BODY;
             let (rc, body) = if fits { (rc, body) } else { (code::ERROR_INVALID_VALUE, &[][..]) };
@@ -346,12 +352,17 @@ impl<P: Place> Worker<P> {
         }
     }
 
+    fn pass_text_on(&self) {
+        self.text.pass_on(&|to, text| self.tell(to, TEXT, text));
+    }
+
     /// Frees everything and ends; the client hears when it is done.
     fn goodbye(&self, ticket: u64) -> ! {
         // A round that still runs uses the place: then the end of the process frees it.
         if self.requests.load(Ordering::Acquire) == 0 {
             self.completion.stop_while(|| self.place.clone().close());
         }
+        self.pass_text_on();
         self.tell(code::SUCCESS, ticket, &[]);
         leave(0);
     }

@@ -5,6 +5,7 @@ use crate::gate::{self, Pass};
 use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
+use crate::output;
 use crate::place::{Place, Waiting};
 use crate::stream;
 use crate::tables::{EVERY_DEVICE, FunctionData};
@@ -167,6 +168,16 @@ impl Entered {
             }
             graph::forget(self, h);
             self.job.tables.end(h);
+            if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
+                self.show_text();
+            }
+        }
+    }
+
+    /// Shows what device code has printed: called where the driver does so.
+    pub(crate) fn show_text(&self) {
+        if output::waits() {
+            self.pass.outside(output::show);
         }
     }
 
@@ -242,6 +253,10 @@ impl Entered {
             log::trace(|| format!("{id:#06x} failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
         }
         device.note(rc);
+        if code::is_sticky(rc) {
+            // The text of a failed assertion. Callers may hold the ledger, so nobody steps outside the gate here.
+            output::show();
+        }
         Err(rc)
     }
 
@@ -260,6 +275,7 @@ impl Entered {
             faults::at(Point::Wait);
             let answer = waiting.finish();
             device.waiters.fetch_sub(1, Ordering::AcqRel);
+            output::show();
             answer
         });
         device.note(rc);

@@ -32,6 +32,7 @@ mod memory;
 mod module;
 mod mover;
 mod moves;
+mod output;
 mod place;
 mod stream;
 mod symbols;

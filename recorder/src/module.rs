@@ -48,7 +48,9 @@ fn load(
     let mut body = Vec::new();
     ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
     let edges = Edges { creates: vec![handle], ..Edges::default() };
-    cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop)
+    let loaded = cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop);
+    cx.show_text();
+    loaded
 }
 
 /// What a program points at, copied: it may free it when the call returns (driver-abi 3.12).

@@ -190,6 +190,10 @@ impl Place {
             Spec::Local(gpu) => {
                 let gpu = gpu.unwrap_or(0);
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
+                // Without it text would be shown a little early at times.
+                if let Err(e) = replayer::steer::catch_text(crate::output::arrived) {
+                    crate::log::trace(|| format!("the driver writes to the program's own streams: {e}"));
+                }
                 let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu })
             }
@@ -197,6 +201,7 @@ impl Place {
                 let (program, hidden) = helper_program()?;
                 let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
                 let link = Link::to_helper(&options, &hello()).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                link.set_text_hook(crate::output::arrived);
                 Ok(Place::Remote { link, spec: spec.clone() })
             }
             Spec::Remote(endpoint) => {
@@ -207,6 +212,7 @@ impl Place {
                     Err(_) => None,
                 };
                 let link = Link::connect(endpoint, token.as_ref(), &hello()).map_err(|e| e.to_string())?;
+                link.set_text_hook(crate::output::arrived);
                 Ok(Place::Remote { link, spec: spec.clone() })
             }
         }

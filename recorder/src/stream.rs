@@ -215,7 +215,10 @@ pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), 
 pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
     match unfinished(cx, event)? {
         Some((event, device)) => cx.wait(device, ops::id::EVENT_SYNC, &event.to_le_bytes()).map(drop),
-        None => Ok(()),
+        None => {
+            cx.show_text();
+            Ok(())
+        }
     }
 }
 

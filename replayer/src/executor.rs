@@ -29,7 +29,7 @@ use life::Life;
 use modules::Modules;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use streams::Streams;
 
@@ -60,6 +60,8 @@ pub struct Executor {
     streams: Mutex<Streams>,
     modules: Mutex<Modules>,
     graphs: Mutex<graphs::Graphs>,
+    /// Whether code was loaded that may print.
+    prints: AtomicBool,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
     mapping: RwLock<()>,
     /// Physical memory is made so that network cards can reach it.
@@ -141,6 +143,7 @@ impl Executor {
             streams: Mutex::default(),
             modules: Mutex::default(),
             graphs: Mutex::default(),
+            prints: AtomicBool::new(false),
             mapping: RwLock::default(),
             rdma,
             lease: Mutex::new(Some(lease)),
@@ -166,6 +169,12 @@ impl Executor {
     /// Our handles and the driver's.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    /// Whether code was loaded that may print. The driver shows such text in the calls that wait (CUDA C++ Programming Guide,
+    /// "Formatted Output"); the executor looks instead of waiting, so it makes such a call before it says that a wait is over.
+    pub fn prints(&self) -> bool {
+        self.prints.load(Ordering::Relaxed)
     }
 
     pub(crate) fn gpu(&self) -> &Gpu {
@@ -229,7 +238,7 @@ impl Executor {
             id::CONTEXT_SYNC => return self.sync_context(&life).map(Some),
             id::EVENT_SYNC => return self.sync_event(&life, handle(body)?),
             id::EVENT_RECORD => self.record_event(body)?,
-            id::EVENT_QUERY => self.gpu.query_event(self.bindings.live(handle(body)?)?)?,
+            id::EVENT_QUERY => self.query_event(handle(body)?)?,
             id::EVENT_ELAPSED => self.event_elapsed(body)?.put(reply),
             id::EVENT_TIME => self.event_time(&life, handle(body)?)?.put(reply),
             id::STREAM_WAIT_EVENT => self.wait_event(body)?,

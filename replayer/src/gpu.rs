@@ -137,6 +137,11 @@ impl Gpu {
         call!(self.stream.cuStreamSynchronize(stream as sys::CUstream))
     }
 
+    /// Waits for an event; shows what device code has printed, too, which asking for the event does not.
+    pub(crate) fn synchronize_event(&self, event: u64) -> Result<(), Code> {
+        call!(self.stream.cuEventSynchronize(event as sys::CUevent))
+    }
+
     /// Success when the stream has no unfinished work, `NOT_READY` otherwise.
     pub(crate) fn query_stream(&self, stream: u64) -> Result<(), Code> {
         call!(self.stream.cuStreamQuery(stream as sys::CUstream))

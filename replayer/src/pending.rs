@@ -59,10 +59,14 @@ impl Pending {
             match e.gpu().query_event(event) {
                 Err(code::ERROR_NOT_READY) => return None,
                 Err(rc) => {
+                    e.show_text(event);
                     self.release();
                     return Some(rc);
                 }
                 Ok(()) => {
+                    if self.marks.len() == 1 {
+                        e.show_text(event);
+                    }
                     if let Some(Mark::Own(event)) = self.marks.pop() {
                         self.pools.recycle(event);
                     }

@@ -18,9 +18,11 @@
 
 mod got;
 mod hook;
+mod text;
 
 pub(crate) use got::patch;
 pub(crate) use hook::{set_visible, use_device};
+pub use text::{TextSink, catch_text};
 
 use std::cell::Cell;
 use std::io;

@@ -13,6 +13,9 @@ pub struct Index {
     pub kernels: BTreeMap<String, Kernel>,
     /// Whether device code allocates with `malloc` or frees with `free`.
     pub uses_device_heap: bool,
+    /// Whether device code may print: with `printf`, or when an `assert` fails. So it is assumed of entries that could not
+    /// be read.
+    pub prints: bool,
     /// Number of entries that could not be read: names may be missing if it is not 0.
     pub unreadable: usize,
 }
@@ -40,6 +43,7 @@ impl Index {
             Ok(())
         });
         index.unreadable += usize::from(whole.is_err());
+        index.prints |= index.unreadable > 0;
         for kernel in index.kernels.values_mut() {
             kernel
                 .layouts
@@ -68,7 +72,8 @@ impl Index {
                 }
                 Symbol::Kernel(name) => self.add_kernel(name, entry, cubin.params(name)),
                 Symbol::Function(name) => {
-                    self.uses_device_heap |= matches!(name, "malloc" | "free")
+                    self.uses_device_heap |= matches!(name, "malloc" | "free");
+                    self.prints |= matches!(name, "vprintf" | "__assertfail");
                 }
             }
         }
@@ -78,6 +83,7 @@ impl Index {
     fn add_ptx(&mut self, entry: &Entry) {
         let module = ptx::module(&entry.bytes);
         self.uses_device_heap |= module.device_heap;
+        self.prints |= module.prints;
         self.globals.extend(module.variables);
         for (name, params) in module.kernels {
             self.add_kernel(&name, entry, params);

@@ -11,6 +11,8 @@ pub(super) struct Module {
     pub(super) kernels: Vec<(String, Option<Vec<Param>>)>,
     /// Whether `malloc` or `free` are mentioned.
     pub(super) device_heap: bool,
+    /// Whether `vprintf` or `__assertfail` are mentioned.
+    pub(super) prints: bool,
 }
 
 /// Largest parameter buffer that is believed.
@@ -120,6 +122,7 @@ pub(super) fn module(text: &[u8]) -> Module {
     while let Some(t) = tokens.next() {
         match t {
             Token::Word(b"malloc" | b"free") => m.device_heap = true,
+            Token::Word(b"vprintf" | b"__assertfail") => m.prints = true,
             Token::Mark(b'{') => braces += 1,
             Token::Mark(b'}') => braces = braces.saturating_sub(1),
             Token::Mark(b'(') if braces == 0 => parens += 1,

@@ -315,7 +315,9 @@ fn a_list_that_is_not_understood_hides_nothing() {
 fn a_member_called_free_is_not_the_heap() {
     let text =
         ".version 8.0 .target sm_75 .global .u32 my_free; .func _Z4freev() { ret; } // malloc\n\0";
-    assert!(!measured(text.as_bytes()).uses_device_heap());
+    assert!(!measured(text.as_bytes()).uses_device_heap() && !measured(text.as_bytes()).prints());
+    let text = ".version 8.0 .target sm_75 .extern .func __assertfail ( .param .b64 a );\n\0";
+    assert!(measured(text.as_bytes()).prints());
 }
 
 #[test]
@@ -335,6 +337,7 @@ fn cubins_old_and_new() {
         assert_eq!(image.global_names(), ["constant", "initialised", "zeroed"]);
         assert_eq!(image.kernel_names(), ["first"]);
         assert_eq!(image.uses_device_heap(), heap);
+        assert_eq!(image.prints(), modern, "one of them calls vprintf");
         let expected = [(0, 8), (8, 4), (16, 6000)].map(|(offset, size)| Param { offset, size });
         assert_eq!(image.kernel_params("first", 90).unwrap(), expected);
     }

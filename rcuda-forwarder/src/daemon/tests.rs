@@ -268,6 +268,28 @@ fn a_killed_worker_is_lost_and_others_are_not() {
 }
 
 #[test]
+fn what_is_printed_arrives_before_the_answer() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let heard = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
+    // More than a pipe holds, and less than C's stream flushes by itself.
+    let texts = ["early".to_owned(), "long ".repeat(100_000), "short\n".to_owned()];
+    assert_eq!(link.request(fake::PRINT, &[texts[0].as_bytes()]).unwrap().wait().unwrap().0, code::SUCCESS);
+    let to = heard.clone();
+    link.set_text_hook(move |stream, text| lock(&to)[stream as usize - 1].extend_from_slice(text));
+    assert_eq!(*lock(&heard), ["early", "early"].map(|t| t.as_bytes().to_vec()), "kept until it is wanted");
+    for n in 1..texts.len() {
+        assert_eq!(link.request(fake::PRINT, &[texts[n].as_bytes()]).unwrap().wait().unwrap().0, code::SUCCESS);
+        let all = texts[..=n].concat();
+        assert!(*lock(&heard) == [&all, &all].map(|t| t.as_bytes().to_vec()), "text {n}");
+    }
+    link.send(fake::PRINT, &[b"the end"]).unwrap();
+    link.close();
+    assert!(lock(&heard).iter().all(|t| t.ends_with(b"the end")), "also before the worker ends");
+    assert!(!lock(&LOG).iter().any(|l| l.contains("the end")), "it is the job's, not the daemon's");
+}
+
+#[test]
 fn a_panic_in_a_call_ends_the_worker() {
     let s = Scene::new();
     let link = s.link(0);

@@ -1,9 +1,9 @@
 //! Receiving: completes answers, passes faults on, notices a worker that is silent or gone.
 
 use super::reply::Landing;
-use super::{Fault, Shared};
+use super::{Fault, Shared, lock};
 use crate::conn::Conn;
-use crate::frame::{ANSWER_HEAD, AnswerHead, HEARTBEAT, NO_TICKET};
+use crate::frame::{ANSWER_HEAD, AnswerHead, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
 use cuda_api::code;
 use nix::poll::PollFlags;
@@ -33,7 +33,21 @@ fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the worker's message makes no sense: {what}"))
 }
 
+/// Most bytes of one message with text.
+const MOST_TEXT: usize = 1 << 20;
+
 impl Shared {
+    fn text(&self, to: i32, text: Vec<u8>) {
+        let mut texts = lock(&self.texts);
+        match texts.hook.clone() {
+            Some(hook) => {
+                drop(texts);
+                hook(to, &text);
+            }
+            None => texts.before.push((to, text)),
+        }
+    }
+
     /// Receives until the connection ends or fails; then nobody waits any more.
     pub(super) fn receive_all(&self) {
         let mut inbox = Inbox::new(Patient { conn: &self.conn, silence: self.patience.silence });
@@ -57,6 +71,13 @@ impl Shared {
         match head.ticket {
             HEARTBEAT if bytes == 0 => return Ok(true),
             HEARTBEAT => return Err(nonsense("a sign of life with a body")),
+            TEXT if bytes > MOST_TEXT || !matches!(head.code, 1 | 2) => return Err(nonsense("text")),
+            TEXT => {
+                let mut text = Vec::new();
+                inbox.append(&mut text, bytes)?;
+                self.text(head.code, text);
+                return Ok(true);
+            }
             NO_TICKET => {
                 let mut id = [0; 2];
                 if bytes != id.len() {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conn::pair;
-use crate::frame::{AnswerHead, HEAD, HEARTBEAT, Head};
+use crate::frame::{AnswerHead, HEAD, HEARTBEAT, Head, TEXT};
 use crate::inbox::Inbox;
 use crate::pipe::{Closed, Writer};
 use crate::ring::Calls;
@@ -78,13 +78,15 @@ fn a_refused_answer_does_not_land() {
 #[test]
 fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
     type Peer = fn(&mut Conn, u64);
-    let cases: [(&str, Peer); 6] = [
+    let cases: [(&str, Peer); 8] = [
         ("its length", |c, t| c.write_all(&AnswerHead { len: 15, code: 0, ticket: t }.bytes()).unwrap()),
         ("its length", |c, t| c.write_all(&AnswerHead { len: u32::MAX, code: 0, ticket: t }.bytes()).unwrap()),
         ("nobody asked", |c, t| answer(c, 0, t + 1, &[])),
         ("than its landing", |c, t| answer(c, 0, t, &[1; 9])),
         ("a fault report", |c, _| answer(c, 0, 0, &[1; 3])),
         ("a sign of life", |c, _| answer(c, 0, HEARTBEAT, &[1])),
+        ("text", |c, _| answer(c, 3, TEXT, b"for nobody")),
+        ("text", |c, _| c.write_all(&AnswerHead { len: 2 << 20, code: 1, ticket: TEXT }.bytes()).unwrap()),
     ];
     for (what, say) in cases {
         let (link, mut peer) = linked(LONG);

@@ -36,6 +36,10 @@ impl Place for Executor {
         Executor::apply(self, ops::id::CONTEXT_SYNC, &[], &mut Vec::new()).into()
     }
 
+    fn prints(&self) -> bool {
+        Executor::prints(self)
+    }
+
     fn free_bytes(&self) -> Result<u64, Code> {
         Executor::free_bytes(self)
     }

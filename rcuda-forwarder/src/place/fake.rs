@@ -24,6 +24,8 @@ pub(crate) const FAIL: u16 = 0x0fe0;
 pub(crate) const STUCK: u16 = 0x0fe1;
 /// Body: anything. The reply is the number of calls so far and the body.
 pub(crate) const ECHO: u16 = 0x0fe2;
+/// Body: text. It is written to the standard output and then to the standard error, as device code's would be.
+pub(crate) const PRINT: u16 = 0x0fe4;
 /// The process ends in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -112,6 +114,15 @@ impl Fake {
                 lock(&self.calls).put(reply);
                 reply.extend_from_slice(body);
             }
+            PRINT => {
+                // Through C's stream, which keeps it: what a driver does with its text is its affair.
+                unsafe extern "C" {
+                    static stdout: *mut libc::FILE;
+                }
+                // SAFETY: C's own stream; the bytes live during the call.
+                unsafe { libc::fwrite(body.as_ptr().cast(), 1, body.len(), stdout) };
+                std::io::stderr().write_all(body).map_err(|_| bad)?;
+            }
             PANIC => panic!("as asked"),
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
@@ -150,6 +161,10 @@ impl Place for Fake {
     fn drain(&self) -> Outcome<Due> {
         let at = lock(&self.streams).values().max().copied().unwrap_or_else(Instant::now);
         Outcome::Pending(Due { at, copy: None })
+    }
+
+    fn prints(&self) -> bool {
+        true
     }
 
     fn free_bytes(&self) -> Result<u64, Code> {

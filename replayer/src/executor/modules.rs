@@ -13,6 +13,7 @@ use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// Room for what the compiler says of code that it refuses.
@@ -192,6 +193,9 @@ impl Executor {
     fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
         self.prepare_heap(life, modules, kept.index());
+        if kept.index().prints {
+            self.prints.store(true, Ordering::Relaxed);
+        }
         let form = kept.image.load_form().map_err(|_| code::ERROR_INVALID_IMAGE)?;
         if op.options.len() > MAX_OPTIONS {
             return Err(code::ERROR_INVALID_VALUE);

@@ -3,6 +3,7 @@
 use super::{Executor, Life};
 use crate::steer::Placing;
 use cuda_api::calls::context::cuCtxSetLimit;
+use cuda_api::calls::stream::cuStreamQuery;
 use cuda_api::calls::{self, Call, Visit};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
@@ -24,7 +25,12 @@ impl Visit for Carry<'_> {
         // Calls about code may place it; limits decide what else is placed with the next code.
         let _placing = (C::ORDERED || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.e.virtual_device));
         if C::CLASS != Class::State {
-            return C::run(&self.e.gpu.0, &sent, &self.e.bindings).map(|r| r.put(self.reply));
+            C::run(&self.e.gpu.0, &sent, &self.e.bindings)?.put(self.reply);
+            if let (cuStreamQuery::Fn::ID, true, Ok(stream)) = (C::ID, self.e.prints(), u64::get(&mut { self.body })) {
+                // As after the query of an event.
+                let _ = self.e.gpu.synchronize_stream(cuda_api::arg::stage_stream(stream, &self.e.bindings)?);
+            }
+            return Ok(());
         }
         let edges = C::edges(&sent);
         if let Some(stream) = edges.ends.filter(|h| kind(*h) == Some(Kind::Stream)) {

@@ -84,9 +84,29 @@ impl Executor {
     pub(super) fn sync_event(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
         let live = self.bindings.live(event)?;
         match self.gpu.query_event(live) {
-            Ok(()) => Ok(None),
             Err(code::ERROR_NOT_READY) => Ok(Some(self.pending(life, vec![Mark::Shared(live)]))),
-            Err(rc) => Err(rc),
+            other => {
+                self.show_text(live);
+                other.map(|()| None)
+            }
+        }
+    }
+
+    /// A query shows no text. But who has seen that a kernel has ended finds its text in the next launch: it must be on its way
+    /// before the answer.
+    pub(super) fn query_event(&self, event: u64) -> Result<(), Code> {
+        let live = self.bindings.live(event)?;
+        self.gpu.query_event(live)?;
+        self.show_text(live);
+        Ok(())
+    }
+
+    /// Makes the driver show what device code has printed: by waiting for an event that is known to have happened, or after
+    /// an error of execution, which ends every wait.
+    pub(crate) fn show_text(&self, event: u64) {
+        if self.prints() {
+            // What the event stands for is known already.
+            let _ = self.gpu.synchronize_event(event);
         }
     }
 

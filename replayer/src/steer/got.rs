@@ -3,7 +3,7 @@
 //! The dynamic linker has filled these slots with the addresses of the functions that the library calls; the relocations
 //! that told it where and for which name are still in memory (System V ABI, chapter "Dynamic Linking").
 
-use super::hook;
+use super::{hook, text};
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
 
@@ -16,6 +16,8 @@ pub(crate) struct Slots {
     pub(crate) munmap: usize,
     /// `getenv` and `secure_getenv`.
     pub(crate) getenv: usize,
+    /// `stdout` and `stderr`, if their text is caught.
+    pub(crate) streams: usize,
 }
 
 /// `RTLD_DI_LINKMAP`
@@ -113,8 +115,8 @@ fn protection(maps: &str, address: usize) -> Option<i32> {
     })
 }
 
-/// Stores a function's address in a slot, also where the linker has made the page read-only (RELRO).
-fn store(slot: usize, function: usize, maps: &str) -> io::Result<()> {
+/// Stores the address of a function or variable in a slot, also where the linker has made the page read-only (RELRO).
+fn store(slot: usize, target: usize, maps: &str) -> io::Result<()> {
     let before =
         protection(maps, slot).ok_or_else(|| io::Error::other("a slot of the library's offset table is not mapped"))?;
     let page = slot & !4095;
@@ -128,11 +130,11 @@ fn store(slot: usize, function: usize, maps: &str) -> io::Result<()> {
     };
     protect(before | libc::PROT_READ | libc::PROT_WRITE)?;
     // SAFETY: a slot is an aligned word that other threads read as a whole: an atomic store is what they can stand.
-    unsafe { &*(slot as *const std::sync::atomic::AtomicUsize) }.store(function, std::sync::atomic::Ordering::Release);
+    unsafe { &*(slot as *const std::sync::atomic::AtomicUsize) }.store(target, std::sync::atomic::Ordering::Release);
     protect(before)
 }
 
-/// Replaces the slots of the functions of [`hook`] in a library.
+/// Replaces the slots of the functions of [`hook`] and of the streams of [`text`] in a library.
 ///
 /// # Safety
 /// `handle` came from `dlopen` and is not closed.
@@ -165,13 +167,16 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
                     (tables.names as *const c_char).add((*(tables.symbols as *const Symbol).add(symbol)).name as usize),
                 )
             };
-            let (function, count) = match name.to_bytes() {
+            let (target, count) = match name.to_bytes() {
                 b"mmap" | b"mmap64" => (hook::mmap as *const () as usize, &mut slots.mmap),
                 b"munmap" => (hook::munmap as *const () as usize, &mut slots.munmap),
                 b"getenv" | b"secure_getenv" => (hook::getenv as *const () as usize, &mut slots.getenv),
-                _ => continue,
+                other => match text::stand_in(other) {
+                    Some(variable) => (variable, &mut slots.streams),
+                    None => continue,
+                },
             };
-            store(map.base + r.offset, function, &maps)?;
+            store(map.base + r.offset, target, &maps)?;
             *count += 1;
         }
     }
@@ -182,15 +187,17 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::sync::Mutex;
 
     /// A library that calls the functions through its offset table, built with the C compiler.
     fn library(name: &str, flags: &[&str]) -> *mut c_void {
         let folder = std::env::temp_dir().join(format!("replayer-got-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("folder");
         let (source, object) = (folder.join(format!("{name}.c")), folder.join(format!("lib{name}.so")));
-        let text = "#include <stdlib.h>\n#include <sys/mman.h>\n\
+        let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n\
             void *ask(unsigned long n) { return mmap(0, n, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }\n\
             int back(void *p, unsigned long n) { return munmap(p, n); }\n\
+            int say(const char *s) { fprintf(stderr, \"%s, \", s); return fputs(s, stdout); }\n\
             char *seen(void) { return getenv(\"CUDA_VISIBLE_DEVICES\"); }\n";
         std::fs::write(&source, text).expect("source");
         let built =
@@ -215,6 +222,8 @@ mod tests {
     #[test]
     fn calls_of_the_library_go_to_the_hooks() {
         let _turn = super::super::TURN.lock();
+        static SAID: Mutex<[Vec<u8>; 2]> = Mutex::new([Vec::new(), Vec::new()]);
+        super::super::catch_text(|to, text| SAID.lock().expect("unpoisoned")[to as usize - 1].extend_from_slice(text)).expect("streams");
         super::super::hold_ranges(26).expect("address space");
         for (name, flags) in [
             ("lazy", ["-Wl,-z,lazy", "-O1"]),
@@ -224,7 +233,7 @@ mod tests {
             let handle = library(name, &flags);
             // SAFETY: opened above, never closed.
             let slots = unsafe { patch(handle) }.expect("patched");
-            assert_eq!(slots, Slots { mmap: 1, munmap: 1, getenv: 1 }, "{name}");
+            assert_eq!(slots, Slots { mmap: 1, munmap: 1, getenv: 1, streams: 2 }, "{name}");
             let ask: extern "C" fn(usize) -> usize = symbol(handle, c"ask");
             let back: extern "C" fn(usize, usize) -> i32 = symbol(handle, c"back");
             let placing = super::super::Placing::enter(26);
@@ -235,6 +244,9 @@ mod tests {
                 "{name}: {at:x}"
             );
             assert_eq!(back(at, 2 << 20), 0);
+            let say: extern "C" fn(*const c_char) -> i32 = symbol(handle, c"say");
+            assert!(say(c"text".as_ptr()) >= 0);
+            assert_eq!(std::mem::take(&mut *SAID.lock().expect("unpoisoned")), [b"text".to_vec(), b"text, ".to_vec()]);
             assert!(super::super::is_free(26));
         }
     }

@@ -123,7 +123,8 @@ abi! {
         let mut limits = lock(&live.limits);
         match limit {
             STACK_SIZE if value <= 512 << 10 => limits.stack = value.next_multiple_of(16),
-            PRINTF_FIFO_SIZE if value <= 1 << 30 => limits.printf = value,
+            // Too late once code that prints has been launched.
+            PRINTF_FIFO_SIZE if value <= 1 << 30 && !limits.printf_used => limits.printf = value,
             // Too late once the heap has its place.
             MALLOC_HEAP_SIZE if live.has_heap() => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             MALLOC_HEAP_SIZE if value as u64 <= live.device.total => limits.heap = value.max(4096).next_multiple_of(4096),

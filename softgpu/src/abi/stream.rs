@@ -28,7 +28,7 @@ abi! {
         let target = resolve(stream, default)?;
         graph::forbid_on(&target)?;
         graph::forbid_unsafe()?;
-        if target.outstanding().is_empty() { target.live.settle() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+        if target.outstanding().is_empty() { target.live.check() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
     }
 
     stream fn cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: CUstream) |default| {

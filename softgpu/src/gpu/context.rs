@@ -5,6 +5,7 @@
 
 use super::device::Device;
 use super::heap::{self, Heap};
+use super::output::Output;
 use super::place::Place;
 use super::sched::{self, Mark};
 use super::stream::{self, Kind, Stream};
@@ -46,6 +47,8 @@ struct State {
 pub(crate) struct Limits {
     pub stack: usize,
     pub printf: usize,
+    /// Whether code that prints has been launched: its buffer keeps its size then.
+    pub printf_used: bool,
     pub heap: usize,
 }
 
@@ -64,8 +67,8 @@ pub(crate) struct Live {
     /// Set when running kernels shall stop.
     pub cancel: Arc<AtomicBool>,
     dead: AtomicBool,
-    /// Text of kernels, not yet on stdout.
-    pub output: Arc<Mutex<Vec<u8>>>,
+    /// Text of kernels that has not been shown.
+    pub output: Arc<Output>,
     pub limits: Mutex<Limits>,
     /// Where its heap goes.
     pub slot: Option<u32>,
@@ -260,7 +263,7 @@ impl Live {
             cancel: Arc::default(),
             dead: AtomicBool::new(false),
             output: Arc::default(),
-            limits: Mutex::new(Limits { stack: 1024, printf: 8_650_752, heap: heap::DEFAULT_SIZE as usize }),
+            limits: Mutex::new(Limits { stack: 1024, printf: 8_650_752, printf_used: false, heap: heap::DEFAULT_SIZE as usize }),
             slot: heap::take_slot(),
             heap: OnceLock::new(),
             place: Mutex::default(),
@@ -274,7 +277,11 @@ impl Live {
         if self.dead.load(Ordering::Acquire) {
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
-        self.error().map_or(Ok(()), Err)
+        self.error().map_or(Ok(()), |error| {
+            // Whoever hears of a failed assertion finds its text.
+            self.output.show();
+            Err(error)
+        })
     }
 
     /// The first fault, if there was one.
@@ -292,12 +299,9 @@ impl Live {
         self.cancel.load(Ordering::Acquire)
     }
 
-    /// At a synchronisation: writes out what kernels printed and reports the fault, if any.
+    /// After a wait: shows what kernels printed and reports the fault, if any.
     pub fn settle(&self) -> Res {
-        let text = std::mem::take(&mut *lock(&self.output));
-        if !text.is_empty() {
-            super::os::print(&text);
-        }
+        self.output.show();
         self.check()
     }
 
@@ -364,8 +368,7 @@ impl Live {
         self.cancel.store(true, Ordering::Release);
         sched::wake();
         sched::wait(&self.outstanding());
-        let text = std::mem::take(&mut *lock(&self.output));
-        super::os::print(&text);
+        self.output.show();
         self.dead.store(true, Ordering::Release);
         stream::STREAMS.remove_if(|stream| stream.belongs_to(self));
         event::EVENTS.remove_if(|event| event.belongs_to(self));

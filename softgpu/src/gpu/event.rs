@@ -81,7 +81,7 @@ impl Event {
         self.live.check()?;
         match self.mark() {
             Some(mark) if !mark.done() => Err(CUresult::CUDA_ERROR_NOT_READY),
-            _ => self.live.settle(),
+            _ => self.live.check(),
         }
     }
 

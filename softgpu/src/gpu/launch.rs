@@ -76,7 +76,11 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
     if !function.belongs_to(&target.live) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
+    target.live.output.show();
     check(&function, &shape)?;
+    if function.program.image.prints {
+        lock(&target.live.limits).printf_used = true;
+    }
     target.submit(Work::Kernel(Box::new(move |live| run(live, &function, &shape, &params))), Vec::new());
     Ok(())
 }
@@ -138,7 +142,7 @@ pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]
         ranges,
         code: lock(&live.code).clone(),
         heap,
-        output: Arc::new(move |text: &[u8]| print(&output, fifo, text)),
+        output: Arc::new(move |text: &[u8]| output.print(text, fifo)),
         cancel: live.cancel.clone(),
         threads: *THREADS,
         clock_hz: 1_980_000_000,
@@ -155,21 +159,11 @@ pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]
     let outcome = ptx::run(&launch, &env);
     let used_gone_memory = running.end();
     match outcome {
-        Err(fault) => fail(function, fault),
+        Err(fault) => fail(live, function, fault),
         Ok(_) if used_gone_memory => {
             Err(report(function, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "use of unmapped memory"))
         }
         Ok(_) => Ok(()),
-    }
-}
-
-/// Keeps text for the next synchronisation; when the buffer is full it is written out at once, rather than lost as on
-/// hardware.
-fn print(buffer: &std::sync::Mutex<Vec<u8>>, fifo: usize, text: &[u8]) {
-    let mut buffer = lock(buffer);
-    buffer.extend_from_slice(text);
-    if buffer.len() > fifo {
-        super::os::print(&std::mem::take(&mut *buffer));
     }
 }
 
@@ -178,11 +172,11 @@ fn report(function: &Function, code: CUresult, what: &str) -> CUresult {
     code
 }
 
-fn fail(function: &Function, fault: Fault) -> Res {
+fn fail(live: &Live, function: &Function, fault: Fault) -> Res {
     let (code, what) = match fault {
         Fault::Cancelled => return Ok(()),
         Fault::Assert(text) => {
-            context::complain(&format!("{}\n", text.trim_end()));
+            live.output.assertion(&text);
             return Err(CUresult::CUDA_ERROR_ASSERT);
         }
         Fault::IllegalAddress(at) => (CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, format!("illegal address {at:#x}")),

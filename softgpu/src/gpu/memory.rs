@@ -208,7 +208,7 @@ pub(crate) fn allocate(live: &Live, size: u64) -> Res<u64> {
 pub(crate) fn free(live: &Live, address: u64) -> Res {
     let device = device_of_start(&read(), address)?;
     context::wait_for_device(device);
-    live.settle()?;
+    live.check()?;
     let mut memory = write();
     // Looked at again: another thread may have freed it meanwhile.
     device_of_start(&memory, address)?;

@@ -6,7 +6,7 @@
 //!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
 //! * [`copy`]: copies and fills. [`graph`]: captures and instances of graphs.
-//! * [`module`], [`launch`]: code and running it.
+//! * [`module`], [`launch`]: code and running it; [`output`]: what it prints.
 
 pub(crate) mod code;
 pub(crate) mod context;
@@ -20,6 +20,7 @@ pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod os;
+pub(crate) mod output;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod process;

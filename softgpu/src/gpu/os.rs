@@ -149,18 +149,21 @@ pub(crate) fn duplicate(fd: i32) -> Res<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Writes to the C library's stdout and flushes it, so that the text lies rightly between what the program prints itself.
-pub(crate) fn print(text: &[u8]) {
+/// Writes to the C library's stdout, or stderr for `failed`, and flushes it, so that the text lies rightly between what the
+/// program prints itself.
+pub(crate) fn print(text: &[u8], failed: bool) {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
     }
     if text.is_empty() {
         return;
     }
-    // SAFETY: stdout is the C library's own stream, which locks itself; the bytes live during the call.
+    // SAFETY: the C library's own streams, which lock themselves; the bytes live during the call.
     unsafe {
-        libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout);
-        libc::fflush(stdout);
+        let stream = if failed { stderr } else { stdout };
+        libc::fwrite(text.as_ptr().cast(), 1, text.len(), stream);
+        libc::fflush(stream);
     }
 }
 

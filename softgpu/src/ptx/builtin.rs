@@ -90,6 +90,10 @@ impl Exec for CallBuiltin {
 }
 
 fn print(w: &mut Warp<'_>, c: &Cta<'_>, lane: usize, format: u64, args: u64) -> Result<u32, MemError> {
+    if format == 0 {
+        // -1 for the program (CUDA C++ Programming Guide, "Formatted Output").
+        return Ok(u32::MAX);
+    }
     let format = read_text(w, c, lane, format, MAX_TEXT)?;
     let mut text = Vec::new();
     let mut source = Arguments { w, c, lane, args };

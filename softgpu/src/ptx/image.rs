@@ -20,6 +20,8 @@ pub struct Image {
     pub functions: Vec<FunctionInfo>,
     /// Whether some kernel may allocate: the text names `malloc`.
     pub uses_heap: bool,
+    /// Whether it prints.
+    pub prints: bool,
     /// Code of each function.
     pub(crate) code: Vec<Function>,
     shared: Vec<SharedVar>,
@@ -143,6 +145,7 @@ impl Image {
             globals: Vec::new(),
             functions: Vec::new(),
             uses_heap: ptx.contains("malloc"),
+            prints: ptx.contains("vprintf"),
             code: Vec::new(),
             shared: Vec::new(),
             shared_use: Vec::new(),
