@@ -81,6 +81,11 @@ ids! {
     GRAPH_UPLOAD = 0x0f87 "GraphUpload";
     /// Body: handle of an instance. Ends it; a launch that runs goes on.
     GRAPH_END = 0x0f88 "GraphEnd";
+    /// When events happened that are older than the reference event: body a list of events, reply a list of f64 milliseconds from
+    /// it, not a number where there is no time.
+    EVENT_TIMES = 0x0f2e "EventTimes";
+    /// Records the reference event anew, on a place that has nothing to do.
+    EVENT_REFERENCE = 0x0f2f "EventReference";
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
 }

@@ -222,11 +222,13 @@ pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Resul
     }
 }
 
-/// When an event happened, in milliseconds on the job's clock; `place_ms` asks the place of the current epoch.
+/// When an event happened, in milliseconds on the job's clock.
 fn happened_ms(cx: &Entered, event: u64, device: &'static Device) -> Result<f64, Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
-        return Ok(f64::from_bits(data.happened_ms.load(Ordering::Relaxed)));
+        let then = f64::from_bits(data.happened_ms.load(Ordering::Relaxed));
+        // Its place had no time for it.
+        return if then.is_nan() { Err(code::ERROR_INVALID_HANDLE) } else { Ok(then) };
     }
     let bytes = cx.ask(device, ops::id::EVENT_TIME, &[&event.to_le_bytes()])?;
     let since = f64::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;

@@ -250,6 +250,8 @@ impl Executor {
             id::GRAPH_LAUNCH => self.launch_graph(body, false)?,
             id::GRAPH_UPLOAD => self.launch_graph(body, true)?,
             id::GRAPH_END => self.end_graph(handle(body)?)?,
+            id::EVENT_TIMES => self.event_times(&life, body)?.put(reply),
+            id::EVENT_REFERENCE => return self.record_reference(&life).map(Some),
             row => self.row(&life, row, body, reply)?,
         }
         Ok(None)

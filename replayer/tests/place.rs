@@ -231,6 +231,21 @@ fn vectors_are_added_by_operations() {
     assert_eq!(p.try_apply(id::EVENT_QUERY, &body(&event, &[])).0, code::SUCCESS);
     let time = f64::get(&mut &p.apply(id::EVENT_TIME, &body(&event, &[]))[..]).expect("time");
     assert!(time > 0.0, "{time}");
+    // Times that are kept for another place: from one event to the next they are what the driver says, whatever lies between
+    // them and the moment of asking.
+    let (later, unrecorded) = (handle(Kind::Event, 2), handle(Kind::Event, 3));
+    for e in [later, unrecorded] {
+        p.apply(0x0412, &body(&stream::cuEventCreate::Sent { phEvent: e, Flags: 0 }, &[]));
+    }
+    p.launch(add, 1, 256, stream, &params[..20]);
+    p.apply(id::EVENT_RECORD, &body(&EventRecord { event: later, stream, flags: 0 }, &[]));
+    p.apply(id::STREAM_SYNC, &body(&stream, &[]));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    p.apply(id::EVENT_REFERENCE, &[]);
+    let times = Vec::<f64>::get(&mut &p.apply(id::EVENT_TIMES, &body(&vec![later, unrecorded, event], &[]))[..]).expect("times");
+    let between = f32::get(&mut &p.apply(id::EVENT_ELAPSED, &body(&(event, later), &[]))[..]).expect("time");
+    assert!(times[1].is_nan() && times[0] <= -1500.0, "{times:?}");
+    assert!((times[0] - times[2] - f64::from(between)).abs() < 1e-9, "{times:?}, {between}");
     p.apply(0x0403, &body(&stream::cuStreamDestroy_v2::Sent { hStream: stream }, &[]));
     p.apply(id::CONTEXT_SYNC, &[]);
     assert_eq!(p.read(a, 8, LEGACY), words(2, |i| (i * 3).wrapping_add(2 * (i ^ 5))));

@@ -24,7 +24,7 @@ __global__ void recite(long round, int lines) {
 }
 
 int main(int argc, char **argv) {
-    program::Options options(argc, argv, 200);
+    program::Options options(argc, argv, 30);
     size_t wanted = 4 << 20, before = 0, after = 0;
     CHECK(cudaDeviceSetLimit(cudaLimitPrintfFifoSize, wanted));
     CHECK(cudaDeviceGetLimit(&before, cudaLimitPrintfFifoSize));

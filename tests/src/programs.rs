@@ -30,7 +30,26 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 8] = ["vecadd", "matmul", "stencil", "killer", "threads8", "twogpu", "capture", "graphs"];
+pub const NAMES: [&str; 16] = [
+    "vecadd",
+    "matmul",
+    "stencil",
+    "killer",
+    "threads8",
+    "twogpu",
+    "printf",
+    "reduce",
+    "symbols",
+    "events",
+    "priorities",
+    "forks",
+    "polls",
+    "signals",
+    "capture",
+    "graphs",
+];
+/// Programs for one test each: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own.
+const SPECIAL: [&str; 1] = ["assertion"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.
@@ -86,7 +105,7 @@ impl Programs {
     fn steps(&self, sources: &Sources) -> Vec<Step> {
         let mut steps = Vec::new();
         for linkage in [Linkage::Static, Linkage::Shared] {
-            for name in NAMES {
+            for name in NAMES.into_iter().chain(SPECIAL) {
                 let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
                 args.extend(ARCHITECTURES.map(str::to_owned));
                 if name == "threads8" {

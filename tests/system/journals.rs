@@ -3,7 +3,7 @@
 use crate::LIMIT;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use tests::{Job, Scene};
+use tests::{Job, Linkage, Programs, Scene};
 
 /// Runs orbit in its own process and answers the journal that it leaves.
 fn journal(scene: &Scene) -> PathBuf {
@@ -39,6 +39,20 @@ fn a_journal_can_be_read_and_names_its_calls() {
     let (code, text, _) = show(&scene, &file, &[]);
     assert_eq!(code, Some(0));
     assert!(text.contains("cuModuleGetFunction") && text.contains("advance"), "{text}");
+}
+
+#[test]
+fn a_million_events_leave_little_in_the_journal() {
+    let scene = Scene::new("million");
+    let folder = scene.path.join("journal");
+    std::fs::create_dir_all(&folder).unwrap();
+    let keep = folder.display().to_string();
+    let program = Programs::get().path(Linkage::Static, "events");
+    let outcome = Job::start(&scene, "job", &[], &program, &[], &[("MRCUDA_KEEP_JOURNAL", &keep)]).wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout.starts_with("events 1000000\n"), "{outcome:?}");
+    let size: u64 = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    // The records of them all would take more than 100 MB.
+    assert!((1..32 << 20).contains(&size), "{size} bytes");
 }
 
 #[test]

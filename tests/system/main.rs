@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
+//! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
@@ -24,6 +25,7 @@ mod journals;
 mod kill;
 mod lost;
 mod moves;
+mod output;
 mod places;
 mod programs;
 mod refusals;

@@ -14,6 +14,14 @@ fn arguments(name: &str) -> (u32, u32) {
         "twogpu" => (200, 8000),
         "capture" => (240, 6000),
         "graphs" => (240, 6000),
+        "printf" => (120, 6000),
+        "reduce" => (60, 15000),
+        "symbols" => (150, 6000),
+        "events" => (4000, 1500),
+        "priorities" => (200, 5000),
+        "forks" => (160, 6000),
+        "polls" => (60, 15000),
+        "signals" => (200, 5000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -86,4 +94,20 @@ programs! {
     capture_shared: "capture", Shared;
     graphs_static: "graphs", Static;
     graphs_shared: "graphs", Shared;
+    printf_static: "printf", Static;
+    printf_shared: "printf", Shared;
+    reduce_static: "reduce", Static;
+    reduce_shared: "reduce", Shared;
+    symbols_static: "symbols", Static;
+    symbols_shared: "symbols", Shared;
+    events_static: "events", Static;
+    events_shared: "events", Shared;
+    priorities_static: "priorities", Static;
+    priorities_shared: "priorities", Shared;
+    forks_static: "forks", Static;
+    forks_shared: "forks", Shared;
+    polls_static: "polls", Static;
+    polls_shared: "polls", Shared;
+    signals_static: "signals", Static;
+    signals_shared: "signals", Shared;
 }

@@ -21,7 +21,7 @@ pub(crate) struct SoakArgs {
     /// Seed of everything that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only this program: vecadd, matmul, stencil, killer, threads8 or orbit
+    /// Only this program: orbit, or one of tests/programs
     #[arg(long)]
     program: Option<String>,
     /// Direction of the first move of each run

@@ -1,7 +1,7 @@
 //! One device's part of a move.
 
 use super::compare::compare;
-use super::times::{keep_event_times, reference_ms};
+use super::times::{keep_event_times, record_reference};
 use super::wires::Wires;
 use super::{Moving, unexpected};
 use crate::gate::Closed;
@@ -160,7 +160,7 @@ impl<'a> Leg<'a> {
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
             let replayed = replay_to(leg.target()?, &live, leg.task);
             leg.blame(replayed)?;
-            leg.target_clock = reference_ms(job, leg.device, leg.target()?)?;
+            leg.target_clock = record_reference(job, leg.target()?)?;
             Ok(())
         })
     }

@@ -126,6 +126,37 @@ impl Executor {
         self.gpu.elapsed(self.bindings.live(from)?, self.bindings.live(to)?)
     }
 
+    /// Records the reference event anew; done when it has happened.
+    pub(super) fn record_reference(&self, life: &Life) -> Result<Pending, Code> {
+        self.gpu.record(life.reference, life.lanes[0])?;
+        Ok(self.pending(life, vec![Mark::Shared(life.reference)]))
+    }
+
+    /// When events happened that are older than the reference event, in milliseconds from it. The driver answers in 32 bits, so
+    /// times are added up from each event to the next: what lies between two of them is as exact as its own answer for the two.
+    /// An event that it has no time for is not a number.
+    pub(super) fn event_times(&self, life: &Life, mut body: &[u8]) -> Result<Vec<f64>, Code> {
+        let events = Vec::<u64>::get(&mut body).map_err(short)?;
+        let mut times = vec![f64::NAN; events.len()];
+        let mut known = Vec::with_capacity(events.len());
+        for (i, event) in events.into_iter().enumerate() {
+            let live = self.bindings.live(event)?;
+            match self.gpu.elapsed(live, life.reference) {
+                Ok(before) => known.push((before, i, live)),
+                Err(rc) if code::is_sticky(rc) => return Err(rc),
+                Err(_) => {}
+            }
+        }
+        known.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut later, mut at) = (life.reference, 0.0);
+        for (_, i, live) in known {
+            at -= f64::from(self.gpu.elapsed(live, later)?);
+            times[i] = at;
+            later = live;
+        }
+        Ok(times)
+    }
+
     pub(super) fn event_time(&self, life: &Life, event: u64) -> Result<f64, Code> {
         self.gpu.elapsed(life.reference, self.bindings.live(event)?).map(f64::from)
     }

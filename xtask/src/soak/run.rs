@@ -33,7 +33,9 @@ impl std::fmt::Display for Subject {
 pub(crate) fn probe_steps(name: &str) -> u32 {
     match name {
         "matmul" | "threads8" | "sgemm" => 60,
-        "vecadd" => 120,
+        "vecadd" | "printf" => 120,
+        "reduce" | "polls" => 60,
+        "events" => 1200,
         _ => 300,
     }
 }
