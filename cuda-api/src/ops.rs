@@ -88,6 +88,15 @@ ids! {
     EVENT_REFERENCE = 0x0f2f "EventReference";
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
+    /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
+    /// stream has got there; the stream goes on when the job has said [`id::HOST_DONE`].
+    HOST_CALL = 0x0f30 "HostCall";
+    /// [`super::CopyInLate`]: as [`id::COPY_IN`], of bytes that the job must read when the stream gets there. Answered like [`id::HOST_CALL`].
+    COPY_IN_LATE = 0x0f31 "CopyInLate";
+    /// Body: token (u64), then the bytes of a late copy. Carried out at once, whatever was sent before.
+    HOST_DONE = 0x0f32 "HostDone";
+    /// [`super::StreamMemory`]: answered when the stream is past it.
+    STREAM_MEMORY = 0x0f33 "StreamMemory";
 }
 
 wire_struct! {
@@ -136,6 +145,76 @@ wire_struct! {
         pub rows: u64,
         /// Stream as it travels.
         pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// A function of the job's process that a stream calls.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct HostCall {
+        /// Names it between job and place; never used twice.
+        pub token: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+        /// A callback (`cuStreamAddCallback`): also called in a failed context, and told the error.
+        pub callback: bool,
+    }
+}
+
+wire_struct! {
+    /// Host bytes that are read when the stream gets there, to a rectangle of device memory; they come with the token.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CopyInLate {
+        /// As in [`HostCall`].
+        pub token: u64,
+        /// Where they go.
+        pub to: CopyIn,
+    }
+}
+
+wire_struct! {
+    /// Values written to memory, or waited for in it, in stream order.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct StreamMemory {
+        /// Stream as it travels.
+        pub stream: u64,
+        /// Asked for by the names without `_v2`, which a driver may not support.
+        pub first_version: bool,
+        /// `flags` of the batch.
+        pub flags: u32,
+        /// In order.
+        pub parts: Vec<MemoryPart>,
+    }
+}
+
+wire_struct! {
+    /// One element of a [`StreamMemory`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct MemoryPart {
+        /// `CUstreamBatchMemOpType`
+        pub operation: u32,
+        /// Where, for waits and writes.
+        pub address: u64,
+        /// What, for waits and writes.
+        pub value: u64,
+        /// Flags of this operation.
+        pub flags: u32,
+    }
+}
+
+impl MemoryPart {
+    /// Bytes of the word that is waited for or written; `None` for barriers and flushes.
+    pub fn bytes(&self) -> Option<u64> {
+        match self.operation {
+            1 | 2 => Some(4),
+            4 | 5 => Some(8),
+            _ => None,
+        }
+    }
+
+    /// Whether the stream waits for the word.
+    pub fn waits(&self) -> bool {
+        matches!(self.operation, 1 | 4)
     }
 }
 

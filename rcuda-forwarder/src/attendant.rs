@@ -34,6 +34,14 @@ pub(crate) struct Attendant<P: Place> {
     stripes: Stripes,
 }
 
+fn failed(rc: code::Code) -> String {
+    format!("the driver refused: {}", code::describe(rc).map_or("an unknown error", |d| d.1.trim_end_matches('\0')))
+}
+
+fn not_idle(waits_for: String) -> ControlReply {
+    ControlReply::Drained { idle: false, was_busy: true, waits_for }
+}
+
 impl<P: Place> Attendant<P> {
     pub(crate) fn new(place: Arc<P>, reach: Reach) -> Attendant<P> {
         Attendant { place, reach, stripes: Stripes::default() }
@@ -46,7 +54,6 @@ impl<P: Place> Attendant<P> {
 
     /// Carries a request out; the error is the reason for refusing it.
     pub(crate) fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
-        let failed = |rc| format!("the driver refused: {}", code::describe(rc).map_or("an unknown error", |d| d.1));
         match request {
             Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(failed),
             Control::Regions => self.place.regions().map_err(failed),
@@ -102,6 +109,11 @@ impl<P: Place> Attendant<P> {
         }
     }
 
+    /// What keeps the GPU from being idle.
+    pub(crate) fn busy(&self) -> Result<ControlReply, String> {
+        self.place.busy().map(not_idle).map_err(failed)
+    }
+
     fn drain(&self, limit: Duration) -> Result<ControlReply, code::Code> {
         let began = Instant::now();
         let mut was_busy = false;
@@ -114,8 +126,7 @@ impl<P: Place> Attendant<P> {
                 let waited = began.elapsed();
                 was_busy |= waited >= AT_ONCE;
                 if waited >= limit {
-                    let waits_for = "kernels or copies that the job has given to the GPU have not ended".into();
-                    return Ok(ControlReply::Drained { idle: false, was_busy: true, waits_for });
+                    return self.place.busy().map(not_idle);
                 }
                 if was_busy {
                     std::thread::sleep(LOOK);

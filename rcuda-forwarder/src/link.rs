@@ -352,7 +352,18 @@ impl Link {
 
     /// Hands a call over; the answer is waited for with [`Reply::wait`], or dropped.
     pub fn request(&self, id: u16, parts: &[&[u8]]) -> Result<Reply, Lost> {
-        self.ask(id, parts, None)
+        self.ask(id, parts, Waiter::new(None))
+    }
+
+    /// As [`Link::request`]; `then` gets the answer, or the news that it will not come, from a thread of ours. It must not wait. The
+    /// bytes of copies that the GPU made before are where they belong by then. An error here: `then` was not and is not called.
+    pub fn request_then(
+        &self,
+        id: u16,
+        parts: &[&[u8]],
+        then: impl FnOnce(Result<(Code, Vec<u8>), Lost>) + Send + 'static,
+    ) -> Result<(), Lost> {
+        self.ask(id, parts, Waiter::calling(Box::new(then))).map(drop)
     }
 
     /// As [`Link::request`]; the bytes of a successful answer go straight to `landing`, and [`Reply::wait`] gives none.
@@ -361,12 +372,12 @@ impl Link {
     /// # Safety
     /// The landing stays writable until the answer has come or the link is lost, also if the reply is dropped.
     pub unsafe fn request_into(&self, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Lost> {
-        self.ask(id, parts, Some(landing))
+        self.ask(id, parts, Waiter::new(Some(landing)))
     }
 
-    fn ask(&self, id: u16, parts: &[&[u8]], landing: Option<Landing>) -> Result<Reply, Lost> {
+    fn ask(&self, id: u16, parts: &[&[u8]], waiter: Waiter) -> Result<Reply, Lost> {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        let waiter = Arc::new(Waiter::new(landing));
+        let waiter = Arc::new(waiter);
         self.shared.replies.expect(ticket, waiter.clone())?;
         if let Err(e) = self.shared.ring.push(id, ticket, parts) {
             self.shared.replies.forget(ticket);

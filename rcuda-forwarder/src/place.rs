@@ -29,6 +29,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Self::Pending>;
     /// Looks whether the GPU has got there.
     fn poll(&self, pending: &mut Self::Pending, reply: &mut Vec<u8>) -> Option<Code>;
+    /// Host calls that are not over: their end must be read whatever a call waits for.
+    fn host_calls(&self) -> usize;
+    /// What each busy stream is doing, in words.
+    fn busy(&self) -> Result<String, Code>;
     /// Starts waiting for everything that the GPU was given.
     fn drain(&self) -> Outcome<Self::Pending>;
     /// Whether the code of the job may print, so that text may have to go before an answer.

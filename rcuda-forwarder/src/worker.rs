@@ -1,6 +1,6 @@
 //! A worker: the process that carries out the calls of one job on one GPU, and ends with it.
 //!
-//! Threads: the first one reads calls and applies them in order; one looks for what the GPU has reached and writes those
+//! Threads: the first one reads calls and applies them in order, or leaves them to the second (late.rs); one looks for what the GPU has reached and writes those
 //! answers; one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has
 //! one for its time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
 
@@ -24,6 +24,7 @@ use cuda_api::driver::Loaded;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use faults::Point;
+use late::Late;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -35,6 +36,7 @@ use std::time::{Duration, Instant};
 use text::{Text, complain};
 
 mod completion;
+mod late;
 mod text;
 
 /// Argument that makes a worker count the GPUs of a driver.
@@ -45,6 +47,8 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 const MEMORY: Duration = Duration::from_secs(5);
 /// A buffer for long bodies that is larger than this is not kept.
 const KEEP: usize = 64 << 20;
+/// Between two looks at calls that are late.
+const LOOK: Duration = Duration::from_micros(50);
 /// Control requests at one time.
 const REQUESTS: usize = 16;
 
@@ -206,6 +210,7 @@ fn prepare<P: Place>(
         conn,
         out: Mutex::new(out),
         completion: Completion::default(),
+        late: Late::default(),
         text,
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
@@ -241,6 +246,7 @@ struct Worker<P: Place> {
     /// Held over a message to the client.
     out: Mutex<Out>,
     completion: Completion<P::Pending>,
+    late: Late,
     attendant: Attendant<P>,
     text: Text,
     channel: Arc<Channel>,
@@ -263,6 +269,11 @@ impl<P: Place> Worker<P> {
             threads::spawn(name, move || body(&worker)).map(drop).map_err(WorkerError::Thread)
         };
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
+        start("late", |w| {
+            let mut reply = Vec::new();
+            complain(&w.late.run(|head, body| w.apply(head, body, &mut reply)));
+            leave(1);
+        })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
         start("daemon", |w| w.listen())?;
@@ -295,10 +306,20 @@ impl<P: Place> Worker<P> {
     }
 
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
-        match head.id {
-            CONTROL => return self.request(head.ticket, body),
-            GOODBYE => self.goodbye(head.ticket),
-            _ => {}
+        if head.id == CONTROL {
+            return self.request(head.ticket, body);
+        }
+        if head.id != ops::id::HOST_DONE && (!self.late.is_empty() || self.place.host_calls() > 0) {
+            self.late.push(head, body);
+            return Ok(());
+        }
+        self.apply(head, body, reply)
+    }
+
+    /// Applies a call: by the reader or, while there are late calls, by their thread.
+    fn apply(&self, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
+        if head.id == GOODBYE {
+            self.goodbye(head.ticket);
         }
         if head.id == ops::id::CONTEXT_RESET {
             // After it, the same error is a new one.
@@ -358,8 +379,8 @@ impl<P: Place> Worker<P> {
 
     /// Frees everything and ends; the client hears when it is done.
     fn goodbye(&self, ticket: u64) -> ! {
-        // A round that still runs uses the place: then the end of the process frees it.
-        if self.requests.load(Ordering::Acquire) == 0 {
+        // A round that still runs uses the place, and a stream may wait for the job: then the end of the process frees it.
+        if self.requests.load(Ordering::Acquire) == 0 && self.place.host_calls() == 0 {
             self.completion.stop_while(|| self.place.clone().close());
         }
         self.pass_text_on();
@@ -408,11 +429,25 @@ impl<P: Place> Worker<P> {
         }
         let worker = self.clone();
         let body = move || {
-            let reply = worker.attendant.carry_out(request).unwrap_or_else(ControlReply::Refused);
+            let reply = worker.carry_out(request).unwrap_or_else(ControlReply::Refused);
             worker.requests.fetch_sub(1, Ordering::AcqRel);
             worker.reply(ticket, &reply);
         };
         threads::spawn("control", body).map(drop).map_err(WorkerError::Thread)
+    }
+
+    /// Carries a request out; the GPU has been given everything only when no call is late.
+    fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
+        let Control::Drain { limit_ms } = request else { return self.attendant.carry_out(request) };
+        let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));
+        while !self.late.is_empty() {
+            if began.elapsed() >= limit {
+                return self.attendant.busy();
+            }
+            std::thread::sleep(LOOK);
+        }
+        let left = limit.saturating_sub(began.elapsed()).as_millis();
+        self.attendant.carry_out(Control::Drain { limit_ms: u32::try_from(left).unwrap_or(limit_ms) })
     }
 
     fn reply(&self, ticket: u64, reply: &ControlReply) {

@@ -155,6 +155,7 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     stream::end_all(cx, device)?;
+    crate::host_memory::end_all(cx, device);
     crate::module::unload_all(cx, device)?;
     crate::memory::free_all(cx, device)
 }

@@ -2,10 +2,11 @@
 
 use crate::enter::Entered;
 use crate::graph;
-use crate::host_memory;
 use crate::job::Device;
+use crate::log::lock;
 use crate::memory::is_device;
 use crate::place::{Place, Waiting};
+use crate::{host_function, host_memory, stream_memory};
 use cuda_api::arg::{Capture, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Copy3, CopyEnd, Work};
@@ -13,8 +14,9 @@ use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut, Fill};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use faults::Point;
-use rcuda_forwarder::Landing;
+use rcuda_forwarder::{Landing, Reply};
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+use std::sync::Mutex;
 
 /// Bytes that travel in one operation: larger copies are several, which a stream keeps in order.
 const PIECE: u64 = 4 << 20;
@@ -36,8 +38,13 @@ impl End {
         End { address: p as u64, pitch, device: false }
     }
 
+    /// A device address; one of pinned host memory is taken for what it is.
     fn device(address: u64, pitch: u64) -> End {
-        End { address, pitch, device: true }
+        End { address, pitch, device: is_device(address) || host_memory::find(address).is_none() }
+    }
+
+    fn is_pinned(&self, r: &Rect) -> Result<bool, Code> {
+        Ok(host_memory::is_pinned(self.address, self.span(r.width, r.rows)?))
     }
 
     fn span(&self, width: u64, rows: u64) -> Result<u64, Code> {
@@ -163,20 +170,69 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&op)])
         }
         (false, true) => {
-            copy_in(cx, device, known, r, stream)?;
+            // A synchronous copy takes the bytes when everything before it in the stream is done.
+            let changes = stream_memory::waited_here() || changes_later(r.src.address, r.src.span(r.width, r.rows)?);
+            if until == Until::Done && changes {
+                cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+            }
+            copy_in(cx, device, known, r, stream, until)?;
             // Whatever is launched next, on whichever stream, must find the bytes.
             if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
         }
         (true, false) => copy_out(cx, device, r, stream, if known { until } else { Until::Done }),
         (false, false) => {
-            cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
-            for row in 0..r.rows {
-                let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
-                // SAFETY: both are host memory of the program, which says that they have this size; they may overlap.
-                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, r.width as usize) };
+            if until == Until::Submitted && r.src.is_pinned(&r)? && r.dst.is_pinned(&r)? {
+                return host_function::copy_in_order(cx, device, stream, HostCopy::of(&r));
             }
+            cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+            // SAFETY: both are host memory of the program, which says that they have this size.
+            unsafe { HostCopy::of(&r).carry_out() };
             Ok(())
         }
+    }
+}
+
+/// A copy inside the host's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostCopy(Rect);
+
+impl HostCopy {
+    fn of(r: &Rect) -> HostCopy {
+        HostCopy(*r)
+    }
+
+    /// # Safety
+    /// Both ends are valid memory.
+    pub(crate) unsafe fn carry_out(&self) {
+        let r = &self.0;
+        for row in 0..r.rows {
+            let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
+            // SAFETY: as the caller says; the rows may overlap.
+            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, r.width as usize) };
+        }
+    }
+}
+
+/// Copies to pinned memory whose bytes may not have landed: first byte, end, the answer.
+static LANDINGS: Mutex<Vec<(u64, u64, Reply)>> = Mutex::new(Vec::new());
+/// So many of them may gather before those that have landed are dropped.
+const MANY_LANDINGS: usize = 16;
+
+fn note_landing(address: u64, bytes: u64, answer: Reply) {
+    let mut all = lock(&LANDINGS);
+    if all.len() >= MANY_LANDINGS {
+        all.retain(|(_, _, r)| !r.is_here());
+    }
+    all.push((address, address + bytes, answer));
+}
+
+/// Whether something that was given to a GPU before may still change these bytes of host memory: a host function that has not run,
+/// a copy that has not landed, or a stream that waits for a word of memory (behind which the program itself may write them).
+fn changes_later(address: u64, bytes: u64) -> bool {
+    host_function::any_outstanding() || stream_memory::any_waiting() || {
+        let mut all = lock(&LANDINGS);
+        all.retain(|(_, _, r)| !r.is_here());
+        all.iter().any(|(start, end, _)| *start < address + bytes && address < *end)
     }
 }
 
@@ -185,46 +241,69 @@ fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16, parts: &[
     if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
 }
 
-fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
-    if let Place::Local { exec, .. } = cx.place(device) {
-        let live = stage_stream(stream, exec.bindings())?;
-        return device.noting(direct_rect(exec, r, live));
+fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+    let link = match cx.place(device) {
+        Place::Local { exec, .. } => {
+            let live = stage_stream(stream, exec.bindings())?;
+            return device.noting(direct_rect(exec, r, live));
+        }
+        Place::Remote { link, .. } => link.clone(),
+    };
+    let span = r.src.span(r.width, r.rows)?;
+    let late = until == Until::Submitted && host_memory::is_pinned(r.src.address, span) && changes_later(r.src.address, span);
+    if late && !known {
+        // Only the place can tell whether the address is valid, and the answer to a late copy comes late.
+        cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
     }
     pieces(r, |piece| {
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
-        let (head, mut packed) = (encode(&op), Vec::new());
+        if late && known {
+            return host_function::copy_late(device, &link, op, piece.src.address, piece.src.pitch);
+        }
+        let packed;
         let bytes = if piece.rows == 1 || piece.src.pitch == piece.width {
             // SAFETY: the program says that its source has these bytes.
             unsafe { std::slice::from_raw_parts(piece.src.address as *const u8, (piece.width * piece.rows) as usize) }
         } else {
-            for row in 0..piece.rows {
-                let from = (piece.src.address + row * piece.src.pitch) as *const u8;
-                // SAFETY: as above, row by row.
-                packed.extend_from_slice(unsafe { std::slice::from_raw_parts(from, piece.width as usize) });
-            }
+            // SAFETY: as above, row by row.
+            packed = unsafe { gather(piece.src.address, piece.src.pitch, piece.width, piece.rows) };
             &packed
         };
         faults::at(Point::CopyIn);
-        submit(cx, device, known, ops::id::COPY_IN, &[&head, bytes])
+        submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
     })
+}
+
+/// The bytes of a rectangle of host memory, rows packed.
+///
+/// # Safety
+/// The rectangle is readable.
+pub(crate) unsafe fn gather(address: u64, pitch: u64, width: u64, rows: u64) -> Vec<u8> {
+    let mut packed = Vec::with_capacity((width * rows) as usize);
+    for row in 0..rows {
+        // SAFETY: as the caller says.
+        packed.extend_from_slice(unsafe { std::slice::from_raw_parts((address + row * pitch) as *const u8, width as usize) });
+    }
+    packed
 }
 
 fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     if let Place::Local { exec, .. } = cx.place(device) {
-        copy_out_here(device, exec, r, stream)?;
-        // For the driver of this process the destination is pageable, so it has arrived; a stream of its own is asked.
-        return if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) };
+        let live = stage_stream(stream, exec.bindings())?;
+        device.noting(direct_rect(exec, r, live))?;
+        // For that driver a pageable destination is written when the call returns; a stream of its own is asked.
+        return if until == Until::Done {
+            cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
+        } else {
+            Ok(())
+        };
     }
-    let pinned = host_memory::is_pinned(r.dst.address, r.dst.span(r.width, r.rows)?);
-    let mut last = None;
-    let mut here = false;
+    let pinned = r.dst.is_pinned(&r)?;
+    let mut last: Option<Waiting> = None;
     pieces(r, |piece| {
-        // Asked for each piece: while one was waited for the job may have moved.
+        // Asked for each piece: while one was waited for outside the gate, the place may have changed.
         let link = match cx.place(device) {
-            Place::Local { exec, .. } => {
-                here = true;
-                return copy_out_here(device, exec, piece, stream);
-            }
+            Place::Local { .. } => return copy_out(cx, device, piece, stream, Until::Done),
             Place::Remote { link, .. } => link.clone(),
         };
         let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream };
@@ -235,29 +314,18 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
             rows: piece.rows as usize,
         };
         // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
-        let waiting = unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) };
-        let before = last.replace(device.noting(waiting)?);
+        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
         faults::at(Point::CopyOut);
-        if until == Until::Done || !pinned {
-            if let Some(w) = before {
-                cx.wait_for(device, w)?;
+        if until == Until::Submitted && pinned {
+            // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
+            if let Waiting::Reply(answer) = waiting {
+                note_landing(piece.dst.address, piece.dst.span(piece.width, piece.rows)?, answer);
             }
+            return Ok(());
         }
-        Ok(())
+        last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
-    match last {
-        // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
-        Some(Waiting::Reply(_)) if until == Until::Submitted && pinned => Ok(()),
-        Some(w) => cx.wait_for(device, w).map(drop),
-        None => Ok(()),
-    }?;
-    if here && until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
-}
-
-/// A copy out of the GPU of this process.
-fn copy_out_here(device: &Device, exec: &replayer::Executor, r: Rect, stream: u64) -> Result<(), Code> {
-    let live = stage_stream(stream, exec.bindings())?;
-    device.noting(direct_rect(exec, r, live))
+    last.map_or(Ok(()), |w| cx.wait_for(device, w).map(drop))
 }
 
 /// Cuts a rectangle into pieces of at most [`PIECE`] bytes, in order.
@@ -331,7 +399,13 @@ pub(crate) fn cuMemcpy(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdevi
     linear(cx, End::at(dst, 0), End::at(src, 0), n, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpyAsync(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpyAsync(
+    cx: &mut Entered,
+    dst: sys::CUdeviceptr,
+    src: sys::CUdeviceptr,
+    n: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
     linear(cx, End::at(dst, 0), End::at(src, 0), n, stream as u64, Until::Submitted)
 }
 
@@ -339,7 +413,13 @@ pub(crate) fn cuMemcpyHtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: *con
     linear(cx, End::device(dst, 0), End::host(src, 0), n, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpyHtoDAsync_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: *const c_void, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpyHtoDAsync_v2(
+    cx: &mut Entered,
+    dst: sys::CUdeviceptr,
+    src: *const c_void,
+    n: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
     linear(cx, End::device(dst, 0), End::host(src, 0), n, stream as u64, Until::Submitted)
 }
 
@@ -347,7 +427,13 @@ pub(crate) fn cuMemcpyDtoH_v2(cx: &mut Entered, dst: *mut c_void, src: sys::CUde
     linear(cx, End::host(dst, 0), End::device(src, 0), n, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpyDtoHAsync_v2(cx: &mut Entered, dst: *mut c_void, src: sys::CUdeviceptr, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpyDtoHAsync_v2(
+    cx: &mut Entered,
+    dst: *mut c_void,
+    src: sys::CUdeviceptr,
+    n: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
     linear(cx, End::host(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
@@ -355,7 +441,13 @@ pub(crate) fn cuMemcpyDtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys:
     linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpyDtoDAsync_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpyDtoDAsync_v2(
+    cx: &mut Entered,
+    dst: sys::CUdeviceptr,
+    src: sys::CUdeviceptr,
+    n: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
     linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
@@ -396,7 +488,9 @@ fn copy_2d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: u64, until: U
     // SAFETY: as above.
     let (dx, dy, dh, dd, dp, w, h) =
         unsafe { ((*c).dstXInBytes, (*c).dstY, (*c).dstHost, (*c).dstDevice, (*c).dstPitch, (*c).WidthInBytes, (*c).Height) };
-    let offset = |x: usize, y: usize, pitch: usize| y.checked_mul(pitch).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE);
+    let offset = |x: usize, y: usize, pitch: usize| {
+        y.checked_mul(pitch).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE)
+    };
     let (sp, dp) = (if sp == 0 { w } else { sp }, if dp == 0 { w } else { dp });
     let src = described(src_kind, sh, sd, sp, offset(sx, sy, sp)?)?;
     let dst = described(dst_kind, dh, dd, dp, offset(dx, dy, dp)?)?;
@@ -463,7 +557,17 @@ pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D,
 }
 
 #[allow(clippy::too_many_arguments)]
-fn fill(cx: &mut Entered, dst: u64, pitch: usize, value: u32, element: u8, width: usize, rows: usize, stream: u64, waits: bool) -> Result<(), Code> {
+fn fill(
+    cx: &mut Entered,
+    dst: u64,
+    pitch: usize,
+    value: u32,
+    element: u8,
+    width: usize,
+    rows: usize,
+    stream: u64,
+    waits: bool,
+) -> Result<(), Code> {
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     device.check()?;

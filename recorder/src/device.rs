@@ -21,7 +21,7 @@ pub(crate) fn driver_version() -> i32 {
 /// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 12] = [
+    const ZERO: [A; 10] = [
         A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
@@ -31,9 +31,7 @@ fn fixed(attribute: u32) -> Option<i32> {
         A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-        A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
     ];
     ZERO.iter().any(|a| *a as u32 == attribute).then_some(0)
 }

@@ -3,6 +3,7 @@
 use crate::context;
 use crate::gate::{self, Pass};
 use crate::graph;
+use crate::host_function;
 use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
 use crate::output;
@@ -52,6 +53,10 @@ pub(crate) struct Entered {
 pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut Entered) -> Result<(), Code>) -> Code {
     let run = || -> Result<(), Code> {
         let job = job::get()?;
+        if host_function::inside() {
+            // What the driver's reference says of calls in host functions and callbacks.
+            return Err(code::ERROR_NOT_PERMITTED);
+        }
         let mut cx = Entered { job, pass: gate::enter(), per_thread, device: None, made: Vec::new() };
         let r = body(&mut cx);
         if r.is_err() {

@@ -13,7 +13,10 @@ use std::sync::{Mutex, OnceLock};
 
 /// The hand-written functions, by the name of their row.
 mod bodies {
-    pub(super) use crate::{context::*, copy::*, device::*, graph::*, host_memory::*, launch::*, memory::*, module::*, stream::*, symbols::*};
+    pub(super) use crate::{
+        context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, launch::*, memory::*, module::*, stream::*, stream_memory::*,
+        symbols::*,
+    };
 }
 
 macro_rules! body {

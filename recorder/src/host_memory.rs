@@ -1,15 +1,27 @@
-//! Pinned host memory: ordinary shared memory of the job at fixed addresses, so that a place on this host can map it.
+//! Pinned host memory: memory of the job at addresses of its own, in one memory file, so that a place on this host can map it.
 //!
-//! A place elsewhere copies from and to it; kernels cannot address it there, so no device address is given out.
+//! It stays where it is through moves. The driver of this process registers it, so it is pinned for that driver too and kernels
+//! can use it; a place elsewhere copies from and to it, and kernels cannot address it there (docs/design.md, "Pinned memory").
 
 use crate::context::give;
 use crate::enter::Entered;
-use crate::log::lock;
+use crate::job::Device;
+use crate::log::{self, lock};
+use crate::place::Place;
 use cuda_api::code::{self, Code};
-use cuda_api::ops;
+use cuda_api::{ops, sys};
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where pinned memory lies (docs/design.md, "Addresses").
+const ARENA: u64 = 0x4000_0000_0000;
+const ARENA_END: u64 = 0x4800_0000_0000;
+const PAGE: u64 = 4096;
+/// Addresses that something else of the program has may be stepped over so often.
+const TRIES: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Block {
@@ -17,55 +29,267 @@ struct Block {
     flags: u32,
     /// Made here, not registered by the program.
     own: bool,
+    /// In whose context: it ends with that.
+    device: u32,
+    /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+    id: u64,
+    /// The program has its device address, or a kernel was given it.
+    mapped: bool,
 }
 
 static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new());
+/// Held while places are told of changes, which takes long; copies only look into the table.
+static CHANGING: Mutex<()> = Mutex::new(());
+/// End of the highest block in the arena so far: what kernels are given is compared with it.
+static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
 
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
 /// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
 const REGISTER_FLAGS: u32 = 15;
+const IO_MEMORY: u32 = 4;
+const READ_ONLY: u32 = 8;
 
-/// Bytes of the pinned block that contains `address`.
-pub(crate) fn find(address: u64) -> Option<u64> {
-    let blocks = lock(&BLOCKS);
+/// A pinned block as pointer attributes describe it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) id: u64,
+    /// Ordinal of the device in whose context it was made.
+    pub(crate) device: u32,
+}
+
+fn around(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<(u64, &Block)> {
     let (&start, b) = blocks.range(..=address).next_back()?;
-    (address - start < b.bytes).then_some(b.bytes)
+    (address - start < b.bytes).then_some((start, b))
+}
+
+/// The pinned block that contains `address`.
+pub(crate) fn find(address: u64) -> Option<Found> {
+    around(&lock(&BLOCKS), address).map(|(start, b)| Found { start, bytes: b.bytes, id: b.id, device: b.device })
 }
 
 /// Whether all of these bytes are pinned: a copy of them may be left to the place.
 pub(crate) fn is_pinned(address: u64, bytes: u64) -> bool {
     let blocks = lock(&BLOCKS);
-    let Some((&start, b)) = blocks.range(..=address).next_back() else { return false };
-    bytes <= b.bytes && address - start <= b.bytes - bytes
+    around(&blocks, address).is_some_and(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes)
 }
 
-fn allocate(pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
+/// Whether kernels of the calling thread's device reach pinned memory.
+pub(crate) fn is_mapped_here(cx: &Entered) -> bool {
+    cx.device().is_ok_and(|d| cx.place(d).shares_memory())
+}
+
+/// Notes which pinned memory a kernel is given by its parameters: it must stay within the GPU's reach.
+pub(crate) fn note_parameters(bytes: &[u8]) {
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    if highest == ARENA {
+        return;
+    }
+    let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
+    words.filter(|w| (ARENA..highest).contains(w)).for_each(note_mapped);
+}
+
+fn note_mapped(address: u64) {
+    let mut blocks = lock(&BLOCKS);
+    if let Some((_, b)) = blocks.range_mut(..=address).next_back().filter(|(start, b)| address - **start < b.bytes) {
+        b.mapped = true;
+    }
+}
+
+/// Bytes of pinned memory that kernels may use by its address: their GPU must stay where it can.
+pub(crate) fn mapped_bytes() -> u64 {
+    lock(&BLOCKS).values().filter(|b| b.mapped).map(|b| b.bytes).sum()
+}
+
+/// The memory file of the arena, made at the first use, and its size.
+struct File {
+    fd: OwnedFd,
+    bytes: u64,
+}
+
+static FILE: Mutex<Option<File>> = Mutex::new(None);
+
+/// Makes the arena's file reach `end`. `None` if the system does not let it grow: then memory without a file has to do.
+fn file(end: u64) -> Option<i32> {
+    let mut file = lock(&FILE);
+    if file.is_none() {
+        // SAFETY: a NUL-terminated name and a valid flag.
+        let fd = unsafe { libc::memfd_create(c"mrcuda pinned memory".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: a descriptor that was just made and belongs to no one else.
+        *file = Some(File { fd: unsafe { OwnedFd::from_raw_fd(fd) }, bytes: 0 });
+    }
+    let file = file.as_mut()?;
+    if file.bytes < end {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the struct is writable. A file that may not grow so far would raise a signal.
+        if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0 || limit.rlim_cur < end {
+            return None;
+        }
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::ftruncate(file.fd.as_raw_fd(), libc::off_t::try_from(end).ok()?) } != 0 {
+            return None;
+        }
+        file.bytes = end;
+    }
+    Some(file.fd.as_raw_fd())
+}
+
+/// The lowest gap of `len` bytes in the arena above `from`.
+fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64) -> Option<u64> {
+    let mut at = from;
+    for (start, b) in blocks.range(from..ARENA_END) {
+        if start - at >= len {
+            break;
+        }
+        at = start + b.bytes.next_multiple_of(PAGE);
+    }
+    (at.checked_add(len)? <= ARENA_END).then_some(at)
+}
+
+/// Maps `len` fresh bytes in the arena.
+fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<u64, Code> {
+    let mut from = ARENA;
+    for _ in 0..TRIES {
+        let at = gap(blocks, from, len).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let fd = file(at - ARENA + len);
+        let kind = if fd.is_some() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_ANONYMOUS };
+        let offset = if fd.is_some() { (at - ARENA) as libc::off_t } else { 0 };
+        // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
+        let p = unsafe {
+            libc::mmap(
+                at as *mut c_void,
+                len as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                kind | libc::MAP_FIXED_NOREPLACE,
+                fd.unwrap_or(-1),
+                offset,
+            )
+        };
+        if p as u64 == at {
+            return Ok(at);
+        }
+        if p != libc::MAP_FAILED {
+            // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
+            unsafe { libc::munmap(p, len as usize) };
+        } else if std::io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        from = at + len;
+    }
+    Err(code::ERROR_OUT_OF_MEMORY)
+}
+
+/// Gives a mapping of [`map`] back.
+fn unmap(at: u64, len: u64) {
+    // SAFETY: mapped by `map` with this length; no block of the table has it any more.
+    unsafe { libc::munmap(at as *mut c_void, len as usize) };
+    if let Some(file) = lock(&FILE).as_ref() {
+        let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the descriptor is open. If it fails the pages stay until the job ends.
+        unsafe { libc::fallocate(file.fd.as_raw_fd(), hole, (at - ARENA) as libc::off_t, len as libc::off_t) };
+    }
+}
+
+/// Makes the places on this host know a block as pinned, or none of them.
+fn pin_everywhere(cx: &Entered, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+    let devices = &cx.job.devices;
+    for (n, device) in devices.iter().enumerate() {
+        if let Err(rc) = cx.place(device).pin(at, bytes, flags) {
+            devices[..n].iter().for_each(|d| cx.place(d).unpin(at));
+            return Err(rc);
+        }
+    }
+    Ok(())
+}
+
+/// Makes a place know exactly the job's pinned memory. The gate may be open: what changes meanwhile is seen the next time.
+pub(crate) fn settle(place: &Place) -> Result<(), String> {
+    let Some(has) = place.pinned() else { return Ok(()) };
+    let _changing = lock(&CHANGING);
+    let blocks = lock(&BLOCKS).clone();
+    for (at, bytes) in &has {
+        if blocks.get(at).is_none_or(|b| b.bytes != *bytes) {
+            place.unpin(*at);
+        }
+    }
+    for (at, b) in blocks.iter().filter(|(at, b)| !has.contains(&(**at, b.bytes))) {
+        place.pin(*at, b.bytes, b.flags).map_err(|rc| format!("error {rc} on pinning {} bytes of the job's memory", b.bytes))?;
+    }
+    Ok(())
+}
+
+fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
+    let device = cx.device()?;
+    device.check()?;
+    let device = device.index;
     if pp.is_null() || bytes == 0 || flags & !ALLOC_FLAGS != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let len = bytes.checked_next_multiple_of(4096).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-    // SAFETY: a fresh anonymous mapping; nothing of ours depends on where it lies.
-    let p = unsafe {
-        libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0)
-    };
-    if p == libc::MAP_FAILED {
-        return Err(code::ERROR_OUT_OF_MEMORY);
+    let bytes = bytes as u64;
+    let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let _changing = lock(&CHANGING);
+    let at = map(&lock(&BLOCKS), len)?;
+    if let Err(rc) = pin_everywhere(cx, at, bytes, flags) {
+        unmap(at, len);
+        return Err(rc);
     }
-    lock(&BLOCKS).insert(p as u64, Block { bytes: bytes as u64, flags, own: true });
-    give(pp, p)
+    lock(&BLOCKS).insert(at, Block { bytes, flags, own: true, device, id: number(), mapped: false });
+    HIGHEST.fetch_max(at + len, Ordering::Relaxed);
+    give(pp, at as *mut c_void)
 }
 
 pub(crate) fn cuMemAllocHost_v2(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize) -> Result<(), Code> {
-    crate::graph::forbid_unsafe(cx)?;
-    cx.device()?.check()?;
-    allocate(pp, bytesize, 0)
+    allocate(cx, pp, bytesize, 0)
 }
 
 pub(crate) fn cuMemHostAlloc(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
-    crate::graph::forbid_unsafe(cx)?;
-    cx.device()?.check()?;
-    allocate(pp, bytesize, flags)
+    allocate(cx, pp, bytesize, flags)
+}
+
+/// Takes a block off the table, then does `gone`. The native calls wait for running work, and copies of it may be on their way.
+fn take(cx: &mut Entered, at: u64, own: bool, absent: Code, gone: impl FnOnce(&Block)) -> Result<(), Code> {
+    let device = cx.device()?;
+    let known = |blocks: &BTreeMap<u64, Block>| blocks.get(&at).is_some_and(|b| b.own == own);
+    if !known(&lock(&BLOCKS)) {
+        return Err(absent);
+    }
+    for d in &cx.job.devices {
+        if d.index == device.index || d.sticky() == 0 {
+            cx.wait(d, ops::id::CONTEXT_SYNC, &[])?;
+        }
+    }
+    let _changing = lock(&CHANGING);
+    let block = {
+        let mut blocks = lock(&BLOCKS);
+        // Looked at again: another thread may have freed it meanwhile.
+        if known(&blocks) { blocks.remove(&at) } else { None }.ok_or(absent)?
+    };
+    cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
+    gone(&block);
+    Ok(())
+}
+
+/// Ends all pinned memory of a device's context, in which nothing runs.
+pub(crate) fn end_all(cx: &Entered, device: &Device) {
+    let _changing = lock(&CHANGING);
+    let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., |_, b| b.device == device.index).collect();
+    for (at, block) in gone {
+        cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
+        if block.own {
+            unmap(at, block.bytes.next_multiple_of(PAGE));
+        }
+    }
 }
 
 pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
@@ -73,49 +297,130 @@ pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code
     if p.is_null() {
         return Ok(());
     }
-    let device = cx.device()?;
-    match lock(&BLOCKS).get(&(p as u64)) {
-        Some(b) if b.own => {}
-        _ => return Err(code::ERROR_INVALID_VALUE),
-    }
-    // The native call waits for running work, and copies into this block may be on their way.
-    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
-    let Some(b) = lock(&BLOCKS).remove(&(p as u64)) else { return Err(code::ERROR_INVALID_VALUE) };
-    // SAFETY: the block was mapped by `allocate` with this length and is no longer in the table.
-    unsafe { libc::munmap(p, (b.bytes as usize).next_multiple_of(4096)) };
-    Ok(())
+    take(cx, p as u64, true, code::ERROR_INVALID_VALUE, |b| unmap(p as u64, b.bytes.next_multiple_of(PAGE)))
 }
 
 pub(crate) fn cuMemHostGetFlags(_cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
-    let found = lock(&BLOCKS).get(&(p as u64)).map(|b| b.flags);
+    let found = around(&lock(&BLOCKS), p as u64).map(|(_, b)| b.flags);
     give(flags, found.ok_or(code::ERROR_INVALID_VALUE)?)
+}
+
+/// Whether the program has memory in all pages of a range.
+fn is_mapped(at: u64, bytes: u64) -> bool {
+    let start = at & !(PAGE - 1);
+    let len = (at + bytes).next_multiple_of(PAGE) - start;
+    let mut seen = vec![0u8; (len / PAGE) as usize];
+    // SAFETY: the vector has a byte for each page; the range is only looked at.
+    unsafe { libc::mincore(start as *mut c_void, len as usize, seen.as_mut_ptr()) == 0 }
 }
 
 pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
-    cx.device()?.check()?;
-    if p.is_null() || bytesize == 0 || flags & !REGISTER_FLAGS != 0 {
+    let device = cx.device()?;
+    device.check()?;
+    let (start, bytes) = (p as u64, bytesize as u64);
+    let end = start.checked_add(bytes).and_then(|e| e.checked_next_multiple_of(PAGE));
+    if p.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 || end.is_none() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let (start, end) = (p as u64, p as u64 + bytesize as u64);
-    let mut blocks = lock(&BLOCKS);
-    if blocks.range(..end).next_back().is_some_and(|(s, b)| s + b.bytes > start) {
-        return Err(code::ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    if flags & IO_MEMORY != 0 {
+        log::missed("registering memory of other devices".to_owned());
+        return Err(code::ERROR_NOT_PERMITTED);
     }
-    blocks.insert(start, Block { bytes: bytesize as u64, flags, own: false });
+    let read_only = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED as u32;
+    if flags & READ_ONLY != 0 && crate::device::attribute(device, read_only) != Some(1) {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    let _changing = lock(&CHANGING);
+    if let Some((_, b)) = lock(&BLOCKS).range(..start + bytes).next_back().filter(|(s, b)| **s + b.bytes > start) {
+        return Err(if b.own { code::ERROR_INVALID_VALUE } else { code::ERROR_HOST_MEMORY_ALREADY_REGISTERED });
+    }
+    if !is_mapped(start, bytes) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    pin_everywhere(cx, start, bytes, flags)?;
+    lock(&BLOCKS).insert(start, Block { bytes, flags, own: false, device: device.index, id: number(), mapped: false });
     Ok(())
 }
 
 pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
+    take(cx, p as u64, false, code::ERROR_HOST_MEMORY_NOT_REGISTERED, |_| {})
+}
+
+pub(crate) fn cuMemHostGetDevicePointer_v2(
+    cx: &mut Entered,
+    to: *mut sys::CUdeviceptr,
+    p: *mut c_void,
+    flags: c_uint,
+) -> Result<(), Code> {
     let device = cx.device()?;
-    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
-    let mut blocks = lock(&BLOCKS);
-    match blocks.get(&(p as u64)) {
-        Some(b) if !b.own => {
-            blocks.remove(&(p as u64));
-            Ok(())
+    device.check()?;
+    if to.is_null() || flags != 0 || find(p as u64).is_none() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if !cx.place(device).shares_memory() {
+        log::missed("device address of pinned host memory, whose GPU is on another host".to_owned());
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    note_mapped(p as u64);
+    give(to, p as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(bytes: u64) -> Block {
+        Block { bytes, flags: 0, own: true, device: 0, id: 0, mapped: false }
+    }
+
+    #[test]
+    fn gaps_are_found_lowest_first() {
+        let mut blocks = BTreeMap::new();
+        assert_eq!(gap(&blocks, ARENA, PAGE), Some(ARENA));
+        blocks.insert(ARENA, block(5000));
+        blocks.insert(ARENA + 4 * PAGE, block(1));
+        // The program's own memory lies elsewhere.
+        blocks.insert(0x7f00_0000_0000, block(1 << 30));
+        assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 2 * PAGE));
+        assert_eq!(gap(&blocks, ARENA, 3 * PAGE), Some(ARENA + 5 * PAGE));
+        assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
+        assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
+        assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
+    }
+
+    #[test]
+    fn memory_is_zero_and_zero_again() {
+        let blocks = BTreeMap::new();
+        for _ in 0..3 {
+            let at = map(&blocks, 3 * PAGE).unwrap();
+            // SAFETY: just mapped.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, 3 * PAGE as usize) };
+            assert!(bytes.iter().all(|b| *b == 0));
+            bytes.fill(7);
+            unmap(at, 3 * PAGE);
         }
-        _ => Err(code::ERROR_HOST_MEMORY_NOT_REGISTERED),
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_stepped_over() {
+        let at = ARENA + (1 << 40);
+        // SAFETY: a fresh mapping where nothing is.
+        let p = unsafe {
+            libc::mmap(
+                at as *mut c_void,
+                4096,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        assert_eq!(p as u64, at);
+        let blocks = BTreeMap::from([(ARENA, block(1 << 40))]);
+        let got = map(&blocks, 2 * PAGE).unwrap();
+        assert!(got > at);
+        unmap(got, 2 * PAGE);
     }
 }

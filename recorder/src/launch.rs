@@ -181,8 +181,10 @@ unsafe fn launch(
         body.clear();
         head.put(body);
         body.extend_from_slice(attributes);
+        let head_bytes = body.len();
         // SAFETY: passed on by the exported symbols as the program gave it.
         unsafe { pack(body, info, params, extra) }?;
+        crate::host_memory::note_parameters(&body[head_bytes..]);
         cx.work(on, ops::id::LAUNCH, &[body])
     })
 }

@@ -6,8 +6,9 @@
 //! device's journal ([`ledger`]). A move ([`mover`]) closes the gate, replays the journal in the new place, copies memory,
 //! compares, and changes the place by one store.
 //!
-//! Files by subject: [`device`], [`context`], [`memory`], [`host_memory`], [`copy`], [`stream`], [`module`], [`launch`],
-//! [`graph`], [`symbols`]. [`control`] is the socket where `mrcuda migrate` knocks,
+//! Files by subject: [`device`], [`context`], [`memory`], [`host_memory`], [`copy`], [`stream`], [`host_function`],
+//! [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is the socket where `mrcuda migrate`
+//! knocks,
 //! [`moves`] keeps what was asked for and what became of it.
 
 // Hand-written functions carry the names that CUDA gives them.
@@ -23,6 +24,7 @@ mod enter;
 mod exports;
 mod gate;
 mod graph;
+mod host_function;
 mod host_memory;
 mod job;
 mod launch;
@@ -35,5 +37,6 @@ mod moves;
 mod output;
 mod place;
 mod stream;
+mod stream_memory;
 mod symbols;
 mod tables;

@@ -331,19 +331,32 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
         }
         return Ok(());
     }
-    if let Some(bytes) = host {
+    if let Some(block) = host {
+        // Without an address on the device there is nothing to say of it.
+        let mapped = crate::host_memory::is_mapped_here(cx);
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(crate::context::primary(0));
+            put64(crate::context::primary(block.device));
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
             put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32);
-        } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+        } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || (is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) && mapped) {
             put64(ptr);
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-            put32(0);
+            put32(block.device);
+        } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
+            put64(block.id);
+        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) && mapped {
+            put64(block.start);
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
-            put64(bytes);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
+            put64(block.bytes);
+        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) && mapped {
+            put32(1);
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
+            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        {
             put32(0);
+        } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+            put64(0);
         } else {
             return Err(code::ERROR_INVALID_VALUE);
         }

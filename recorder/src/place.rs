@@ -144,7 +144,7 @@ pub(crate) fn why_lost() -> Option<String> {
 }
 
 /// A lost worker, as a driver code.
-fn lost(why: Lost) -> Code {
+pub(crate) fn lost(why: Lost) -> Code {
     // The last one counts: the target of a move that failed may have been lost earlier.
     *lock(&LOST) = Some(why.why.to_string());
     code::ERROR_DEVICE_UNAVAILABLE
@@ -195,6 +195,7 @@ impl Place {
                     crate::log::trace(|| format!("the driver writes to the program's own streams: {e}"));
                 }
                 let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                exec.run_host_functions_here(crate::host_function::run_here);
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu })
             }
             Spec::Helper(gpu) => {
@@ -242,14 +243,6 @@ impl Place {
         }
     }
 
-    /// Whether an answer has not come yet.
-    pub(crate) fn owes_answers(&self) -> bool {
-        match self {
-            Place::Remote { link, .. } => link.outstanding() != 0,
-            Place::Local { .. } => false,
-        }
-    }
-
     /// Where other places can connect to it.
     pub(crate) fn address(&self) -> Option<&Endpoint> {
         match self {
@@ -266,6 +259,42 @@ impl Place {
                 attendant.hand_over(ticket, socket);
                 Ok(())
             }
+        }
+    }
+
+    /// Whether it reaches the job's memory: kernels and streams there can use pinned memory by its address.
+    pub(crate) fn shares_memory(&self) -> bool {
+        matches!(self, Place::Local { .. })
+    }
+
+    /// Pins host memory for the driver of the place, if it reaches it; elsewhere nothing needs to be done.
+    pub(crate) fn pin(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+        match self {
+            Place::Remote { .. } => Ok(()),
+            Place::Local { exec, .. } => exec.pin_host(at, bytes, flags),
+        }
+    }
+
+    /// Takes back [`Place::pin`]; nothing uses the memory any more.
+    pub(crate) fn unpin(&self, at: u64) {
+        if let Place::Local { exec, .. } = self {
+            exec.unpin_host(at);
+        }
+    }
+
+    /// Addresses and sizes of what is pinned; `None` where nothing needs to be.
+    pub(crate) fn pinned(&self) -> Option<Vec<(u64, u64)>> {
+        match self {
+            Place::Remote { .. } => None,
+            Place::Local { exec, .. } => Some(exec.pinned_host()),
+        }
+    }
+
+    /// Answers that are on their way: the bytes of copies to pinned memory, above all.
+    pub(crate) fn outstanding(&self) -> usize {
+        match self {
+            Place::Remote { link, .. } => link.outstanding(),
+            Place::Local { .. } => 0,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod copies;
 mod graphs;
+pub(crate) mod host;
 mod life;
 mod modules;
 mod own;
@@ -18,13 +19,13 @@ use crate::open::{Lease, OpenError, Options};
 use crate::pending::{Applied, Mark, Pending};
 use crate::pools::lock;
 use crate::steer;
-use cuda_api::arg::stage_stream;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Bindings;
 use cuda_api::ops::{Chunk, id};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
+use host::Hosts;
 use life::Life;
 use modules::Modules;
 use std::cell::Cell;
@@ -62,6 +63,9 @@ pub struct Executor {
     graphs: Mutex<graphs::Graphs>,
     /// Whether code was loaded that may print.
     prints: AtomicBool,
+    hosts: Arc<Hosts>,
+    /// Host memory of the job that is registered with the driver: address and bytes.
+    pinned: Mutex<BTreeMap<u64, u64>>,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
     mapping: RwLock<()>,
     /// Physical memory is made so that network cards can reach it.
@@ -144,6 +148,8 @@ impl Executor {
             modules: Mutex::default(),
             graphs: Mutex::default(),
             prints: AtomicBool::new(false),
+            hosts: Arc::default(),
+            pinned: Mutex::default(),
             mapping: RwLock::default(),
             rdma,
             lease: Mutex::new(Some(lease)),
@@ -207,8 +213,12 @@ impl Executor {
     /// Carries a call out: a row of [`cuda_api::calls`] or an operation of [`cuda_api::ops`]. Never waits for the GPU, except
     /// where the driver itself does (loading and unloading code) or when too many copies are under way. The answer is
     /// appended to `reply`.
-    pub fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
-        match self.make_current().and_then(|()| self.carry(id, body, reply)) {
+    pub fn apply(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
+        if call == id::HOST_DONE {
+            // Nothing that the call may be waiting for is touched.
+            return Applied::Done(self.hosts.done(body).err().unwrap_or(code::SUCCESS));
+        }
+        match self.make_current().and_then(|()| self.carry(call, body, reply)) {
             Ok(None) => Applied::Done(code::SUCCESS),
             Ok(Some(pending)) => Applied::Pending(pending),
             Err(rc) => Applied::Done(rc),
@@ -234,6 +244,9 @@ impl Executor {
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
             id::KERNEL_NAMES => self.kernel_names(handle(body)?)?.put(reply),
+            id::HOST_CALL => return self.host_call(&life, body),
+            id::COPY_IN_LATE => return self.copy_in_late(&life, body),
+            id::STREAM_MEMORY => return self.stream_memory(&life, body),
             id::STREAM_SYNC => return self.sync_stream(&life, handle(body)?),
             id::CONTEXT_SYNC => return self.sync_context(&life).map(Some),
             id::EVENT_SYNC => return self.sync_event(&life, handle(body)?),
@@ -242,7 +255,7 @@ impl Executor {
             id::EVENT_ELAPSED => self.event_elapsed(body)?.put(reply),
             id::EVENT_TIME => self.event_time(&life, handle(body)?)?.put(reply),
             id::STREAM_WAIT_EVENT => self.wait_event(body)?,
-            id::STREAM_QUERY => self.gpu.query_stream(stage_stream(handle(body)?, &self.bindings)?)?,
+            id::STREAM_QUERY => self.query_stream(handle(body)?)?,
             id::GRAPH_MAKE => self.make_graph(body)?,
             id::GRAPH_CHANGE => self.change_graph(body)?,
             id::GRAPH_SWITCH => self.switch_graph(body)?,
@@ -258,7 +271,7 @@ impl Executor {
     }
 
     fn pending(&self, life: &Life, marks: Vec<Mark>) -> Pending {
-        Pending { life: life.number, pools: life.pools.clone(), marks, bytes: Vec::new() }
+        Pending { life: life.number, pools: life.pools.clone(), marks, bytes: Vec::new(), call: None }
     }
 
     fn map_chunk(&self, mut body: &[u8]) -> Result<(), Code> {
@@ -320,6 +333,7 @@ impl Executor {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
         self.unmap_all();
         transfer::forget_spares(&self.gpu, life.number);
+        self.forget_all_waits();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         lock(&self.modules).context_ended();
@@ -365,6 +379,9 @@ impl Executor {
         transfer::forget_spares(&self.gpu, life.number);
         life.end(&self.gpu);
         self.unmap_all();
+        for at in std::mem::take(&mut *lock(&self.pinned)).into_keys() {
+            let _ = self.gpu.unregister(at);
+        }
         let _ = self.gpu.release();
         let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
         steer::hold_own_again(self.virtual_device);

@@ -4,10 +4,12 @@
 
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::TensorMapTiled;
+use cuda_api::ops::{MemoryPart, StreamMemory, TensorMapTiled};
 use cuda_api::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
+
+const _: () = assert!(size_of::<sys::CUstreamBatchMemOpParams>() == size_of::<[u64; 6]>());
 
 /// Calls of one loaded driver.
 #[derive(Debug, Clone)]
@@ -260,6 +262,22 @@ impl Gpu {
         unsafe { libc::munmap(at as *mut c_void, bytes) };
     }
 
+    /// Registers memory that somebody else owns; `flags` of `cuMemHostRegister`, beside those that every registration has.
+    pub(crate) fn register(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+        const READ_ONLY: u32 = 8;
+        call!(self.memory.cuMemHostRegister_v2(at as *mut c_void, bytes as usize, REGISTER_FLAGS | flags & READ_ONLY))
+    }
+
+    pub(crate) fn unregister(&self, at: u64) -> Result<(), Code> {
+        call!(self.memory.cuMemHostUnregister(at as *mut c_void))
+    }
+
+    /// Where the device sees registered memory.
+    pub(crate) fn device_pointer(&self, at: u64) -> Result<u64, Code> {
+        let mut address = 0;
+        call!(self.memory.cuMemHostGetDevicePointer_v2(&raw mut address, at as *mut c_void, 0)).map(|()| address)
+    }
+
     /// # Safety
     /// `from` has `bytes` readable bytes until the copy has been made.
     pub(crate) unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: u64, stream: u64) -> Result<(), Code> {
@@ -295,6 +313,48 @@ impl Gpu {
             (2, _) => call!(self.memory.cuMemsetD2D16Async(op.dst, pitch, op.value as u16, width, rows, stream)),
             (4, _) => call!(self.memory.cuMemsetD2D32Async(op.dst, pitch, op.value, width, rows, stream)),
             _ => Err(code::ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// # Safety
+    /// `function` can be called once with `data`, from any thread, at any time from now on.
+    pub(crate) unsafe fn launch_host(
+        &self,
+        stream: u64,
+        function: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) -> Result<(), Code> {
+        call!(self.stream.cuLaunchHostFunc(stream as sys::CUstream, Some(function), data))
+    }
+
+    /// # Safety
+    /// As [`Gpu::launch_host`].
+    pub(crate) unsafe fn add_callback(
+        &self,
+        stream: u64,
+        callback: unsafe extern "C" fn(*mut c_void, Code, *mut c_void),
+        data: *mut c_void,
+    ) -> Result<(), Code> {
+        // SAFETY: the same function to C: the header's types for a stream and a code are a pointer and an int.
+        let callback: sys::CUstreamCallback = unsafe { std::mem::transmute(callback) };
+        call!(self.stream.cuStreamAddCallback(stream as sys::CUstream, callback, data, 0))
+    }
+
+    /// Waits for and writes words of memory in stream order.
+    pub(crate) fn stream_memory(&self, stream: u64, op: &StreamMemory) -> Result<(), Code> {
+        // As the union of the header: the operation, and the flags of those that have no address; address; value; flags; a word
+        // of the driver's; padding.
+        let words = |p: &MemoryPart| match p.bytes() {
+            Some(_) => [u64::from(p.operation), p.address, p.value, u64::from(p.flags), 0, 0],
+            None => [u64::from(p.operation) | u64::from(p.flags) << 32, 0, 0, 0, 0, 0],
+        };
+        let mut parts: Vec<[u64; 6]> = op.parts.iter().map(words).collect();
+        let (stream, count) = (stream as sys::CUstream, parts.len() as u32);
+        let parts = parts.as_mut_ptr().cast::<sys::CUstreamBatchMemOpParams>();
+        if op.first_version {
+            call!(self.stream.cuStreamBatchMemOp(stream, count, parts, op.flags))
+        } else {
+            call!(self.stream.cuStreamBatchMemOp_v2(stream, count, parts, op.flags))
         }
     }
 

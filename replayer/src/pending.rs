@@ -1,8 +1,10 @@
 //! Answers that the GPU has to get to first.
 
 use crate::executor::Executor;
+use crate::executor::host::Call;
 use crate::pools::{Buffer, Pools};
 use cuda_api::code::{self, Code};
+use cuda_api::wire::Wire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,8 @@ pub struct Pending {
     pub(crate) marks: Vec<Mark>,
     /// Buffers that hold the answer, with the bytes used in each.
     pub(crate) bytes: Vec<(Buffer, usize)>,
+    /// A call of the job's process: the answer comes when the stream has got to it.
+    pub(crate) call: Option<Arc<Call>>,
 }
 
 /// How long [`Pending::wait`] polls without a pause: synchronising right after a short launch is the common case.
@@ -60,6 +64,9 @@ impl Pending {
                 Err(code::ERROR_NOT_READY) => return None,
                 Err(rc) => {
                     e.show_text(event);
+                    if self.call.as_ref().is_some_and(|c| !c.fail()) {
+                        break;
+                    }
                     self.release();
                     return Some(rc);
                 }
@@ -72,6 +79,9 @@ impl Pending {
                     }
                 }
             }
+        }
+        if let Some(call) = &self.call {
+            call.reached()?.put(reply);
         }
         reply.reserve(self.bytes.iter().map(|(_, n)| n).sum());
         for (buffer, n) in &self.bytes {

@@ -5,9 +5,7 @@ use cuda_api::calls::{context, module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
-use cuda_api::ops::{
-    self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id,
-};
+use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use replayer::replay::{LocalSink, Record, replay};
 use replayer::{Applied, Difference, Executor, OpenError, Options, Piece, compare_globals, steer};
@@ -74,10 +72,7 @@ fn driver() -> PathBuf {
         return path.into();
     }
     let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")]
-        .into_iter()
-        .find(|p| p.exists())
-        .expect("libsoftgpu.so")
+    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
 fn options() -> Options {
@@ -161,15 +156,8 @@ impl Place {
     }
 
     fn launch(&self, function: u64, grid: u32, block: u32, stream: u64, params: &[u8]) {
-        let head = Launch {
-            function,
-            stream,
-            grid: [grid, 1, 1],
-            block: [block, 1, 1],
-            shared: 0,
-            attributes: 0,
-            cooperative: false,
-        };
+        let head =
+            Launch { function, stream, grid: [grid, 1, 1], block: [block, 1, 1], shared: 0, attributes: 0, cooperative: false };
         self.apply(id::LAUNCH, &body(&head, params));
     }
 
@@ -258,15 +246,11 @@ fn rectangles_and_fills() {
     let a = p.map(64 << 20, 2 << 20);
     let (pitch, width, rows) = (1024u64, 300u64, 7u64);
     let packed: Vec<u8> = (0..width * rows).map(|i| (i % 251) as u8).collect();
-    p.apply(
-        id::FILL,
-        &body(&Fill { dst: a, pitch: 0, value: 0xabcd, element: 2, width: 4096, rows: 1, stream: LEGACY }, &[]),
-    );
+    p.apply(id::FILL, &body(&Fill { dst: a, pitch: 0, value: 0xabcd, element: 2, width: 4096, rows: 1, stream: LEGACY }, &[]));
     p.apply(id::COPY_IN, &body(&CopyIn { dst: a, pitch, width, rows, stream: LEGACY }, &packed));
     let copy = CopyDevice { dst: a + (1 << 20), dst_pitch: 512, src: a, src_pitch: pitch, width, rows, stream: LEGACY };
     p.apply(id::COPY_DEVICE, &body(&copy, &[]));
-    let back =
-        p.apply(id::COPY_OUT, &body(&CopyOut { src: a + (1 << 20), pitch: 512, width, rows, stream: LEGACY }, &[]));
+    let back = p.apply(id::COPY_OUT, &body(&CopyOut { src: a + (1 << 20), pitch: 512, width, rows, stream: LEGACY }, &[]));
     assert_eq!(back, packed);
     assert_eq!(p.read(a + width, 4, LEGACY), [0xcd, 0xab, 0xcd, 0xab], "beside the rectangle");
     let fill = Fill { dst: a, pitch, value: 7, element: 4, width: 3, rows: 2, stream: LEGACY };
@@ -312,21 +296,14 @@ fn errors_are_the_drivers_and_stay_with_their_handles() {
         (base + steer::ARENA, 2 << 20),
         (u64::MAX - 1, 2 << 20),
     ] {
-        assert_eq!(
-            p.try_apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[])).0,
-            code::ERROR_INVALID_VALUE,
-            "{address:x}"
-        );
+        assert_eq!(p.try_apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[])).0, code::ERROR_INVALID_VALUE, "{address:x}");
     }
     let at = p.map(0, 4 << 20);
     assert_eq!(
         p.try_apply(id::CHUNK_MAP, &body(&Chunk { address: at + (2 << 20), bytes: 2 << 20 }, &[])).0,
         code::ERROR_ALREADY_MAPPED
     );
-    assert_eq!(
-        p.try_apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 2 << 20 }, &[])).0,
-        code::ERROR_NOT_MAPPED
-    );
+    assert_eq!(p.try_apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 2 << 20 }, &[])).0, code::ERROR_NOT_MAPPED);
     assert_eq!(p.exec.chunks(), [Chunk { address: at, bytes: 4 << 20 }]);
     p.apply(id::CHUNK_UNMAP, &body(&Chunk { address: at, bytes: 4 << 20 }, &[]));
     assert_ne!(
@@ -467,12 +444,7 @@ fn a_journal_is_replayed_and_a_wrong_answer_is_noticed() {
     let (put, load) = load_bodies(1, ADD, false);
     let chunk = body(&Chunk { address: base, bytes: 2 << 20 }, &[]);
     let get = body(
-        &module::cuModuleGetGlobal_v2::Sent {
-            dptr: true,
-            bytes: true,
-            hmod: handle(Kind::Module, 1),
-            name: "runs".into(),
-        },
+        &module::cuModuleGetGlobal_v2::Sent { dptr: true, bytes: true, hmod: handle(Kind::Module, 1), name: "runs".into() },
         &[],
     );
     let p = place();
@@ -481,15 +453,10 @@ fn a_journal_is_replayed_and_a_wrong_answer_is_noticed() {
     let answer = p.apply(0x0508, &get);
     let turn = p.leave_keeping_the_turn();
     let journal = |answer: &'static [u8]| {
-        [
-            (id::CHUNK_MAP, &chunk, &[][..]),
-            (id::IMAGE_PUT, &put, &[]),
-            (id::IMAGE_LOAD, &load, &[]),
-            (0x0508, &get, answer),
-        ]
-        .into_iter()
-        .enumerate()
-        .map(|(i, (id, body, reply))| Record { seq: i as u64, id, body, reply })
+        [(id::CHUNK_MAP, &chunk, &[][..]), (id::IMAGE_PUT, &put, &[]), (id::IMAGE_LOAD, &load, &[]), (0x0508, &get, answer)]
+            .into_iter()
+            .enumerate()
+            .map(|(i, (id, body, reply))| Record { seq: i as u64, id, body, reply })
     };
     let p = open(turn);
     let right: &'static [u8] = answer.clone().leak();
@@ -523,13 +490,114 @@ fn pending_answers_do_not_hold_up_other_calls() {
         assert_eq!(w.wait(&p.exec, &mut reply), code::SUCCESS);
         assert_eq!(reply, (i as u32).to_le_bytes());
     }
-    let Applied::Pending(late) = p.exec.apply(id::CONTEXT_SYNC, &[], &mut Vec::new()) else {
-        panic!("answered at once")
-    };
+    let Applied::Pending(late) = p.exec.apply(id::CONTEXT_SYNC, &[], &mut Vec::new()) else { panic!("answered at once") };
     p.apply(id::CONTEXT_RESET, &[]);
     assert_eq!(late.wait(&p.exec, &mut Vec::new()), code::ERROR_CONTEXT_IS_DESTROYED);
-    let busy = p.exec.busy_streams().expect("streams");
-    assert!(busy.is_empty(), "{busy:?}");
+    assert_eq!(p.exec.busy().expect("streams"), "");
     assert_eq!(ops::name(id::CONTEXT_RESET), Some("ContextReset"));
+    p.leave();
+}
+
+#[test]
+fn streams_wait_for_the_job_and_say_for_what() {
+    let p = place();
+    let a = p.map(0, 2 << 20);
+    let (work, other) = (p.stream(1, 1), p.stream(2, 1));
+    let named = |s: u64, what: &str| format!("stream {s:#x} {what}");
+    let later = |id: u16, body: &[u8]| match p.exec.apply(id, body, &mut Vec::new()) {
+        Applied::Pending(w) => w,
+        other => panic!("{other:?}"),
+    };
+    let polled = |w: &mut replayer::Pending| {
+        let mut reply = Vec::new();
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_secs(20) {
+            match w.poll(&p.exec, &mut reply) {
+                Some(rc) => return (rc, reply),
+                None => std::thread::yield_now(),
+            }
+        }
+        panic!("no answer")
+    };
+    let done = |token: u64, bytes: &[u8]| p.try_apply(id::HOST_DONE, &body(&token, bytes)).0;
+    let success = code::SUCCESS.to_le_bytes().to_vec();
+
+    // A host function: the stream says that it is there, and goes on when told.
+    p.write(a, &1u64.to_le_bytes(), work);
+    let mut there = later(id::HOST_CALL, &body(&ops::HostCall { token: 7, stream: work, callback: false }, &[]));
+    assert_eq!(
+        p.try_apply(id::HOST_CALL, &body(&ops::HostCall { token: 7, stream: work, callback: false }, &[])).0,
+        code::ERROR_INVALID_VALUE
+    );
+    let mut behind = later(id::STREAM_SYNC, &body(&work, &[]));
+    assert_eq!(polled(&mut there), (code::SUCCESS, success.clone()));
+    assert_eq!((behind.poll(&p.exec, &mut Vec::new()), p.exec.host_calls()), (None, 1));
+    assert_eq!(p.exec.busy().unwrap(), named(work, "waits for a host function of the program that has not returned"));
+    assert_eq!(done(8, &[]), code::ERROR_INVALID_VALUE, "nobody asked");
+    assert_eq!(done(7, &[]), code::SUCCESS);
+    assert_eq!(polled(&mut behind).0, code::SUCCESS);
+    assert_eq!((p.exec.host_calls(), p.exec.busy().unwrap().as_str()), (0, ""));
+
+    // A callback is told how the context is. The word that it is done may come before the stream is there.
+    let mut there = later(id::HOST_CALL, &body(&ops::HostCall { token: 9, stream: work, callback: true }, &[]));
+    done(9, &[]);
+    assert_eq!(polled(&mut there), (code::SUCCESS, success.clone()));
+
+    // A late copy takes the bytes that come when the stream is there; as a rectangle here.
+    let to = CopyIn { dst: a + 64, pitch: 32, width: 8, rows: 2, stream: work };
+    let mut there = later(id::COPY_IN_LATE, &body(&ops::CopyInLate { token: 10, to }, &[]));
+    assert_eq!(polled(&mut there), (code::SUCCESS, success));
+    assert!(p.exec.busy().unwrap().contains("bytes that the job must read"));
+    assert_eq!(done(10, &[[5u8; 8], [6; 8]].concat()), code::SUCCESS);
+    assert_eq!((p.read(a + 64, 8, work), p.read(a + 96, 8, work)), (vec![5; 8], vec![6; 8]));
+    // One that cannot be made is refused, and its stream does not wait.
+    let to = CopyIn { dst: 0x1000, pitch: 8, width: 8, rows: 1, stream: work };
+    assert_eq!(p.try_apply(id::COPY_IN_LATE, &body(&ops::CopyInLate { token: 11, to }, &[])).0, code::ERROR_INVALID_VALUE);
+    p.apply(id::STREAM_SYNC, &body(&work, &[]));
+
+    // A value that another stream writes.
+    let part = |operation| ops::MemoryPart { operation, address: a + 128, value: 3, flags: 0 };
+    let words = |stream, operation| ops::StreamMemory { stream, first_version: false, flags: 0, parts: vec![part(operation)] };
+    p.write(a + 128, &[0; 8], work);
+    p.apply(id::STREAM_SYNC, &body(&work, &[]));
+    let mut past = later(id::STREAM_MEMORY, &body(&words(work, 1), &[]));
+    let what = format!("waits for a value at {:#x} that nobody has written", a + 128);
+    let start = std::time::Instant::now();
+    while p.exec.busy().unwrap() != named(work, &what) && start.elapsed() < std::time::Duration::from_secs(20) {
+        std::thread::yield_now();
+    }
+    assert_eq!(p.exec.busy().unwrap(), named(work, &what));
+    assert!(past.poll(&p.exec, &mut Vec::new()).is_none());
+    p.apply(id::STREAM_MEMORY, &body(&words(other, 2), &[]));
+    assert_eq!(polled(&mut past).0, code::SUCCESS);
+    p.apply(id::CONTEXT_SYNC, &[]);
+    assert_eq!(p.exec.busy().unwrap(), "");
+    drop((there, behind, past));
+    p.leave();
+}
+
+#[test]
+fn host_functions_run_here_where_this_process_is_the_jobs() {
+    static RAN: Mutex<Vec<(u64, i32)>> = Mutex::new(Vec::new());
+    let p = place();
+    let a = p.map(0, 2 << 20);
+    p.exec.run_host_functions_here(|token, status| RAN.lock().unwrap().push((token, status)));
+    let stream = p.stream(1, 1);
+    for token in 1..=20u64 {
+        p.write(a, &token.to_le_bytes(), stream);
+        let op = ops::HostCall { token, stream, callback: token % 2 == 0 };
+        assert!(matches!(p.exec.apply(id::HOST_CALL, &body(&op, &[]), &mut Vec::new()), Applied::Done(code::SUCCESS)));
+    }
+    p.apply(id::STREAM_SYNC, &body(&stream, &[]));
+    assert_eq!(*RAN.lock().unwrap(), (1..=20).map(|t| (t, code::SUCCESS)).collect::<Vec<_>>());
+    // Memory of this process, pinned: the driver sees it at its own address.
+    let memory = vec![9u8; 1 << 16];
+    let at = memory.as_ptr() as u64;
+    p.exec.pin_host(at, 1 << 16, 0).expect("pin");
+    assert_eq!(p.exec.pinned_host(), [(at, 1 << 16)]);
+    assert!(p.exec.pin_host(at, 1 << 16, 0).is_err(), "twice");
+    p.exec.unpin_host(at);
+    assert!(p.exec.pinned_host().is_empty());
+    p.exec.pin_host(at, 1 << 16, 0).expect("pin again");
     p.leave();
 }

@@ -30,13 +30,15 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 18] = [
     "vecadd",
     "matmul",
     "stencil",
     "killer",
     "threads8",
     "twogpu",
+    "callbacks",
+    "pinned",
     "printf",
     "reduce",
     "symbols",
@@ -49,7 +51,7 @@ pub const NAMES: [&str; 16] = [
     "graphs",
 ];
 /// Programs for one test each: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own.
-const SPECIAL: [&str; 1] = ["assertion"];
+const SPECIAL: [&str; 2] = ["assertion", "stuck"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.

@@ -45,6 +45,7 @@ fn main() {
     modules::use_them(&s, &code, &buffers, streams.plain);
     memory::use_them(&s, &buffers);
     copies::all(&s, &buffers, streams.plain);
+    streams::words(&s, &streams, buffers.device + 32768);
     contexts::others(&s);
     streams::end(&s, streams);
     modules::end(&s, code);

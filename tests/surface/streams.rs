@@ -1,7 +1,8 @@
 //! Streams and events.
 
 use crate::driver::{Surface, bad_handle};
-use cuda_api::sys::{CUcontext, CUevent, CUstream};
+use cuda_api::sys::{CUcontext, CUevent, CUresult, CUstream};
+use std::ffi::c_void;
 
 /// What is alive.
 pub struct Streams {
@@ -56,8 +57,90 @@ pub fn use_them(s: &Surface, streams: &Streams) {
     // An event that was never recorded, and one that keeps no time.
     tell!(s, stream.cuEventQuery(streams.untimed));
     tell!(s, stream.cuEventElapsedTime(&raw mut ms, streams.timed[0], streams.untimed));
+    host_functions(s, streams);
     let mut mode = 0u32;
     show!(s, graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()) => mode);
+}
+
+/// What the functions of this file's streams have seen.
+#[derive(Debug, Default)]
+struct Seen {
+    calls: i32,
+    status: i32,
+    inside: i32,
+}
+
+thread_local! {
+    static OWN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// # Safety
+/// `data` is a [`Seen`] that nobody else uses meanwhile.
+unsafe extern "C" fn function(data: *mut c_void) {
+    // SAFETY: as the caller says.
+    let seen = unsafe { &mut *data.cast::<Seen>() };
+    seen.calls += 1;
+    if OWN.get() {
+        // Never on the thread that has made the call.
+        seen.calls += 100;
+    }
+}
+
+/// # Safety
+/// As [`function`].
+unsafe extern "C" fn callback(_stream: CUstream, status: CUresult, data: *mut c_void) {
+    // SAFETY: as the caller says.
+    let seen = unsafe { &mut *data.cast::<Seen>() };
+    seen.calls += 1;
+    seen.status += status as i32;
+    let Ok(s) = Surface::open() else { return };
+    let mut free = 0usize;
+    seen.inside = code!(s, memory.cuMemGetInfo_v2(&raw mut free, &raw mut free));
+}
+
+fn host_functions(s: &Surface, streams: &Streams) {
+    OWN.set(true);
+    let mut seen = Seen::default();
+    let data = (&raw mut seen).cast::<c_void>();
+    tell!(s, stream.cuLaunchHostFunc(streams.plain, Some(function), data));
+    tell!(s, stream.cuLaunchHostFunc(std::ptr::null_mut(), Some(function), data));
+    tell!(s, stream.cuStreamSynchronize(streams.plain));
+    tell!(s, stream.cuStreamSynchronize(std::ptr::null_mut()));
+    tell!(s, stream.cuLaunchHostFunc(streams.plain, None, data));
+    tell!(s, stream.cuLaunchHostFunc(bad_handle(), Some(function), data));
+    tell!(s, stream.cuStreamAddCallback(streams.plain, Some(callback), data, 0));
+    tell!(s, stream.cuStreamSynchronize(streams.plain));
+    tell!(s, stream.cuStreamAddCallback(streams.plain, Some(callback), data, 1));
+    tell!(s, stream.cuStreamAddCallback(streams.plain, None, data, 0));
+    println!("host functions: {seen:?}");
+}
+
+/// Words of device memory waited for and written in stream order; `at` has 64 bytes.
+pub fn words(s: &Surface, streams: &Streams, at: u64) {
+    let flush = 1 << 30;
+    tell!(s, stream.cuStreamWriteValue32_v2(streams.plain, at, 5, 0));
+    tell!(s, stream.cuStreamWaitValue32_v2(streams.urgent, at, 5, 1));
+    tell!(s, stream.cuStreamWriteValue64_v2(streams.plain, at + 8, 1 << 40, 0));
+    tell!(s, stream.cuStreamWaitValue64_v2(streams.urgent, at + 8, 1 << 40, 2));
+    tell!(s, stream.cuStreamSynchronize(streams.urgent));
+    tell!(s, stream.cuStreamWriteValue32_v2(streams.plain, at, 5, 1));
+    tell!(s, stream.cuStreamWriteValue32_v2(streams.plain, at + 2, 5, 0));
+    tell!(s, stream.cuStreamWaitValue32_v2(streams.plain, at, 5, 4));
+    tell!(s, stream.cuStreamWaitValue32_v2(streams.plain, at, 5, flush));
+    tell!(s, stream.cuStreamWaitValue32_v2(streams.plain, 0x1000, 5, 0));
+    tell!(s, stream.cuStreamWaitValue32_v2(bad_handle(), at, 5, 0));
+    // A write and a wait for it in one batch, a barrier between them; then what is wrong in one.
+    let mut batch = [[2u64, at + 16, 9, 0, 0, 0], [6, 0, 0, 0, 0, 0], [1, at + 16, 9, 0, 0, 0]];
+    let parts = batch.as_mut_ptr().cast();
+    tell!(s, stream.cuStreamBatchMemOp_v2(streams.plain, 3, parts, 0));
+    tell!(s, stream.cuStreamSynchronize(streams.plain));
+    tell!(s, stream.cuStreamBatchMemOp_v2(streams.plain, 3, parts, 1));
+    tell!(s, stream.cuStreamBatchMemOp_v2(streams.plain, 256, parts, 0));
+    tell!(s, stream.cuStreamBatchMemOp_v2(streams.plain, 1, std::ptr::null_mut(), 0));
+    let mut unknown = [77u64, at, 0, 0, 0, 0];
+    tell!(s, stream.cuStreamBatchMemOp_v2(streams.plain, 1, unknown.as_mut_ptr().cast(), 0));
+    let mut value = [0u32; 1];
+    show!(s, memory.cuMemcpyDtoH_v2(value.as_mut_ptr().cast(), at + 16, 4) => value);
 }
 
 /// Ends them; twice is an error.

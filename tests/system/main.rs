@@ -31,6 +31,7 @@ mod programs;
 mod refusals;
 mod scheduler;
 mod shortage;
+mod stuck;
 mod surface;
 mod trust;
 

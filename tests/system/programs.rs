@@ -22,6 +22,8 @@ fn arguments(name: &str) -> (u32, u32) {
         "forks" => (160, 6000),
         "polls" => (60, 15000),
         "signals" => (200, 5000),
+        "callbacks" => (300, 5000),
+        "pinned" => (250, 6000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -110,4 +112,8 @@ programs! {
     polls_shared: "polls", Shared;
     signals_static: "signals", Static;
     signals_shared: "signals", Shared;
+    callbacks_static: "callbacks", Static;
+    callbacks_shared: "callbacks", Shared;
+    pinned_static: "pinned", Static;
+    pinned_shared: "pinned", Shared;
 }

@@ -18,8 +18,8 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x0307 local custom fn cuMemHostAlloc(pp: Raw<*mut *mut c_void>, bytesize: Raw<usize>, Flags: Raw<c_uint>);
     /// Frees pinned host memory.
     0x0308 local custom fn cuMemFreeHost(p: Raw<*mut c_void>);
-    /// Device address of pinned host memory: not supported while the GPU may be elsewhere.
-    0x0309 refused refused fn cuMemHostGetDevicePointer_v2(pdptr: Raw<*mut sys::CUdeviceptr>, p: Raw<*mut c_void>, Flags: Raw<c_uint>);
+    /// Device address of pinned host memory, where place and job share memory.
+    0x0309 local custom fn cuMemHostGetDevicePointer_v2(pdptr: Raw<*mut sys::CUdeviceptr>, p: Raw<*mut c_void>, Flags: Raw<c_uint>);
     /// Flags of pinned host memory.
     0x030a local custom fn cuMemHostGetFlags(pFlags: Raw<*mut c_uint>, p: Raw<*mut c_void>);
     /// Pins host memory of the program.

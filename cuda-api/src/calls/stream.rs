@@ -24,10 +24,10 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x040a local custom fn cuStreamGetDevice(hStream: Raw<sys::CUstream>, device: Raw<*mut sys::CUdevice>) ptsz;
     /// Unique number of a stream.
     0x040b local custom fn cuStreamGetId(hStream: Raw<sys::CUstream>, streamId: Raw<*mut c_ulonglong>) ptsz;
-    /// Host functions are not carried to other places yet.
-    0x040c refused refused fn cuStreamAddCallback(hStream: Raw<sys::CUstream>, callback: Raw<sys::CUstreamCallback>, userData: Raw<*mut c_void>, flags: Raw<c_uint>) ptsz;
-    /// Host functions are not carried to other places yet.
-    0x040d refused refused fn cuLaunchHostFunc(hStream: Raw<sys::CUstream>, fn_: Raw<sys::CUhostFn>, userData: Raw<*mut c_void>) ptsz;
+    /// Calls a function of the job's process in stream order, and tells it of errors.
+    0x040c work custom fn cuStreamAddCallback(hStream: Raw<sys::CUstream>, callback: Raw<sys::CUstreamCallback>, userData: Raw<*mut c_void>, flags: Raw<c_uint>) ptsz;
+    /// Calls a function of the job's process in stream order.
+    0x040d work custom fn cuLaunchHostFunc(hStream: Raw<sys::CUstream>, fn_: Raw<sys::CUhostFn>, userData: Raw<*mut c_void>) ptsz;
     /// Creates an event.
     0x0412 state send fn cuEventCreate(phEvent: New<Event>, Flags: Val<c_uint>);
     /// Destroys an event.
@@ -44,8 +44,24 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x0418 local custom fn cuEventElapsedTime(pMilliseconds: Raw<*mut f32>, hStart: Raw<sys::CUevent>, hEnd: Raw<sys::CUevent>) older;
     /// Milliseconds between two events.
     0x0419 local custom fn cuEventElapsedTime_v2(pMilliseconds: Raw<*mut f32>, hStart: Raw<sys::CUevent>, hEnd: Raw<sys::CUevent>);
-    /// Waiting for memory in a stream is not carried to other places yet; libraries look the name up.
-    0x0430 refused refused fn cuStreamBatchMemOp(stream: Raw<*mut c_void>, count: Raw<c_uint>, paramArray: Raw<*mut c_void>, flags: Raw<c_uint>) older ptsz;
-    /// Waiting for memory in a stream is not carried to other places yet; libraries look the name up.
-    0x0431 refused refused fn cuStreamWaitValue32(stream: Raw<*mut c_void>, addr: Raw<u64>, value: Raw<u32>, flags: Raw<c_uint>) older ptsz;
+    /// Makes a stream wait until a word of memory fulfils a condition.
+    0x0440 work custom fn cuStreamWaitValue32_v2(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint32_t>, flags: Raw<c_uint>) ptsz;
+    /// Makes a stream wait until a word of memory fulfils a condition.
+    0x0441 work custom fn cuStreamWaitValue64_v2(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) ptsz;
+    /// Writes a word of memory in stream order.
+    0x0442 work custom fn cuStreamWriteValue32_v2(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint32_t>, flags: Raw<c_uint>) ptsz;
+    /// Writes a word of memory in stream order.
+    0x0443 work custom fn cuStreamWriteValue64_v2(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) ptsz;
+    /// Waits and writes of words of memory in stream order.
+    0x0444 work custom fn cuStreamBatchMemOp_v2(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: Raw<*mut sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) ptsz;
+    /// Makes a stream wait until a word of memory fulfils a condition.
+    0x0445 work custom fn cuStreamWaitValue32(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint32_t>, flags: Raw<c_uint>) older ptsz;
+    /// Makes a stream wait until a word of memory fulfils a condition.
+    0x0446 work custom fn cuStreamWaitValue64(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) older ptsz;
+    /// Writes a word of memory in stream order.
+    0x0447 work custom fn cuStreamWriteValue32(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint32_t>, flags: Raw<c_uint>) older ptsz;
+    /// Writes a word of memory in stream order.
+    0x0448 work custom fn cuStreamWriteValue64(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) older ptsz;
+    /// Waits and writes of words of memory in stream order.
+    0x0449 work custom fn cuStreamBatchMemOp(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: Raw<*mut sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) older ptsz;
 }

@@ -200,6 +200,46 @@ fn answers_land_in_rows_and_before_what_waits_for_them() {
 }
 
 #[test]
+fn the_end_of_a_host_call_is_read_while_a_call_waits_for_it() {
+    let s = Scene::new();
+    let link = s.link(0);
+    for token in 0..20u64 {
+        let (reached, there) = std::sync::mpsc::channel();
+        link.request_then(id::HOST_CALL, &[&token.to_le_bytes()], move |answer| reached.send(answer).unwrap()).unwrap();
+        assert_eq!(there.recv_timeout(Duration::from_secs(20)).unwrap().unwrap(), (code::SUCCESS, vec![]));
+        link.send(fake::WAIT_FOR_HOST, &[]).unwrap();
+        let after: Vec<_> = (0..50u64).map(|n| link.request(fake::ECHO, &[&n.to_le_bytes()]).unwrap()).collect();
+        let ControlReply::Drained { idle: false, waits_for, .. } = link.control(&Control::Drain { limit_ms: 5 }).unwrap() else {
+            panic!("calls are left")
+        };
+        assert_eq!(waits_for, "a stream is busy");
+        link.send(id::HOST_DONE, &[&token.to_le_bytes()]).unwrap();
+        let numbers: Vec<u64> = after
+            .into_iter()
+            .enumerate()
+            .map(|(n, r)| {
+                let (rc, echo) = r.wait_for(Duration::from_secs(20)).expect("the call waits for ever").unwrap();
+                assert_eq!((rc, &echo[8..]), (code::SUCCESS, &(n as u64).to_le_bytes()[..]));
+                u64::from_le_bytes(*echo.first_chunk().unwrap())
+            })
+            .collect();
+        assert!(numbers.is_sorted(), "in the order of the calls: {numbers:?}");
+    }
+}
+
+#[test]
+fn who_is_to_be_called_hears_of_a_lost_worker() {
+    let s = Scene::new();
+    let link = s.link(0);
+    kernel(&link, 3, 60_000_000);
+    let (told, heard) = std::sync::mpsc::channel();
+    link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], move |answer| told.send(answer).unwrap()).unwrap();
+    link.send(fake::PANIC, &[]).unwrap();
+    assert!(heard.recv_timeout(Duration::from_secs(20)).unwrap().is_err());
+    assert!(link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], |_| panic!("not called")).is_err());
+}
+
+#[test]
 fn a_failed_send_is_told_at_once() {
     let s = Scene::new();
     let link = s.link(0);

@@ -37,18 +37,37 @@ impl Landing {
 
 type Outcome = Result<(Code, Vec<u8>), Lost>;
 
+type Then = Box<dyn FnOnce(Outcome) + Send>;
+
 /// Where an answer is waited for.
-#[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) landing: Option<Landing>,
+    /// Gets the answer instead of who waits.
+    then: Mutex<Option<Then>>,
     here: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
     arrived: Condvar,
 }
 
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").field("landing", &self.landing).field("here", &self.here).finish_non_exhaustive()
+    }
+}
+
 impl Waiter {
     pub(super) fn new(landing: Option<Landing>) -> Waiter {
-        Waiter { landing, here: AtomicBool::new(false), outcome: Mutex::new(None), arrived: Condvar::new() }
+        Waiter {
+            landing,
+            then: Mutex::new(None),
+            here: AtomicBool::new(false),
+            outcome: Mutex::new(None),
+            arrived: Condvar::new(),
+        }
+    }
+
+    pub(super) fn calling(then: Then) -> Waiter {
+        Waiter { then: Mutex::new(Some(then)), ..Waiter::new(None) }
     }
 
     pub(super) fn is_here(&self) -> bool {
@@ -56,6 +75,10 @@ impl Waiter {
     }
 
     pub(super) fn complete(&self, outcome: Outcome) {
+        let then = lock(&self.then).take();
+        if let Some(then) = then {
+            return then(outcome);
+        }
         *lock(&self.outcome) = Some(outcome);
         self.here.store(true, Ordering::Release);
         self.arrived.notify_one();

@@ -32,6 +32,14 @@ impl Place for Executor {
         pending.poll(self, reply)
     }
 
+    fn host_calls(&self) -> usize {
+        Executor::host_calls(self)
+    }
+
+    fn busy(&self) -> Result<String, Code> {
+        Executor::busy(self)
+    }
+
     fn drain(&self) -> Outcome<Pending> {
         Executor::apply(self, ops::id::CONTEXT_SYNC, &[], &mut Vec::new()).into()
     }

@@ -9,7 +9,7 @@ use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use memsync::Stream;
 use replayer::DeviceInfo;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub(crate) const STUCK: u16 = 0x0fe1;
 pub(crate) const ECHO: u16 = 0x0fe2;
 /// Body: text. It is written to the standard output and then to the standard error, as device code's would be.
 pub(crate) const PRINT: u16 = 0x0fe4;
+/// The call itself waits until no host call is outstanding, as a driver's call may.
+pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
 /// The process ends in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -37,6 +39,8 @@ pub(crate) struct Fake {
     /// When each stream is through with its work.
     streams: Mutex<HashMap<u64, Instant>>,
     calls: Mutex<u64>,
+    /// Tokens of host calls that are not over; their streams get to them at once.
+    host_calls: Mutex<HashSet<u64>>,
 }
 
 /// What a stream must get to.
@@ -73,6 +77,7 @@ impl Fake {
             memory: Mutex::new(vec![0; MEMORY]),
             streams: Mutex::default(),
             calls: Mutex::new(0),
+            host_calls: Mutex::default(),
         }))
     }
 
@@ -108,6 +113,16 @@ impl Fake {
             id::STREAM_SYNC => return Ok(Outcome::Pending(Due { at: self.due(number(body)?), copy: None })),
             id::EVENT_QUERY if self.due(number(body)?) > Instant::now() => return Err(code::ERROR_NOT_READY),
             id::EVENT_QUERY => {}
+            id::HOST_CALL => {
+                lock(&self.host_calls).insert(number(body)?);
+                return Ok(Outcome::Pending(Due { at: Instant::now(), copy: None }));
+            }
+            id::HOST_DONE => drop(lock(&self.host_calls).remove(&number(body)?)),
+            WAIT_FOR_HOST => {
+                while !lock(&self.host_calls).is_empty() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
             FAIL => return Err(i32::get(&mut body).map_err(short)?),
             STUCK => std::thread::sleep(Duration::from_millis(number(body)?)),
             ECHO => {
@@ -156,6 +171,14 @@ impl Place for Fake {
             }
         }
         Some(code::SUCCESS)
+    }
+
+    fn host_calls(&self) -> usize {
+        lock(&self.host_calls).len()
+    }
+
+    fn busy(&self) -> Result<String, Code> {
+        Ok("a stream is busy".into())
     }
 
     fn drain(&self) -> Outcome<Due> {

@@ -5,6 +5,7 @@ use super::times::{keep_event_times, record_reference};
 use super::wires::Wires;
 use super::{Moving, unexpected};
 use crate::gate::Closed;
+use crate::host_memory;
 use crate::job::{Device, Job};
 use crate::log::lock;
 use crate::moves::Task;
@@ -130,7 +131,7 @@ impl<'a> Leg<'a> {
             let figures = leg.device.figures(job);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
-            none(blockers_at_source(leg.device))
+            none(blockers_at_source(leg.device, &leg.source, &leg.to))
         })
     }
 
@@ -147,7 +148,8 @@ impl<'a> Leg<'a> {
             leg.target = Some(target);
             leg.task.on_stop(move || theirs.abandon())?;
             faults::at(Point::Prepare);
-            none(blockers_at_target(leg.device, leg.target()?)?)
+            none(blockers_at_target(leg.device, leg.target()?)?)?;
+            host_memory::settle(leg.target()?)
         })
     }
 
@@ -212,6 +214,8 @@ impl<'a> Leg<'a> {
         self.phase("delta", |leg| {
             faults::at(Point::Delta);
             keep_event_times(job, leg.device, &leg.source)?;
+            host_memory::settle(leg.target()?)?;
+            none(mapped(&leg.source, &leg.to).into_iter().collect())?;
             leg.round(true).map(drop)
         })
     }
@@ -261,7 +265,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
     if is_there(source, to) {
         return vec!["cannot move: it is there already".to_owned()];
     }
-    let mut all = blockers_at_source(device);
+    let mut all = blockers_at_source(device, source, to);
     // Opening the driver in this process cannot be undone.
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
@@ -275,14 +279,23 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
     all
 }
 
-fn blockers_at_source(device: &Device) -> Vec<String> {
+fn blockers_at_source(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
     let failed = |rc| format!("cannot move: the context has failed with error {rc}");
-    Some(device.sticky()).filter(|rc| *rc != 0).map(failed).into_iter().collect()
+    Some(device.sticky()).filter(|rc| *rc != 0).map(failed).into_iter().chain(mapped(source, to)).collect()
 }
 
 /// Whether a device is in this process already, and there is no second place like it to move to.
 pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
     matches!(source, Place::Local { .. }) && source.spec() == *to
+}
+
+/// Kernels that use pinned memory by its address need a place that reaches it.
+fn mapped(source: &Place, to: &Spec) -> Option<String> {
+    let bytes = host_memory::mapped_bytes();
+    let leaves = source.shares_memory() && !matches!(to, Spec::Local(_)) && bytes > 0;
+    leaves.then(|| {
+        format!("cannot move: kernels use {bytes} bytes of pinned host memory by its address, which {to} does not reach")
+    })
 }
 
 /// Why the target cannot hold the device, with the figures.

@@ -87,9 +87,8 @@ fn rest(
             }
         }
     }
-    // An answer that nobody waits for counts as well: it may carry the bytes of an asynchronous copy to the host, which must be
-    // there before anything is asked of the next place.
-    let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.owes_answers();
+    // An answer that nobody waits for may still bring the bytes of a copy to pinned memory.
+    let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
     let patience = limit + Duration::from_secs(1);
     for (device, source) in sources {
         while waits(device, source) && since.elapsed() < patience {

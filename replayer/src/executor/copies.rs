@@ -2,7 +2,7 @@
 
 use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::PIECE;
+use crate::pools::{Buffer, PIECE};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Fill, Launch, TensorMapTiled};
@@ -80,9 +80,8 @@ fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, 
 }
 
 /// Bytes of a rectangle, if neither they nor its last address overflow.
-fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
-    let last =
-        rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
+pub(super) fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
+    let last = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
     last.and(width.checked_mul(rows)).ok_or(code::ERROR_INVALID_VALUE)
 }
 
@@ -152,24 +151,38 @@ impl Executor {
             let source = body.get(packed as usize..packed as usize + bytes).ok_or(code::ERROR_INVALID_VALUE)?;
             let mut buffer = life.pools.buffer(bytes, false)?;
             buffer.bytes_mut()[..bytes].copy_from_slice(source);
-            let submitted = if rows == 1 {
-                // SAFETY: the buffer stays ours until the event below.
-                unsafe { self.gpu.copy_in(op.dst + skip, buffer.as_ptr(), width, stream) }
-            } else {
-                let mut c = rectangle(width, rows);
-                c.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
-                (c.srcHost, c.srcPitch) = (buffer.as_ptr().cast_const().cast(), width as usize);
-                (c.dstDevice, c.dstPitch) = (op.dst + skip, op.pitch as usize);
-                // SAFETY: as above.
-                unsafe { self.gpu.copy_2d(&c, stream) }
-            };
-            match submitted.and_then(|()| life.pools.mark(stream)) {
-                Ok(event) => life.pools.fly(event, vec![buffer]),
-                Err(rc) => {
-                    // Nothing was submitted, or the context has failed and nothing runs.
-                    life.pools.give_back([buffer]);
-                    return Err(rc);
-                }
+            self.copy_from(life, &op, (skip, width, rows), buffer, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again
+    /// when the copy has been made.
+    pub(super) fn copy_from(
+        &self,
+        life: &Life,
+        to: &CopyIn,
+        (skip, width, rows): (u64, u64, u64),
+        buffer: Buffer,
+        stream: u64,
+    ) -> Result<(), Code> {
+        let submitted = if rows == 1 {
+            // SAFETY: the buffer stays ours until the event below.
+            unsafe { self.gpu.copy_in(to.dst + skip, buffer.as_ptr(), width, stream) }
+        } else {
+            let mut c = rectangle(width, rows);
+            c.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
+            (c.srcHost, c.srcPitch) = (buffer.as_ptr().cast_const().cast(), width as usize);
+            (c.dstDevice, c.dstPitch) = (to.dst + skip, to.pitch as usize);
+            // SAFETY: as above.
+            unsafe { self.gpu.copy_2d(&c, stream) }
+        };
+        match submitted.and_then(|()| life.pools.mark(stream)) {
+            Ok(event) => life.pools.fly(event, vec![buffer]),
+            Err(rc) => {
+                // Nothing was submitted, or the context has failed and nothing runs.
+                life.pools.give_back([buffer]);
+                return Err(rc);
             }
         }
         Ok(())
@@ -191,8 +204,8 @@ impl Executor {
             let bytes = (width * rows) as usize;
             pending.bytes.push((life.pools.buffer(bytes, true)?, bytes));
         }
-        let submitted = pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(
-            |((skip, _, width, rows), (buffer, _))| {
+        let submitted =
+            pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(|((skip, _, width, rows), (buffer, _))| {
                 if rows == 1 {
                     // SAFETY: the buffer is the answer's until the mark below.
                     return unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) };
@@ -203,8 +216,7 @@ impl Executor {
                 (c.srcDevice, c.srcPitch) = (op.src + skip, op.pitch as usize);
                 // SAFETY: as above.
                 unsafe { self.gpu.copy_2d(&c, stream) }
-            },
-        );
+            });
         // Also after an error: the parts before it may be under way, and the mark says when their buffers are free.
         let mark = life.pools.mark(stream);
         pending.marks.extend(mark.ok().map(Mark::Own));
@@ -256,12 +268,9 @@ mod tests {
 
     #[test]
     fn pieces_cover_a_rectangle_in_order() {
-        for (pitch, width, rows) in
-            [(0, 10 << 20, 1), (16 << 20, 9 << 20, 3), (2 << 20, 1 << 20, 11), (4 << 20, 4 << 20, 2)]
-        {
-            let whole: Vec<(u64, u64)> = (0..rows)
-                .flat_map(|r| (0..width).step_by(1 << 20).map(move |b| (r * pitch + b, r * width + b)))
-                .collect();
+        for (pitch, width, rows) in [(0, 10 << 20, 1), (16 << 20, 9 << 20, 3), (2 << 20, 1 << 20, 11), (4 << 20, 4 << 20, 2)] {
+            let whole: Vec<(u64, u64)> =
+                (0..rows).flat_map(|r| (0..width).step_by(1 << 20).map(move |b| (r * pitch + b, r * width + b))).collect();
             assert_eq!(covered(pitch, width, rows), whole, "{pitch} {width} {rows}");
         }
         assert!(covered(5, 0, 7).is_empty() && covered(5, 7, 0).is_empty());

@@ -3,7 +3,6 @@
 use super::{Executor, Life};
 use crate::steer::Placing;
 use cuda_api::calls::context::cuCtxSetLimit;
-use cuda_api::calls::stream::cuStreamQuery;
 use cuda_api::calls::{self, Call, Visit};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
@@ -26,10 +25,6 @@ impl Visit for Carry<'_> {
         let _placing = (C::ORDERED || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.e.virtual_device));
         if C::CLASS != Class::State {
             C::run(&self.e.gpu.0, &sent, &self.e.bindings)?.put(self.reply);
-            if let (cuStreamQuery::Fn::ID, true, Ok(stream)) = (C::ID, self.e.prints(), u64::get(&mut { self.body })) {
-                // As after the query of an event.
-                let _ = self.e.gpu.synchronize_stream(cuda_api::arg::stage_stream(stream, &self.e.bindings)?);
-            }
             return Ok(());
         }
         let edges = C::edges(&sent);
@@ -40,7 +35,7 @@ impl Visit for Carry<'_> {
         let _going = if code_goes { Some(self.e.no_transfers(self.life)?) } else { None };
         let reply = C::run(&self.e.gpu.0, &sent, &self.e.bindings)?;
         for made in edges.creates.into_iter().filter(|h| kind(*h) == Some(Kind::Stream)) {
-            self.e.stream_made(self.e.bindings.live(made)?);
+            self.e.stream_made(made, self.e.bindings.live(made)?);
         }
         if let Some(ended) = edges.ends {
             self.e.unit_ended(ended);

@@ -12,8 +12,8 @@ use cuda_api::wire::Wire;
 /// What a synchronisation of the whole context must wait for.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// The driver's values of the job's streams.
-    live: Vec<u64>,
+    /// The job's streams: as they travel, and the driver's values.
+    live: Vec<(u64, u64)>,
     /// Marks of the work of destroyed streams, which goes on.
     ended: Vec<u64>,
 }
@@ -23,15 +23,20 @@ const MANY: usize = 16;
 
 impl Executor {
     /// A stream of the job was made.
-    pub(super) fn stream_made(&self, live: u64) {
-        lock(&self.streams).live.push(live);
+    pub(super) fn stream_made(&self, stream: u64, live: u64) {
+        lock(&self.streams).live.push((stream, live));
+    }
+
+    /// The job's streams, the default one included: as they travel, and the driver's values.
+    pub(super) fn streams_now(&self) -> Vec<(u64, u64)> {
+        lock(&self.streams).live.iter().copied().chain([(LEGACY, LEGACY)]).collect()
     }
 
     /// A stream of the job is about to be destroyed.
     pub(super) fn stream_ends(&self, life: &Life, live: u64) -> Result<(), Code> {
         let mark = life.pools.mark(live)?;
         let mut s = lock(&self.streams);
-        s.live.retain(|v| *v != live);
+        s.live.retain(|(_, v)| *v != live);
         s.ended.push(mark);
         if s.ended.len() > MANY {
             self.forget_finished(life, &mut s);
@@ -49,6 +54,13 @@ impl Executor {
         });
     }
 
+    /// Whether streams that were destroyed have unfinished work.
+    pub(super) fn ended_streams_work(&self, life: &Life) -> bool {
+        let mut s = lock(&self.streams);
+        self.forget_finished(life, &mut s);
+        !s.ended.is_empty()
+    }
+
     pub(super) fn sync_stream(&self, life: &Life, stream: u64) -> Result<Option<Pending>, Code> {
         let live = stage_stream(stream, &self.bindings)?;
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
@@ -58,27 +70,11 @@ impl Executor {
         let mut s = lock(&self.streams);
         self.forget_finished(life, &mut s);
         let mut pending = self.pending(life, s.ended.iter().map(|e| Mark::Shared(*e)).collect());
-        for stream in s.live.iter().copied().chain([LEGACY]) {
+        for stream in s.live.iter().map(|(_, live)| *live).chain([LEGACY]) {
             // An error drops the marks made so far, which gives them back.
             pending.marks.push(Mark::Own(life.pools.mark(stream)?));
         }
         Ok(pending)
-    }
-
-    /// For each of the job's streams (the driver's value; 1 is the legacy default stream) that has unfinished work: what a
-    /// job that does not come to rest is waiting for.
-    pub fn busy_streams(&self) -> Result<Vec<u64>, Code> {
-        self.make_current()?;
-        let streams: Vec<u64> = lock(&self.streams).live.iter().copied().chain([LEGACY]).collect();
-        let mut busy = Vec::new();
-        for stream in streams {
-            match self.gpu.query_stream(stream) {
-                Ok(()) => {}
-                Err(code::ERROR_NOT_READY) => busy.push(stream),
-                Err(rc) => return Err(rc),
-            }
-        }
-        Ok(busy)
     }
 
     pub(super) fn sync_event(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
@@ -98,6 +94,17 @@ impl Executor {
         let live = self.bindings.live(event)?;
         self.gpu.query_event(live)?;
         self.show_text(live);
+        Ok(())
+    }
+
+    /// Whether a stream has done everything; then what its work has printed is shown.
+    pub(super) fn query_stream(&self, stream: u64) -> Result<(), Code> {
+        let live = stage_stream(stream, &self.bindings)?;
+        self.gpu.query_stream(live)?;
+        if self.prints() {
+            // It has nothing to wait for.
+            let _ = self.gpu.synchronize_stream(live);
+        }
         Ok(())
     }
 

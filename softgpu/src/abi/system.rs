@@ -5,6 +5,7 @@ use crate::config;
 use crate::gpu::process;
 use cuda_api::code;
 use cuda_api::sys::CUresult;
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,9 +21,23 @@ pub(super) fn guard(body: impl FnOnce() -> Res) -> CUresult {
 /// As [`guard`], for functions that need `cuInit`.
 pub(super) fn enter(body: impl FnOnce() -> Res) -> CUresult {
     match process::ready() {
+        Ok(()) if in_host_function() => CUresult::CUDA_ERROR_NOT_PERMITTED,
         Ok(()) => guard(body),
         Err(error) => error,
     }
+}
+
+thread_local!(static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) });
+
+fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs a host function or callback of the program: it may make no calls.
+pub(super) fn host_function(body: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    body();
+    IN_HOST_FUNCTION.set(false);
 }
 
 abi! {
@@ -47,11 +62,7 @@ abi! {
 }
 
 /// Text of an error; unknown codes give NULL and `INVALID_VALUE`.
-fn describe(
-    error: c_int,
-    out: Out<*const c_char>,
-    which: impl Fn((&'static str, &'static str)) -> &'static str,
-) -> Res {
+fn describe(error: c_int, out: Out<*const c_char>, which: impl Fn((&'static str, &'static str)) -> &'static str) -> Res {
     match code::describe(error) {
         // The texts end in NUL.
         Some(texts) => out.set(which(texts).as_ptr().cast()),

@@ -1,0 +1,254 @@
+//! Host functions: the program's functions that a stream calls, and copies whose bytes must be read when the stream gets there.
+//!
+//! The place says when a stream has got there; the program's function then runs here, on a thread of ours, and the place is told
+//! when it has returned (docs/design.md, "Host functions"). They run outside the gate, also while it is closed.
+
+use crate::copy::HostCopy;
+use crate::enter::Entered;
+use crate::graph;
+use crate::job::Device;
+use crate::log::{self, lock};
+use crate::place::{Place, Waiting, lost};
+use cuda_api::arg::Capture;
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{self, Work};
+use cuda_api::ops::{CopyIn, CopyInLate, HostCall, id};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use rcuda_forwarder::{Link, Lost};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What is done when a stream gets there.
+enum Task {
+    /// `cuLaunchHostFunc`: not called in a failed context.
+    Function { function: unsafe extern "C" fn(*mut c_void), data: usize },
+    /// `cuStreamAddCallback`: called once in any case; the stream as the program gave it.
+    Callback { callback: unsafe extern "C" fn(sys::CUstream, Code, *mut c_void), stream: u64, data: usize },
+    /// A copy inside pinned memory.
+    Copy(HostCopy),
+    /// Read this rectangle of pinned memory.
+    Read { at: u64, pitch: u64, width: u64, rows: u64 },
+}
+
+/// A task that a place knows by its token.
+struct Call {
+    task: Task,
+    /// The worker to tell; none in this process.
+    link: Option<Arc<Link>>,
+}
+
+/// What a stream's arrival at a token is.
+type Arrival = (u64, Result<Code, Code>);
+
+static CALLS: Mutex<Option<HashMap<u64, Call>>> = Mutex::new(None);
+static TOKENS: AtomicU64 = AtomicU64::new(1);
+/// Host functions that streams have not got past.
+static OUTSTANDING: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a host function: no CUDA call is permitted there.
+pub(crate) fn inside() -> bool {
+    INSIDE.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Whether a host function of the program may still run.
+pub(crate) fn any_outstanding() -> bool {
+    OUTSTANDING.load(Ordering::Acquire) > 0
+}
+
+fn add(call: Call) -> u64 {
+    let token = TOKENS.fetch_add(1, Ordering::Relaxed);
+    if !matches!(call.task, Task::Read { .. }) {
+        OUTSTANDING.fetch_add(1, Ordering::AcqRel);
+    }
+    lock(&CALLS).get_or_insert_default().insert(token, call);
+    token
+}
+
+/// Takes a task off the list: it is done, or will not be.
+fn take(token: u64) -> Option<Call> {
+    lock(&CALLS).as_mut()?.remove(&token)
+}
+
+fn over(task: &Task) {
+    if !matches!(task, Task::Read { .. }) {
+        OUTSTANDING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Does what a stream calls for; a callback is called in any case.
+fn run(task: &Task, arrived: Result<Code, Code>) {
+    if let (Task::Copy(copy), Ok(_)) = (task, arrived) {
+        // SAFETY: the program keeps pinned memory until the copies of it have been made.
+        unsafe { copy.carry_out() };
+    }
+    INSIDE.set(true);
+    match (task, arrived) {
+        // SAFETY: the program gave function and data to be called like this, once.
+        (Task::Function { function, data }, Ok(_)) => unsafe { function(*data as *mut c_void) },
+        (Task::Callback { callback, stream, data }, Ok(status) | Err(status)) => {
+            // SAFETY: as above.
+            unsafe { callback(*stream as sys::CUstream, status, *data as *mut c_void) }
+        }
+        _ => {}
+    }
+    INSIDE.set(false);
+}
+
+/// Runs a host function for the driver of this process, on its thread.
+pub(crate) fn run_here(token: u64, status: Code) {
+    let Some(call) = take(token) else { return };
+    run(&call.task, Ok(status));
+    over(&call.task);
+}
+
+/// Carries out what a stream of a worker has got to, and tells the worker.
+fn perform((token, arrived): Arrival) {
+    let Some(call) = take(token) else { return };
+    run(&call.task, arrived);
+    over(&call.task);
+    let (Some(link), Ok(_)) = (&call.link, arrived) else { return };
+    let token = token.to_le_bytes();
+    // A worker that is lost waits for nothing.
+    let _ = match &call.task {
+        Task::Read { at, pitch, width, rows } => {
+            // SAFETY: the program keeps pinned memory until the copies from it have been made.
+            let bytes = unsafe { crate::copy::gather(*at, *pitch, *width, *rows) };
+            link.send(id::HOST_DONE, &[&token, &bytes])
+        }
+        _ => link.send(id::HOST_DONE, &[&token]),
+    };
+}
+
+/// The thread that carries out a device's host calls, one after the other as the driver does.
+fn thread(device: &Device) -> Option<&'static Sender<Arrival>> {
+    static THREADS: [OnceLock<Option<Sender<Arrival>>>; 32] = [const { OnceLock::new() }; 32];
+    let start = || {
+        let (sender, arrivals) = channel();
+        crate::control::spawn("mrcuda-host", move || arrivals.into_iter().for_each(perform)).map(|()| sender)
+    };
+    let sender = THREADS[device.index as usize]
+        .get_or_init(|| start().inspect_err(|e| log::tell(&format!("cannot start a thread for host functions: {e}"))).ok());
+    sender.as_ref()
+}
+
+/// What the place says of a call: the status that callbacks are told, or why the stream will not get there.
+fn arrival(answer: Result<(Code, Vec<u8>), Lost>) -> Result<Code, Code> {
+    match answer {
+        Ok((code::SUCCESS, body)) => Ok(Code::get(&mut &body[..]).unwrap_or(code::ERROR_UNKNOWN)),
+        Ok((rc, _)) => Err(rc),
+        Err(why) => Err(lost(why)),
+    }
+}
+
+/// Gives a task to a worker; `body` encodes the operation with its token.
+fn give(device: &'static Device, link: &Arc<Link>, op: u16, task: Task, body: impl FnOnce(u64) -> Vec<u8>) -> Result<(), Code> {
+    let thread = thread(device).ok_or(code::ERROR_OPERATING_SYSTEM)?;
+    let token = add(Call { task, link: Some(link.clone()) });
+    let then = move |answer| {
+        let arrived = arrival(answer);
+        if let Err(rc) = arrived {
+            device.note(rc);
+        }
+        // The thread lives as long as the process.
+        let _ = thread.send((token, arrived));
+    };
+    link.request_then(op, &[&body(token)], then).map_err(|why| {
+        take(token).inspect(|c| over(&c.task));
+        lost(why)
+    })
+}
+
+/// Enqueues a task; the stream as it travels.
+fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) -> Result<(), Code> {
+    let callback = matches!(task, Task::Callback { .. });
+    let body = |token| {
+        let mut body = Vec::with_capacity(24);
+        HostCall { token, stream, callback }.put(&mut body);
+        body
+    };
+    let place = cx.place(device);
+    if let Place::Remote { link, .. } = place {
+        return device.noting(give(device, link, id::HOST_CALL, task, body));
+    }
+    let token = add(Call { task, link: None });
+    match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
+        Ok(Waiting::Done(code::SUCCESS, _) | Waiting::Pending(..) | Waiting::Reply(_)) => Ok(()),
+        Ok(Waiting::Done(rc, _)) | Err(rc) => {
+            take(token).inspect(|c| over(&c.task));
+            device.note(rc);
+            Err(rc)
+        }
+    }
+}
+
+fn enqueue(cx: &mut Entered, stream: u64, task: Task) -> Result<(), Code> {
+    let stream = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    device.check()?;
+    if cx.job.graphs.capturing() {
+        match task {
+            Task::Function { function, data } => {
+                let node = || Ok(Work::Host(work::HostCall { function: function as u64, data: data as u64 }));
+                if graph::take(cx, device, stream, false, node)? {
+                    return Ok(());
+                }
+            }
+            // No capture can take a callback.
+            _ => graph::forbid_on(cx, device, stream)?,
+        }
+    }
+    enqueue_on(cx, device, stream, task)
+}
+
+/// Copies inside pinned memory when the stream gets there.
+pub(crate) fn copy_in_order(cx: &Entered, device: &'static Device, stream: u64, copy: HostCopy) -> Result<(), Code> {
+    enqueue_on(cx, device, stream, Task::Copy(copy))
+}
+
+/// Copies to the device, on a worker, what a rectangle of pinned memory holds when the stream gets there.
+pub(crate) fn copy_late(device: &'static Device, link: &Arc<Link>, to: CopyIn, at: u64, pitch: u64) -> Result<(), Code> {
+    let task = Task::Read { at, pitch, width: to.width, rows: to.rows };
+    let body = |token| {
+        let mut body = Vec::with_capacity(64);
+        CopyInLate { token, to }.put(&mut body);
+        body
+    };
+    device.noting(give(device, link, id::COPY_IN_LATE, task, body))
+}
+
+pub(crate) fn cuLaunchHostFunc(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    function: sys::CUhostFn,
+    data: *mut c_void,
+) -> Result<(), Code> {
+    let function = function.ok_or(code::ERROR_INVALID_VALUE)?;
+    enqueue(cx, stream as u64, Task::Function { function, data: data as usize })
+}
+
+pub(crate) fn cuStreamAddCallback(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    callback: sys::CUstreamCallback,
+    data: *mut c_void,
+    flags: c_uint,
+) -> Result<(), Code> {
+    let callback = callback.filter(|_| flags == 0).ok_or(code::ERROR_INVALID_VALUE)?;
+    // SAFETY: the same function to C, where the code is an int: a driver may tell one that the header's enum does not have.
+    let callback = unsafe {
+        std::mem::transmute::<
+            unsafe extern "C" fn(sys::CUstream, sys::CUresult, *mut c_void),
+            unsafe extern "C" fn(sys::CUstream, Code, *mut c_void),
+        >(callback)
+    };
+    enqueue(cx, stream as u64, Task::Callback { callback, stream: stream as u64, data: data as usize })
+}

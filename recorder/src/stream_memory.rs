@@ -1,0 +1,195 @@
+//! Words of memory that streams wait for and write.
+
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::memory::is_device;
+use crate::place::{Place, lost};
+use crate::{device, graph, host_memory, log};
+use cuda_api::arg::Capture;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{MemoryPart, StreamMemory, id};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sys::CUdevice_attribute_enum as A;
+
+// `CUstreamBatchMemOpType`
+const WAIT_32: u32 = 1;
+const WRITE_32: u32 = 2;
+const FLUSH: u32 = 3;
+const WAIT_64: u32 = 4;
+const WRITE_64: u32 = 5;
+const BARRIER: u32 = 6;
+/// `CU_STREAM_WAIT_VALUE_NOR`, the last of the four conditions.
+const NOR: u32 = 3;
+/// `CU_STREAM_WAIT_VALUE_FLUSH`
+const WAIT_FLUSH: u32 = 1 << 30;
+/// A batch has fewer operations than this (CUDA driver API reference).
+const MOST: u32 = 256;
+
+/// Waits of streams at workers that have not ended.
+static WAITS: AtomicUsize = AtomicUsize::new(0);
+
+/// Streams of this process's driver have been made to wait: nobody is told when such a wait ends.
+static WAITED_HERE: AtomicBool = AtomicBool::new(false);
+
+/// Whether a stream of a worker may still wait for a word of memory.
+pub(crate) fn any_waiting() -> bool {
+    WAITS.load(Ordering::Acquire) > 0
+}
+
+/// Whether a stream of this process's driver has ever been made to wait.
+pub(crate) fn waited_here() -> bool {
+    WAITED_HERE.load(Ordering::Acquire)
+}
+
+/// Whether the device has this ability.
+fn able(device: &Device, attribute: A) -> Result<(), Code> {
+    match device::attribute(device, attribute as u32) {
+        Some(n) if n != 0 => Ok(()),
+        _ => Err(code::ERROR_NOT_SUPPORTED),
+    }
+}
+
+/// The errors that the driver returns from the call itself.
+fn check(device: &Device, place: &Place, part: &MemoryPart, first: bool) -> Result<(), Code> {
+    let wrong = |bad: bool| if bad { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) };
+    match part.operation {
+        WAIT_32 | WAIT_64 => {
+            wrong(part.flags & !(NOR | WAIT_FLUSH) != 0)?;
+            if part.flags & NOR == NOR {
+                let nor = A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1;
+                able(device, if first { nor } else { A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR })?;
+            }
+            if part.flags & WAIT_FLUSH != 0 {
+                able(device, A::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)?;
+            }
+        }
+        // Writing without a barrier belongs to the first version.
+        WRITE_32 | WRITE_64 => wrong(part.flags > u32::from(first))?,
+        FLUSH => {
+            wrong(part.flags != 0)?;
+            able(device, A::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)?;
+        }
+        BARRIER => wrong(first || part.flags > 1)?,
+        _ => return Err(code::ERROR_INVALID_VALUE),
+    }
+    let Some(bytes) = part.bytes() else { return Ok(()) };
+    if bytes == 8 {
+        let wide = A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1;
+        able(device, if first { wide } else { A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS })?;
+    }
+    wrong(part.address % bytes != 0)?;
+    if is_device(part.address) {
+        return device.check_range(part.address, bytes).map(drop);
+    }
+    wrong(!host_memory::is_pinned(part.address, bytes))?;
+    if place.shares_memory() {
+        return Ok(());
+    }
+    log::missed("stream memory operations on host memory, whose GPU is on another host".to_owned());
+    Err(code::ERROR_NOT_SUPPORTED)
+}
+
+fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: Vec<MemoryPart>, flags: u32) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    if first_version {
+        able(device, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)?;
+    }
+    let place = cx.place(device);
+    parts.iter().try_for_each(|p| check(device, place, p, first_version))?;
+    let refused = || {
+        log::missed("memory operations in a capture".to_owned());
+        Err(code::ERROR_NOT_SUPPORTED)
+    };
+    if cx.job.graphs.capturing() && graph::take(cx, device, stream, false, refused)? {
+        return Ok(());
+    }
+    let waits = parts.iter().any(MemoryPart::waits);
+    let mut body = Vec::with_capacity(64);
+    StreamMemory { stream, first_version, flags, parts }.put(&mut body);
+    let link = match place {
+        Place::Remote { link, .. } if waits => link,
+        _ => {
+            WAITED_HERE.fetch_or(waits, Ordering::AcqRel);
+            return cx.work(device, id::STREAM_MEMORY, &[&body]);
+        }
+    };
+    WAITS.fetch_add(1, Ordering::AcqRel);
+    let past = move |answer: Result<(Code, Vec<u8>), _>| {
+        WAITS.fetch_sub(1, Ordering::AcqRel);
+        device.note(answer.map_or_else(lost, |(rc, _)| rc));
+    };
+    device.noting(link.request_then(id::STREAM_MEMORY, &[&body], past).map_err(|why| {
+        WAITS.fetch_sub(1, Ordering::AcqRel);
+        lost(why)
+    }))
+}
+
+fn batch(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    count: u32,
+    array: *mut sys::CUstreamBatchMemOpParams,
+    flags: u32,
+    first_version: bool,
+) -> Result<(), Code> {
+    if array.is_null() || count == 0 || count >= MOST || flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program says that there are `count` of these unions, which have six words whatever is in them.
+    let words = unsafe { std::slice::from_raw_parts(array.cast::<[u64; 6]>(), count as usize) };
+    let parts = words.iter().map(|w| {
+        let operation = w[0] as u32;
+        let bare = MemoryPart { operation, address: 0, value: 0, flags: (w[0] >> 32) as u32 };
+        match bare.bytes() {
+            // The upper half of a short value's word is padding.
+            Some(4) => MemoryPart { operation, address: w[1], value: w[2] & 0xffff_ffff, flags: w[3] as u32 },
+            Some(_) => MemoryPart { operation, address: w[1], value: w[2], flags: w[3] as u32 },
+            None => bare,
+        }
+    });
+    submit(cx, stream, first_version, parts.collect(), flags)
+}
+
+macro_rules! words {
+    ($($name:ident $operation:ident $t:ty, $first:literal;)*) => {$(
+        pub(crate) fn $name(cx: &mut Entered, stream: sys::CUstream, addr: sys::CUdeviceptr, value: $t, flags: c_uint) -> Result<(), Code> {
+            let part = MemoryPart { operation: $operation, address: addr, value: value.into(), flags };
+            submit(cx, stream, $first, vec![part], 0)
+        }
+    )*};
+}
+words! {
+    cuStreamWaitValue32 WAIT_32 sys::cuuint32_t, true;
+    cuStreamWaitValue64 WAIT_64 sys::cuuint64_t, true;
+    cuStreamWriteValue32 WRITE_32 sys::cuuint32_t, true;
+    cuStreamWriteValue64 WRITE_64 sys::cuuint64_t, true;
+    cuStreamWaitValue32_v2 WAIT_32 sys::cuuint32_t, false;
+    cuStreamWaitValue64_v2 WAIT_64 sys::cuuint64_t, false;
+    cuStreamWriteValue32_v2 WRITE_32 sys::cuuint32_t, false;
+    cuStreamWriteValue64_v2 WRITE_64 sys::cuuint64_t, false;
+}
+
+pub(crate) fn cuStreamBatchMemOp(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    count: c_uint,
+    array: *mut sys::CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Result<(), Code> {
+    batch(cx, stream, count, array, flags, true)
+}
+
+pub(crate) fn cuStreamBatchMemOp_v2(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    count: c_uint,
+    array: *mut sys::CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Result<(), Code> {
+    batch(cx, stream, count, array, flags, false)
+}

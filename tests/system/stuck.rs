@@ -1,0 +1,78 @@
+//! Programs that wait for themselves: a move is refused, in words that name the stream and what it waits for, and the job goes on.
+
+use crate::{LIMIT, assert_identical};
+use tests::scene::wait_for;
+use tests::{Job, Linkage, Programs, Scene, Server};
+
+/// Runs `stuck` in one of its ways at `from`; a move to `to` while it is stuck, and more of them afterwards.
+fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&str]) {
+    let scene = Scene::new(way);
+    let program = Programs::get().path(Linkage::Static, "stuck");
+    let file = |name: &str| scene.path.join(name).display().to_string();
+    let (open, go) = (file("open"), file("go"));
+    std::fs::write(&open, "").unwrap();
+    let native = Job::native(&scene, "native", &program, &[way, &open]).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let place = |name: &str| match name {
+        "one" => servers[0].place(0),
+        "two" => servers[1].place(0),
+        other => other.to_owned(),
+    };
+    let at = from.map(place);
+    let options: Vec<&str> = at.iter().flat_map(|place| ["--server", place]).collect();
+    let mut job = Job::start(&scene, "job", &options, &program, &[way, &go], &[]);
+    let stuck = wait_for(LIMIT, || (job.stderr().lines().any(|l| l == "stuck") || !job.runs()).then_some(()));
+    assert!(stuck.is_some() && job.runs(), "{}", job.stderr());
+    let report = job.migrate(&place(away[0])).unwrap();
+    assert!(!report.ok(), "{}", report.0);
+    assert!(report.reason().contains("stream 0x") && report.reason().contains(waits_for), "{}", report.reason());
+    assert!(job.runs(), "{}", job.stderr());
+    std::fs::write(&go, "").unwrap();
+    for to in away {
+        // A host function may need the lock of a thread at the gate just then: such a move is refused, and another one works.
+        let moved = wait_for(LIMIT, || match job.migrate(&place(to)) {
+            Ok(report) if report.ok() => Some(Ok(())),
+            Ok(report) if report.reason().contains("did not become idle") => None,
+            Ok(report) => Some(Err(report.reason().to_owned())),
+            Err(why) => Some(Err(why)),
+        });
+        assert_eq!(moved, Some(Ok(())), "to {to}");
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+const FUNCTION: &str = "waits for a host function of the program that has not returned";
+const KERNEL: &str = "runs kernels or copies that have not ended";
+const VALUE: &str = "waits for a value at 0x2";
+
+#[test]
+fn a_host_function_needs_a_lock_held_at_the_gate() {
+    refused_then_moved("lock", FUNCTION, Some("one"), &["two", "local"]);
+}
+
+#[test]
+fn a_host_function_needs_a_lock_held_at_the_gate_in_process() {
+    refused_then_moved("lock", FUNCTION, None, &["one", "two"]);
+}
+
+#[test]
+fn a_kernel_waits_for_one_not_yet_launched() {
+    refused_then_moved("spin", KERNEL, Some("one"), &["two", "local"]);
+}
+
+#[test]
+fn a_kernel_waits_for_one_not_yet_launched_in_process() {
+    refused_then_moved("spin", KERNEL, None, &["one", "local"]);
+}
+
+#[test]
+fn a_stream_waits_for_a_value_that_the_host_writes_later() {
+    refused_then_moved("value", VALUE, Some("one"), &["local", "two"]);
+}
+
+#[test]
+fn a_stream_waits_for_a_value_that_the_host_writes_later_in_process() {
+    refused_then_moved("value", VALUE, None, &["one", "local"]);
+}
