@@ -6,6 +6,7 @@
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
+//! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `kill` | a part of the kill matrix |
@@ -19,6 +20,7 @@
 //! | `coverage` | which calls the tests have exercised |
 
 mod bench;
+mod cancel;
 mod commands;
 mod coverage;
 mod journals;

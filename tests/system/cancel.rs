@@ -1,0 +1,154 @@
+//! A move that is given up in each of its phases: the job stays where it was, and can move later.
+//!
+//! Fault points hold a move at an instant (`MRCUDA_FAULT`); meanwhile it is cancelled through the socket, as a scheduler does.
+
+use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use control::{AskError, Client, ErrorCode, Migrate, Move, MoveState};
+use faults::{Point, Who};
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use tests::scene::wait_for;
+use tests::{Job, Scene, Server};
+
+/// Slow enough on any machine to be still at work when the case is over.
+const STEPS: [&str; 5] = ["--steps", "1500", "--pace", "2000", "--progress"];
+
+/// Whoever passes the armed point waits here.
+struct Holder {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Holder {
+    fn new(scene: &Scene) -> Holder {
+        let path = scene.runtime().join("hold");
+        let listener = UnixListener::bind(&path).unwrap();
+        Holder { listener, path }
+    }
+
+    /// The value of `MRCUDA_FAULT`.
+    fn at(&self, point: Point) -> String {
+        format!("{}@{}", point.name(), self.path.display())
+    }
+
+    /// Waits until someone is held, and says which process. Whoever comes after that passes.
+    fn wait(self) -> (u32, Held) {
+        self.listener.set_nonblocking(true).unwrap();
+        let stream = wait_for(LIMIT, || self.listener.accept().ok()).expect("nobody gets to the point").0;
+        stream.set_nonblocking(false).unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        std::fs::remove_file(&self.path).unwrap();
+        (line.trim().rsplit_once(' ').unwrap().1.parse().unwrap(), Held { _stream: stream, _listener: self.listener })
+    }
+}
+
+/// Those who are held: the one who was heard, and others who came in the same instant. They go on when it is dropped.
+struct Held {
+    _stream: UnixStream,
+    _listener: UnixListener,
+}
+
+fn client(scene: &Scene, job: &Job<'_>) -> Client {
+    Client::connect_at(&scene.runtime().join("mrcuda").join(job.pid().to_string())).unwrap()
+}
+
+fn place(scene: &Scene, job: &Job<'_>) -> String {
+    client(scene, job).list(Some(LIMIT)).unwrap().devices[0].place.clone()
+}
+
+/// Moves a job, holds the move at a point, and cancels it there.
+fn cancelled_at(point: Point, direction: usize) {
+    let scene = Scene::new(&format!("cancel-{}", point.name()));
+    let native = native_orbit(&scene, &STEPS);
+    let holder = Holder::new(&scene);
+    let fault = holder.at(point);
+    let env = [("MRCUDA_FAULT", fault.as_str())];
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &env));
+    let (from, to) = match direction % 3 {
+        0 => (servers[0].place(0), servers[1].place(0)),
+        1 => (servers[0].place(0), "local:0".to_owned()),
+        _ => ("local:0".to_owned(), servers[1].place(0)),
+    };
+    let mut job = if from == "local:0" {
+        let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &STEPS, &env);
+        job.wait_ready(LIMIT).unwrap();
+        job
+    } else {
+        remote_orbit(&scene, "moved", &from, &STEPS, &env)
+    };
+    wait_for_step(&mut job, 20);
+    let what = format!("{} on the way from {from} to {to}", point.name());
+
+    let mut mover = client(&scene, &job);
+    let wanted = Migrate { id: Some("held".into()), ..Migrate::to(&to) };
+    let moving = std::thread::spawn(move || mover.migrate(wanted));
+    let (who, held) = holder.wait();
+    let mut canceller = client(&scene, &job);
+    let now = || client(&scene, &job).report(Some("held"), Some(LIMIT)).unwrap().remove(0);
+    if now().state == MoveState::Committed {
+        assert!(point >= Point::Commit, "{what}: it is committed already");
+        match canceller.cancel(None) {
+            Err(AskError::Refused(why)) => assert_eq!(why.error, ErrorCode::TooLate, "{what}: {}", why.reason),
+            other => panic!("{what}: {other:?}"),
+        }
+        drop(held);
+        let done: Move = moving.join().unwrap().unwrap();
+        assert_eq!(done.state, MoveState::Done, "{what}: {:?}", done.reason);
+        assert_eq!(place(&scene, &job), to, "{what}");
+    } else {
+        assert!(point < Point::Commit, "{what}: it is not committed");
+        let cancel = std::thread::spawn(move || canceller.cancel(None));
+        let stopping = || matches!(now().state, MoveState::Stopping | MoveState::Cancelled).then_some(());
+        wait_for(LIMIT, stopping).unwrap_or_else(|| panic!("{what}: cancelling does nothing"));
+        // A worker that is held is none that the job must wait for. Its own thread it must wait for.
+        let held = (who != job.pid()).then_some(held);
+        let gone: Move = cancel.join().unwrap().unwrap_or_else(|why| panic!("{what}: {why}"));
+        assert_eq!((gone.state, gone.ok), (MoveState::Cancelled, false), "{what}: {:?}", gone.reason);
+        assert_eq!(moving.join().unwrap().unwrap(), gone, "{what}");
+        drop(held);
+        assert_eq!(place(&scene, &job), from, "{what}");
+        // Nothing is left that is in the way of the next one.
+        let next = client(&scene, &job).migrate(Migrate::to(&to)).unwrap();
+        assert_eq!(next.state, MoveState::Done, "{what}: the next move: {:?}", next.reason);
+    }
+    assert!(job.runs(), "{what}: it was over too soon");
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+/// Points of a move that someone of this kind passes.
+fn points(who: Who) -> impl Iterator<Item = Point> {
+    Point::ALL.iter().copied().filter(move |p| *p >= Point::Plan && p.who() == who)
+}
+
+#[test]
+fn in_each_phase() {
+    let tried = points(Who::Job).enumerate().map(|(number, point)| cancelled_at(point, number)).count();
+    assert!(tried >= 10, "{tried}");
+}
+
+#[test]
+fn in_the_middle_of_a_copy() {
+    // In every direction: the held one is the source's worker, the target's, or the job's own process.
+    let tried = points(Who::Place).flat_map(|point| (0..3).map(move |d| cancelled_at(point, d))).count();
+    assert_eq!(tried, 12);
+}
+
+#[test]
+fn while_a_server_does_not_answer() {
+    let scene = Scene::new("cancel-silent");
+    let native = native_orbit(&scene, &STEPS);
+    let server = Server::start(&scene, "one");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &STEPS, &[]);
+    let mut mover = client(&scene, &job);
+    let to = format!("{}/0", silent.local_addr().unwrap());
+    let moving = std::thread::spawn(move || mover.migrate(Migrate::to(&to)));
+    let _held = silent.accept().unwrap();
+    let gone = client(&scene, &job).cancel(None).unwrap();
+    assert_eq!((gone.state, gone.reason.as_deref()), (MoveState::Cancelled, Some("cancelled in the phase prepare")));
+    assert_eq!(moving.join().unwrap().unwrap(), gone);
+    assert!(job.runs());
+    assert_identical(&job.wait(LIMIT), &native);
+}
