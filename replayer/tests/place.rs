@@ -225,7 +225,7 @@ fn vectors_are_added_by_operations() {
     for e in [later, unrecorded] {
         p.apply(0x0412, &body(&stream::cuEventCreate::Sent { phEvent: e, Flags: 0 }, &[]));
     }
-    p.launch(add, 1, 256, stream, &params[..20]);
+    p.write(a + (1 << 20), &words(n, |i| i), stream);
     p.apply(id::EVENT_RECORD, &body(&EventRecord { event: later, stream, flags: 0 }, &[]));
     p.apply(id::STREAM_SYNC, &body(&stream, &[]));
     std::thread::sleep(std::time::Duration::from_millis(1500));
