@@ -17,8 +17,6 @@ pub enum Class {
     Sync,
     /// Exported, answers `CUDA_ERROR_NOT_SUPPORTED`.
     Refused,
-    /// Used by executors only, not exported to programs.
-    Internal,
 }
 
 impl Class {
@@ -32,7 +30,6 @@ impl Class {
             Class::Work => "work",
             Class::Sync => "sync",
             Class::Refused => "refused",
-            Class::Internal => "internal",
         }
     }
 

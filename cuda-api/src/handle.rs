@@ -36,16 +36,20 @@ pub enum Kind {
     GraphExec = 10,
     /// `CUuserObject`: never travels
     UserObject = 11,
+    /// `CUmemoryPool`: known to the recorder only.
+    Pool = 12,
+    /// `CUmemGenericAllocationHandle`: known to the recorder only.
+    Physical = 13,
 }
 
 /// Number of kinds, for tables indexed by kind.
-pub const KINDS: usize = 12;
+pub const KINDS: usize = 14;
 
 impl Kind {
     /// The kind with this number.
     pub fn from_number(n: u8) -> Option<Kind> {
         use Kind::*;
-        [Context, Stream, Event, Module, Function, Library, Kernel, Graph, GraphNode, GraphExec, UserObject]
+        [Context, Stream, Event, Module, Function, Library, Kernel, Graph, GraphNode, GraphExec, UserObject, Pool, Physical]
             .into_iter()
             .find(|k| *k as u8 == n)
     }

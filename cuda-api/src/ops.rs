@@ -86,6 +86,14 @@ ids! {
     EVENT_TIMES = 0x0f2e "EventTimes";
     /// Records the reference event anew, on a place that has nothing to do.
     EVENT_REFERENCE = 0x0f2f "EventReference";
+    /// No body. The answer: free and total bytes of the GPU, u64 each.
+    MEMORY_INFO = 0x0f60 "MemoryInfo";
+    /// [`super::Alias`]: maps the memory of a chunk a second time, where the program wants it; not accessible yet. Waits.
+    ALIAS_MAP = 0x0f61 "AliasMap";
+    /// [`super::Alias`]: takes such a mapping away. Does not wait for kernels, as the driver's own call.
+    ALIAS_UNMAP = 0x0f62 "AliasUnmap";
+    /// [`super::Alias`]: what the GPU may do with such a mapping.
+    ALIAS_ACCESS = 0x0f63 "AliasAccess";
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
     /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
@@ -285,6 +293,27 @@ wire_struct! {
         pub address: u64,
         /// Bytes.
         pub bytes: u64,
+    }
+}
+
+/// First address of the program's own reservations. So low that no allocator of the system uses it unasked, whatever the
+/// randomisation of addresses, and above what memory checkers take for themselves.
+pub const VMM: u64 = 0x1080_0000_0000;
+/// End of that range.
+pub const VMM_END: u64 = 0x2000_0000_0000;
+
+wire_struct! {
+    /// Memory of a chunk, from its start, mapped again between [`VMM`] and [`VMM_END`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Alias {
+        /// Address, a multiple of 2 MiB.
+        pub address: u64,
+        /// Bytes, a multiple of 2 MiB and at most those of the chunk.
+        pub bytes: u64,
+        /// Address of the chunk.
+        pub chunk: u64,
+        /// `CUmemAccess_flags`.
+        pub access: u32,
     }
 }
 

@@ -114,7 +114,6 @@ fn reason(row: &Row) -> String {
     let doc = row.doc.trim();
     match (row.how, row.class) {
         (How::Refused, _) | (_, Class::Refused) => format!("refused: {doc}"),
-        (_, Class::Internal) => format!("{doc} (not exported: used by mrcuda itself)"),
         _ => doc.to_owned(),
     }
 }

@@ -339,7 +339,7 @@ impl Link {
     /// Hands a call over: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
     /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells.
     pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
-        self.shared.ring.push(id, frame::NO_TICKET, parts).map_err(|e| self.not_sent(e))
+        self.shared.ring.push(id, frame::NO_TICKET, parts).map(drop).map_err(|e| self.not_sent(e))
     }
 
     #[cold]
@@ -379,11 +379,13 @@ impl Link {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let waiter = Arc::new(waiter);
         self.shared.replies.expect(ticket, waiter.clone())?;
-        if let Err(e) = self.shared.ring.push(id, ticket, parts) {
-            self.shared.replies.forget(ticket);
-            return Err(self.not_sent(e));
+        match self.shared.ring.push(id, ticket, parts) {
+            Ok(span) => Ok(Reply::new(waiter, self.shared.clone(), span)),
+            Err(e) => {
+                self.shared.replies.forget(ticket);
+                Err(self.not_sent(e))
+            }
         }
-        Ok(Reply::new(waiter, self.shared.clone()))
     }
 
     /// Carries out a control request and waits for the answer. A refusal is an error.
@@ -394,6 +396,11 @@ impl Link {
             ControlReply::Refused(why) => Err(LinkError::Refused(why)),
             reply => Ok(reply),
         }
+    }
+
+    /// Where the next call of the job begins in its order: unchanged as long as nobody hands anything over.
+    pub fn position(&self) -> u64 {
+        self.shared.ring.position()
     }
 
     /// Number of answers that have not come yet.

@@ -18,6 +18,7 @@ use crate::link::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -102,8 +103,14 @@ impl Ring {
         self.memory.ring_words()
     }
 
-    /// Puts a call in. Does not wait, unless the ring is full or the body is longer than [`INLINE`].
-    pub fn push(&self, id: u16, ticket: u64, parts: &[&[u8]]) -> Result<(), PushError> {
+    /// Where the next call begins: counts up with every call that is put in.
+    pub fn position(&self) -> u64 {
+        self.head.0.load(Ordering::Relaxed)
+    }
+
+    /// Puts a call in; tells where it begins and ends. Does not wait, unless the ring is full or the body is longer than
+    /// [`INLINE`].
+    pub fn push(&self, id: u16, ticket: u64, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
         let body = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.len())).filter(|n| *n <= MAX_BODY);
         let body = body.ok_or(PushError::TooLong)?;
         if self.gone.load(Ordering::Relaxed) {
@@ -119,24 +126,24 @@ impl Ring {
             Bodies::Piped(pipe) => {
                 // Held until the body has been written: bodies come in the order of their frames.
                 let mut pipe = lock(pipe);
-                self.put(head, &[&(body as u64).to_le_bytes()])?;
-                parts.iter().try_for_each(|p| pipe.write_all(p)).map_err(|_| PushError::Gone)
+                let span = self.put(head, &[&(body as u64).to_le_bytes()])?;
+                parts.iter().try_for_each(|p| pipe.write_all(p)).map(|()| span).map_err(|_| PushError::Gone)
             }
         }
     }
 
-    fn lend(&self, head: Head, parts: &[&[u8]], sent: &AtomicU32) -> Result<(), PushError> {
+    fn lend(&self, head: Head, parts: &[&[u8]], sent: &AtomicU32) -> Result<Range<u64>, PushError> {
         let job = Elsewhere { parts, done: AtomicBool::new(false) };
         let reference = (&raw const job) as u64;
-        self.put(head, &[&reference.to_ne_bytes()])?;
+        let span = self.put(head, &[&reference.to_ne_bytes()])?;
         // `job` must stay where it is until the consumer has done with it, or is no more.
         loop {
             let seen = sent.load(Ordering::Acquire);
             if job.done.load(Ordering::Acquire) {
-                return Ok(());
+                return Ok(span);
             }
             if self.gone.load(Ordering::Acquire) {
-                return if job.done.load(Ordering::Acquire) { Ok(()) } else { Err(PushError::Gone) };
+                return if job.done.load(Ordering::Acquire) { Ok(span) } else { Err(PushError::Gone) };
             }
             futex::wait(sent, seen, LOOK);
         }
@@ -147,7 +154,7 @@ impl Ring {
         end.wrapping_sub(self.words().tail.0.load(Ordering::SeqCst)) > self.memory.ring_bytes()
     }
 
-    fn put(&self, head: Head, parts: &[&[u8]]) -> Result<(), PushError> {
+    fn put(&self, head: Head, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
         let bytes = filled(head.len as usize) as u64;
         let position = self.head.0.fetch_add(bytes, Ordering::Relaxed);
         if self.is_full(position + bytes) {
@@ -167,7 +174,7 @@ impl Ring {
         // Publishing and looking for a sleeper must not change places: both are SeqCst, as on the consumer's side.
         first_word(&self.memory, position).swap(head.word().to_le(), Ordering::SeqCst);
         self.words().consumer.wake();
-        Ok(())
+        Ok(position..position + bytes)
     }
 
     #[cold]

@@ -7,6 +7,7 @@ use crate::enter::Entered;
 use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
+use crate::memory::pools;
 use crate::stream;
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
@@ -269,13 +270,20 @@ pub(crate) fn cuCtxGetApiVersion(cx: &mut Entered, ctx: sys::CUcontext, version:
 pub(crate) fn cuCtxSynchronize(cx: &mut Entered) -> Result<(), Code> {
     let device = cx.device()?;
     graph::forbid_in(cx, device)?;
-    cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
+    synchronize(cx, device)
+}
+
+fn synchronize(cx: &Entered, device: &'static Device) -> Result<(), Code> {
+    let mark = pools::before_sync(device);
+    cx.settle(device)?;
+    pools::after_sync(cx, device, None, mark);
+    Ok(())
 }
 
 pub(crate) fn cuCtxSynchronize_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
     let device = given_or_current(cx.job, ctx)?;
     graph::forbid_in(cx, device)?;
-    cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
+    synchronize(cx, device)
 }
 
 pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut Entered, least: *mut c_int, greatest: *mut c_int) -> Result<(), Code> {

@@ -21,19 +21,25 @@ pub(crate) fn driver_version() -> i32 {
 /// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 10] = [
+    const ZERO: [A; 9] = [
         A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
     ];
-    ZERO.iter().any(|a| *a as u32 == attribute).then_some(0)
+    // Places are built on the virtual-memory functions; pools are the shim's own.
+    const ONE: [A; 3] = [
+        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+    ];
+    let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
+    if among(&ZERO) { Some(0) } else { among(&ONE).then_some(1) }
 }
 
 /// An attribute as the program sees it.

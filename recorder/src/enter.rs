@@ -16,6 +16,7 @@ use cuda_api::calls::module::{cuFuncSetAttribute, cuKernelSetAttribute};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::ops;
 use cuda_api::wire::Wire;
 use faults::Point;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,7 +58,7 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
             // What the driver's reference says of calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = Entered { job, pass: gate::enter(), per_thread, device: None, made: Vec::new() };
+        let mut cx = Entered { per_thread, ..Entered::inside(job) };
         let r = body(&mut cx);
         if r.is_err() {
             for h in cx.made.drain(..) {
@@ -128,6 +129,11 @@ impl Capture for Entered {
 }
 
 impl Entered {
+    /// Passes the gate, for calls of the program or of our own.
+    pub(crate) fn inside(job: &'static Job) -> Entered {
+        Entered { job, pass: gate::enter(), per_thread: false, device: None, made: Vec::new() }
+    }
+
     /// The device of this call: that of its handles, else of the thread's context.
     pub(crate) fn device(&self) -> Result<&'static Device, Code> {
         match self.device {
@@ -268,8 +274,22 @@ impl Entered {
     /// Hands a call over and waits for its answer outside the gate: for what the GPU must reach first.
     pub(crate) fn wait(&self, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
         device.check()?;
+        let epoch = device.epoch.load(Ordering::Relaxed);
         let waiting = device.noting(self.place(device).begin(id, &[body]))?;
-        self.wait_for(device, waiting)
+        let span = waiting.span();
+        let answer = self.wait_for(device, waiting)?;
+        if let Some(span) = span.filter(|_| id == ops::id::CONTEXT_SYNC) {
+            device.quiet_until(epoch, span.end);
+        }
+        Ok(answer)
+    }
+
+    /// Waits until all work of a device is done; asks nobody if there can be none.
+    pub(crate) fn settle(&self, device: &'static Device) -> Result<(), Code> {
+        if device.is_quiet(self.place(device)) {
+            return device.check();
+        }
+        self.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
     }
 
     /// Waits outside the gate for an answer that is on its way.

@@ -15,8 +15,9 @@ use std::sync::{Mutex, OnceLock};
 mod bodies {
     pub(super) use crate::{
         context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, launch::*, memory::*, module::*, stream::*, stream_memory::*,
-        symbols::*,
+        symbols::*, vmm::*,
     };
+    pub(super) use crate::memory::{attributes::*, pools::*};
 }
 
 macro_rules! body {
@@ -99,6 +100,7 @@ macro_rules! export_memory { ($($rows:tt)*) => { export! { memory $($rows)* } };
 macro_rules! export_stream { ($($rows:tt)*) => { export! { stream $($rows)* } }; }
 macro_rules! export_module { ($($rows:tt)*) => { export! { module $($rows)* } }; }
 macro_rules! export_launch { ($($rows:tt)*) => { export! { launch $($rows)* } }; }
+macro_rules! export_vmm { ($($rows:tt)*) => { export! { vmm $($rows)* } }; }
 macro_rules! export_graph { ($($rows:tt)*) => { export! { graph $($rows)* } }; }
 
 cuda_api::for_each_device_call!(export_device);
@@ -107,6 +109,7 @@ cuda_api::for_each_memory_call!(export_memory);
 cuda_api::for_each_stream_call!(export_stream);
 cuda_api::for_each_module_call!(export_module);
 cuda_api::for_each_launch_call!(export_launch);
+cuda_api::for_each_vmm_call!(export_vmm);
 cuda_api::for_each_graph_call!(export_graph);
 
 /// Marks this library: `mrcuda` tells a shim from a driver by it, whatever its path.
@@ -132,6 +135,7 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
         stream::enlist(&mut m);
         module::enlist(&mut m);
         launch::enlist(&mut m);
+        vmm::enlist(&mut m);
         graph::enlist(&mut m);
         m
     });

@@ -3,7 +3,7 @@
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
-use crate::place::{self, Place};
+use crate::place::{self, Place, Waiting};
 use crate::tables::Tables;
 use crate::{config, control, gate};
 use cuda_api::code::{self, Code};
@@ -42,6 +42,8 @@ pub(crate) struct Device {
     pub(crate) ledger: Mutex<Ledger>,
     /// Allocations and the arena.
     pub(crate) memory: RwLock<Memory>,
+    /// Until where everything that was handed over is done.
+    quiet: Mutex<Quiet>,
     /// References to the primary context.
     pub(crate) primary: Mutex<Primary>,
     /// Streams of threads that have ended, for the next thread's default stream.
@@ -82,6 +84,13 @@ pub(crate) struct Figures {
     pub(crate) live: BTreeMap<&'static str, u64>,
 }
 
+/// A point in a place's order before which all is done.
+#[derive(Debug, Default)]
+struct Quiet {
+    epoch: u64,
+    position: u64,
+}
+
 /// State of a primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
@@ -118,6 +127,7 @@ impl Device {
             epoch: AtomicU64::new(1),
             sticky: AtomicI32::new(0),
             waiters: AtomicU32::new(0),
+            quiet: Mutex::default(),
             primary: Mutex::default(),
             idle_streams: Mutex::default(),
             clock: Mutex::default(),
@@ -168,6 +178,28 @@ impl Device {
             ("functions", t.functions.live() + t.kernels.live()),
         ]);
         known.clone()
+    }
+
+    /// Whether nothing was handed over since the last time that all was done.
+    pub(crate) fn is_quiet(&self, place: &Place) -> bool {
+        let q = lock(&self.quiet);
+        q.epoch == self.epoch.load(Ordering::Relaxed) && place.position() == Some(q.position)
+    }
+
+    /// All that was handed over in an epoch before a position is done.
+    pub(crate) fn quiet_until(&self, epoch: u64, position: u64) {
+        *lock(&self.quiet) = Quiet { epoch, position };
+    }
+
+    /// A call that leaves nothing to wait for does not end the quiet.
+    pub(crate) fn still_quiet(&self, call: &Waiting) {
+        let mut q = lock(&self.quiet);
+        if let Some(span) = call.span()
+            && span.start == q.position
+            && q.epoch == self.epoch.load(Ordering::Relaxed)
+        {
+            q.position = span.end;
+        }
     }
 
     /// The error that every call must return now, if any.

@@ -6,9 +6,9 @@
 //! device's journal ([`ledger`]). A move ([`mover`]) closes the gate, replays the journal in the new place, copies memory,
 //! compares, and changes the place by one store.
 //!
-//! Files by subject: [`device`], [`context`], [`memory`], [`host_memory`], [`copy`], [`stream`], [`host_function`],
-//! [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is the socket where `mrcuda migrate`
-//! knocks,
+//! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`host_memory`], [`copy`], [`stream`],
+//! [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is the socket where
+//! `mrcuda migrate` knocks,
 //! [`moves`] keeps what was asked for and what became of it.
 
 // Hand-written functions carry the names that CUDA gives them.
@@ -40,3 +40,4 @@ mod stream;
 mod stream_memory;
 mod symbols;
 mod tables;
+mod vmm;

@@ -1,21 +1,34 @@
 //! Device memory: the shim chooses every address, in an arena that is the same in every place.
 //!
 //! Physical memory is mapped in chunks of 2 MiB and multiples ([`ops::Chunk`], journalled). Allocations of 1 MiB and more have a
-//! chunk of their own; smaller ones are cut out of shared chunks in steps of 512 bytes, the step of the native driver. A free
-//! waits for the work submitted before it, as the native one does (driver-abi 9), so an address is never given out while a
-//! kernel can still use it.
+//! chunk of their own; smaller ones are cut out of shared chunks in steps of 512 bytes, the step of the native driver. What is
+//! freed stays mapped up to a limit and serves the next allocation: it counts as free, and goes before an allocation fails.
+//!
+//! `cuMemFree` waits for the work submitted before it, as the native one was seen to do (driver-abi 9), so an address is never
+//! given out while a kernel can still use it. It asks nobody when nothing was submitted since the last time all was done.
+//! [`pools`] has the allocations that are ordered with the work of a stream, and wait for nothing.
 
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
+use crate::log::lock;
+use crate::place::Waiting;
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use pool::Pool;
+use ranges::Ranges;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+pub(crate) mod attributes;
+mod pool;
+pub(crate) mod pools;
+pub(crate) mod ranges;
 
 /// First address of own allocations of device 0; each device has an arena of [`ARENA`] bytes (docs/design.md, "Addresses").
 pub(crate) const OWN: u64 = 0x2000_0000_0000;
@@ -24,49 +37,26 @@ pub(crate) const PLACED: u64 = 0x3000_0000_0000;
 /// Bytes of an arena.
 pub(crate) const ARENA: u64 = 512 << 30;
 /// Granularity of physical memory.
-const GRANULE: u64 = 2 << 20;
+pub(crate) const GRANULE: u64 = 2 << 20;
 /// Allocations from this size on have chunks of their own.
 const LARGE: u64 = 1 << 20;
 /// Alignment of small allocations.
 const STEP: u64 = 512;
+/// This part of a device's memory, but at least [`LEAST_SPARE`], may stay mapped while nothing lies in it.
+const SPARE_PART: u64 = 64;
+const LEAST_SPARE: u64 = 64 << 20;
+/// How old the place's figure of free memory may be.
+const FRESH: Duration = Duration::from_millis(50);
 
-/// Free ranges, found by address and by size.
-#[derive(Debug, Default)]
-struct Ranges {
-    by_address: BTreeMap<u64, u64>,
-    by_size: BTreeSet<(u64, u64)>,
-}
-
-impl Ranges {
-    fn put(&mut self, mut address: u64, mut bytes: u64) {
-        if let Some((&before, &len)) = self.by_address.range(..address).next_back()
-            && before + len == address
-        {
-            self.remove(before, len);
-            (address, bytes) = (before, bytes + len);
-        }
-        if let Some(&len) = self.by_address.get(&(address + bytes)) {
-            self.remove(address + bytes, len);
-            bytes += len;
-        }
-        self.by_address.insert(address, bytes);
-        self.by_size.insert((bytes, address));
-    }
-
-    fn remove(&mut self, address: u64, bytes: u64) {
-        self.by_address.remove(&address);
-        self.by_size.remove(&(bytes, address));
-    }
-
-    /// The smallest range that fits, lowest address first.
-    fn take(&mut self, bytes: u64) -> Option<u64> {
-        let &(len, address) = self.by_size.range((bytes, 0)..).next()?;
-        self.remove(address, len);
-        if len > bytes {
-            self.put(address + bytes, len - bytes);
-        }
-        Some(address)
-    }
+/// Where an allocation lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Home {
+    /// In a chunk with others.
+    Shared,
+    /// In a chunk of its own.
+    Own,
+    /// In a pool.
+    Pool(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +65,28 @@ struct Allocation {
     bytes: u64,
     /// Number of the allocation in the job (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
+    home: Home,
+}
+
+/// A live allocation, as others see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) id: u64,
+    /// Pool, or 0.
+    pub(crate) pool: u64,
+}
+
+/// What the place said of its memory.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    at: Instant,
+    epoch: u64,
+    free: u64,
+    total: u64,
+    /// Bytes that were mapped here then.
+    mapped: u64,
 }
 
 /// Allocations of one device.
@@ -87,9 +99,36 @@ pub(crate) struct Memory {
     small: Ranges,
     /// Shared chunks.
     shared: BTreeSet<u64>,
+    /// Bytes of every chunk.
+    chunks: BTreeMap<u64, u64>,
+    /// Bytes in them.
+    mapped: u64,
+    /// Chunks in which nothing lies, with the moment of that.
+    spare: BTreeMap<u64, u64>,
+    spare_bytes: u64,
+    /// Counts what becomes spare.
+    moment: u64,
     live: BTreeMap<u64, Allocation>,
     used: u64,
     next_id: u64,
+    told: Option<Told>,
+    pools: BTreeMap<u64, Pool>,
+    current_pool: u64,
+    /// Frees in streams belong to this generation ([`pool`]).
+    generation: u64,
+    /// When this has come, the frees of earlier generations are complete.
+    fence: Option<Fence>,
+    /// Allocations of `cuMemAlloc` that were freed in a stream.
+    late: Vec<(u64, u64, Allocation)>,
+}
+
+/// A synchronisation that nobody waits for.
+#[derive(Debug)]
+struct Fence {
+    /// The last generation that it covers.
+    generation: u64,
+    epoch: u64,
+    waiting: Waiting,
 }
 
 impl Memory {
@@ -98,7 +137,26 @@ impl Memory {
         let base = OWN + u64::from(device) * ARENA;
         let mut bare = Ranges::default();
         bare.put(base, ARENA);
-        Memory { base, bare, small: Ranges::default(), shared: BTreeSet::new(), live: BTreeMap::new(), used: 0, next_id: 0 }
+        Memory {
+            base,
+            bare,
+            small: Ranges::default(),
+            shared: BTreeSet::new(),
+            chunks: BTreeMap::new(),
+            mapped: 0,
+            spare: BTreeMap::new(),
+            spare_bytes: 0,
+            moment: 0,
+            live: BTreeMap::new(),
+            used: 0,
+            next_id: 0,
+            told: None,
+            pools: BTreeMap::from([(pools::default_of(device), Pool::new(0))]),
+            current_pool: pools::default_of(device),
+            generation: 1,
+            fence: None,
+            late: Vec::new(),
+        }
     }
 
     /// Number of live allocations.
@@ -106,15 +164,21 @@ impl Memory {
         self.live.len() as u64
     }
 
+    /// Bytes of the device that a move must find elsewhere.
+    pub(crate) fn needed(&self) -> u64 {
+        self.mapped - self.spare_bytes
+    }
+
     /// Bytes that the program has allocated.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    /// The live allocation that contains `address`: start, bytes, number.
-    pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, u64)> {
+    /// The live allocation that contains `address`.
+    pub(crate) fn find(&self, address: u64) -> Option<Found> {
         let (&start, a) = self.live.range(..=address).next_back()?;
-        (address - start < a.bytes.max(1)).then_some((start, a.bytes, a.id))
+        let pool = if let Home::Pool(p) = a.home { p } else { 0 };
+        (address - start < a.bytes.max(1)).then_some(Found { start, bytes: a.bytes, id: a.id, pool })
     }
 
     fn in_arena(&self, address: u64) -> bool {
@@ -126,15 +190,104 @@ impl Memory {
         if !self.in_arena(address) {
             return None;
         }
-        let fits = |(start, len, _)| bytes <= len && address - start <= len - bytes;
+        let fits = |f: Found| bytes <= f.bytes && address - f.start <= f.bytes - bytes;
         Some(self.find(address).is_some_and(fits))
     }
 
-    fn note(&mut self, address: u64, bytes: u64) -> u64 {
+    fn note(&mut self, address: u64, bytes: u64, home: Home) -> u64 {
         self.next_id += 1;
         self.used += bytes;
-        self.live.insert(address, Allocation { bytes, id: self.next_id });
+        self.live.insert(address, Allocation { bytes, id: self.next_id, home });
         address
+    }
+
+    /// A chunk of `bytes` (a multiple of [`GRANULE`]), a little more unless it must be `exact`.
+    pub(crate) fn chunk(&mut self, cx: &Entered, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
+        let most = if exact { bytes } else { bytes + bytes / 8 };
+        let sizes = self.spare.keys().map(|at| (self.chunks[at], *at));
+        if let Some((len, at)) = sizes.filter(|(len, _)| (bytes..=most).contains(len)).min() {
+            self.spare.remove(&at);
+            self.spare_bytes -= len;
+            return Ok(at);
+        }
+        let address = self.bare.take(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let mut mapped = map(cx, device, address, bytes);
+        if mapped == Err(code::ERROR_OUT_OF_MEMORY) && self.spare_bytes > 0 {
+            self.drop_spare(cx, device, 0);
+            mapped = map(cx, device, address, bytes);
+        }
+        if let Err(rc) = mapped {
+            self.bare.put(address, bytes);
+            return Err(rc);
+        }
+        self.chunks.insert(address, bytes);
+        self.mapped += bytes;
+        Ok(address)
+    }
+
+    /// Takes back a chunk in which nothing lies any more and that nothing uses.
+    pub(crate) fn give_chunk(&mut self, cx: &Entered, device: &'static Device, address: u64) {
+        let Some(&bytes) = self.chunks.get(&address) else { return };
+        self.moment += 1;
+        self.spare.insert(address, self.moment);
+        self.spare_bytes += bytes;
+        self.drop_spare(cx, device, (device.info.total_bytes / SPARE_PART).max(LEAST_SPARE));
+    }
+
+    /// Unmaps spare chunks, the oldest first, until at most `keep` bytes are left.
+    fn drop_spare(&mut self, cx: &Entered, device: &'static Device, keep: u64) {
+        while self.spare_bytes > keep {
+            let Some((&address, _)) = self.spare.iter().min_by_key(|(_, moment)| **moment) else { return };
+            self.spare.remove(&address);
+            let bytes = self.chunks.remove(&address).unwrap_or(0);
+            self.spare_bytes -= bytes;
+            self.mapped -= bytes;
+            // It fails only if the place is lost, and the device has that error then.
+            if unmap(cx, device, address, bytes).is_ok() {
+                self.bare.put(address, bytes);
+            }
+        }
+    }
+
+    fn place(&mut self, cx: &Entered, device: &'static Device, bytes: u64) -> Result<u64, Code> {
+        if bytes >= LARGE {
+            let address = self.chunk(cx, device, bytes.next_multiple_of(GRANULE), false)?;
+            return Ok(self.note(address, bytes, Home::Own));
+        }
+        let room = bytes.next_multiple_of(STEP);
+        let address = match self.small.take(room) {
+            Some(address) => address,
+            None => {
+                let chunk = self.chunk(cx, device, GRANULE, true)?;
+                self.shared.insert(chunk);
+                self.small.put(chunk + room, GRANULE - room);
+                chunk
+            }
+        };
+        Ok(self.note(address, bytes, Home::Shared))
+    }
+
+    /// Takes an allocation out of the table.
+    fn forget(&mut self, address: u64) -> Result<Allocation, Code> {
+        let a = self.live.remove(&address).ok_or(code::ERROR_INVALID_VALUE)?;
+        self.used -= a.bytes;
+        Ok(a)
+    }
+
+    /// Gives the memory of an allocation back that is in no table and that nothing uses any more.
+    fn release(&mut self, cx: &Entered, device: &'static Device, address: u64, a: Allocation) {
+        match a.home {
+            Home::Own => self.give_chunk(cx, device, address),
+            Home::Shared => {
+                self.small.put(address, a.bytes.next_multiple_of(STEP));
+                let chunk = address - address % GRANULE;
+                if self.small.carve(chunk, GRANULE) {
+                    self.shared.remove(&chunk);
+                    self.give_chunk(cx, device, chunk);
+                }
+            }
+            Home::Pool(pool) => self.give_to_pool(cx, device, pool, pool::NO_STREAM, address, a.bytes),
+        }
     }
 }
 
@@ -144,13 +297,19 @@ impl Device {
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
+    /// The allocations. Never held while waiting for the GPU: who waits for the lock may stand inside the gate.
+    pub(crate) fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
         self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses a copy that leaves its allocation, as the driver does. False for addresses of which only the place can tell.
     pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<bool, Code> {
-        match self.memory().allows(address, bytes) {
+        let allowed = if crate::vmm::is_reserved(address) {
+            Some(crate::vmm::allows(self.index, address, bytes))
+        } else {
+            self.memory().allows(address, bytes)
+        };
+        match allowed {
             Some(false) => Err(code::ERROR_INVALID_VALUE),
             Some(true) => Ok(true),
             None => Ok(false),
@@ -158,25 +317,46 @@ impl Device {
     }
 }
 
-/// Whether an address is device memory (own, driver-placed, or the device heap); everything else is the host's.
+/// Whether an address is device memory (own, reserved by the program, driver-placed, or the device heap); everything else is
+/// the host's.
 pub(crate) fn is_device(address: u64) -> bool {
-    (OWN..PLACED + 32 * ARENA).contains(&address) || (0x2_0000_0000..0x22_0000_0000).contains(&address)
+    (OWN..PLACED + 32 * ARENA).contains(&address)
+        || crate::vmm::is_reserved(address)
+        || (0x2_0000_0000..0x22_0000_0000).contains(&address)
 }
 
-fn encode<T: Wire>(value: &T) -> Vec<u8> {
+pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
     let mut body = Vec::with_capacity(64);
     value.put(&mut body);
     body
 }
 
+/// Carries out an operation on physical memory and journals it. With `wait` its answer is waited for.
+fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges: &Edges, wait: bool) -> Result<(), Code> {
+    device.check()?;
+    let body = encode(chunk);
+    let mut ledger = lock(&device.ledger);
+    let waiting = device.noting(cx.place(device).begin(op, &[&body]))?;
+    // Memory that nobody knows yet, or any more, is nothing to wait for.
+    device.still_quiet(&waiting);
+    if wait {
+        let (rc, _) = waiting.finish();
+        if rc != code::SUCCESS {
+            device.note(rc);
+            return Err(rc);
+        }
+    }
+    ledger.append(op, &body, &[], edges, false)
+}
+
 fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
     let edges = Edges { creates: vec![address], ..Edges::default() };
-    cx.build(device, ops::id::CHUNK_MAP, &encode(&Chunk { address, bytes }), &edges, false).map(drop)
+    chunk_op(cx, device, ops::id::CHUNK_MAP, &Chunk { address, bytes }, &edges, true)
 }
 
 fn unmap(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
     let edges = Edges { ends: Some(address), ..Edges::default() };
-    cx.build(device, ops::id::CHUNK_UNMAP, &encode(&Chunk { address, bytes }), &edges, false).map(drop)
+    chunk_op(cx, device, ops::id::CHUNK_UNMAP, &Chunk { address, bytes }, &edges, false)
 }
 
 fn allocate(cx: &mut Entered, device: &'static Device, bytes: u64) -> Result<u64, Code> {
@@ -187,53 +367,24 @@ fn allocate(cx: &mut Entered, device: &'static Device, bytes: u64) -> Result<u64
         return Err(code::ERROR_OUT_OF_MEMORY);
     }
     device.check()?;
-    let mut m = device.memory_mut();
-    if bytes >= LARGE {
-        let len = bytes.next_multiple_of(GRANULE);
-        let address = m.bare.take(len).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-        if let Err(rc) = map(cx, device, address, len) {
-            m.bare.put(address, len);
-            return Err(rc);
-        }
-        return Ok(m.note(address, bytes));
+    let first = device.memory_mut().place(cx, device, bytes);
+    match first {
+        Err(code::ERROR_OUT_OF_MEMORY) if pools::reclaim(cx, device)? => device.memory_mut().place(cx, device, bytes),
+        other => other,
     }
-    let len = bytes.next_multiple_of(STEP);
-    if let Some(address) = m.small.take(len) {
-        return Ok(m.note(address, bytes));
-    }
-    let chunk = m.bare.take(GRANULE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-    if let Err(rc) = map(cx, device, chunk, GRANULE) {
-        m.bare.put(chunk, GRANULE);
-        return Err(rc);
-    }
-    m.shared.insert(chunk);
-    m.small.put(chunk + len, GRANULE - len);
-    Ok(m.note(chunk, bytes))
 }
 
-/// Gives the memory of an allocation back. Nothing uses it any more.
-fn release(cx: &Entered, device: &'static Device, m: &mut Memory, address: u64) -> Result<(), Code> {
-    let a = m.live.remove(&address).ok_or(code::ERROR_INVALID_VALUE)?;
-    m.used -= a.bytes;
-    if a.bytes >= LARGE {
-        let len = a.bytes.next_multiple_of(GRANULE);
-        unmap(cx, device, address, len)?;
-        m.bare.put(address, len);
-    } else {
-        m.small.put(address, a.bytes.next_multiple_of(STEP));
-    }
-    Ok(())
+/// Unmaps what is mapped and unused: a move need not carry it.
+pub(crate) fn drop_spare(cx: &Entered, device: &'static Device) {
+    device.memory_mut().drop_spare(cx, device, 0);
 }
 
 /// Frees everything that a device has allocated.
 pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    crate::vmm::forget(cx, device);
     let mut m = device.memory_mut();
-    let all: Vec<u64> = m.live.keys().copied().collect();
-    for address in all {
-        release(cx, device, &mut m, address)?;
-    }
-    for chunk in std::mem::take(&mut m.shared) {
-        unmap(cx, device, chunk, GRANULE)?;
+    for (address, bytes) in std::mem::take(&mut m.chunks) {
+        unmap(cx, device, address, bytes)?;
     }
     *m = Memory::new(device.index);
     Ok(())
@@ -267,169 +418,71 @@ pub(crate) fn cuMemAllocPitch_v2(
     give(pitch, row)
 }
 
+/// The device with an allocation that starts at `address`, and whether it lies in a pool.
+fn owner(cx: &Entered, address: u64) -> Result<(&'static Device, bool), Code> {
+    let found = |d: &'static Device| {
+        let a = d.memory().live.get(&address).copied()?;
+        Some((d, matches!(a.home, Home::Pool(_))))
+    };
+    cx.job.devices.iter().find_map(found).ok_or(code::ERROR_INVALID_VALUE)
+}
+
 pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     if dptr == 0 {
         cx.device()?;
         return Ok(());
     }
-    let owner = cx.job.devices.iter().find(|d| d.memory().live.contains_key(&dptr));
-    let device = owner.ok_or(code::ERROR_INVALID_VALUE)?;
-    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
-    release(cx, device, &mut device.memory_mut(), dptr)
+    let (device, pooled) = owner(cx, dptr)?;
+    // For memory of pools the call does not wait (CUDA driver API reference): the program has made sure that it is not used.
+    if !pooled {
+        cx.settle(device)?;
+    }
+    device.check()?;
+    let mut m = device.memory_mut();
+    let a = m.forget(dptr)?;
+    m.release(cx, device, dptr, a);
+    Ok(())
 }
 
-pub(crate) fn cuMemGetAddressRange_v2(cx: &mut Entered, base: *mut sys::CUdeviceptr, size: *mut usize, ptr: sys::CUdeviceptr) -> Result<(), Code> {
-    let (start, bytes, _) =
-        cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).ok_or(code::ERROR_NOT_FOUND)?;
-    if !base.is_null() {
-        give(base, start)?;
-    }
-    if size.is_null() { Ok(()) } else { give(size, bytes as usize) }
-}
-
-/// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
-fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
-    use sys::CUpointer_attribute_enum as A;
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let found = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| (d, f)));
-    let host = crate::host_memory::find(ptr);
-    let is = |a: A| attribute == a as u32;
-    // SAFETY (of each write below): the width is the documented one of the attribute, and the program's output has it.
-    let put32 = |v: u32| unsafe { to.cast::<u32>().write(v) };
-    // SAFETY: as above.
-    let put64 = |v: u64| unsafe { to.cast::<u64>().write(v) };
-    if let Some((device, (start, bytes, id))) = found {
-        if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(crate::context::primary(device.index));
-        } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-            put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32);
-        } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
-            put64(ptr);
-        } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-            put32(device.index);
-        } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
-            put64(id);
-        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
-            put64(start);
-        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
-            put64(bytes);
-        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
-            put32(1);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
-            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-            || is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
-        {
-            put32(0);
-        } else if is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
-            put64(0);
-        } else {
-            return Err(code::ERROR_INVALID_VALUE);
+pub(crate) fn cuMemGetInfo_v2(cx: &mut Entered, free: *mut usize, total: *mut usize) -> Result<(), Code> {
+    let device = cx.device()?;
+    device.check()?;
+    let epoch = device.epoch.load(std::sync::atomic::Ordering::Relaxed);
+    let told = device.memory().told.filter(|t| t.epoch == epoch && t.at.elapsed() < FRESH);
+    let told = match told {
+        Some(t) => t,
+        None => {
+            let mapped = device.memory().mapped;
+            let bytes = cx.ask(device, ops::id::MEMORY_INFO, &[])?;
+            let (free, total) = <(u64, u64)>::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+            let told = Told { at: Instant::now(), epoch, free, total, mapped };
+            device.memory_mut().told = Some(told);
+            told
         }
-        return Ok(());
-    }
-    if let Some(block) = host {
-        // Without an address on the device there is nothing to say of it.
-        let mapped = crate::host_memory::is_mapped_here(cx);
-        if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(crate::context::primary(block.device));
-        } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-            put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32);
-        } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || (is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) && mapped) {
-            put64(ptr);
-        } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-            put32(block.device);
-        } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
-            put64(block.id);
-        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) && mapped {
-            put64(block.start);
-        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
-            put64(block.bytes);
-        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) && mapped {
-            put32(1);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
-            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        {
-            put32(0);
-        } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
-            put64(0);
-        } else {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        return Ok(());
-    }
-    Err(code::ERROR_INVALID_VALUE)
-}
-
-pub(crate) fn cuPointerGetAttribute(cx: &mut Entered, data: *mut c_void, attribute: u32, ptr: sys::CUdeviceptr) -> Result<(), Code> {
-    pointer_attribute(cx, attribute, ptr, data)
-}
-
-pub(crate) fn cuPointerGetAttributes(
-    cx: &mut Entered,
-    count: c_uint,
-    attributes: *mut sys::CUpointer_attribute,
-    data: *mut *mut c_void,
-    ptr: sys::CUdeviceptr,
-) -> Result<(), Code> {
-    // A thread without a context may ask as well: PyTorch's pinning thread does.
-    if count == 0 || attributes.is_null() || data.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    for i in 0..count as usize {
-        // SAFETY: the program says that both arrays have `count` elements; the enum is read as the integer that it is in C.
-        let (attribute, to) = unsafe { (attributes.cast::<u32>().add(i).read(), data.add(i).read()) };
-        if to.is_null() {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        if pointer_attribute(cx, attribute, ptr, to).is_err() {
-            unknown_pointer(attribute, ptr, to);
+    };
+    let m = device.memory();
+    let now = (told.free + told.mapped + m.spare_bytes).saturating_sub(m.mapped).min(told.total);
+    for (to, value) in [(free, now), (total, told.total)] {
+        if !to.is_null() {
+            give(to, value as usize)?;
         }
     }
     Ok(())
 }
 
-/// What `cuPointerGetAttributes` says of an address that CUDA does not know: no error, and these values (as a 580 driver on an
-/// H200 answered; booleans are four bytes wide there).
-fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
-    use sys::CUpointer_attribute_enum as A;
-    let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
-    let untouched = [A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, A::CU_POINTER_ATTRIBUTE_RANGE_SIZE];
-    let wide = [
-        A::CU_POINTER_ATTRIBUTE_CONTEXT,
-        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-        A::CU_POINTER_ATTRIBUTE_BUFFER_ID,
-        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-    ];
-    if among(&untouched) {
-        return;
+pub(crate) fn cuMemGetAddressRange_v2(
+    cx: &mut Entered,
+    base: *mut sys::CUdeviceptr,
+    size: *mut usize,
+    ptr: sys::CUdeviceptr,
+) -> Result<(), Code> {
+    let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
+    let (start, bytes) = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).ok_or(code::ERROR_NOT_FOUND)?;
+    if !base.is_null() {
+        give(base, start)?;
     }
-    if among(&[A::CU_POINTER_ATTRIBUTE_HOST_POINTER]) {
-        // SAFETY: the width of each write is the attribute's, and the program's output has it.
-        unsafe { to.cast::<u64>().write(ptr) }
-    } else if among(&[A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL]) {
-        // SAFETY: as above.
-        unsafe { to.cast::<i32>().write(-2) }
-    } else if among(&wide) {
-        // SAFETY: as above.
-        unsafe { to.cast::<u64>().write(0) }
-    } else {
-        // SAFETY: as above.
-        unsafe { to.cast::<u32>().write(0) }
-    }
-}
-
-pub(crate) fn cuPointerSetAttribute(cx: &mut Entered, value: *const c_void, attribute: u32, ptr: sys::CUdeviceptr) -> Result<(), Code> {
-    let sync_memops = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32;
-    if value.is_null() || !cx.job.devices.iter().any(|d| d.memory().find(ptr).is_some()) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // Copies of this memory already complete in the order that the flag asks for.
-    if attribute == sync_memops { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    if size.is_null() { Ok(()) } else { give(size, bytes as usize) }
 }
 
 #[cfg(test)]
@@ -437,25 +490,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_join_and_fit() {
-        let mut r = Ranges::default();
-        r.put(0, 4096);
-        let (a, b, c) = (r.take(512).unwrap(), r.take(1024).unwrap(), r.take(512).unwrap());
-        assert_eq!((a, b, c), (0, 512, 1536));
-        r.put(a, 512);
-        r.put(c, 512);
-        assert_eq!(r.take(512), Some(0), "the tightest fit, lowest address");
-        r.put(0, 512);
-        r.put(b, 1024);
-        assert_eq!(r.by_address, BTreeMap::from([(0, 4096)]));
-        assert_eq!(r.take(8192), None);
-    }
-
-    #[test]
     fn copies_stay_inside_allocations() {
         let mut m = Memory::new(1);
         let a = m.base + 512;
-        m.note(a, 100);
+        m.note(a, 100, Home::Shared);
         assert_eq!(m.allows(a, 100), Some(true));
         assert_eq!(m.allows(a + 99, 1), Some(true));
         assert_eq!(m.allows(a + 99, 2), Some(false));

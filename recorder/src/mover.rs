@@ -4,6 +4,7 @@
 //! device in this process while the gate is closed; the targets have said before it that they hold the same bytes at the same
 //! addresses. Several devices are moved in one pause: each has its [`Leg`], and all commit or none.
 
+use crate::enter::Entered;
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
 use crate::moves::{self, Task};
@@ -132,6 +133,7 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
 
 fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {
     each(legs, |leg| leg.check_source(job))?;
+    legs.iter().for_each(|leg| crate::memory::drop_spare(&Entered::inside(job), leg.device));
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;

@@ -5,6 +5,7 @@ use cuda_api::code::{self, Code};
 use rcuda_forwarder::{Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport};
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::ffi::{CStr, OsStr};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -162,6 +163,26 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
+    /// Whether [`Waiting::finish`] would return at once.
+    pub(crate) fn is_done(&mut self) -> bool {
+        match self {
+            Waiting::Reply(r) => r.is_here(),
+            Waiting::Pending(exec, pending, bytes) => match pending.poll(exec, bytes) {
+                Some(rc) => {
+                    *self = Waiting::Done(rc, std::mem::take(bytes));
+                    true
+                }
+                None => false,
+            },
+            Waiting::Done(..) => true,
+        }
+    }
+
+    /// Where the call begins and ends in the order of the place, if it has one ([`Place::position`]).
+    pub(crate) fn span(&self) -> Option<Range<u64>> {
+        if let Waiting::Reply(r) = self { Some(r.span()) } else { None }
+    }
+
     /// Waits. The bytes are the answer, or with an error what the place said of it.
     pub(crate) fn finish(self) -> (Code, Vec<u8>) {
         match self {
@@ -217,6 +238,11 @@ impl Place {
                 Ok(Place::Remote { link, spec: spec.clone() })
             }
         }
+    }
+
+    /// A count that changes with everything that is handed over. A place in this process has none: it is cheap to ask.
+    pub(crate) fn position(&self) -> Option<u64> {
+        if let Place::Remote { link, .. } = self { Some(link.position()) } else { None }
     }
 
     /// What its GPU is.

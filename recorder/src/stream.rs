@@ -5,6 +5,7 @@ use crate::enter::Entered;
 use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
+use crate::memory::pools;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
@@ -120,7 +121,10 @@ pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Re
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     graph::forbid_on(cx, device, stream)?;
-    cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
+    let mark = pools::before_sync(device);
+    cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+    pools::after_sync(cx, device, Some(stream), mark);
+    Ok(())
 }
 
 pub(crate) fn cuStreamGetFlags(cx: &mut Entered, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
@@ -214,7 +218,11 @@ pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), 
 
 pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
     match unfinished(cx, event)? {
-        Some((event, device)) => cx.wait(device, ops::id::EVENT_SYNC, &event.to_le_bytes()).map(drop),
+        Some((event, device)) => {
+            cx.wait(device, ops::id::EVENT_SYNC, &event.to_le_bytes())?;
+            pools::after_event(cx, device);
+            Ok(())
+        }
         None => {
             cx.show_text();
             Ok(())

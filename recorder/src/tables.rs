@@ -261,7 +261,7 @@ impl Tables {
             Kind::Function => self.functions.make(device),
             Kind::Kernel => self.kernels.make(EVERY_DEVICE),
             Kind::GraphExec => self.instances.make(device),
-            Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
+            Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject | Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
         }
     }
 
@@ -277,6 +277,7 @@ impl Tables {
             Kind::GraphExec => self.instances.get(handle).map(Slot::device),
             Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
             Kind::Context => Err(code::ERROR_INVALID_CONTEXT),
+            Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
         }
     }
 
@@ -290,7 +291,7 @@ impl Tables {
             Some(Kind::Function) => self.functions.end(handle),
             Some(Kind::Kernel) => self.kernels.end(handle),
             Some(Kind::GraphExec) => self.instances.end(handle),
-            Some(Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject) | None => false,
+            Some(Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject | Kind::Pool | Kind::Physical) | None => false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The executor: applies calls to a real driver, on one GPU, for one job.
 
+mod aliases;
 mod copies;
 mod graphs;
 pub(crate) mod host;
@@ -19,6 +20,7 @@ use crate::open::{Lease, OpenError, Options};
 use crate::pending::{Applied, Mark, Pending};
 use crate::pools::lock;
 use crate::steer;
+use aliases::Aliases;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Bindings;
@@ -58,6 +60,7 @@ pub struct Executor {
     ticket: AtomicU64,
     context: AtomicUsize,
     chunks: Mutex<BTreeMap<u64, Mapped>>,
+    aliases: Mutex<Aliases>,
     streams: Mutex<Streams>,
     modules: Mutex<Modules>,
     graphs: Mutex<graphs::Graphs>,
@@ -144,6 +147,7 @@ impl Executor {
             ticket: AtomicU64::new(ticket),
             context: AtomicUsize::new(context),
             chunks: Mutex::default(),
+            aliases: Mutex::default(),
             streams: Mutex::default(),
             modules: Mutex::default(),
             graphs: Mutex::default(),
@@ -240,6 +244,10 @@ impl Executor {
             id::FILL => self.fill(body)?,
             id::CHUNK_MAP => self.map_chunk(body)?,
             id::CHUNK_UNMAP => self.unmap_chunk(&life, body)?,
+            id::ALIAS_MAP => self.map_alias(body)?,
+            id::ALIAS_ACCESS => self.allow_alias(body)?,
+            id::ALIAS_UNMAP => self.unmap_alias(body)?,
+            id::MEMORY_INFO => self.gpu.memory_info()?.put(reply),
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
@@ -321,6 +329,7 @@ impl Executor {
     }
 
     fn unmap_all(&self) {
+        self.end_aliases();
         for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
             // Both fail only when the driver has given the memory up already.
             let _ = self.gpu.unmap(address, c.bytes);

@@ -227,10 +227,19 @@ impl Gpu {
     }
 
     pub(crate) fn allow(&self, at: u64, bytes: u64) -> Result<(), Code> {
-        let access = sys::CUmemAccessDesc {
-            location: own_device(),
-            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        self.allow_as(at, bytes, sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32)
+    }
+
+    /// As [`Gpu::allow`], with these `CUmemAccess_flags`.
+    pub(crate) fn allow_as(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+        use sys::CUmemAccess_flags as F;
+        let flags = match flags {
+            0 => F::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            1 => F::CU_MEM_ACCESS_FLAGS_PROT_READ,
+            3 => F::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            _ => return Err(code::ERROR_INVALID_VALUE),
         };
+        let access = sys::CUmemAccessDesc { location: own_device(), flags };
         call!(self.vmm.cuMemSetAccess(at, bytes as usize, &raw const access, 1))
     }
 

@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 21] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -49,6 +49,9 @@ pub const NAMES: [&str; 18] = [
     "signals",
     "capture",
     "graphs",
+    "pools",
+    "vmm",
+    "storm",
 ];
 /// Programs for one test each: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own.
 const SPECIAL: [&str; 2] = ["assertion", "stuck"];
@@ -110,7 +113,7 @@ impl Programs {
             for name in NAMES.into_iter().chain(SPECIAL) {
                 let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
                 args.extend(ARCHITECTURES.map(str::to_owned));
-                if name == "threads8" {
+                if ["threads8", "storm"].contains(&name) {
                     args.extend(["--default-stream", "per-thread"].map(str::to_owned));
                 }
                 if linkage == Linkage::Shared {

@@ -10,7 +10,9 @@ mod copies;
 mod devices;
 mod memory;
 mod modules;
+mod pools;
 mod streams;
+mod vmm;
 
 use driver::Surface;
 use std::path::Path;
@@ -35,6 +37,8 @@ fn main() {
     let streams = streams::build(&s);
     let code = modules::build(&s);
     let buffers = memory::build(&s);
+    let pooled = pools::build(&s, streams.plain);
+    let mapped = vmm::build(&s);
     if let Some(file) = pause {
         eprintln!("built");
         while !Path::new(file).exists() {
@@ -46,6 +50,10 @@ fn main() {
     memory::use_them(&s, &buffers);
     copies::all(&s, &buffers, streams.plain);
     streams::words(&s, &streams, buffers.device + 32768);
+    pools::use_them(&s, &pooled, streams.plain);
+    vmm::use_them(&s, &mapped);
+    pools::end(&s, pooled, streams.plain);
+    vmm::end(&s, mapped);
     contexts::others(&s);
     streams::end(&s, streams);
     modules::end(&s, code);

@@ -24,6 +24,9 @@ fn arguments(name: &str) -> (u32, u32) {
         "signals" => (200, 5000),
         "callbacks" => (300, 5000),
         "pinned" => (250, 6000),
+        "pools" => (60, 20000),
+        "vmm" => (48, 25000),
+        "storm" => (60, 20000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -89,6 +92,11 @@ programs! {
     killer_static: "killer", Static;
     killer_shared: "killer", Shared;
     threads8_static: "threads8", Static;
+    pools_static: "pools", Static;
+    pools_shared: "pools", Shared;
+    vmm_static: "vmm", Static;
+    vmm_shared: "vmm", Shared;
+    storm_static: "storm", Static;
     threads8_shared: "threads8", Shared;
     twogpu_static: "twogpu", Static;
     twogpu_shared: "twogpu", Shared;

@@ -5,8 +5,7 @@ use tests::scene::wait_for;
 use tests::{Job, Outcome, Scene, Server};
 
 /// Lines that may differ from native, and why. Docs/design.md has the list for users.
-const MAY_DIFFER: [(&str, &str); 8] = [
-    (" 102 cuDeviceGetAttribute", "programs do not get the virtual-memory functions"),
+const MAY_DIFFER: [(&str, &str); 7] = [
     ("cuDeviceGetTexture1DLinearMaxWidth", "the CPU driver lacks it"),
     ("cuDeviceGetExecAffinitySupport", "the CPU driver lacks it"),
     ("cuProfiler", "the CPU driver lacks it"),

@@ -40,10 +40,10 @@ calls! { $ for_each_device_call device DeviceCalls;
     0x0112 local bare fn cuGetProcAddress_v2(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>, symbolStatus: Raw<*mut sys::CUdriverProcAddressQueryResult>);
     /// The private tables of NVIDIA's own libraries.
     0x0113 local bare fn cuGetExportTable(ppExportTable: Raw<*mut *const c_void>, pExportTableId: Raw<*const sys::CUuuid>);
-    /// Pools are not there yet: not supported.
-    0x0114 refused refused fn cuDeviceGetMemPool(pool: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
-    /// Pools are not there yet: not supported.
-    0x0115 refused refused fn cuDeviceGetDefaultMemPool(pool_out: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
+    /// The pool that a device allocates from.
+    0x0114 local custom fn cuDeviceGetMemPool(pool: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
+    /// The pool that a device has from the start.
+    0x0115 local custom fn cuDeviceGetDefaultMemPool(pool_out: Raw<*mut sys::CUmemoryPool>, dev: Raw<sys::CUdevice>);
     /// Widest linear texture.
     0x0116 local custom fn cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements: Raw<*mut usize>, format: RawEnum<sys::CUarray_format>, numChannels: Raw<c_uint>, dev: Raw<sys::CUdevice>);
     /// Whether contexts can be bound to multiprocessors: no.
@@ -52,4 +52,6 @@ calls! { $ for_each_device_call device DeviceCalls;
     0x0118 local custom fn cuProfilerStart();
     /// Profiling ends: nothing to do.
     0x0119 local custom fn cuProfilerStop();
+    /// Chooses the pool that a device allocates from.
+    0x0120 local custom fn cuDeviceSetMemPool(dev: Raw<sys::CUdevice>, pool: Raw<sys::CUmemoryPool>);
 }

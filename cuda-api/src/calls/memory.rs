@@ -9,7 +9,7 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Frees device memory.
     0x0303 memory custom fn cuMemFree_v2(dptr: Raw<sys::CUdeviceptr>);
     /// Free and total memory of the device.
-    0x0304 query wait fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>);
+    0x0304 query custom fn cuMemGetInfo_v2(free: Raw<*mut usize>, total: Raw<*mut usize>);
     /// The allocation around an address.
     0x0305 local custom fn cuMemGetAddressRange_v2(pbase: Raw<*mut sys::CUdeviceptr>, psize: Raw<*mut usize>, dptr: Raw<sys::CUdeviceptr>);
     /// Allocates pinned host memory.
@@ -83,5 +83,49 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Fills a rectangle with 32-bit values, in stream order.
     0x0328 work custom fn cuMemsetD2D32Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// There is no managed memory to prefetch; libraries look the name up.
-    0x0340 refused refused fn cuMemPrefetchAsync(devPtr: Raw<u64>, count: Raw<usize>, dstDevice: Raw<c_int>, hStream: Raw<*mut c_void>) older ptsz;
+    0x0360 refused refused fn cuMemPrefetchAsync(devPtr: Raw<u64>, count: Raw<usize>, dstDevice: Raw<c_int>, hStream: Raw<*mut c_void>) older ptsz;
+    /// Allocates from the device's current pool, in stream order.
+    0x0340 memory custom fn cuMemAllocAsync(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Frees in stream order.
+    0x0341 memory custom fn cuMemFreeAsync(dptr: Raw<sys::CUdeviceptr>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Allocates from a pool, in stream order.
+    0x0342 memory custom fn cuMemAllocFromPoolAsync(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, pool: Raw<sys::CUmemoryPool>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Makes a pool of device memory.
+    0x0343 local custom fn cuMemPoolCreate(pool: Raw<*mut sys::CUmemoryPool>, poolProps: Raw<*const sys::CUmemPoolProps>);
+    /// Ends a pool; what is allocated from it stays until it is freed.
+    0x0344 local custom fn cuMemPoolDestroy(pool: Raw<sys::CUmemoryPool>);
+    /// Gives unused memory of a pool back.
+    0x0345 local custom fn cuMemPoolTrimTo(pool: Raw<sys::CUmemoryPool>, minBytesToKeep: Raw<usize>);
+    /// Changes a property of a pool.
+    0x0346 local custom fn cuMemPoolSetAttribute(pool: Raw<sys::CUmemoryPool>, attr: RawEnum<sys::CUmemPool_attribute>, value: Raw<*mut c_void>);
+    /// A property of a pool.
+    0x0347 local custom fn cuMemPoolGetAttribute(pool: Raw<sys::CUmemoryPool>, attr: RawEnum<sys::CUmemPool_attribute>, value: Raw<*mut c_void>);
+    /// Which devices may use a pool: its own.
+    0x0348 local custom fn cuMemPoolSetAccess(pool: Raw<sys::CUmemoryPool>, map: Raw<*const sys::CUmemAccessDesc>, count: Raw<usize>);
+    /// Whether a device may use a pool.
+    0x0349 local custom fn cuMemPoolGetAccess(flags: Raw<*mut sys::CUmemAccess_flags>, memPool: Raw<sys::CUmemoryPool>, location: Raw<*mut sys::CUmemLocation>);
+    /// The pool that a location has from the start.
+    0x034a local custom fn cuMemGetDefaultMemPool(pool_out: Raw<*mut sys::CUmemoryPool>, location: Raw<*mut sys::CUmemLocation>, type_: RawEnum<sys::CUmemAllocationType>);
+    /// The pool that a location allocates from.
+    0x034b local custom fn cuMemGetMemPool(pool: Raw<*mut sys::CUmemoryPool>, location: Raw<*mut sys::CUmemLocation>, type_: RawEnum<sys::CUmemAllocationType>);
+    /// Chooses the pool that a location allocates from.
+    0x034c local custom fn cuMemSetMemPool(location: Raw<*mut sys::CUmemLocation>, type_: RawEnum<sys::CUmemAllocationType>, pool: Raw<sys::CUmemoryPool>);
+    /// Pools are not shared with other processes yet.
+    0x034d refused refused fn cuMemPoolExportToShareableHandle(handle_out: Raw<*mut c_void>, pool: Raw<sys::CUmemoryPool>, handleType: RawEnum<sys::CUmemAllocationHandleType>, flags: Raw<c_ulonglong>);
+    /// Pools are not shared with other processes yet.
+    0x034e refused refused fn cuMemPoolImportFromShareableHandle(pool_out: Raw<*mut sys::CUmemoryPool>, handle: Raw<*mut c_void>, handleType: RawEnum<sys::CUmemAllocationHandleType>, flags: Raw<c_ulonglong>);
+    /// Pools are not shared with other processes yet.
+    0x034f refused refused fn cuMemPoolExportPointer(shareData_out: Raw<*mut sys::CUmemPoolPtrExportData>, ptr: Raw<sys::CUdeviceptr>);
+    /// Pools are not shared with other processes yet.
+    0x0350 refused refused fn cuMemPoolImportPointer(ptr_out: Raw<*mut sys::CUdeviceptr>, pool: Raw<sys::CUmemoryPool>, shareData: Raw<*mut sys::CUmemPoolPtrExportData>);
+    /// Memory is not shared with other processes yet: a move would have to move them together.
+    0x0351 refused refused fn cuIpcGetMemHandle(pHandle: Raw<*mut sys::CUipcMemHandle>, dptr: Raw<sys::CUdeviceptr>);
+    /// Memory is not shared with other processes yet: a move would have to move them together.
+    0x0352 refused refused fn cuIpcOpenMemHandle_v2(pdptr: Raw<*mut sys::CUdeviceptr>, handle: Raw<sys::CUipcMemHandle>, Flags: Raw<c_uint>);
+    /// Memory is not shared with other processes yet: a move would have to move them together.
+    0x0353 refused refused fn cuIpcCloseMemHandle(dptr: Raw<sys::CUdeviceptr>);
+    /// Events are not shared with other processes yet: a move would have to move them together.
+    0x0354 refused refused fn cuIpcGetEventHandle(pHandle: Raw<*mut sys::CUipcEventHandle>, event: Raw<sys::CUevent>);
+    /// Events are not shared with other processes yet: a move would have to move them together.
+    0x0355 refused refused fn cuIpcOpenEventHandle(phEvent: Raw<*mut sys::CUevent>, handle: Raw<sys::CUipcEventHandle>);
 }

@@ -4,6 +4,7 @@ use super::{Lost, Shared, lock};
 use cuda_api::code::Code;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -90,11 +91,17 @@ impl Waiter {
 pub struct Reply {
     waiter: Arc<Waiter>,
     link: Arc<Shared>,
+    span: Range<u64>,
 }
 
 impl Reply {
-    pub(super) fn new(waiter: Arc<Waiter>, link: Arc<Shared>) -> Reply {
-        Reply { waiter, link }
+    pub(super) fn new(waiter: Arc<Waiter>, link: Arc<Shared>, span: Range<u64>) -> Reply {
+        Reply { waiter, link, span }
+    }
+
+    /// Where the call begins and ends in the job's order ([`super::Link::position`]).
+    pub fn span(&self) -> Range<u64> {
+        self.span.clone()
     }
 
     /// Whether [`Reply::wait`] would return at once.

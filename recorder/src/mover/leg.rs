@@ -318,7 +318,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
             dot(want.capability)
         ));
     }
-    let need = device.memory().used() + HEADROOM;
+    let need = device.memory().needed() + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(unexpected(&other)),

@@ -110,6 +110,13 @@ impl<T: Copy> In<T> {
     }
 }
 
+impl In<u64> {
+    /// The value where the caller has but 4 bytes.
+    pub fn narrow(self) -> Res<u32> {
+        In(self.0.cast::<u32>()).get()
+    }
+}
+
 impl In<usize> {
     /// Element `index` of a list that mixes numbers and pointers, where a pointer is.
     pub fn pointer_at<T>(self, index: usize) -> Res<In<T>> {

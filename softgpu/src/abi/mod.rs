@@ -14,6 +14,7 @@ mod launch;
 mod library;
 mod memcpy;
 mod memory;
+mod mempool;
 mod memset;
 mod module;
 mod pointer;
@@ -58,6 +59,7 @@ static BY_SUBJECT: &[&[Export]] = &[
     library::EXPORTS,
     memcpy::EXPORTS,
     memory::EXPORTS,
+    mempool::EXPORTS,
     memset::EXPORTS,
     module::EXPORTS,
     pointer::EXPORTS,

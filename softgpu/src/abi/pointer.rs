@@ -58,7 +58,8 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
     let long = |n: u64| n.to_le_bytes().to_vec();
     let plain = matches!(alloc.kind, Kind::Device);
     Ok(match attribute {
-        1 => long(alloc.context as u64),
+        // Memory of pools belongs to no context.
+        1 => long(if matches!(alloc.kind, Kind::Pooled(_)) { 0 } else { alloc.context as u64 }),
         2 => word(if alloc.is_host() { 1 } else { 2 }),
         3 => long(address),
         4 if alloc.is_host() => long(address),
@@ -76,7 +77,7 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
             Kind::Mapped(mapping) if mapping.access.is_empty() => word(0),
             _ => word(3),
         },
-        17 => long(0),
+        17 => long(if let Kind::Pooled(pool) = alloc.kind { pool as u64 } else { 0 }),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     })
 }

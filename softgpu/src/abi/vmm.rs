@@ -20,7 +20,7 @@ const ACCESS_READ_WRITE: c_uint = 3;
 /// `CUmemLocation` with its enum as a plain number.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Location {
+pub(super) struct Location {
     kind: c_uint,
     id: c_int,
 }
@@ -42,9 +42,9 @@ struct Prop {
 /// `CUmemAccessDesc`, likewise.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Access {
-    location: Location,
-    flags: c_uint,
+pub(super) struct Access {
+    pub location: Location,
+    pub flags: c_uint,
 }
 
 const _: () = assert!(size_of::<Prop>() == size_of::<CUmemAllocationProp>());
@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<Access>() == size_of::<CUmemAccessDesc>());
 const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
 
 impl Location {
-    fn device(self) -> Res<&'static Arc<Device>> {
+    pub fn device(self) -> Res<&'static Arc<Device>> {
         match self.kind {
             ON_DEVICE => device::get(self.id),
             // Host memory has no allocations of this kind here.

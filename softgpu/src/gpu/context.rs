@@ -10,7 +10,7 @@ use super::place::Place;
 use super::sched::{self, Mark};
 use super::stream::{self, Kind, Stream};
 use super::table::Table;
-use super::{event, graph, launch, lock, memory, module};
+use super::{event, graph, launch, lock, memory, mempool, module};
 use crate::abi::Res;
 use crate::ptx::CodeMap;
 use cuda_api::sys::{CUcontext, CUresult};
@@ -344,6 +344,7 @@ impl Live {
     /// Waits for all work and reports the fault, if any.
     pub fn synchronise(&self) -> Res {
         sched::wait(&self.outstanding());
+        mempool::trim();
         self.settle()
     }
 

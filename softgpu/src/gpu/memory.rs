@@ -19,6 +19,10 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 pub(crate) enum Kind {
     /// Made by `cuMemAlloc`.
     Device,
+    /// Allocated from the pool of this handle, in stream order.
+    Pooled(usize),
+    /// Freed in a stream that has not reached it: work before that may use it.
+    Freed,
     /// Physical memory mapped into a reservation.
     Mapped(Mapping),
     /// Page-locked memory made by `cuMemHostAlloc`, with its flags.
@@ -54,7 +58,7 @@ impl Alloc {
     fn usable_by(&self, live: &Live, peers: u32) -> bool {
         let device = live.device.ordinal as usize;
         match &self.kind {
-            Kind::Device | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
+            Kind::Device | Kind::Pooled(_) | Kind::Freed | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
             Kind::Heap => self.owner == live.number,
             Kind::Mapped(mapping) => mapping.access.contains(&device),
             Kind::Pinned(_) | Kind::Registered(_) => true,
@@ -175,7 +179,7 @@ impl Memory {
         }
         let mut list: Vec<(u64, u64)> = Vec::with_capacity(self.allocs.len());
         for (base, alloc) in self.allocs.iter().filter(|(_, alloc)| alloc.usable_by(live, peers)) {
-            let size = if matches!(alloc.kind, Kind::Device) {
+            let size = if matches!(alloc.kind, Kind::Device | Kind::Pooled(_) | Kind::Freed) {
                 alloc.size.next_multiple_of(super::pool::UNIT)
             } else {
                 alloc.size
@@ -196,16 +200,46 @@ pub(crate) fn allocate(live: &Live, size: u64) -> Res<u64> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let device = live.device.ordinal as usize;
+    allocate_as(live, size, live.device.ordinal as usize, Kind::Device)
+}
+
+/// Device memory of some kind.
+pub(crate) fn allocate_as(live: &Live, size: u64, device: usize, kind: Kind) -> Res<u64> {
+    let owner = super::device::all().get(device).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let mut memory = write();
-    let address = memory.pools.entry(device).or_default().allocate(&live.device, size)?;
-    memory.add(address, size, Kind::Device, device, Some(live));
+    let address = memory.pools.entry(device).or_default().allocate(owner, size)?;
+    memory.add(address, size, kind, device, Some(live));
     Ok(address)
+}
+
+/// An allocation is freed in a stream: it cannot be freed again, and work before the free may still use it.
+pub(crate) fn mark_freed(address: u64) -> Res {
+    let mut memory = write();
+    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let alloc = memory.allocs.get_mut(&address).ok_or(bad)?;
+    let pool = match alloc.kind {
+        Kind::Pooled(pool) => Some((pool, alloc.size)),
+        Kind::Device => None,
+        _ => return Err(bad),
+    };
+    alloc.kind = Kind::Freed;
+    // The lock of a pool comes before this one.
+    drop(memory);
+    if let Some((pool, size)) = pool {
+        super::mempool::freed(pool, size);
+    }
+    Ok(())
 }
 
 /// `cuMemFree`: the address must be the start of a `cuMemAlloc` allocation. Waits for the work of its device, as the real
 /// one does.
 pub(crate) fn free(live: &Live, address: u64) -> Res {
+    if matches!(read().allocs.get(&address).map(|alloc| &alloc.kind), Some(Kind::Pooled(_))) {
+        // Of pools the program has to make sure itself that nothing uses the memory.
+        mark_freed(address)?;
+        release_device(&mut write(), address);
+        return Ok(());
+    }
     let device = device_of_start(&read(), address)?;
     context::wait_for_device(device);
     live.check()?;
@@ -222,7 +256,8 @@ fn device_of_start(memory: &Memory, address: u64) -> Res<usize> {
     alloc.map(|alloc| alloc.device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-fn release_device(memory: &mut Memory, address: u64) {
+/// Takes device memory away.
+pub(crate) fn release_device(memory: &mut Memory, address: u64) {
     let Some(alloc) = memory.remove(address) else {
         return;
     };
@@ -241,7 +276,7 @@ pub(crate) fn end_context(live: &Live) {
     let mine: Vec<u64> = memory.allocs.iter().filter(|(_, a)| a.owner == live.number).map(|(base, _)| *base).collect();
     for base in mine {
         match memory.allocs.get(&base).map(|alloc| &alloc.kind) {
-            Some(Kind::Device) => release_device(&mut memory, base),
+            Some(Kind::Device | Kind::Pooled(_) | Kind::Freed) => release_device(&mut memory, base),
             Some(Kind::Pinned(_)) => super::host::release(&mut memory, base),
             Some(Kind::Heap) => {
                 if let Some(alloc) = memory.remove(base) {

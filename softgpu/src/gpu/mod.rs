@@ -3,7 +3,8 @@
 //! * [`process`]: what there is once in a process: initialised or not, forked, exiting.
 //! * [`device`], [`context`]: devices with their identity, contexts with what belongs to them.
 //! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
-//!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels.
+//!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels,
+//!   [`mempool`] allocates in stream order.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
 //! * [`copy`]: copies and fills. [`graph`]: captures and instances of graphs.
 //! * [`module`], [`launch`]: code and running it; [`output`]: what it prints.
@@ -18,6 +19,7 @@ pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod launch;
 pub(crate) mod memory;
+pub(crate) mod mempool;
 pub(crate) mod module;
 pub(crate) mod os;
 pub(crate) mod output;

@@ -1,8 +1,7 @@
 //! Streams: order of work, and the rules between the legacy default stream and the others.
 
 use super::context::{self, Live};
-use super::graph;
-use super::lock;
+use super::{graph, lock, mempool};
 use super::sched::{self, Mark, Work};
 use super::table::Table;
 use crate::abi::Res;
@@ -133,6 +132,7 @@ impl Target {
     /// Waits for the stream and reports the context's failure, if any.
     pub fn synchronise(&self) -> Res {
         sched::wait(&self.outstanding());
+        mempool::trim();
         self.live.settle()
     }
 }

@@ -1,0 +1,187 @@
+//! What can be asked about an address.
+
+use crate::enter::Entered;
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{c_uint, c_void};
+
+/// Device memory of the program, as attributes describe it.
+struct Known {
+    start: u64,
+    bytes: u64,
+    id: u64,
+    device: u32,
+    /// Only memory of `cuMemAlloc` belongs to a context.
+    context: u64,
+    pool: u64,
+    handle_types: u32,
+}
+
+impl Known {
+    fn of_allocation(device: u32, f: super::Found) -> Known {
+        let context = if f.pool == 0 { crate::context::primary(device) } else { 0 };
+        Known { start: f.start, bytes: f.bytes, id: f.id, device, context, pool: f.pool, handle_types: 0 }
+    }
+
+    fn of_mapping(f: crate::vmm::Found) -> Known {
+        let crate::vmm::Found { start, bytes, device, id, handle_types } = f;
+        Known { start, bytes, id, device, context: 0, pool: 0, handle_types }
+    }
+}
+
+/// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
+fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
+    use sys::CUpointer_attribute_enum as A;
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
+    let found = allocated.or_else(|| crate::vmm::find(ptr).map(Known::of_mapping));
+    let host = crate::host_memory::find(ptr);
+    let is = |a: A| attribute == a as u32;
+    // SAFETY (of each write below): the width is the documented one of the attribute, and the program's output has it.
+    let put32 = |v: u32| unsafe { to.cast::<u32>().write(v) };
+    // SAFETY: as above.
+    let put64 = |v: u64| unsafe { to.cast::<u64>().write(v) };
+    if let Some(k) = found {
+        if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
+            put64(k.context);
+        } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+            put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32);
+        } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
+            put64(ptr);
+        } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+            put32(k.device);
+        } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
+            put64(k.id);
+        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
+            put64(k.start);
+        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+            put64(k.bytes);
+        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
+            put32(1);
+        } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
+            put64(k.handle_types.into());
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
+            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        {
+            put32(0);
+        } else if is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+            put64(k.pool);
+        } else {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        return Ok(());
+    }
+    if let Some(block) = host {
+        // Without an address on the device there is nothing to say of it.
+        let mapped = crate::host_memory::is_mapped_here(cx);
+        if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
+            put64(crate::context::primary(block.device));
+        } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+            put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32);
+        } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || (is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) && mapped) {
+            put64(ptr);
+        } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+            put32(block.device);
+        } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
+            put64(block.id);
+        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) && mapped {
+            put64(block.start);
+        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+            put64(block.bytes);
+        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) && mapped {
+            put32(1);
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
+            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        {
+            put32(0);
+        } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+            put64(0);
+        } else {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        return Ok(());
+    }
+    Err(code::ERROR_INVALID_VALUE)
+}
+
+pub(crate) fn cuPointerGetAttribute(
+    cx: &mut Entered,
+    data: *mut c_void,
+    attribute: u32,
+    ptr: sys::CUdeviceptr,
+) -> Result<(), Code> {
+    pointer_attribute(cx, attribute, ptr, data)
+}
+
+pub(crate) fn cuPointerGetAttributes(
+    cx: &mut Entered,
+    count: c_uint,
+    attributes: *mut sys::CUpointer_attribute,
+    data: *mut *mut c_void,
+    ptr: sys::CUdeviceptr,
+) -> Result<(), Code> {
+    // A thread without a context may ask as well: PyTorch's pinning thread does.
+    if count == 0 || attributes.is_null() || data.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    for i in 0..count as usize {
+        // SAFETY: the program says that both arrays have `count` elements; the enum is read as the integer that it is in C.
+        let (attribute, to) = unsafe { (attributes.cast::<u32>().add(i).read(), data.add(i).read()) };
+        if to.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if pointer_attribute(cx, attribute, ptr, to).is_err() {
+            unknown_pointer(attribute, ptr, to);
+        }
+    }
+    Ok(())
+}
+
+/// What `cuPointerGetAttributes` says of an address that CUDA does not know: no error, and these values (as a 580 driver on an
+/// H200 answered; booleans are four bytes wide there).
+fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
+    use sys::CUpointer_attribute_enum as A;
+    let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
+    let untouched = [A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, A::CU_POINTER_ATTRIBUTE_RANGE_SIZE];
+    let wide = [
+        A::CU_POINTER_ATTRIBUTE_CONTEXT,
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        A::CU_POINTER_ATTRIBUTE_BUFFER_ID,
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+        A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+    ];
+    if among(&untouched) {
+        return;
+    }
+    if among(&[A::CU_POINTER_ATTRIBUTE_HOST_POINTER]) {
+        // SAFETY: the width of each write is the attribute's, and the program's output has it.
+        unsafe { to.cast::<u64>().write(ptr) }
+    } else if among(&[A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL]) {
+        // SAFETY: as above.
+        unsafe { to.cast::<i32>().write(-2) }
+    } else if among(&wide) {
+        // SAFETY: as above.
+        unsafe { to.cast::<u64>().write(0) }
+    } else {
+        // SAFETY: as above.
+        unsafe { to.cast::<u32>().write(0) }
+    }
+}
+
+pub(crate) fn cuPointerSetAttribute(
+    cx: &mut Entered,
+    value: *const c_void,
+    attribute: u32,
+    ptr: sys::CUdeviceptr,
+) -> Result<(), Code> {
+    let sync_memops = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32;
+    if value.is_null() || !cx.job.devices.iter().any(|d| d.memory().find(ptr).is_some()) && crate::vmm::find(ptr).is_none() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // Copies of this memory already complete in the order that the flag asks for.
+    if attribute == sync_memops { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}

@@ -1,0 +1,148 @@
+//! Free ranges of addresses, found by address and by size.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Free ranges. Neighbours are joined, but not across multiples of `unit`.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    unit: u64,
+    by_address: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+    bytes: u64,
+}
+
+impl Default for Ranges {
+    fn default() -> Ranges {
+        Ranges::in_units(u64::MAX)
+    }
+}
+
+impl Ranges {
+    /// No range; none will span a multiple of `unit`.
+    pub(crate) fn in_units(unit: u64) -> Ranges {
+        Ranges { unit, by_address: BTreeMap::new(), by_size: BTreeSet::new(), bytes: 0 }
+    }
+
+    /// Bytes of all ranges.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a range that is not there yet.
+    pub(crate) fn put(&mut self, mut address: u64, mut bytes: u64) {
+        if !address.is_multiple_of(self.unit)
+            && let Some((&before, &len)) = self.by_address.range(..address).next_back()
+            && before + len == address
+        {
+            self.remove(before, len);
+            (address, bytes) = (before, bytes + len);
+        }
+        let end = address + bytes;
+        if !end.is_multiple_of(self.unit)
+            && let Some(&len) = self.by_address.get(&end)
+        {
+            self.remove(end, len);
+            bytes += len;
+        }
+        self.by_address.insert(address, bytes);
+        self.by_size.insert((bytes, address));
+        self.bytes += bytes;
+    }
+
+    /// Adds all ranges of another one.
+    pub(crate) fn put_all(&mut self, other: Ranges) {
+        for (address, bytes) in other.by_address {
+            self.put(address, bytes);
+        }
+    }
+
+    fn remove(&mut self, address: u64, bytes: u64) {
+        self.by_address.remove(&address);
+        self.by_size.remove(&(bytes, address));
+        self.bytes -= bytes;
+    }
+
+    /// The smallest range that fits, lowest address first.
+    pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
+        let &(_, address) = self.by_size.range((bytes, 0)..).next()?;
+        self.carve(address, bytes).then_some(address)
+    }
+
+    /// As [`Ranges::take`], at a multiple of `align`.
+    pub(crate) fn take_aligned(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        let fits = |&&(len, at): &&(u64, u64)| {
+            let skipped = at.checked_next_multiple_of(align).map(|start| start - at);
+            skipped.and_then(|s| s.checked_add(bytes)).is_some_and(|need| need <= len)
+        };
+        let &(_, at) = self.by_size.range((bytes, 0)..).find(fits)?;
+        let address = at.next_multiple_of(align);
+        self.carve(address, bytes).then_some(address)
+    }
+
+    /// Whether all of these bytes are free.
+    pub(crate) fn has(&self, address: u64, bytes: u64) -> bool {
+        let Some((&at, &len)) = self.by_address.range(..=address).next_back() else { return false };
+        address - at <= len && bytes <= len - (address - at)
+    }
+
+    /// Takes exactly these bytes; false if they are not all free.
+    pub(crate) fn carve(&mut self, address: u64, bytes: u64) -> bool {
+        if !self.has(address, bytes) {
+            return false;
+        }
+        let Some((&at, &len)) = self.by_address.range(..=address).next_back() else { return false };
+        self.remove(at, len);
+        // What is left keeps its ends, so nothing is joined here.
+        for (start, end) in [(at, address), (address + bytes, at + len)] {
+            if end > start {
+                self.put(start, end - start);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_join_and_fit() {
+        let mut r = Ranges::default();
+        r.put(0, 4096);
+        let (a, b, c) = (r.take(512).unwrap(), r.take(1024).unwrap(), r.take(512).unwrap());
+        assert_eq!((a, b, c), (0, 512, 1536));
+        r.put(a, 512);
+        r.put(c, 512);
+        assert_eq!(r.take(512), Some(0), "the tightest fit, lowest address");
+        r.put(0, 512);
+        r.put(b, 1024);
+        assert_eq!(r.by_address, BTreeMap::from([(0, 4096)]));
+        assert_eq!((r.take(8192), r.bytes()), (None, 4096));
+    }
+
+    #[test]
+    fn units_stay_apart() {
+        let mut r = Ranges::in_units(4096);
+        r.put(4096, 4096);
+        r.put(0, 4096);
+        assert_eq!(r.take(8192), None);
+        assert!(r.carve(4096, 512) && !r.carve(4096, 512));
+        r.put(4096, 512);
+        assert_eq!(r.by_address, BTreeMap::from([(0, 4096), (4096, 4096)]));
+    }
+
+    #[test]
+    fn alignment_and_exact_places() {
+        let mut r = Ranges::default();
+        r.put(512, 10_000);
+        assert_eq!(r.take_aligned(1000, 4096), Some(4096));
+        assert_eq!(r.take_aligned(5000, 4096), None);
+        assert!(r.has(512, 3584) && !r.has(512, 3585) && !r.has(0, 1));
+        assert!(r.carve(600, 100));
+        assert_eq!(r.bytes(), 10_000 - 1100);
+        r.put(600, 100);
+        r.put(4096, 1000);
+        assert_eq!(r.by_address, BTreeMap::from([(512, 10_000)]));
+    }
+}

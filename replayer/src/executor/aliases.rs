@@ -1,0 +1,77 @@
+//! What the program maps itself: second mappings of chunks, in arenas that are reserved at the first use.
+
+use super::{Executor, GRANULE, short};
+use crate::pools::lock;
+use crate::steer::ARENA;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{Alias, VMM, VMM_END};
+use cuda_api::wire::Wire;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Reserved arenas and what is mapped in them.
+#[derive(Debug, Default)]
+pub(super) struct Aliases {
+    arenas: BTreeSet<u64>,
+    mapped: BTreeMap<u64, u64>,
+}
+
+impl Executor {
+    pub(super) fn map_alias(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = Alias::get(&mut body).map_err(short)?;
+        let end = op.address.checked_add(op.bytes).filter(|end| op.address >= VMM && *end <= VMM_END);
+        let end = end.ok_or(code::ERROR_INVALID_VALUE)?;
+        let arena = op.address - (op.address - VMM) % ARENA;
+        if op.bytes == 0 || op.bytes % GRANULE != 0 || op.address % GRANULE != 0 || end > arena + ARENA {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let chunks = lock(&self.chunks);
+        let memory = chunks.get(&op.chunk).filter(|c| op.bytes <= c.bytes).ok_or(code::ERROR_INVALID_VALUE)?.memory;
+        let mut aliases = lock(&self.aliases);
+        if aliases.mapped.range(..end).next_back().is_some_and(|(at, bytes)| at + bytes > op.address) {
+            return Err(code::ERROR_ALREADY_MAPPED);
+        }
+        if !aliases.arenas.contains(&arena) {
+            let got = self.gpu.reserve(ARENA, arena)?;
+            if got != arena {
+                // The error to report is that the address is not to be had.
+                let _ = self.gpu.unreserve(got, ARENA);
+                return Err(code::ERROR_OUT_OF_MEMORY);
+            }
+            aliases.arenas.insert(arena);
+        }
+        self.gpu.map(op.address, op.bytes, memory)?;
+        aliases.mapped.insert(op.address, op.bytes);
+        Ok(())
+    }
+
+    /// The alias that an operation names.
+    fn known_alias(&self, mut body: &[u8], aliases: &Aliases) -> Result<Alias, Code> {
+        let op = Alias::get(&mut body).map_err(short)?;
+        if aliases.mapped.get(&op.address) == Some(&op.bytes) { Ok(op) } else { Err(code::ERROR_NOT_MAPPED) }
+    }
+
+    pub(super) fn allow_alias(&self, body: &[u8]) -> Result<(), Code> {
+        let op = self.known_alias(body, &lock(&self.aliases))?;
+        self.gpu.allow_as(op.address, op.bytes, op.access)
+    }
+
+    pub(super) fn unmap_alias(&self, body: &[u8]) -> Result<(), Code> {
+        let mut aliases = lock(&self.aliases);
+        let op = self.known_alias(body, &aliases)?;
+        self.gpu.unmap(op.address, op.bytes)?;
+        aliases.mapped.remove(&op.address);
+        Ok(())
+    }
+
+    /// Unmaps all, and gives the addresses back.
+    pub(super) fn end_aliases(&self) {
+        let aliases = std::mem::take(&mut *lock(&self.aliases));
+        // Both fail only when the driver has given everything up already.
+        for (address, bytes) in aliases.mapped {
+            let _ = self.gpu.unmap(address, bytes);
+        }
+        for arena in aliases.arenas {
+            let _ = self.gpu.unreserve(arena, ARENA);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Pools of stream-ordered allocations, in the plainest way: memory is taken when the call is made and goes when the stream
+//! reaches the free. So whoever uses it later than that is found out.
+
+use super::context::Live;
+use super::memory::{self, Kind};
+use super::pool::UNIT;
+use super::sched::Work;
+use super::stream::Target;
+use super::table::Table;
+use super::{device, lock};
+use crate::abi::Res;
+use cuda_api::sys::CUresult;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// What a pool seems to take from the device at a time.
+const GROWTH: u64 = 32 << 20;
+
+/// A pool.
+pub(crate) struct Pool {
+    /// Ordinal of its device.
+    pub device: usize,
+    pub state: Mutex<State>,
+}
+
+/// What changes of a pool.
+pub(crate) struct State {
+    pub reuse: [i32; 3],
+    pub threshold: u64,
+    pub most: u64,
+    pub used: [u64; 2],
+    pub reserved: [u64; 2],
+    destroyed: bool,
+}
+
+/// Pools by handle.
+static POOLS: LazyLock<Table<Pool>> = LazyLock::new(|| Table::new(11));
+/// The pools that devices have from the start, and those that they allocate from.
+static DEVICES: LazyLock<Mutex<Vec<[usize; 2]>>> =
+    LazyLock::new(|| Mutex::new(device::all().iter().map(|d| [create(d.ordinal as usize, 0); 2]).collect()));
+
+/// `cuMemPoolCreate`.
+pub(crate) fn create(device: usize, most: u64) -> usize {
+    let state = State { reuse: [1; 3], threshold: 0, most, used: [0; 2], reserved: [0; 2], destroyed: false };
+    let mut handle = 0;
+    POOLS.insert_with(|h| {
+        handle = h;
+        Pool { device, state: Mutex::new(state) }
+    });
+    handle
+}
+
+/// The pool of a handle.
+pub(crate) fn resolve(handle: usize) -> Res<Arc<Pool>> {
+    POOLS.get(handle).filter(|p| !lock(&p.state).destroyed).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// The pool that a device has from the start.
+pub(crate) fn default_of(device: usize) -> usize {
+    lock(&DEVICES)[device][0]
+}
+
+/// The pool that a device allocates from.
+pub(crate) fn current_of(device: usize) -> usize {
+    lock(&DEVICES)[device][1]
+}
+
+/// Chooses it.
+pub(crate) fn choose(device: usize, handle: usize) -> Res {
+    if resolve(handle)?.device != device {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    lock(&DEVICES)[device][1] = handle;
+    Ok(())
+}
+
+/// `cuMemPoolDestroy`.
+pub(crate) fn destroy(handle: usize) -> Res {
+    let pool = resolve(handle)?;
+    let mut devices = lock(&DEVICES);
+    let [default, current] = &mut devices[pool.device];
+    if *default == handle {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if *current == handle {
+        *current = *default;
+    }
+    lock(&pool.state).destroyed = true;
+    Ok(())
+}
+
+/// `cuMemAllocFromPoolAsync`.
+pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
+    let pool = resolve(handle)?;
+    if size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let room = size.checked_next_multiple_of(UNIT).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let mut state = lock(&pool.state);
+    if state.most != 0 && state.used[0] + room > state.most {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let address = memory::allocate_as(live, size, pool.device, Kind::Pooled(handle))?;
+    let raise = |level: &mut [u64; 2], to: u64| *level = [to, level[1].max(to)];
+    let used = state.used[0] + room;
+    raise(&mut state.used, used);
+    let reserved = state.reserved[0].max(used.next_multiple_of(GROWTH));
+    raise(&mut state.reserved, reserved);
+    Ok(address)
+}
+
+/// An allocation of a pool is freed: it counts as unused from now on.
+pub(crate) fn freed(handle: usize, size: u64) {
+    if let Some(pool) = POOLS.get(handle) {
+        lock(&pool.state).used[0] -= size.next_multiple_of(UNIT);
+    }
+}
+
+/// `cuMemFreeAsync`, also of memory of `cuMemAlloc`.
+pub(crate) fn free(target: &Target, address: u64) -> Res {
+    memory::mark_freed(address)?;
+    let work = move |_: &Live| {
+        memory::release_device(&mut memory::write(), address);
+        Ok(())
+    };
+    target.submit(Work::Always(Box::new(work)), Vec::new());
+    Ok(())
+}
+
+/// What a synchronisation does: pools keep no more than their threshold.
+pub(crate) fn trim() {
+    POOLS.each(|pool| {
+        let keep = lock(&pool.state).threshold;
+        pool.trim_to(keep);
+    });
+}
+
+impl Pool {
+    /// `cuMemPoolTrimTo`.
+    pub fn trim_to(&self, keep: u64) {
+        let mut state = lock(&self.state);
+        let needed = state.used[0].next_multiple_of(GROWTH).max(keep);
+        state.reserved[0] = state.reserved[0].min(needed);
+    }
+}
