@@ -47,6 +47,7 @@ pub const KINDS: usize = 14;
 
 impl Kind {
     /// The kind with this number.
+    #[inline]
     pub fn from_number(n: u8) -> Option<Kind> {
         use Kind::*;
         [Context, Stream, Event, Module, Function, Library, Kernel, Graph, GraphNode, GraphExec, UserObject, Pool, Physical]
@@ -56,16 +57,19 @@ impl Kind {
 }
 
 /// Composes a handle. `slot` < 2^24, `generation` < 2^18.
+#[inline]
 pub fn compose(kind: Kind, generation: u32, slot: u32) -> u64 {
     MARK << 56 | (kind as u64) << 48 | u64::from(generation & 0x3ffff) << 30 | u64::from(slot & 0xff_ffff) << 6
 }
 
 /// Kind of one of our handles.
+#[inline]
 pub fn kind(handle: u64) -> Option<Kind> {
     (handle >> 56 == MARK && handle & 63 == 0).then(|| Kind::from_number((handle >> 48) as u8)).flatten()
 }
 
 /// Slot of a handle.
+#[inline]
 pub fn slot(handle: u64) -> u32 {
     (handle >> 6) as u32 & 0xff_ffff
 }
@@ -83,6 +87,7 @@ impl<T: Default> Cells<T> {
     }
 
     /// The cell, if its segment exists.
+    #[inline]
     pub fn get(&self, slot: u32) -> Option<&T> {
         let p = self.segments.get((slot >> SEGMENT_BITS) as usize)?.load(Ordering::Acquire);
         // SAFETY: a published segment holds 2^SEGMENT_BITS initialised cells and lives as long as `self`.
@@ -90,6 +95,7 @@ impl<T: Default> Cells<T> {
     }
 
     /// The cell, making its segment if need be. `slot` must be below 2^24.
+    #[inline]
     pub fn at(&self, slot: u32) -> &T {
         let slot = slot & 0xff_ffff;
         loop {
@@ -147,6 +153,7 @@ impl Bindings {
     }
 
     /// Binds `handle` to the driver's `live` value.
+    #[inline]
     pub fn bind(&self, handle: u64, live: u64) {
         if let Some(k) = kind(handle) {
             let b = self.kinds[k as usize].at(slot(handle));
@@ -161,6 +168,7 @@ impl Bindings {
     }
 
     /// The driver's value, or the error that its use must return.
+    #[inline]
     pub fn live(&self, handle: u64) -> Result<u64, Code> {
         let k = kind(handle).ok_or(code::ERROR_INVALID_HANDLE)?;
         let b = self.kinds[k as usize].get(slot(handle)).ok_or(code::ERROR_INVALID_HANDLE)?;
@@ -172,6 +180,7 @@ impl Bindings {
     }
 
     /// Forgets `handle`.
+    #[inline]
     pub fn unbind(&self, handle: u64) {
         if let Some(b) = kind(handle).and_then(|k| self.kinds[k as usize].get(slot(handle))) {
             let _ = b.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed);

@@ -12,21 +12,38 @@ use crate::stream;
 use crate::tables::{EVERY_DEVICE, FunctionData};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
-use cuda_api::calls::module::{cuFuncSetAttribute, cuKernelSetAttribute};
+use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use faults::Point;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 /// Libraries belong to no device: these rows are carried out on every one.
-const EVERYWHERE: [&str; 2] = ["cuLibraryGetKernel", "cuLibraryUnload"];
+const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
 
 /// The one thing about a function that changes by itself.
-const CHANGING: [&str; 1] = ["cuFuncIsLoaded"];
+const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
+
+thread_local! {
+    /// Where calls are encoded: memory that is used again.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Encodes a value for the time of `use_it`. A call made meanwhile on this thread gets memory of its own.
+pub(crate) fn encoded<T: Wire, R>(value: &T, use_it: impl FnOnce(&[u8]) -> R) -> R {
+    // A thread that is ending has no thread-locals.
+    let mut body = SCRATCH.try_with(Cell::take).unwrap_or_default();
+    body.clear();
+    value.put(&mut body);
+    let result = use_it(&body);
+    let _ = SCRATCH.try_with(|s| s.set(body));
+    result
+}
 
 /// Attribute and value that a call sets on a function.
 fn setting(call: u16, body: &[u8]) -> Option<(u32, i32)> {
@@ -84,6 +101,10 @@ pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), 
     };
     log::result(symbol, rc);
     rc
+}
+
+fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
+    C::Reply::get(&mut bytes).map_err(|_| code::ERROR_UNKNOWN)
 }
 
 impl Capture for Entered {
@@ -155,7 +176,7 @@ impl Entered {
     /// Carries out a `send` or `wait` row.
     pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         let edges = C::edges(sent);
-        let reply = if EVERYWHERE.contains(&C::NAME) {
+        let reply = if EVERYWHERE.contains(&C::ID) {
             let mut last = Err(code::ERROR_NO_DEVICE);
             for device in &self.job.devices {
                 last = Ok(self.carry_on::<C>(device, sent, &edges)?);
@@ -170,18 +191,20 @@ impl Entered {
     }
 
     fn ended(&self, edges: &Edges) {
-        if let Some(h) = edges.ends {
+        let Some(h) = edges.ends else { return };
+        // Nothing ends with a stream or an event.
+        if !matches!(cuda_api::handle::kind(h), Some(Kind::Stream | Kind::Event)) {
             for device in &self.job.devices {
                 let children = lock(&device.ledger).forget_children(h);
                 for c in children {
                     self.job.tables.end(c);
                 }
             }
-            graph::forget(self, h);
-            self.job.tables.end(h);
-            if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
-                self.show_text();
-            }
+        }
+        graph::forget(self, h);
+        self.job.tables.end(h);
+        if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
+            self.show_text();
         }
     }
 
@@ -194,52 +217,86 @@ impl Entered {
 
     fn carry_on<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         device.check()?;
-        let mut body = Vec::with_capacity(64);
-        sent.put(&mut body);
-        let decode = |bytes: &[u8]| C::Reply::get(&mut { bytes }).map_err(|_| code::ERROR_UNKNOWN);
-        if !C::CLASS.recorded() {
-            let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::NAME));
-            let bytes = if let Some(Ok(f)) = about.map(|h| self.job.tables.function(*h)) {
-                self.ask_about(f, device, C::ID, &body)?
-            } else if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
-            return decode(&bytes);
+        if C::CLASS.recorded() {
+            return self.carry_recorded::<C>(device, sent, edges);
         }
-        stream::check_creation(C::ID, &body)?;
-        let function = edges.uses.first().and_then(|h| self.job.tables.function(*h).ok());
-        let setting = function.and_then(|f| setting(C::ID, &body).map(|(attribute, value)| (f, attribute, value)));
-        if let Some((f, attribute, value)) = setting
-            && f.answers.is_set(device.index, attribute, value)
-        {
-            return decode(&[]);
+        if let Some(exec) = self.place(device).in_process() {
+            return device.noting(exec.call::<C>(sent, edges));
         }
-        let mut ledger = lock(&device.ledger);
-        // Asking twice for the same kernel, module or variable gives the same answer without a trip.
-        let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
-        if let Some(known) = key.as_ref().and_then(|k| ledger.known(k)) {
+        encoded(sent, |body| {
+            let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::ID));
+            let bytes = match about.map(|h| self.job.tables.function(*h)) {
+                Some(Ok(f)) => self.ask_about(f, device, C::ID, body)?,
+                _ => self.submit::<C>(device, body)?,
+            };
+            decode::<C>(&bytes)
+        })
+    }
+
+    /// A call that builds state: carried out and journalled under one lock.
+    fn carry_recorded<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
+        let mut known = None;
+        let reply = encoded(sent, |body| {
+            stream::check_creation(C::ID, body)?;
+            let function = edges.uses.first().and_then(|h| self.job.tables.function(*h).ok());
+            let setting = function.and_then(|f| setting(C::ID, body).map(|(attribute, value)| (f, attribute, value)));
+            if let Some((f, attribute, value)) = setting
+                && f.answers.is_set(device.index, attribute, value)
+            {
+                return decode::<C>(&[]);
+            }
+            let mut ledger = lock(&device.ledger);
+            // Asking twice for the same kernel, module or variable gives the same answer without a trip.
+            let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
+            known = key.as_ref().and_then(|k| ledger.known(k));
+            if known.is_some() {
+                return decode::<C>(&[]);
+            }
+            let (reply, bytes) = match self.place(device).in_process() {
+                Some(exec) => {
+                    let reply = device.noting(exec.call::<C>(sent, edges))?;
+                    let mut bytes = Vec::new();
+                    reply.put(&mut bytes);
+                    (reply, bytes)
+                }
+                None => {
+                    let bytes = self.submit::<C>(device, body)?;
+                    (decode::<C>(&bytes)?, bytes)
+                }
+            };
+            ledger.append(C::ID, body, &bytes, edges, C::ORDERED)?;
+            stream::note_creation(self, C::ID, body);
+            if let Some((f, attribute, value)) = setting {
+                f.answers.set(device.index, attribute, value);
+                // The next launch asks again what it must check.
+                f.used_on.store(0, Ordering::Release);
+            }
+            if let Some(k) = key {
+                ledger.learn(k, edges);
+            }
+            if let Some(parent) = edges.uses.first() {
+                for f in edges.creates.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
+                    f.parent.store(*parent, Ordering::Relaxed);
+                }
+            }
+            Ok(reply)
+        })?;
+        if let Some(known) = known {
             C::rename(sent, known);
             for h in &edges.creates {
                 self.job.tables.end(*h);
                 self.made.retain(|m| m != h);
             }
-            return decode(&[]);
         }
-        let bytes = if C::WAITS { self.ask(device, C::ID, &[&body])? } else { device.noting(self.place(device).send(C::ID, &[&body]))?; Vec::new() };
-        ledger.append(C::ID, &body, &bytes, edges, C::ORDERED)?;
-        stream::note_creation(self, C::ID, &body);
-        if let Some((f, attribute, value)) = setting {
-            f.answers.set(device.index, attribute, value);
-            // The next launch asks again what it must check.
-            f.used_on.store(0, Ordering::Release);
+        Ok(reply)
+    }
+
+    /// Hands an encoded row to a worker; its answer, if it is one that the caller must wait for.
+    fn submit<C: Call>(&self, device: &'static Device, body: &[u8]) -> Result<Vec<u8>, Code> {
+        if C::WAITS {
+            return self.ask(device, C::ID, &[body]);
         }
-        if let Some(k) = key {
-            ledger.learn(k, edges);
-        }
-        for h in &edges.creates {
-            if let (Ok(f), Some(parent)) = (self.job.tables.function(*h), edges.uses.first()) {
-                f.parent.store(*parent, Ordering::Relaxed);
-            }
-        }
-        decode(&bytes)
+        device.noting(self.place(device).send(C::ID, &[body])).map(|()| Vec::new())
     }
 
     /// Asks the place something about a function that it has not said already.

@@ -269,6 +269,14 @@ impl Place {
         }
     }
 
+    /// The executor of a place in this process: calls need no encoding there.
+    pub(crate) fn in_process(&self) -> Option<&Arc<Executor>> {
+        match self {
+            Place::Local { exec, .. } => Some(exec),
+            Place::Remote { .. } => None,
+        }
+    }
+
     /// Where other places can connect to it.
     pub(crate) fn address(&self) -> Option<&Endpoint> {
         match self {

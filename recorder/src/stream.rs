@@ -1,7 +1,7 @@
 //! Streams and events: what the rows alone do not say.
 
 use crate::context::give;
-use crate::enter::Entered;
+use crate::enter::{Entered, encoded};
 use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
@@ -181,9 +181,7 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     if graph::record_event(cx, event, stream, device, flags == 1)? {
         return Ok(());
     }
-    let mut body = Vec::with_capacity(32);
-    ops::EventRecord { event, stream, flags: 0 }.put(&mut body);
-    cx.work(device, ops::id::EVENT_RECORD, &[&body])?;
+    encoded(&ops::EventRecord { event, stream, flags: 0 }, |body| cx.work(device, ops::id::EVENT_RECORD, &[body]))?;
     let data = &cx.job.tables.events.get(event)?.data;
     data.epoch.store(device.epoch.load(Ordering::Relaxed), Ordering::Release);
     Ok(())

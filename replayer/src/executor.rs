@@ -199,6 +199,7 @@ impl Executor {
     ///
     /// # Errors
     /// `DEINITIALIZED` when the executor is closed.
+    #[inline]
     pub fn make_current(&self) -> Result<(), Code> {
         let ticket = self.ticket.load(Ordering::Acquire);
         if ticket != 0 && CURRENT.try_with(Cell::get).unwrap_or(0) == ticket {

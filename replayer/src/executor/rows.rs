@@ -2,6 +2,7 @@
 
 use super::{Executor, Life};
 use crate::steer::Placing;
+use cuda_api::arg::Edges;
 use cuda_api::calls::context::cuCtxSetLimit;
 use cuda_api::calls::{self, Call, Visit};
 use cuda_api::class::Class;
@@ -21,32 +22,43 @@ impl Visit for Carry<'_> {
 
     fn visit<C: Call>(self) -> Result<(), Code> {
         let sent = C::Sent::get(&mut { self.body }).map_err(super::short)?;
-        // Calls about code may place it; limits decide what else is placed with the next code.
-        let _placing = (C::ORDERED || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.e.virtual_device));
-        if C::CLASS != Class::State {
-            C::run(&self.e.gpu.0, &sent, &self.e.bindings)?.put(self.reply);
-            return Ok(());
-        }
-        let edges = C::edges(&sent);
-        if let Some(stream) = edges.ends.filter(|h| kind(*h) == Some(Kind::Stream)) {
-            self.e.stream_ends(self.life, self.e.bindings.live(stream)?)?;
-        }
-        let code_goes = edges.ends.is_some_and(|h| matches!(kind(h), Some(Kind::Module | Kind::Library)));
-        let _going = if code_goes { Some(self.e.no_transfers(self.life)?) } else { None };
-        let reply = C::run(&self.e.gpu.0, &sent, &self.e.bindings)?;
-        for made in edges.creates.into_iter().filter(|h| kind(*h) == Some(Kind::Stream)) {
-            self.e.stream_made(made, self.e.bindings.live(made)?);
-        }
-        if let Some(ended) = edges.ends {
-            self.e.unit_ended(ended);
-        }
-        reply.put(self.reply);
-        Ok(())
+        let edges = if C::CLASS == Class::State { C::edges(&sent) } else { Edges::default() };
+        self.e.carry_row::<C>(self.life, &sent, &edges).map(|reply| reply.put(self.reply))
     }
 }
 
 impl Executor {
     pub(super) fn row(&self, life: &Life, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
         calls::by_id(id, Carry { e: self, life, body, reply }).unwrap_or(Err(code::ERROR_NOT_SUPPORTED))
+    }
+
+    /// Carries out a row whose arguments are at hand: [`Executor::apply`] without their encoding. `edges` are those of `sent`.
+    ///
+    /// # Errors
+    /// What the driver says, or `DEINITIALIZED` when the executor is closed.
+    pub fn call<C: Call>(&self, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
+        self.make_current()?;
+        self.carry_row::<C>(&self.life(), sent, edges)
+    }
+
+    fn carry_row<C: Call>(&self, life: &Life, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
+        // Calls about code may place it; limits decide what else is placed with the next code.
+        let _placing = (C::ORDERED || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.virtual_device));
+        if C::CLASS != Class::State {
+            return C::run(&self.gpu.0, sent, &self.bindings);
+        }
+        if let Some(stream) = edges.ends.filter(|h| kind(*h) == Some(Kind::Stream)) {
+            self.stream_ends(life, self.bindings.live(stream)?)?;
+        }
+        let code_goes = edges.ends.is_some_and(|h| matches!(kind(h), Some(Kind::Module | Kind::Library)));
+        let _going = if code_goes { Some(self.no_transfers(life)?) } else { None };
+        let reply = C::run(&self.gpu.0, sent, &self.bindings)?;
+        for made in edges.creates.iter().filter(|h| kind(**h) == Some(Kind::Stream)) {
+            self.stream_made(*made, self.bindings.live(*made)?);
+        }
+        if code_goes && let Some(ended) = edges.ends {
+            self.unit_ended(ended);
+        }
+        Ok(reply)
     }
 }
