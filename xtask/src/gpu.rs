@@ -1,9 +1,11 @@
 //! `xtask gpu`: what the bundle runs on a machine with GPUs. One table: are outputs identical?
 
-use crate::soak::run::{self, Plan, References, Subject, Verdict};
+use crate::soak::run::{self, Plan, References, Subject, Verdict, lock};
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, programs};
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Arguments of `xtask gpu`.
 #[derive(Debug, clap::Args)]
@@ -14,6 +16,9 @@ pub(crate) struct GpuArgs {
     /// About how long each program should work, in seconds
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
+    /// How many programs at a time; the times in the table then say little
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
     /// Only programs whose name contains this
     #[arg(long)]
     only: Option<String>,
@@ -22,19 +27,27 @@ pub(crate) struct GpuArgs {
 /// Runs everything; failures are in the table and in the exit code.
 pub(crate) fn gpu(args: &GpuArgs) -> Result<(), String> {
     let hardware = if args.soft { Hardware::Soft } else { Hardware::Real };
-    let mut failures = 0;
+    let failures = AtomicU32::new(0);
     println!("program              native   remote    moved  moves  counted  output");
     let folder = std::env::temp_dir().join(format!("mrcuda-gpu-{}", std::process::id()));
-    let mut references = References::new(folder.join("native"), hardware, args.seconds);
-    for subject in subjects(args.only.as_deref()) {
-        match program(&folder, hardware, &subject, &mut references) {
-            Ok(line) => println!("{:<18} {line}", subject.name),
-            Err(why) => {
-                failures += 1;
-                println!("{:<18} FAILED: {why}", subject.name);
-            }
+    let references = References::new(folder.join("native"), hardware, args.seconds);
+    let subjects = Mutex::new(subjects(args.only.as_deref()).into_iter());
+    std::thread::scope(|s| {
+        for _ in 0..args.jobs {
+            s.spawn(|| {
+                while let Some(subject) = { lock(&subjects).next() } {
+                    match program(&folder, hardware, &subject, &references) {
+                        Ok(line) => println!("{:<18} {line}", subject.name),
+                        Err(why) => {
+                            failures.fetch_add(1, Ordering::Relaxed);
+                            println!("{:<18} FAILED: {why}", subject.name);
+                        }
+                    }
+                }
+            });
         }
-    }
+    });
+    let failures = failures.into_inner();
     // Runs that failed have said where their folders are; the rest is empty.
     let _ = std::fs::remove_dir(&folder);
     if failures == 0 {
@@ -63,9 +76,9 @@ fn subjects(only: Option<&str>) -> Vec<Subject> {
 }
 
 /// One program: native, remote without a move, remote with three moves.
-fn program(folder: &Path, hardware: Hardware, subject: &Subject, references: &mut References) -> Result<String, String> {
+fn program(folder: &Path, hardware: Hardware, subject: &Subject, references: &References) -> Result<String, String> {
     let reference = references.get(subject)?;
-    let moved = run::run(&folder.join("moved"), hardware, subject, &reference, &Plan::tour());
+    let moved = run::run(&folder.join(subject.name.replace('/', "-")), hardware, subject, &reference, &Plan::tour());
     if let Verdict::Failed(why) = moved.verdict {
         return Err(format!("moved: {why}"));
     }

@@ -9,7 +9,9 @@ mod summary;
 use crate::step;
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, Random, programs};
-use run::{Plan, Subject, Verdict};
+use run::{Plan, Subject, Verdict, lock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use summary::Summary;
 
 /// Arguments of `cargo xtask soak`.
@@ -30,6 +32,9 @@ pub(crate) struct SoakArgs {
     /// About how long a run should work, in seconds
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// How many runs at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    jobs: u32,
     /// On this machine's GPU instead of CPU drivers
     #[arg(long)]
     hardware: bool,
@@ -60,18 +65,15 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     let subjects = subjects(args.program.as_deref())?;
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let folder = install.target.join("soak");
-    let mut references = run::References::new(folder.join("native"), hardware, args.seconds);
-    let mut summary = Summary::default();
-    let mut failed = Vec::new();
+    let references = run::References::new(folder.join("native"), hardware, args.seconds);
+    let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));
-    for number in 1..=args.runs {
+    let next = AtomicU32::new(1);
+    let one = |number: u32| {
         let subject = &subjects[(number as usize - 1) % subjects.len()];
         let reference = match references.get(subject) {
             Ok(reference) => reference,
-            Err(why) => {
-                failed.push(format!("run {number}: {why}"));
-                continue;
-            }
+            Err(why) => return lock(&failed).push(format!("run {number}: {why}")),
         };
         let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
         let plan = Plan::new(&mut random, args.direction);
@@ -79,10 +81,23 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(subject, outcome.wall);
         if let Verdict::Failed(why) = &outcome.verdict {
-            failed.push(format!("run {number} ({subject}): {why}"));
+            lock(&failed).push(format!("run {number} ({subject}): {why}"));
         }
-        summary.add(&outcome);
-    }
+        lock(&summary).add(&outcome);
+    };
+    std::thread::scope(|s| {
+        for _ in 0..args.jobs {
+            s.spawn(|| {
+                loop {
+                    match next.fetch_add(1, Ordering::Relaxed) {
+                        number if number <= args.runs => one(number),
+                        _ => break,
+                    }
+                }
+            });
+        }
+    });
+    let (summary, failed) = (std::mem::take(&mut *lock(&summary)), std::mem::take(&mut *lock(&failed)));
     print!("{summary}");
     for line in &failed {
         println!("{line}");

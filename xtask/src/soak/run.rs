@@ -5,6 +5,7 @@ use ::tests::scene::{Hardware, Scene};
 use ::tests::{Job, Outcome, Random, Report, Server};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a run may take beyond what is expected before it counts as stuck.
@@ -52,25 +53,33 @@ pub(crate) struct Reference {
     pub(crate) expected: Duration,
 }
 
-/// Native runs, and remote ones without a move, each made when it is first needed.
+/// Native runs, and remote ones without a move, each made when it is first needed: by one thread, and only those that need the
+/// same one wait for it.
 #[derive(Debug)]
 pub(crate) struct References {
     folder: PathBuf,
     hardware: Hardware,
     seconds: u32,
-    known: HashMap<String, Reference>,
+    known: Mutex<HashMap<String, Arc<Mutex<Option<Reference>>>>>,
 }
 
 impl References {
     pub(crate) fn new(folder: PathBuf, hardware: Hardware, seconds: u32) -> References {
-        References { folder, hardware, seconds, known: HashMap::new() }
+        References { folder, hardware, seconds, known: Mutex::default() }
     }
 
-    pub(crate) fn get(&mut self, subject: &Subject) -> Result<Reference, String> {
-        if let Some(known) = self.known.get(&subject.name) {
+    fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
+        lock(&self.known).entry(subject.name.clone()).or_default().clone()
+    }
+
+    pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, String> {
+        let cell = self.cell(subject);
+        let mut known = lock(&cell);
+        if let Some(known) = &*known {
             return Ok(known.clone());
         }
-        let scene = Scene::at(&self.folder, self.hardware);
+        let folder = self.folder.join(subject.name.replace('/', "-"));
+        let scene = Scene::at(&folder, self.hardware);
         let native = |args: &[String]| -> Result<Outcome, String> {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let outcome = Job::native(&scene, "native", &subject.path, &args).wait(LIMIT);
@@ -85,21 +94,26 @@ impl References {
         let outcome = native(&args)?;
         let mut reference = Reference { args, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
         // A remote run takes another time than a native one: its kernels and the host share less.
-        let still = run(&self.folder.with_file_name("still"), self.hardware, subject, &reference, &Plan::still());
+        let still = run(&folder.join("still"), self.hardware, subject, &reference, &Plan::still());
         reference.expected = still.wall;
         if let Verdict::Failed(why) = still.verdict {
             return Err(format!("{subject} fails remotely, without a move: {why}"));
         }
-        self.known.insert(subject.name.clone(), reference.clone());
+        *known = Some(reference.clone());
         Ok(reference)
     }
 
     /// Takes the time that a moved run took as what the next one will take.
-    pub(crate) fn learn(&mut self, subject: &Subject, wall: Duration) {
-        if let Some(known) = self.known.get_mut(&subject.name) {
+    pub(crate) fn learn(&self, subject: &Subject, wall: Duration) {
+        if let Some(known) = &mut *lock(&self.cell(subject)) {
             known.expected = (known.expected + wall) / 2;
         }
     }
+}
+
+/// Nothing here is half done when a thread panics.
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Arguments with which a program takes about this long, whatever it computes.
