@@ -392,7 +392,7 @@ fn a_missing_driver_is_named() {
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("/nowhere/libcuda.so.1"));
     let out =
         Command::new(std::env::current_exe().expect("own path")).arg("worker").stdin(Stdio::null()).output().expect("worker");
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("started by mrcuda serve only"));
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("started by mrcuda only"));
 }
 
 /// The tests, by name.

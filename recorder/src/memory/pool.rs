@@ -88,8 +88,9 @@ impl Pool {
         self.settings.most == 0 || self.used.now + room <= self.settings.most
     }
 
-    /// Memory for work of `stream`.
-    pub(crate) fn take(&mut self, stream: u64, room: u64) -> Option<Found> {
+    /// Memory for work of `stream`. What counts as used is what was asked for (as a 580 driver on an H200 answered).
+    pub(crate) fn take(&mut self, stream: u64, bytes: u64) -> Option<Found> {
+        let room = Pool::room(bytes)?;
         let mine = (stream, 0)..=(stream, u64::MAX);
         let own = if stream == NO_STREAM { None } else { self.pending.range_mut(mine).find_map(|(_, r)| r.take(room)) };
         let found = match own {
@@ -97,7 +98,7 @@ impl Pool {
             None => self.free.take(room).map(|address| Found { address, pending: false }),
         };
         if found.is_some() {
-            self.used.add(room);
+            self.used.add(bytes);
         }
         found
     }
@@ -110,8 +111,10 @@ impl Pool {
     }
 
     /// Takes a block back that was freed in a stream.
-    pub(crate) fn give(&mut self, stream: u64, generation: u64, address: u64, room: u64) {
-        self.used.now -= room;
+    pub(crate) fn give(&mut self, stream: u64, generation: u64, address: u64, bytes: u64) {
+        self.used.now -= bytes;
+        // What was given out has such a room.
+        let room = Pool::room(bytes).unwrap_or(bytes);
         self.pending.entry((stream, generation)).or_default().put(address, room);
     }
 

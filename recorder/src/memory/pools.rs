@@ -47,7 +47,7 @@ impl Memory {
         let room = Pool::room(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let find = |m: &mut Memory| match m.pools.get_mut(&pool) {
             Some(p) if !p.allows(room) => Err(code::ERROR_OUT_OF_MEMORY),
-            Some(p) => Ok(p.take(stream, room)),
+            Some(p) => Ok(p.take(stream, bytes)),
             None => Err(code::ERROR_INVALID_VALUE),
         };
         let mut found = find(self)?;
@@ -87,8 +87,7 @@ impl Memory {
     ) {
         let generation = self.generation;
         let Some(p) = self.pools.get_mut(&pool) else { return };
-        // What was given out has such a room.
-        p.give(stream, generation, address, Pool::room(bytes).unwrap_or(bytes));
+        p.give(stream, generation, address, bytes);
         if p.doomed && p.used.now == 0 {
             // It goes with a later call, when the work before this free is done.
             let _ = self.begin_fence(cx, device);

@@ -101,7 +101,7 @@ pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
     }
     let address = memory::allocate_as(live, size, pool.device, Kind::Pooled(handle))?;
     let raise = |level: &mut [u64; 2], to: u64| *level = [to, level[1].max(to)];
-    let used = state.used[0] + room;
+    let used = state.used[0] + size;
     raise(&mut state.used, used);
     let reserved = state.reserved[0].max(used.next_multiple_of(GROWTH));
     raise(&mut state.reserved, reserved);
@@ -111,7 +111,7 @@ pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
 /// An allocation of a pool is freed: it counts as unused from now on.
 pub(crate) fn freed(handle: usize, size: u64) {
     if let Some(pool) = POOLS.get(handle) {
-        lock(&pool.state).used[0] -= size.next_multiple_of(UNIT);
+        lock(&pool.state).used[0] -= size;
     }
 }
 
