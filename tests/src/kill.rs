@@ -10,7 +10,7 @@ mod proxy;
 mod referee;
 mod run;
 
-pub use cell::{Action, Cell, Victim, Way};
+pub use cell::{Action, Cell, Spot, Victim, Way};
 pub use run::End;
 use run::{native, run};
 

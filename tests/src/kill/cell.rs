@@ -4,49 +4,101 @@ use super::proxy::{Aim, Harm, Lane, Toward};
 use faults::Point;
 use std::fmt;
 
+/// Where a job can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spot {
+    /// On a server, over TCP.
+    Tcp,
+    /// On a server of its own machine, over shared memory.
+    Near,
+    /// In a helper process.
+    Helper,
+    /// In its own process.
+    Local,
+}
+
+impl Spot {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Spot::Tcp => "tcp",
+            Spot::Near => "near",
+            Spot::Helper => "helper",
+            Spot::Local => "local",
+        }
+    }
+
+    /// Whether a daemon is there.
+    pub fn has_server(self) -> bool {
+        matches!(self, Spot::Tcp | Spot::Near)
+    }
+
+    /// Whether a process of its own carries the calls out.
+    pub fn has_worker(self) -> bool {
+        self != Spot::Local
+    }
+}
+
 /// What the job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
-    /// It starts on a server.
-    Start,
-    /// It works on a server.
-    Work,
-    /// It moves from one server to another.
-    Across,
-    /// It moves from a server into its own process.
-    Home,
-    /// It moves from its own process to a server.
-    Away,
+    /// It starts there.
+    Start(Spot),
+    /// It works there.
+    Work(Spot),
+    /// It moves from here to there.
+    Move(Spot, Spot),
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 5] = [Way::Start, Way::Work, Way::Across, Way::Home, Way::Away];
+    pub const ALL: [Way; 13] = [
+        Way::Start(Spot::Tcp),
+        Way::Start(Spot::Near),
+        Way::Start(Spot::Helper),
+        Way::Work(Spot::Tcp),
+        Way::Work(Spot::Near),
+        Way::Work(Spot::Helper),
+        Way::Move(Spot::Tcp, Spot::Tcp),
+        Way::Move(Spot::Tcp, Spot::Local),
+        Way::Move(Spot::Local, Spot::Tcp),
+        Way::Move(Spot::Near, Spot::Helper),
+        Way::Move(Spot::Helper, Spot::Near),
+        Way::Move(Spot::Helper, Spot::Local),
+        Way::Move(Spot::Local, Spot::Helper),
+    ];
 
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Way::Start => "start",
-            Way::Work => "work",
-            Way::Across => "across",
-            Way::Home => "home",
-            Way::Away => "away",
+            Way::Start(at) => format!("start-{}", at.name()),
+            Way::Work(at) => format!("work-{}", at.name()),
+            Way::Move(from, to) => format!("{}-to-{}", from.name(), to.name()),
         }
     }
 
-    /// Whether the job moves.
-    pub fn moves(self) -> bool {
-        matches!(self, Way::Across | Way::Home | Way::Away)
+    /// Where it begins.
+    pub fn from(self) -> Spot {
+        match self {
+            Way::Start(at) | Way::Work(at) | Way::Move(at, _) => at,
+        }
     }
 
-    /// Whether it begins on a server.
-    pub fn has_source(self) -> bool {
-        self != Way::Away
+    /// Where it moves to.
+    pub fn to(self) -> Option<Spot> {
+        match self {
+            Way::Move(_, to) => Some(to),
+            _ => None,
+        }
     }
 
-    /// Whether it moves to a server.
-    pub fn has_target(self) -> bool {
-        matches!(self, Way::Across | Way::Away)
+    /// The place at whose arrival points are passed.
+    fn arrives(self) -> Option<Spot> {
+        match self {
+            Way::Start(at) => Some(at),
+            Way::Work(_) => None,
+            Way::Move(_, to) => Some(to),
+        }
     }
 }
 
@@ -180,24 +232,31 @@ impl Cell {
         let arriving = ARRIVING.contains(&self.point);
         let working = (Point::Launch..=Point::Load).contains(&self.point);
         let here = match self.way {
-            Way::Start => arriving,
-            Way::Work => working,
-            Way::Across | Way::Away => !working,
-            Way::Home => !working && !arriving,
+            Way::Start(_) => arriving,
+            Way::Work(_) => working,
+            Way::Move(..) => !working,
         };
-        here && self.victim_exists() && self.action_exists()
+        let there = match self.way.arrives() {
+            _ if !arriving => true,
+            Some(Spot::Tcp | Spot::Near) => true,
+            // The job opens it itself.
+            Some(Spot::Helper) => matches!(self.point, Point::Open | Point::Serve),
+            Some(Spot::Local) | None => false,
+        };
+        here && there && self.victim_exists() && self.action_exists()
     }
 
     /// Whether the victim is there at that point.
     fn victim_exists(&self) -> bool {
         // A worker that is chosen but has no client yet is known only when it asks itself.
         let known = !matches!(self.point, Point::Connect | Point::Welcome | Point::Handover | Point::Plan);
+        let (from, to) = (self.way.from(), self.way.to());
         match self.victim {
             Victim::Client => true,
-            Victim::Server => self.way.has_source(),
-            Victim::Worker => self.way.has_source() && (self.way != Way::Start || known),
-            Victim::TargetServer => self.way.has_target(),
-            Victim::TargetWorker => self.way.has_target() && known,
+            Victim::Server => from.has_server(),
+            Victim::Worker => from.has_worker() && (known || !matches!(self.way, Way::Start(_))),
+            Victim::TargetServer => to.is_some_and(Spot::has_server),
+            Victim::TargetWorker => to.is_some_and(Spot::has_worker) && known,
         }
     }
 
@@ -214,33 +273,40 @@ impl Cell {
     /// the direction where both say something of the victim.
     pub fn aim(&self, seed: u64) -> Option<(Door, Aim)> {
         let harm = self.action.harm()?;
+        // Only messages over TCP can be harmed from outside.
+        let (start, tcp_here, tcp_there) =
+            (matches!(self.way, Way::Start(_)), self.way.from() == Spot::Tcp, self.way.to() == Some(Spot::Tcp));
+        if !tcp_here && !tcp_there {
+            return None;
+        }
         let aim = |door, lane, toward| Some((door, Aim { lane, toward, harm }));
         let copying = COPYING.contains(&self.point);
         let arriving = ARRIVING.contains(&self.point);
         let either = if seed.is_multiple_of(2) { Toward::Client } else { Toward::Server };
-        match (self.victim, self.way) {
+        match self.victim {
             // A daemon speaks only in greetings: of the job's connection and of those for a move's bytes.
-            (Victim::Server, Way::Start) if self.point <= Point::Welcome => aim(Door::Source, Lane::Calls, Toward::Client),
-            (Victim::Server, Way::Home) if self.point == Point::Wires => aim(Door::Source, Lane::Bulk, Toward::Client),
-            (Victim::TargetServer, _) if self.point <= Point::Welcome => aim(Door::Target, Lane::Calls, Toward::Client),
-            (Victim::TargetServer, _) if self.point == Point::Wires => aim(Door::Target, Lane::Bulk, Toward::Client),
-            (Victim::Server | Victim::TargetServer, _) => None,
-            // The last words of a place that is being released are of no use to anybody.
-            (Victim::Worker, Way::Across) if copying => aim(Door::Target, Lane::Bulk, Toward::Server),
-            (Victim::Worker, Way::Home) if copying => aim(Door::Source, Lane::Bulk, Toward::Client),
-            (Victim::Worker, Way::Start) if self.point < Point::Serve => None,
-            (Victim::Worker, _) => aim(Door::Source, Lane::Calls, Toward::Client),
-            (Victim::TargetWorker, _) if copying => aim(Door::Target, Lane::Bulk, Toward::Client),
-            (Victim::TargetWorker, _) if self.point < Point::Serve => None,
-            (Victim::TargetWorker, _) => aim(Door::Target, Lane::Calls, either),
-            (Victim::Client, Way::Home) if copying => aim(Door::Source, Lane::Bulk, Toward::Server),
-            (Victim::Client, Way::Away) if copying => aim(Door::Target, Lane::Bulk, Toward::Server),
-            (Victim::Client, Way::Away) if self.point == Point::Plan => None,
-            (Victim::Client, Way::Away) => aim(Door::Target, Lane::Calls, Toward::Server),
+            Victim::Server if start && self.point <= Point::Welcome => aim(Door::Source, Lane::Calls, Toward::Client),
+            Victim::Server if tcp_here && !tcp_there && self.point == Point::Wires => {
+                aim(Door::Source, Lane::Bulk, Toward::Client)
+            }
+            Victim::TargetServer if self.point <= Point::Welcome => aim(Door::Target, Lane::Calls, Toward::Client),
+            Victim::TargetServer if self.point == Point::Wires => aim(Door::Target, Lane::Bulk, Toward::Client),
+            Victim::Server | Victim::TargetServer => None,
+            Victim::Worker if copying && tcp_there => aim(Door::Target, Lane::Bulk, Toward::Server),
+            Victim::Worker if copying => aim(Door::Source, Lane::Bulk, Toward::Client),
+            Victim::Worker if start && self.point < Point::Serve => None,
+            Victim::Worker => aim(Door::Source, Lane::Calls, Toward::Client),
+            Victim::TargetWorker if copying => aim(Door::Target, Lane::Bulk, Toward::Client),
+            Victim::TargetWorker if self.point < Point::Serve => None,
+            Victim::TargetWorker => aim(Door::Target, Lane::Calls, either),
+            Victim::Client if copying && !tcp_there => aim(Door::Source, Lane::Bulk, Toward::Server),
+            Victim::Client if copying && !tcp_here => aim(Door::Target, Lane::Bulk, Toward::Server),
+            Victim::Client if !tcp_here && self.point == Point::Plan => None,
+            Victim::Client if !tcp_here => aim(Door::Target, Lane::Calls, Toward::Server),
             // The greeting is over; the job says nothing more before it has its answer.
-            (Victim::Client, Way::Start) if !matches!(self.point, Point::Connect | Point::Welcome) => None,
-            (Victim::Client, Way::Across) if arriving => None,
-            (Victim::Client, _) => aim(Door::Source, Lane::Calls, Toward::Server),
+            Victim::Client if start && !matches!(self.point, Point::Connect | Point::Welcome) => None,
+            Victim::Client if arriving && !start => None,
+            Victim::Client => aim(Door::Source, Lane::Calls, Toward::Server),
         }
     }
 
@@ -250,7 +316,7 @@ impl Cell {
         if self.action == Action::Delay {
             return false;
         }
-        if self.way == Way::Start {
+        if matches!(self.way, Way::Start(_)) {
             return true;
         }
         let committed = self.point >= Point::Committed;
@@ -268,7 +334,7 @@ impl Cell {
             // A target that is lost at the very instant of the commit is a lost worker.
             Victim::TargetServer | Victim::TargetWorker => self.point >= Point::Commit,
             Victim::Client if self.action.harm().is_none() => false,
-            Victim::Client if self.way == Way::Away => self.point >= Point::Commit,
+            Victim::Client if self.way.from() != Spot::Tcp => self.point >= Point::Commit,
             Victim::Client => !committed,
         }
     }

@@ -1,10 +1,10 @@
 //! Whom the processes ask at the armed point, and who strikes then.
 
-use super::cell::{Action, Cell, Door, Victim};
+use super::cell::{Action, Cell, Door, Spot, Victim};
 use super::left;
 use super::proxy::Proxy;
 use crate::scene::wait_for;
-use crate::server::{Server, signal};
+use crate::server::{Server, children, helpers, signal};
 use faults::Point;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -25,6 +25,7 @@ pub(super) struct Host {
     pid: u32,
     log: PathBuf,
     pub(super) address: SocketAddr,
+    near: String,
     /// Before it, where messages are to be harmed.
     door: Option<Proxy>,
 }
@@ -32,11 +33,14 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(server: &Server, harmed: bool) -> Result<Host, String> {
         let door = harmed.then(|| Proxy::start(server.address)).transpose().map_err(|e| e.to_string())?;
-        Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, door })
+        Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, near: server.near(0), door })
     }
 
     /// Its GPU as a place.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn place(&self, spot: Spot) -> String {
+        if spot == Spot::Near {
+            return self.near.clone();
+        }
         format!("{}/0", self.door.as_ref().map_or(self.address, |d| d.address))
     }
 
@@ -163,6 +167,7 @@ impl Shared {
         if let Some(asker) = asker {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let now = self.armed.load(Ordering::SeqCst)
+                && self.counts(asker)
                 && self.skip.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_err()
                 && self.armed.swap(false, Ordering::SeqCst);
             if now {
@@ -172,6 +177,23 @@ impl Shared {
         }
         // It may be the victim.
         let _ = (&stream).write_all(&[1]);
+    }
+
+    /// Whether it is the process that is meant: a server opens its GPU again for the next client, too.
+    fn counts(&self, asker: u32) -> bool {
+        if !matches!(self.cell.point, Point::Open | Point::Serve) {
+            return true;
+        }
+        let (door, spot) = match self.cell.way.to() {
+            Some(to) => (Door::Target, to),
+            None => (Door::Source, self.cell.way.from()),
+        };
+        match (spot, self.host(door)) {
+            // While it opens its GPU the job may not be known yet.
+            (Spot::Helper, _) => self.cell.way.to().is_none() || helpers(self.job.load(Ordering::SeqCst)).contains(&asker),
+            (_, Ok(host)) => children(host.pid).contains(&asker),
+            (_, Err(_)) => false,
+        }
     }
 
     fn host(&self, door: Door) -> Result<&Host, String> {
@@ -187,8 +209,13 @@ impl Shared {
         }
         let job = wait_for(SOON, || Some(self.job.load(Ordering::SeqCst)).filter(|p| *p != 0)).ok_or("there is no job")?;
         let worker = |door| -> Result<u32, String> {
-            if matches!(self.cell.point, Point::Open | Point::Serve) {
+            let arrives = if self.cell.way.to().is_some() { Door::Target } else { Door::Source };
+            if matches!(self.cell.point, Point::Open | Point::Serve) && door == arrives {
                 return Ok(asker);
+            }
+            let spot = if door == Door::Source { Some(self.cell.way.from()) } else { self.cell.way.to() };
+            if spot == Some(Spot::Helper) {
+                return helpers(job).pop().ok_or_else(|| "the job has no helper".into());
             }
             let host = self.host(door)?;
             // The daemon writes it when the job goes on already.

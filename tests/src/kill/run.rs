@@ -1,13 +1,13 @@
 //! One cell: processes, the point, the blow, what came of it.
 
-use super::cell::{Action, Cell, Way};
+use super::cell::{Action, Cell, Spot, Way};
 use super::left;
 use super::referee::{Host, Referee};
 use crate::job::{self, Job};
 use crate::random::Random;
 use crate::report::Report;
 use crate::scene::{Hardware, Scene, wait_for};
-use crate::server::Server;
+use crate::server::{Server, helpers};
 use faults::Point;
 use std::net::TcpStream;
 use std::path::Path;
@@ -76,8 +76,9 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     let referee = Referee::start(cell, seed, scene.runtime()).map_err(|e| e.to_string())?;
     let (fault, number, until) = (referee.variable(), seed.to_string(), scene.path.join("end").display().to_string());
     let mut env = vec![("MRCUDA_FAULT", fault.as_str()), ("SOFTGPU_SEED", number.as_str())];
+    let (from, to) = (cell.way.from(), cell.way.to());
     let server = |wanted: bool, name: &str| wanted.then(|| Server::start_with(scene, name, &[], &env));
-    let mut servers = [server(cell.way.has_source(), "source"), server(cell.way.has_target(), "target")];
+    let mut servers = [server(cell.way.from().has_server(), "source"), server(to.is_some_and(Spot::has_server), "target")];
     let harmed = cell.aim(seed).is_some();
     let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
     let hosts = referee.hosts([host(&servers[0])?, host(&servers[1])?]);
@@ -90,18 +91,23 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     let mut draw = Random::new(seed);
     let skip = if cell.repeats() { draw.below(3) as u32 } else { 0 };
 
-    if cell.way == Way::Start {
+    let start = matches!(cell.way, Way::Start(_));
+    if start {
         referee.arm(skip);
     }
-    let place = hosts[0].as_ref().map(Host::place);
-    let options: Vec<&str> = place.iter().flat_map(|p| ["--server", p.as_str()]).collect();
-    let mut job = Job::start(scene, "job", &options, &scene.install.file("mill"), &["--until", &until], &env);
+    let place = |spot: Spot, host: &Option<Host>| host.as_ref().map_or_else(|| spot.name().to_owned(), |h| h.place(spot));
+    let first = place(from, &hosts[0]);
+    let options: &[&str] = if from == Spot::Local { &[] } else { &["--server", &first] };
+    let mut job = Job::start(scene, "job", options, &scene.install.file("mill"), &["--until", &until], &env);
     let pid = job.pid();
     referee.job(pid);
-    let serving = || -> Vec<u32> { hosts.iter().flatten().flat_map(|h| h.workers_of(pid)).filter(|w| left::lives(*w)).collect() };
+    let serving = || -> Vec<u32> {
+        let workers = hosts.iter().flatten().flat_map(|h| h.workers_of(pid)).chain(helpers(pid));
+        workers.filter(|w| left::lives(*w)).collect()
+    };
 
     let mut moved = None;
-    if cell.way != Way::Start {
+    if !start {
         let warm = wait_for(LIMIT, || (rounds(&job) >= WARM || !job.runs()).then(|| job.runs()));
         if warm != Some(true) {
             return Err(format!("the job does not get going: {}", job.stderr()));
@@ -109,11 +115,10 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         // At the start the first place is opened, which does not count either.
         referee.arm(skip);
     }
-    if cell.way.moves() {
-        let to = hosts[1].as_ref().map_or_else(|| "local".to_owned(), Host::place);
-        moved = Some(migrate(scene, pid, &to)?);
+    if let Some(to) = to {
+        moved = Some(migrate(scene, pid, &place(to, &hosts[1]))?);
     }
-    let struck = wait_for(if cell.way.moves() { Duration::from_millis(1500) } else { SOON }, || referee.struck());
+    let struck = wait_for(if to.is_some() { Duration::from_millis(1500) } else { SOON }, || referee.struck());
     match struck {
         Some(r) => r.map_err(|why| format!("the blow missed: {why}"))?,
         None => return Ok(None),
@@ -121,12 +126,13 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     wait_for(LIMIT, || (!referee.has_stopped()).then_some(())).ok_or("the stopped process does not go on")?;
 
     let committed = moved.flatten().is_some_and(|r| r.ok());
-    if cell.way.moves() && job.runs() {
+    if to.is_some() && job.runs() {
         // One place is the job's, the other one must be given back while it goes on.
-        let most = usize::from(!(cell.way == Way::Home && committed || cell.way == Way::Away && !committed));
+        let now = to.filter(|_| committed).unwrap_or(from);
+        let most = usize::from(now.has_worker());
         wait_for(SOON, || (serving().len() <= most || !job.runs()).then_some(()))
             .ok_or_else(|| format!("{} workers serve the job after the move: {:?}", serving().len(), serving()))?;
-        if cell.way == Way::Away && committed {
+        if from == Spot::Local && committed {
             wait_for(SOON, || (left::gpu_bytes(pid) == 0 || !job.runs()).then_some(()))
                 .ok_or_else(|| format!("the job keeps {} bytes of the GPU that it left", left::gpu_bytes(pid)))?;
         }
