@@ -123,6 +123,27 @@ fn a_corrupted_byte_is_found_and_the_job_stays() {
 }
 
 #[test]
+fn long_copies_go_on_where_the_job_has_moved() {
+    // mill mostly copies, in several pieces each: a move meets it between two of them.
+    let scene = Scene::new("pieces");
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let end = scene.path.join("end");
+    let mill = scene.install.file("mill");
+    let until = end.display().to_string();
+    let mut job = Job::start(&scene, "moved", &["--server", &servers[0].place(0)], &mill, &["--until", &until], &[]);
+    job.wait_ready(LIMIT).unwrap();
+    let way = [servers[1].place(0), servers[0].place(0), "local".to_owned()];
+    for to in way.iter().cycle().take(12) {
+        let report = job.migrate(to).unwrap();
+        assert!(report.ok(), "to {to}: {}\n{}", report.reason(), job.stderr());
+    }
+    std::fs::write(&end, "").unwrap();
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{outcome:?}");
+    assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+}
+
+#[test]
 fn two_requests_at_once_do_no_harm() {
     let scene = Scene::new("twice");
     let native = native_orbit(&scene, &LONG);

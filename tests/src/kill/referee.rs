@@ -236,6 +236,8 @@ impl Shared {
             Victim::TargetServer => its_worker(Door::Target),
             _ => None,
         };
+        // One that waits for our answer notices nothing.
+        let worker = worker.filter(|w| *w != asker);
         match self.cell.action {
             Action::Kill => {
                 signal(victim, libc::SIGKILL);
