@@ -155,15 +155,8 @@ enum Place {
 }
 
 impl Place {
-    const ALL: [Place; 7] = [
-        Place::Local,
-        Place::Helper,
-        Place::OtherHelper,
-        Place::First,
-        Place::Second,
-        Place::NearFirst,
-        Place::NearSecond,
-    ];
+    const ALL: [Place; 7] =
+        [Place::Local, Place::Helper, Place::OtherHelper, Place::First, Place::Second, Place::NearFirst, Place::NearSecond];
 
     fn name(self, servers: &[Server; 2]) -> String {
         match self {
