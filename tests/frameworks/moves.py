@@ -1,9 +1,13 @@
-"""Runs training programs under mrcuda, moves each at random moments, and compares their output with a native run's.
+"""Runs training programs under mrcuda, moves each at random steps, and compares their output with a native run's.
 
-    moves.py --mrcuda PATH [--modes eager,graph,...] [--runs N] [--steps N] [--moves N] [--seed N] [--unix] [--at-once N]
+    moves.py --mrcuda PATH [--modes eager,graph,...] [--transports tcp,shm] [--runs N] [--steps N] [--moves N] [--seed N]
+             [--gpus N] [--at-once N] [--costs N]
 
-Two servers are started on this machine. A run goes through remote -> local -> other server -> ... in random order; it counts
-when its output is native's to the last bit. The table has one line for each mode; the exit status is 1 if any run differed.
+Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
+random steps, to the other or into the job's own process; it counts when its output is native's to the last bit. The table has one
+line for each mode and transport. With --costs no run moves while it is measured: the table shows the time of a step natively,
+remote, and after a move into the process at the first steps (medians over so many runs, one at a time). The exit status is 1 if
+any run differed.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import json
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,27 +24,32 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = "eager,amp,attention,cudnn,fft,solver,dataloader,compile,graph,expandable"
+# Longer than this, a run hangs.
+LIMIT = 240
 
 
-def environment(mode, extra=()):
-    env = dict(os.environ, **dict(extra))
+def environment(mode, extra=None):
+    env = dict(os.environ, OMP_NUM_THREADS="2", **(extra or {}))
     if mode == "expandable":
         env["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     return env
 
 
 class Servers:
-    """Two servers on this machine, over TCP or on Unix sockets (the same memory)."""
+    """Two servers on this machine, each at a TCP port and a Unix socket (there memory is shared)."""
 
-    def __init__(self, mrcuda, folder, unix):
-        self.places, self.running = [], []
+    def __init__(self, mrcuda, folder):
+        self.running, self.names = [], {"tcp": [], "shm": []}
         for n in range(2):
-            where = f"{folder}/s{n}" if unix else f"127.0.0.1:{7910 + n}"
-            option = "--unix" if unix else "--listen"
+            tcp, unix = f"127.0.0.1:{7910 + n}", f"{folder}/s{n}"
             log = open(f"{folder}/server{n}.log", "w")
-            self.running.append(subprocess.Popen([mrcuda, "serve", option, where], stdout=log, stderr=log))
-            self.places.append(f"unix:{where}" if unix else where)
+            self.running.append(subprocess.Popen([mrcuda, "serve", "--listen", tcp, "--unix", unix], stdout=log, stderr=log))
+            self.names["tcp"].append(tcp)
+            self.names["shm"].append(f"unix:{unix}")
         time.sleep(4)
+
+    def places(self, transport, gpu):
+        return [f"{name}/{gpu}" for name in self.names[transport]]
 
     def stop(self):
         for s in self.running:
@@ -51,95 +61,175 @@ def train(mode, steps):
     return [sys.executable, f"{HERE}/train.py", mode, "--steps", str(steps)]
 
 
-def native(mode, steps):
-    began = time.monotonic()
-    done = subprocess.run(train(mode, steps), env=environment(mode), capture_output=True, text=True, timeout=200)
+def native(mode, steps, gpu=0):
+    env = environment(mode, {"CUDA_VISIBLE_DEVICES": str(gpu)})
+    done = subprocess.run(train(mode, steps), env=env, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode:
         raise RuntimeError(f"{mode} fails natively: {done.stderr[-500:]}")
-    return done.stdout, pace(done.stderr), time.monotonic() - began
+    return done.stdout, progress(done.stderr)
 
 
-def pace(text):
-    found = re.search(r"([\d.]+) ms a step", text)
-    return float(found.group(1)) if found else float("nan")
+def progress(text):
+    """Steps that are done, and the milliseconds of each, as far as they were said."""
+    return [(int(step), float(ms)) for step, ms in re.findall(r"^step (\d+) \S+ ([\d.]+)$", text, re.M)]
 
 
-def one_run(args, servers, folder, mode, number):
-    rng = random.Random(f"{args.seed} {mode} {number}")
-    name = f"{folder}/{mode}-{number}"
-    with open(name + ".out", "w") as out, open(name + ".err", "w") as err:
-        command = [args.mrcuda, "run", "--server", servers.places[0], "--"] + train(mode, args.steps)
-        job = subprocess.Popen(command, stdout=out, stderr=err, env=environment(mode, {"MRCUDA_LOG": name + ".log"}.items()))
-    here, moves, refusals = servers.places[0], [], []
-    deadline = time.monotonic() + 120
-    while job.poll() is None and "step 10 " not in open(name + ".err").read() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for _ in range(args.moves):
-        time.sleep(rng.random() * args.pause)
-        if job.poll() is not None:
-            break
-        to = rng.choice([p for p in servers.places + ["local"] if p != here])
-        asked = subprocess.run([args.mrcuda, "migrate", str(job.pid), "--to", to, "--json"], capture_output=True, text=True)
+class Run:
+    """One run of a program under mrcuda."""
+
+    def __init__(self, args, folder, name, mode, place):
+        self.args, self.err = args, f"{folder}/{name}.err"
+        self.out, self.moves, self.refusals = f"{folder}/{name}.out", [], []
+        with open(self.out, "w") as out, open(self.err, "w") as err:
+            command = [args.mrcuda, "run", "--server", place, "--"] + train(mode, args.steps)
+            env = environment(mode, {"MRCUDA_LOG": f"{folder}/{name}.log"} if args.logs else None)
+            self.job = subprocess.Popen(command, stdout=out, stderr=err, env=env)
+        self.deadline = time.monotonic() + LIMIT
+
+    def progress(self):
+        return progress(open(self.err).read())
+
+    def reaches(self, step):
+        """Waits for a step; whether it came before the end."""
+        while time.monotonic() < self.deadline and self.job.poll() is None:
+            done = self.progress()
+            if done and done[-1][0] >= step:
+                return True
+            time.sleep(0.001)
+        return False
+
+    def migrate(self, to):
+        """Whether the job is there now."""
+        command = [self.args.mrcuda, "migrate", str(self.job.pid), "--to", to, "--json"]
+        asked = subprocess.run(command, capture_output=True, text=True)
         try:
             report = json.loads(asked.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError):
-            break
+            report = {"reason": asked.stderr.strip() or "no answer"}
         if report.get("ok"):
-            moves.append(report)
+            self.moves.append(report)
+        elif self.job.poll() is None:
+            self.refusals.append(str(report.get("reason")))
+        return bool(report.get("ok"))
+
+    def end(self):
+        """Output and exit status."""
+        try:
+            status = self.job.wait(timeout=max(1.0, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.job.kill()
+            status = "hung"
+        return open(self.out).read(), status
+
+
+def one_run(args, servers, folder, mode, transport, number):
+    rng = random.Random(f"{args.seed} {mode} {transport} {number}")
+    gpu = number % args.gpus
+    places = servers.places(transport, gpu)
+    here = places[0]
+    run = Run(args, folder, f"{mode}-{transport}-{number}", mode, here)
+    for step in sorted(rng.randrange(10, max(args.steps - 20, 11)) for _ in range(args.moves)):
+        # A step is said in tens; the rest of the moment is chance.
+        if not run.reaches(step // 10 * 10):
+            break
+        time.sleep(rng.random() * 0.02)
+        to = rng.choice([p for p in places + [f"local:{gpu}"] if p != here])
+        if run.migrate(to):
             here = to
-        elif job.poll() is None:
-            refusals.append(str(report.get("reason")))
-    try:
-        status = job.wait(timeout=max(1.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        job.kill()
-        status = "hung"
-    return open(name + ".out").read(), status, pace(open(name + ".err").read()), moves, refusals
+    return (*run.end(), run.moves, run.refusals)
+
+
+def show_refusals(refusals):
+    for why in sorted(set(refusals)):
+        print(f"    refused {refusals.count(why)} times: {why[:300]}")
+
+
+def exactness(args, servers, folder, mode, transport, want, pool):
+    began = time.monotonic()
+    runs = list(pool.map(lambda n: one_run(args, servers, folder, mode, transport, n), range(args.runs)))
+    same = sum(out == want and status == 0 for out, status, _, _ in runs)
+    moves = [m for _, _, moves, _ in runs for m in moves]
+    downs = sorted(m["downtime_ms"] for m in moves) or [float("nan")]
+    moved = sum(bool(r[2]) for r in runs)
+    print(f"{mode:<12}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}"
+          f"{time.monotonic() - began:>8.0f}", flush=True)
+    show_refusals([why for r in runs for why in r[3]])
+    for out, status, _, _ in runs:
+        if out != want or status != 0:
+            print(f"    DIFFERS (status {status}): {out.strip()[-160:]!r}")
+    return same == len(runs)
+
+
+def settled(steps, after=20):
+    """The median time of the steps after the first ones."""
+    times = [ms for step, ms in steps if step > after]
+    return statistics.median(times) if times else float("nan")
+
+
+def cost(args, servers, folder, mode, gpu):
+    """Medians of a step: native, over TCP, over shared memory, in the process after a move; and whether all gave the same."""
+    found, outputs = {"native": [], "tcp": [], "shm": [], "local": []}, set()
+    for number in range(args.costs):
+        out, steps = native(mode, args.steps, gpu)
+        outputs.add((out, 0))
+        found["native"].append(settled(steps))
+        for kind in ["tcp", "shm", "local"]:
+            place = servers.places("shm" if kind == "local" else kind, gpu)[0]
+            run = Run(args, folder, f"cost-{mode}-{kind}-{number}", mode, place)
+            after = 20
+            if kind == "local" and run.reaches(10) and run.migrate(f"local:{gpu}"):
+                after = run.progress()[-1][0] + 20
+            outputs.add(run.end())
+            if kind != "local" or run.moves:
+                found[kind].append(settled(run.progress(), after))
+    return {kind: statistics.median(times) if times else float("nan") for kind, times in found.items()}, len(outputs) == 1
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mrcuda", required=True)
     parser.add_argument("--modes", default=MODES)
+    parser.add_argument("--transports", default="tcp,shm")
     parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--moves", type=int, default=3)
-    parser.add_argument("--pause", type=float, default=0.6, help="longest pause before a move, in seconds")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--moves", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--unix", action="store_true")
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--costs", type=int, default=0, metavar="N", help="measure the time of a step over N runs instead")
     parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda = os.path.abspath(args.mrcuda)
     folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-frameworks-")
     os.makedirs(folder, exist_ok=True)
-    servers = Servers(args.mrcuda, folder, args.unix)
-    failed = False
-    print(f"{'mode':<12}{'same':>8}{'moves':>7}{'down ms':>9}{'max':>6}{'native ms/step':>16}{'moved ms/step':>15}")
+    modes, right = args.modes.split(","), True
+    servers = Servers(args.mrcuda, folder)
     try:
-        with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-            for mode in args.modes.split(","):
-                try:
-                    want, native_pace, _ = native(mode, args.steps)
-                except (RuntimeError, subprocess.TimeoutExpired) as why:
-                    print(f"{mode:<12}{why}", flush=True)
-                    failed = True
-                    continue
-                runs = list(pool.map(lambda n: one_run(args, servers, folder, mode, n), range(args.runs)))
-                same = sum(out == want and status == 0 for out, status, *_ in runs)
-                downs = sorted(m["downtime_ms"] for r in runs for m in r[3]) or [float("nan")]
-                paces = sorted(r[2] for r in runs)
-                print(f"{mode:<12}{f'{same}/{len(runs)}':>8}{sum(len(r[3]) for r in runs):>7}{downs[len(downs) // 2]:>9.1f}"
-                      f"{downs[-1]:>6.0f}{native_pace:>16.3f}{paces[len(paces) // 2]:>15.3f}", flush=True)
-                for out, status, _, _, refusals in runs:
-                    for why in refusals:
-                        print(f"    refused: {why[:300]}")
-                    if out != want or status != 0:
-                        failed = True
-                        print(f"    DIFFERS (status {status}): {out.strip()[-160:]!r}")
+        if args.costs:
+            print(f"{'mode':<12}{'native ms':>10}{'tcp':>9}{'shm':>9}{'local':>9}   ratios")
+            with concurrent.futures.ThreadPoolExecutor(args.gpus) as pool:
+                for mode, (times, same) in zip(modes, pool.map(lambda n: cost(args, servers, folder, modes[n], n % args.gpus), range(len(modes)))):
+                    ratios = " ".join(f"{times[kind] / times['native']:.2f}" for kind in ["tcp", "shm", "local"])
+                    print(f"{mode:<12}{times['native']:>10.3f}{times['tcp']:>9.3f}{times['shm']:>9.3f}{times['local']:>9.3f}   {ratios}"
+                          + ("" if same else "   OUTPUTS DIFFER"), flush=True)
+                    right &= same
+        else:
+            print(f"{'mode':<12}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}{'s':>8}")
+            with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+                wants = {mode: pool.submit(native, mode, args.steps, n % args.gpus) for n, mode in enumerate(modes)}
+                for mode in modes:
+                    try:
+                        want = wants[mode].result()[0]
+                    except (RuntimeError, subprocess.TimeoutExpired) as why:
+                        print(f"{mode:<12}{why}", flush=True)
+                        right = False
+                        continue
+                    for transport in args.transports.split(","):
+                        right &= exactness(args, servers, folder, mode, transport, want, pool)
     finally:
         servers.stop()
-    sys.exit(failed)
+    sys.exit(not right)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,5 @@
-// Device printf: every kind of conversion, shown by every kind of call that shows it, between lines that the host prints. The
+// Device printf: every kind of conversion that CUDA documents (a precision of `*` is none: the driver takes later arguments for
+// widths then, and fills disks with blanks), shown by every kind of call that shows it, between lines that the host prints. The
 // order of all lines is part of the output: a kernel's text appears in the first call after its end that shows text (CUDA C++
 // Programming Guide, "Formatted Output"), neither before nor after.
 #include "program.cuh"
@@ -11,10 +12,10 @@ __global__ void say(long round, double x, const int *table) {
     unsigned u = static_cast<unsigned>(round) * 2654435761u;
     unsigned long long wide = program::mix(round);
     printf("kernel %ld: %s |%5d|%-6d|%+d|% d|%05d|%.3d\n", round, words[round & 3], n, n, n, n, n, n & 63);
-    printf("  %u %x %X %#o %#x %c %% %.2s %8s| %hd %hhu\n", u, u, u, u & 511, u, 'a' + n % 26, "text", "right", u, u);
+    printf("  %u %x %X %#o %#x %c %% %.2s %8s| %hd %hu\n", u, u, u, u & 511, u, 'a' + n % 26, "text", "right", u, u);
     printf("  %lld %llu %llx %p\n", static_cast<long long>(wide), wide, wide, reinterpret_cast<void *>(wide >> 16));
     printf("  %f %.3f %10.2f %-10.1f| %e %.2E %g %G %a\n", x, x, x, x, x, x, x, x, x);
-    printf("  %*d %.*f %-*d|\n", 7, n, 2, x, 5, n);
+    printf("  %*d %.1f %-*d|\n", 7, n, x, 5, n);
     if (printf("  %d of %d arguments\n", 2, 2) != 2) printf("wrong count\n");
 }
 
