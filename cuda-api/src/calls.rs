@@ -152,7 +152,8 @@ macro_rules! arm {
     ($how:ident $name:ident $v:ident) => { Some($v.visit::<$name::Fn>()) };
 }
 
-/// Compares a row with the bindings; `older` marks symbols that the 13.0 header no longer declares.
+/// Compares a row with the bindings; `older` marks symbols that these do not have: the 13.0 header hides them behind newer ones,
+/// or the bindings leave them out.
 macro_rules! check {
     ([older $($form:ident)*] $($rest:tt)*) => {};
     ([$($form:ident)*] $name:ident ($($kind:ty),*)) => {
@@ -248,6 +249,7 @@ families! {
     launch LaunchCalls 0x06;
     vmm VmmCalls 0x07;
     graph GraphCalls 0x08;
+    refused RefusedCalls 0x0f;
 }
 
 /// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.

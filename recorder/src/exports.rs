@@ -102,6 +102,7 @@ macro_rules! export_module { ($($rows:tt)*) => { export! { module $($rows)* } };
 macro_rules! export_launch { ($($rows:tt)*) => { export! { launch $($rows)* } }; }
 macro_rules! export_vmm { ($($rows:tt)*) => { export! { vmm $($rows)* } }; }
 macro_rules! export_graph { ($($rows:tt)*) => { export! { graph $($rows)* } }; }
+macro_rules! export_refused { ($($rows:tt)*) => { export! { refused $($rows)* } }; }
 
 cuda_api::for_each_device_call!(export_device);
 cuda_api::for_each_context_call!(export_context);
@@ -111,6 +112,7 @@ cuda_api::for_each_module_call!(export_module);
 cuda_api::for_each_launch_call!(export_launch);
 cuda_api::for_each_vmm_call!(export_vmm);
 cuda_api::for_each_graph_call!(export_graph);
+cuda_api::for_each_refused_call!(export_refused);
 
 /// Marks this library: `mrcuda` tells a shim from a driver by it, whatever its path.
 #[unsafe(no_mangle)]
@@ -137,6 +139,7 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
         launch::enlist(&mut m);
         vmm::enlist(&mut m);
         graph::enlist(&mut m);
+        refused::enlist(&mut m);
         m
     });
     all.get(symbol).map(|a| *a as *mut c_void)

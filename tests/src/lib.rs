@@ -6,9 +6,11 @@
 //! * [`json`]: reading what they print.
 //! * [`report`]: what a move reports.
 //! * [`programs`], [`toolchain`]: the programs in `programs/` and the compiler for them.
+//! * [`conformance`]: transcripts of the program that calls everything.
 //! * [`random`]: repeatable random numbers.
 //! * [`kill`]: the kill matrix.
 
+pub mod conformance;
 pub mod install;
 pub mod job;
 pub mod json;

@@ -8,10 +8,14 @@ use std::process::Command;
 /// The largest bundle that is easy to carry.
 const LIMIT: u64 = 64 << 20;
 /// What is carried of the installation.
-const FILES: [&str; 7] = ["mrcuda", "mhelper", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "xtask"];
+const FILES: [&str; 8] = ["mrcuda", "mhelper", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "conformance", "xtask"];
 
 /// What is run there.
-const SCRIPTS: [(&str, &str); 2] = [("run-gpu.sh", include_str!("run-gpu.sh")), ("run-bench.sh", include_str!("run-bench.sh"))];
+const SCRIPTS: [(&str, &str); 3] = [
+    ("run-gpu.sh", include_str!("run-gpu.sh")),
+    ("run-bench.sh", include_str!("run-bench.sh")),
+    ("run-conformance.sh", include_str!("run-conformance.sh")),
+];
 
 /// Makes the bundle.
 pub(crate) fn bundle() -> Result<(), String> {
@@ -53,7 +57,7 @@ pub(crate) fn bundle() -> Result<(), String> {
         executable(&script)?;
     }
     let bytes = size(&folder)?;
-    println!("{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh", folder.display(), bytes as f64 / (1 << 20) as f64);
+    println!("{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh", folder.display(), bytes as f64 / (1 << 20) as f64);
     if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
 }
 

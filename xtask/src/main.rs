@@ -6,10 +6,12 @@
 //! | `test` | installs what the tests need, builds everything, runs all tests |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and cuts off everybody at every point |
+//! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
 //! | `programs` | compiles the test programs |
 //! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
 
 mod bundle;
+mod conformance;
 mod demo;
 mod gpu;
 mod kill_matrix;
@@ -35,6 +37,8 @@ enum Command {
     Soak(soak::SoakArgs),
     /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
     KillMatrix(kill_matrix::KillArgs),
+    /// Call every driver function natively and under mrcuda, and compare the answers
+    Conformance(conformance::ConformanceArgs),
     /// Compile the test programs; nvcc comes from PyPI at the first time
     Programs,
     /// Make target/bundle, to be carried to a machine with GPUs
@@ -49,6 +53,7 @@ fn main() {
         Command::Test(args) => suite::test(&args),
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Programs => suite::programs(),
         Command::Bundle => bundle::bundle(),
         Command::Gpu(args) => gpu::gpu(&args),

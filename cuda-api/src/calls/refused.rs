@@ -1,0 +1,362 @@
+//! Rows that answer `CUDA_ERROR_NOT_SUPPORTED`, each with the reason. Whoever makes one work moves it to its family and gives it
+//! an id of that family; its id here is not used again.
+
+calls! { $ for_each_refused_call refused RefusedCalls;
+
+    /// Such numbers exist on Windows only.
+    0x0f01 refused refused fn cuDeviceGetLuid(luid: Raw<*mut c_char>, deviceNodeMask: Raw<*mut c_uint>, dev: Raw<sys::CUdevice>);
+    /// Not there yet.
+    0x0f02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
+    /// Not there yet.
+    0x0f03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
+    /// Not there yet.
+    0x0f04 refused refused fn cuDeviceGetProperties(prop: Raw<*mut sys::CUdevprop>, dev: Raw<sys::CUdevice>);
+    /// Not there yet.
+    0x0f05 refused refused fn cuCtxSetFlags(flags: Raw<c_uint>);
+    /// Not there yet.
+    0x0f06 refused refused fn cuCtxResetPersistingL2Cache();
+    /// Contexts cannot be bound to multiprocessors.
+    0x0f07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
+    /// Not there yet.
+    0x0f08 refused refused fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
+    /// Not there yet.
+    0x0f09 refused refused fn cuCtxWaitEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
+    /// Not there yet.
+    0x0f0a refused refused fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
+    /// Not there yet.
+    0x0f0b refused refused fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
+    /// Deprecated by CUDA.
+    0x0f0c refused refused fn cuCtxGetSharedMemConfig(pConfig: Raw<*mut sys::CUsharedconfig>);
+    /// Deprecated by CUDA.
+    0x0f0d refused refused fn cuCtxSetSharedMemConfig(config: RawEnum<sys::CUsharedconfig>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
+    /// There is no managed memory yet.
+    0x0f10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
+    /// There is no managed memory yet.
+    0x0f11 refused refused fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
+    /// There is no managed memory yet.
+    0x0f12 refused refused fn cuMemAllocManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, flags: Raw<c_uint>);
+    /// A driver notifies of its own memory budget, which is not that of the job.
+    0x0f13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
+    /// A driver notifies of its own memory budget, which is not that of the job.
+    0x0f14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
+    /// Copies between devices are not there yet.
+    0x0f15 refused refused fn cuMemcpyPeer(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>) ptds;
+    /// Arrays are not carried to other places yet.
+    0x0f16 refused refused fn cuMemcpyDtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
+    /// Arrays are not carried to other places yet.
+    0x0f17 refused refused fn cuMemcpyAtoD_v2(dstDevice: Raw<sys::CUdeviceptr>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
+    /// Arrays are not carried to other places yet.
+    0x0f18 refused refused fn cuMemcpyHtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>) ptds;
+    /// Arrays are not carried to other places yet.
+    0x0f19 refused refused fn cuMemcpyAtoH_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
+    /// Arrays are not carried to other places yet.
+    0x0f1a refused refused fn cuMemcpyAtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
+    /// Copies between devices are not there yet.
+    0x0f1b refused refused fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds;
+    /// Copies between devices are not there yet.
+    0x0f1c refused refused fn cuMemcpyPeerAsync(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Arrays are not carried to other places yet.
+    0x0f1d refused refused fn cuMemcpyHtoAAsync_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Arrays are not carried to other places yet.
+    0x0f1e refused refused fn cuMemcpyAtoHAsync_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies between devices are not there yet.
+    0x0f1f refused refused fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Batches of copies are not there yet.
+    0x0f20 refused refused fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Batches of copies are not there yet.
+    0x0f21 refused refused fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Arrays are not carried to other places yet.
+    0x0f22 refused refused fn cuArrayCreate_v2(pHandle: Raw<*mut sys::CUarray>, pAllocateArray: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>);
+    /// Arrays are not carried to other places yet.
+    0x0f23 refused refused fn cuArrayGetDescriptor_v2(pArrayDescriptor: Raw<*mut sys::CUDA_ARRAY_DESCRIPTOR>, hArray: Raw<sys::CUarray>);
+    /// Arrays are not carried to other places yet.
+    0x0f24 refused refused fn cuArrayGetSparseProperties(sparseProperties: Raw<*mut sys::CUDA_ARRAY_SPARSE_PROPERTIES>, array: Raw<sys::CUarray>);
+    /// Arrays are not carried to other places yet.
+    0x0f25 refused refused fn cuMipmappedArrayGetSparseProperties(sparseProperties: Raw<*mut sys::CUDA_ARRAY_SPARSE_PROPERTIES>, mipmap: Raw<sys::CUmipmappedArray>);
+    /// Arrays are not carried to other places yet.
+    0x0f26 refused refused fn cuArrayGetMemoryRequirements(memoryRequirements: Raw<*mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: Raw<sys::CUarray>, device: Raw<sys::CUdevice>);
+    /// Arrays are not carried to other places yet.
+    0x0f27 refused refused fn cuMipmappedArrayGetMemoryRequirements(memoryRequirements: Raw<*mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, mipmap: Raw<sys::CUmipmappedArray>, device: Raw<sys::CUdevice>);
+    /// Arrays are not carried to other places yet.
+    0x0f28 refused refused fn cuArrayGetPlane(pPlaneArray: Raw<*mut sys::CUarray>, hArray: Raw<sys::CUarray>, planeIdx: Raw<c_uint>);
+    /// Arrays are not carried to other places yet.
+    0x0f29 refused refused fn cuArrayDestroy(hArray: Raw<sys::CUarray>);
+    /// Arrays are not carried to other places yet.
+    0x0f2a refused refused fn cuArray3DCreate_v2(pHandle: Raw<*mut sys::CUarray>, pAllocateArray: Raw<*const sys::CUDA_ARRAY3D_DESCRIPTOR>);
+    /// Arrays are not carried to other places yet.
+    0x0f2b refused refused fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Raw<*mut sys::CUDA_ARRAY3D_DESCRIPTOR>, hArray: Raw<sys::CUarray>);
+    /// Arrays are not carried to other places yet.
+    0x0f2c refused refused fn cuMipmappedArrayCreate(pHandle: Raw<*mut sys::CUmipmappedArray>, pMipmappedArrayDesc: Raw<*const sys::CUDA_ARRAY3D_DESCRIPTOR>, numMipmapLevels: Raw<c_uint>);
+    /// Arrays are not carried to other places yet.
+    0x0f2d refused refused fn cuMipmappedArrayGetLevel(pLevelArray: Raw<*mut sys::CUarray>, hMipmappedArray: Raw<sys::CUmipmappedArray>, level: Raw<c_uint>);
+    /// Arrays are not carried to other places yet.
+    0x0f2e refused refused fn cuMipmappedArrayDestroy(hMipmappedArray: Raw<sys::CUmipmappedArray>);
+    /// Memory is not handed to other devices: it could not be moved.
+    0x0f2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
+    /// Batches of copies are not there yet.
+    0x0f30 refused refused fn cuMemBatchDecompressAsync(paramsArray: Raw<*mut sys::CUmemDecompressParams>, count: Raw<usize>, flags: Raw<c_uint>, errorIndex: Raw<*mut usize>, stream: Raw<sys::CUstream>) ptsz;
+    /// Multicast objects span the GPUs of one machine: none of these could leave it.
+    0x0f31 refused refused fn cuMulticastCreate(mcHandle: Raw<*mut sys::CUmemGenericAllocationHandle>, prop: Raw<*const sys::CUmulticastObjectProp>);
+    /// Multicast objects span the GPUs of one machine: none of these could leave it.
+    0x0f32 refused refused fn cuMulticastAddDevice(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>);
+    /// Multicast objects span the GPUs of one machine: none of these could leave it.
+    0x0f33 refused refused fn cuMulticastBindMem(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, mcOffset: Raw<usize>, memHandle: Raw<sys::CUmemGenericAllocationHandle>, memOffset: Raw<usize>, size: Raw<usize>, flags: Raw<c_ulonglong>);
+    /// Multicast objects span the GPUs of one machine: none of these could leave it.
+    0x0f34 refused refused fn cuMulticastBindAddr(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, mcOffset: Raw<usize>, memptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, flags: Raw<c_ulonglong>);
+    /// Multicast objects span the GPUs of one machine: none of these could leave it.
+    0x0f35 refused refused fn cuMulticastUnbind(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>, mcOffset: Raw<usize>, size: Raw<usize>);
+    /// Multicast objects span the GPUs of one machine: none of these could leave it.
+    0x0f36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
+    /// There is no managed memory yet.
+    0x0f37 refused refused fn cuMemAdvise_v2(devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>, advice: RawEnum<sys::CUmem_advise>, location: Raw<sys::CUmemLocation>);
+    /// There is no managed memory yet.
+    0x0f38 refused refused fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// There is no managed memory yet.
+    0x0f39 refused refused fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// There is no managed memory yet.
+    0x0f3a refused refused fn cuMemDiscardAndPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// There is no managed memory yet.
+    0x0f3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
+    /// There is no managed memory yet.
+    0x0f3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
+    /// There is no managed memory yet.
+    0x0f3d refused refused fn cuStreamAttachMemAsync(hStream: Raw<sys::CUstream>, dptr: Raw<sys::CUdeviceptr>, length: Raw<usize>, flags: Raw<c_uint>) ptsz;
+    /// Attributes of streams are not there yet.
+    0x0f3e refused refused fn cuStreamCopyAttributes(dst: Raw<sys::CUstream>, src: Raw<sys::CUstream>) ptsz;
+    /// Attributes of streams are not there yet.
+    0x0f3f refused refused fn cuStreamGetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value_out: Raw<*mut sys::CUstreamAttrValue>) ptsz;
+    /// Attributes of streams are not there yet.
+    0x0f40 refused refused fn cuStreamSetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value: Raw<*const sys::CUstreamAttrValue>) ptsz;
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f42 refused refused fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
+    /// Arrays are not carried to other places yet.
+    0x0f43 refused refused fn cuExternalMemoryGetMappedMipmappedArray(mipmap: Raw<*mut sys::CUmipmappedArray>, extMem: Raw<sys::CUexternalMemory>, mipmapDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f44 refused refused fn cuDestroyExternalMemory(extMem: Raw<sys::CUexternalMemory>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f45 refused refused fn cuImportExternalSemaphore(extSem_out: Raw<*mut sys::CUexternalSemaphore>, semHandleDesc: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f46 refused refused fn cuSignalExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f47 refused refused fn cuWaitExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f48 refused refused fn cuDestroyExternalSemaphore(extSem: Raw<sys::CUexternalSemaphore>);
+    /// Deprecated by CUDA: launches that span devices.
+    0x0f49 refused refused fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: Raw<*mut sys::CUDA_LAUNCH_PARAMS>, numDevices: Raw<c_uint>, flags: Raw<c_uint>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f4a refused refused fn cuFuncSetBlockShape(hfunc: Raw<sys::CUfunction>, x: Raw<c_int>, y: Raw<c_int>, z: Raw<c_int>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f4b refused refused fn cuFuncSetSharedSize(hfunc: Raw<sys::CUfunction>, bytes: Raw<c_uint>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f4c refused refused fn cuParamSetSize(hfunc: Raw<sys::CUfunction>, numbytes: Raw<c_uint>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f4d refused refused fn cuParamSeti(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, value: Raw<c_uint>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f4e refused refused fn cuParamSetf(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, value: Raw<f32>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f4f refused refused fn cuParamSetv(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, ptr: Raw<*mut c_void>, numbytes: Raw<c_uint>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f50 refused refused fn cuLaunch(f: Raw<sys::CUfunction>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f51 refused refused fn cuLaunchGrid(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>);
+    /// Launches in the way of CUDA 3 are not there yet.
+    0x0f52 refused refused fn cuLaunchGridAsync(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>, hStream: Raw<sys::CUstream>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
+    /// Deprecated by CUDA.
+    0x0f54 refused refused fn cuFuncSetSharedMemConfig(hfunc: Raw<sys::CUfunction>, config: RawEnum<sys::CUsharedconfig>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f55 refused refused fn cuGraphAddExternalSemaphoresSignalNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f56 refused refused fn cuGraphExternalSemaphoresSignalNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f57 refused refused fn cuGraphExternalSemaphoresSignalNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f58 refused refused fn cuGraphAddExternalSemaphoresWaitNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f59 refused refused fn cuGraphExternalSemaphoresWaitNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f5a refused refused fn cuGraphExternalSemaphoresWaitNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    /// Not in graphs yet.
+    0x0f5b refused refused fn cuGraphAddMemAllocNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    /// Not in graphs yet.
+    0x0f5c refused refused fn cuGraphMemAllocNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    /// Not in graphs yet.
+    0x0f5d refused refused fn cuGraphAddMemFreeNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, dptr: Raw<sys::CUdeviceptr>);
+    /// Not in graphs yet.
+    0x0f5e refused refused fn cuGraphMemFreeNodeGetParams(hNode: Raw<sys::CUgraphNode>, dptr_out: Raw<*mut sys::CUdeviceptr>);
+    /// Not in graphs yet.
+    0x0f5f refused refused fn cuDeviceGraphMemTrim(device: Raw<sys::CUdevice>);
+    /// Not in graphs yet.
+    0x0f60 refused refused fn cuDeviceGetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
+    /// Not in graphs yet.
+    0x0f61 refused refused fn cuDeviceSetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f62 refused refused fn cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    /// External memory and semaphores are not carried to other places yet.
+    0x0f63 refused refused fn cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    /// Not in graphs yet.
+    0x0f64 refused refused fn cuGraphConditionalHandleCreate(pHandle_out: Raw<*mut sys::CUgraphConditionalHandle>, hGraph: Raw<sys::CUgraph>, ctx: Raw<sys::CUcontext>, defaultLaunchValue: Raw<c_uint>, flags: Raw<c_uint>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f65 refused refused fn cuTexRefSetArray(hTexRef: Raw<sys::CUtexref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f66 refused refused fn cuTexRefSetMipmappedArray(hTexRef: Raw<sys::CUtexref>, hMipmappedArray: Raw<sys::CUmipmappedArray>, Flags: Raw<c_uint>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f67 refused refused fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f68 refused refused fn cuTexRefSetAddress2D_v3(hTexRef: Raw<sys::CUtexref>, desc: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Raw<sys::CUdeviceptr>, Pitch: Raw<usize>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f69 refused refused fn cuTexRefSetFormat(hTexRef: Raw<sys::CUtexref>, fmt: RawEnum<sys::CUarray_format>, NumPackedComponents: Raw<c_int>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f6a refused refused fn cuTexRefSetAddressMode(hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>, am: RawEnum<sys::CUaddress_mode>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f6b refused refused fn cuTexRefSetFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f6c refused refused fn cuTexRefSetMipmapFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f6d refused refused fn cuTexRefSetMipmapLevelBias(hTexRef: Raw<sys::CUtexref>, bias: Raw<f32>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f6e refused refused fn cuTexRefSetMipmapLevelClamp(hTexRef: Raw<sys::CUtexref>, minMipmapLevelClamp: Raw<f32>, maxMipmapLevelClamp: Raw<f32>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f6f refused refused fn cuTexRefSetMaxAnisotropy(hTexRef: Raw<sys::CUtexref>, maxAniso: Raw<c_uint>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f70 refused refused fn cuTexRefSetBorderColor(hTexRef: Raw<sys::CUtexref>, pBorderColor: Raw<*mut f32>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f71 refused refused fn cuTexRefSetFlags(hTexRef: Raw<sys::CUtexref>, Flags: Raw<c_uint>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f72 refused refused fn cuTexRefGetAddress_v2(pdptr: Raw<*mut sys::CUdeviceptr>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f73 refused refused fn cuTexRefGetArray(phArray: Raw<*mut sys::CUarray>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f74 refused refused fn cuTexRefGetMipmappedArray(phMipmappedArray: Raw<*mut sys::CUmipmappedArray>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f75 refused refused fn cuTexRefGetAddressMode(pam: Raw<*mut sys::CUaddress_mode>, hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f76 refused refused fn cuTexRefGetFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f77 refused refused fn cuTexRefGetFormat(pFormat: Raw<*mut sys::CUarray_format>, pNumChannels: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f78 refused refused fn cuTexRefGetMipmapFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f79 refused refused fn cuTexRefGetMipmapLevelBias(pbias: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f7a refused refused fn cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp: Raw<*mut f32>, pmaxMipmapLevelClamp: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f7b refused refused fn cuTexRefGetMaxAnisotropy(pmaxAniso: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f7c refused refused fn cuTexRefGetBorderColor(pBorderColor: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f7d refused refused fn cuTexRefGetFlags(pFlags: Raw<*mut c_uint>, hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f7e refused refused fn cuTexRefCreate(pTexRef: Raw<*mut sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f7f refused refused fn cuTexRefDestroy(hTexRef: Raw<sys::CUtexref>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f80 refused refused fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
+    /// Texture and surface references are not carried to other places yet.
+    0x0f81 refused refused fn cuSurfRefGetArray(phArray: Raw<*mut sys::CUarray>, hSurfRef: Raw<sys::CUsurfref>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f82 refused refused fn cuTexObjectCreate(pTexObject: Raw<*mut sys::CUtexObject>, pResDesc: Raw<*const sys::CUDA_RESOURCE_DESC>, pTexDesc: Raw<*const sys::CUDA_TEXTURE_DESC>, pResViewDesc: Raw<*const sys::CUDA_RESOURCE_VIEW_DESC>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f83 refused refused fn cuTexObjectDestroy(texObject: Raw<sys::CUtexObject>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f84 refused refused fn cuTexObjectGetResourceDesc(pResDesc: Raw<*mut sys::CUDA_RESOURCE_DESC>, texObject: Raw<sys::CUtexObject>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f85 refused refused fn cuTexObjectGetTextureDesc(pTexDesc: Raw<*mut sys::CUDA_TEXTURE_DESC>, texObject: Raw<sys::CUtexObject>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f86 refused refused fn cuTexObjectGetResourceViewDesc(pResViewDesc: Raw<*mut sys::CUDA_RESOURCE_VIEW_DESC>, texObject: Raw<sys::CUtexObject>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f87 refused refused fn cuSurfObjectCreate(pSurfObject: Raw<*mut sys::CUsurfObject>, pResDesc: Raw<*const sys::CUDA_RESOURCE_DESC>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f88 refused refused fn cuSurfObjectDestroy(surfObject: Raw<sys::CUsurfObject>);
+    /// Textures and surfaces are not carried to other places yet.
+    0x0f89 refused refused fn cuSurfObjectGetResourceDesc(pResDesc: Raw<*mut sys::CUDA_RESOURCE_DESC>, surfObject: Raw<sys::CUsurfObject>);
+    /// Only tiled tensor maps are made yet.
+    0x0f8a refused refused fn cuTensorMapEncodeIm2col(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCorner: Raw<*const c_int>, pixelBoxUpperCorner: Raw<*const c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
+    /// Only tiled tensor maps are made yet.
+    0x0f8b refused refused fn cuTensorMapEncodeIm2colWide(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCornerWidth: Raw<c_int>, pixelBoxUpperCornerWidth: Raw<c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, mode: RawEnum<sys::CUtensorMapIm2ColWideMode>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
+    /// Only tiled tensor maps are made yet.
+    0x0f8c refused refused fn cuTensorMapReplaceAddress(tensorMap: Raw<*mut sys::CUtensorMap>, globalAddress: Raw<*mut c_void>);
+    /// Devices do not reach each other's memory yet.
+    0x0f8d refused refused fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
+    /// Graphics: the place has not the display of the program.
+    0x0f8e refused refused fn cuGraphicsUnregisterResource(resource: Raw<sys::CUgraphicsResource>);
+    /// Graphics: the place has not the display of the program.
+    0x0f8f refused refused fn cuGraphicsSubResourceGetMappedArray(pArray: Raw<*mut sys::CUarray>, resource: Raw<sys::CUgraphicsResource>, arrayIndex: Raw<c_uint>, mipLevel: Raw<c_uint>);
+    /// Graphics: the place has not the display of the program.
+    0x0f90 refused refused fn cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray: Raw<*mut sys::CUmipmappedArray>, resource: Raw<sys::CUgraphicsResource>);
+    /// Graphics: the place has not the display of the program.
+    0x0f91 refused refused fn cuGraphicsResourceGetMappedPointer_v2(pDevPtr: Raw<*mut sys::CUdeviceptr>, pSize: Raw<*mut usize>, resource: Raw<sys::CUgraphicsResource>);
+    /// Graphics: the place has not the display of the program.
+    0x0f92 refused refused fn cuGraphicsResourceSetMapFlags_v2(resource: Raw<sys::CUgraphicsResource>, flags: Raw<c_uint>);
+    /// Graphics: the place has not the display of the program.
+    0x0f93 refused refused fn cuGraphicsMapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Graphics: the place has not the display of the program.
+    0x0f94 refused refused fn cuGraphicsUnmapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Dumps of the GPU are not there yet.
+    0x0f95 refused refused fn cuCoredumpGetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// Dumps of the GPU are not there yet.
+    0x0f96 refused refused fn cuCoredumpGetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// Dumps of the GPU are not there yet.
+    0x0f97 refused refused fn cuCoredumpSetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// Dumps of the GPU are not there yet.
+    0x0f98 refused refused fn cuCoredumpSetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f99 refused refused fn cuGreenCtxCreate(phCtx: Raw<*mut sys::CUgreenCtx>, desc: Raw<sys::CUdevResourceDesc>, dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f9a refused refused fn cuGreenCtxDestroy(hCtx: Raw<sys::CUgreenCtx>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f9b refused refused fn cuCtxFromGreenCtx(pContext: Raw<*mut sys::CUcontext>, hCtx: Raw<sys::CUgreenCtx>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f9c refused refused fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f9d refused refused fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f9e refused refused fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0f9f refused refused fn cuDevSmResourceSplitByCount(result: Raw<*mut sys::CUdevResource>, nbGroups: Raw<*mut c_uint>, input: Raw<*const sys::CUdevResource>, remaining: Raw<*mut sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0fa0 refused refused fn cuDevResourceGenerateDesc(phDesc: Raw<*mut sys::CUdevResourceDesc>, resources: Raw<*mut sys::CUdevResource>, nbResources: Raw<c_uint>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0fa1 refused refused fn cuGreenCtxRecordEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0fa2 refused refused fn cuGreenCtxWaitEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0fa3 refused refused fn cuStreamGetGreenCtx(hStream: Raw<sys::CUstream>, phCtx: Raw<*mut sys::CUgreenCtx>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0fa4 refused refused fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
+    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
+    0x0fa5 refused refused fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
+    /// Logs of the driver are not there yet.
+    0x0fa6 refused refused fn cuLogsRegisterCallback(callbackFunc: Raw<sys::CUlogsCallback>, userData: Raw<*mut c_void>, callback_out: Raw<*mut sys::CUlogsCallbackHandle>);
+    /// Logs of the driver are not there yet.
+    0x0fa7 refused refused fn cuLogsUnregisterCallback(callback: Raw<sys::CUlogsCallbackHandle>);
+    /// Logs of the driver are not there yet.
+    0x0fa8 refused refused fn cuLogsCurrent(iterator_out: Raw<*mut sys::CUlogIterator>, flags: Raw<c_uint>);
+    /// Logs of the driver are not there yet.
+    0x0fa9 refused refused fn cuLogsDumpToFile(iterator: Raw<*mut sys::CUlogIterator>, pathToFile: Raw<*const c_char>, flags: Raw<c_uint>);
+    /// Logs of the driver are not there yet.
+    0x0faa refused refused fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Raw<*mut c_char>, size: Raw<*mut usize>, flags: Raw<c_uint>);
+    /// CUDA has taken this function away: it answers the same everywhere.
+    0x0fab refused refused fn cuProfilerInitialize(configFile: Raw<*const c_char>, outputFile: Raw<*const c_char>, outputMode: RawEnum<sys::CUoutput_mode>);
+    /// Synchronisation objects of embedded systems: no place has them.
+    0x0fac refused refused fn cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList: Raw<*mut c_void>, dev: Raw<sys::CUdevice>, flags: Raw<c_int>) older;
+    /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
+    0x0fad refused refused fn cuCheckpointProcessGetRestoreThreadId(pid: Raw<c_int>, tid: Raw<*mut c_int>) older;
+    /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
+    0x0fae refused refused fn cuCheckpointProcessGetState(pid: Raw<c_int>, state: Raw<*mut c_uint>) older;
+    /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
+    0x0faf refused refused fn cuCheckpointProcessLock(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
+    0x0fb0 refused refused fn cuCheckpointProcessCheckpoint(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
+    0x0fb1 refused refused fn cuCheckpointProcessRestore(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
+    0x0fb2 refused refused fn cuCheckpointProcessUnlock(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+}

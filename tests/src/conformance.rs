@@ -1,0 +1,195 @@
+//! Transcripts of the program `conformance`, and how they compare.
+
+use crate::{Job, Outcome, Scene, Server};
+use cuda_api::Class;
+use cuda_api::calls::{self, Row};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Differences that have a reason: `[reason]`, then the beginnings of the lines that differ for it.
+const DIFFERENCES: &str = include_str!("../conformance/differences.txt");
+
+/// Where the program's GPU is.
+pub const MODES: [&str; 4] = ["remote", "moved", "inside", "helper"];
+
+/// What is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan<'a> {
+    /// Only sections whose name contains this.
+    pub only: Option<&'a str>,
+    /// How many sections at a time.
+    pub jobs: u32,
+    /// How long a whole run may take.
+    pub limit: Duration,
+}
+
+impl Plan<'_> {
+    fn args(&self) -> Vec<String> {
+        let mut args = vec!["--jobs".to_owned(), self.jobs.to_string()];
+        if let Some(only) = self.only {
+            args.extend(["--only".to_owned(), only.to_owned()]);
+        }
+        args
+    }
+}
+
+/// The transcript of the driver itself.
+pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, String> {
+    let args = plan.args();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    transcript("native", Job::native(scene, "native", &scene.install.file("conformance"), &args).wait(plan.limit))
+}
+
+/// The transcript under mrcuda; `server` is on the same machine.
+pub fn under_mrcuda(scene: &Scene, server: &Server, mode: &str, plan: Plan<'_>) -> Result<String, String> {
+    let place = server.place(0);
+    let options: &[&str] = match mode {
+        "inside" => &[],
+        "helper" => &["--server", "helper"],
+        _ => &["--server", &place],
+    };
+    let mut args = plan.args();
+    if mode == "moved" {
+        args.extend(["--move".to_owned(), scene.install.file("mrcuda").display().to_string(), "local".to_owned()]);
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    transcript(mode, Job::start(scene, mode, options, &scene.install.file("conformance"), &args, &[]).wait(plan.limit))
+}
+
+fn transcript(mode: &str, outcome: Outcome) -> Result<String, String> {
+    if outcome.ok() {
+        return Ok(outcome.stdout);
+    }
+    Err(format!("{mode}: code {:?}, signal {:?}, hung {}: {}", outcome.code, outcome.signal, outcome.hung, outcome.stderr))
+}
+
+/// How a transcript differs from the native one.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// Cases of both.
+    pub cases: usize,
+    /// Differences with a reason: how many for each.
+    pub explained: BTreeMap<String, usize>,
+    /// Differences without one.
+    pub unexplained: Vec<String>,
+    /// Every difference, for reading.
+    pub lines: String,
+}
+
+/// Compares case by case.
+pub fn compare(native: &str, other: &str) -> Comparison {
+    let reasons = Reasons::new();
+    let (native, mut other) = (cases(native), by_key(other));
+    let mut result = Comparison { cases: native.len(), ..Comparison::default() };
+    for (key, want) in native {
+        let have = other.get_mut(key).filter(|all| !all.is_empty()).map(|all| all.remove(0));
+        if have == Some(want) {
+            continue;
+        }
+        let have = have.unwrap_or("(not told)");
+        // Formatting into a string cannot fail.
+        let _ = writeln!(result.lines, "{key} = {want} | {have}");
+        match reasons.find(key, want, have) {
+            Some(reason) => *result.explained.entry(reason).or_default() += 1,
+            None => result.unexplained.push(format!("{key}: natively {want}, here {have}")),
+        }
+    }
+    for (key, rest) in other {
+        for have in rest {
+            let _ = writeln!(result.lines, "{key} = (not told) | {have}");
+            match reasons.find(key, "(not told)", have) {
+                Some(reason) => *result.explained.entry(reason).or_default() += 1,
+                None => result.unexplained.push(format!("{key}: natively not told, here {have}")),
+            }
+        }
+    }
+    result
+}
+
+/// Lines as case and result.
+fn cases(text: &str) -> Vec<(&str, &str)> {
+    text.lines().map(|line| line.split_once(" = ").unwrap_or((line, ""))).collect()
+}
+
+fn by_key(text: &str) -> HashMap<&str, Vec<&str>> {
+    let mut map: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (key, result) in cases(text) {
+        map.entry(key).or_default().push(result);
+    }
+    map
+}
+
+struct Reasons {
+    refused: HashMap<&'static str, &'static Row>,
+    listed: Vec<(&'static str, &'static str)>,
+}
+
+impl Reasons {
+    fn new() -> Reasons {
+        let refused = calls::rows().filter(|r| r.class == Class::Refused).map(|r| (r.name, r)).collect();
+        let (mut listed, mut reason) = (Vec::new(), "");
+        for line in DIFFERENCES.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+            match line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+                Some(text) => reason = text,
+                None => listed.push((line, reason)),
+            }
+        }
+        Reasons { refused, listed }
+    }
+
+    fn find(&self, key: &str, want: &str, have: &str) -> Option<String> {
+        if let Some((_, reason)) = self.listed.iter().find(|(start, _)| key.starts_with(start)) {
+            return Some((*reason).to_owned());
+        }
+        if key.starts_with("symbols: ") {
+            return symbol_reason(want, have).map(str::to_owned);
+        }
+        let words = || key.split(|c: char| !c.is_alphanumeric() && c != '_');
+        match (want, have) {
+            ("absent", _) => Some("the native driver has no such function".to_owned()),
+            ("crashes", _) if have.parse::<i32>().is_ok() => {
+                Some("the native driver crashes, mrcuda answers an error".to_owned())
+            }
+            (_, "801") => words().find_map(|w| self.refused.get(w)).map(|row| format!("refused: {}", row.doc.trim())),
+            _ => None,
+        }
+    }
+}
+
+/// Versions in which the one has a name and the other has not; the last is the newest.
+fn symbol_reason(want: &str, have: &str) -> Option<&'static str> {
+    let pairs: Vec<(&str, &str)> = want.split(' ').zip(have.split(' ')).collect();
+    let different = || pairs.iter().filter(|(w, h)| w != h);
+    if pairs.last().is_some_and(|(w, h)| w == h) && different().all(|(w, h)| *w == "0" && *h == "1") {
+        return Some("forms of functions for CUDA versions of long ago are not there");
+    }
+    different().all(|(w, _)| *w == "1").then_some("the native driver has no such function")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compare;
+
+    #[test]
+    fn equal_transcripts_are_equal_and_others_are_not() {
+        let native = "a: cuInit(0) = 0\na: cuInit(1) = 1\n";
+        let same = compare(native, native);
+        assert!(same.cases == 2 && same.unexplained.is_empty() && same.explained.is_empty());
+        assert_eq!(compare(native, "a: cuInit(0) = 0\na: cuInit(1) = 3\n").unexplained.len(), 1);
+        assert_eq!(compare(native, "a: cuInit(0) = 0\n").unexplained.len(), 1);
+        assert_eq!(compare(native, "a: cuInit(0) = 0\na: cuInit(1) = 1\nb: more = 1\n").unexplained.len(), 1);
+    }
+
+    #[test]
+    fn only_refused_functions_may_answer_not_supported() {
+        assert!(compare("zeros: cuMulticastCreate = 1\n", "zeros: cuMulticastCreate = 801\n").unexplained.is_empty());
+        assert_eq!(compare("zeros: cuMemAlloc_v2 = 1\n", "zeros: cuMemAlloc_v2 = 801\n").unexplained.len(), 1);
+    }
+
+    #[test]
+    fn a_missing_newest_form_is_a_difference() {
+        assert!(compare("symbols: f = 2 0 0\n", "symbols: f = 2 1 0\n").unexplained.is_empty());
+        assert_eq!(compare("symbols: f = 2 0 0\n", "symbols: f = 2 0 1\n").unexplained.len(), 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! `cargo xtask conformance`: every driver function, natively and under mrcuda, compared.
+
+use ::tests::conformance::{self, MODES, Plan};
+use ::tests::scene::Hardware;
+use ::tests::{Scene, Server};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `cargo xtask conformance`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConformanceArgs {
+    /// The driver: of this machine, or the one for the CPU
+    #[arg(long, value_parser = ["soft", "real"], default_value = "soft")]
+    driver: String,
+    /// Only sections whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// How many sections at a time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+    /// Also write everything to this file: the native transcript, and all differences of the others
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Makes the transcripts, all at a time, and compares them; unexplained differences are a failure.
+pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
+    let hardware = if args.driver == "real" { Hardware::Real } else { Hardware::Soft };
+    let scene = Scene::on("conformance", hardware);
+    let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(600) };
+    let server = Server::start(&scene, "local");
+    let (native, others) = std::thread::scope(|s| {
+        let native = s.spawn(|| conformance::native(&scene, plan));
+        let others: Vec<_> =
+            MODES.iter().map(|mode| (*mode, s.spawn(|| conformance::under_mrcuda(&scene, &server, mode, plan)))).collect();
+        let joined = |handle: std::thread::ScopedJoinHandle<'_, Result<String, String>>| {
+            handle.join().unwrap_or_else(|_| Err("the runner failed".to_owned()))
+        };
+        (joined(native), others.into_iter().map(|(mode, h)| (mode, joined(h))).collect::<Vec<_>>())
+    });
+    let native = native?;
+    let (mut whole, mut failures) = (format!("== native\n{native}"), 0);
+    for (mode, other) in others {
+        let other = match other {
+            Ok(other) => other,
+            Err(why) => {
+                println!("{mode}: FAILED: {why}");
+                failures += 1;
+                continue;
+            }
+        };
+        let result = conformance::compare(&native, &other);
+        // Formatting into a string cannot fail.
+        let _ = write!(whole, "== {mode}: what differs (natively | here)\n{}", result.lines);
+        let explained: usize = result.explained.values().sum();
+        println!("{mode}: {} cases, {explained} differences with a reason, {} without", result.cases, result.unexplained.len());
+        for (reason, count) in &result.explained {
+            println!("  {count:5} {reason}");
+        }
+        for line in &result.unexplained {
+            println!("  UNEXPLAINED {line}");
+        }
+        failures += result.unexplained.len();
+    }
+    if let Some(path) = &args.out {
+        std::fs::write(path, whole).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    if failures == 0 {
+        println!("conformance: OK");
+        return Ok(());
+    }
+    println!("conformance: FAILED: {failures}");
+    std::process::exit(1)
+}
