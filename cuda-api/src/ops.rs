@@ -75,12 +75,15 @@ ids! {
     GRAPH_SWITCH = 0x0f84 "GraphSwitch";
     /// Body: handle of a change. It was overtaken by another one: nothing is to be done, the journal can forget both records.
     GRAPH_OVERTAKEN = 0x0f85 "GraphOvertaken";
-    /// Body: handle of an instance, stream as it travels.
+    /// Body: handle of an instance, stream as it travels; then, if nodes of it call the job, a token (u64) for each of them in order.
     GRAPH_LAUNCH = 0x0f86 "GraphLaunch";
     /// Body: handle of an instance, stream as it travels. Prepares the next launch.
     GRAPH_UPLOAD = 0x0f87 "GraphUpload";
     /// Body: handle of an instance. Ends it; a launch that runs goes on.
     GRAPH_END = 0x0f88 "GraphEnd";
+    /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as [`id::HOST_CALL`] when the node
+    /// is reached; bytes of a copy to the host follow, and the node goes on by itself then.
+    GRAPH_CALL = 0x0f89 "GraphCall";
     /// When events happened that are older than the reference event: body a list of events, reply a list of f64 milliseconds from
     /// it, not a number where there is no time.
     EVENT_TIMES = 0x0f2e "EventTimes";
@@ -397,6 +400,21 @@ wire_struct! {
         pub at: At,
         /// What it does from now on; no other kind of work than before.
         pub work: Work<u32>,
+    }
+}
+
+wire_struct! {
+    /// A call that a node of an instance will make: a host function, or a copy from or to memory of the job.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct GraphCall {
+        /// As in [`HostCall`].
+        pub token: u64,
+        /// The stream of the launch, as it travels.
+        pub stream: u64,
+        /// Handle of the instance.
+        pub instance: u64,
+        /// The node.
+        pub at: At,
     }
 }
 

@@ -122,9 +122,50 @@ pub(crate) fn check_ends(device: &Device, c: &Copy3) -> Result<(), Code> {
     Ok(())
 }
 
-/// Whether a described copy reads or writes memory of the job's process.
-pub(crate) fn touches_host(c: &Copy3) -> bool {
-    ends(c).is_ok_and(|ends| ends.iter().any(|(end, _)| !end.device))
+/// A described copy with the kind of memory at each end by name, and its first byte; one of arrays stays as it is.
+pub(crate) fn plain(c: &Copy3) -> Copy3 {
+    let Ok([(dst, _), (src, _)]) = ends(c) else { return *c };
+    let one = |e: End, was: &CopyEnd| {
+        let height = if was.height == 0 { c.rows } else { was.height };
+        let (host, device) = if e.device { (0, e.address) } else { (e.address, 0) };
+        let pitch = if e.pitch == 0 { c.width } else { e.pitch };
+        CopyEnd { memory: if e.device { DEVICE } else { HOST }, host, device, pitch, height, ..CopyEnd::default() }
+    };
+    Copy3 { dst: one(dst, &c.dst), src: one(src, &c.src), ..*c }
+}
+
+/// The rows of a host end of a [`plain`] copy, in order.
+fn rows(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = u64> {
+    let (first, pitch, height) = (e.host, e.pitch, e.height);
+    (0..c.depth).flat_map(move |z| (0..c.rows).map(move |y| (z, y))).map(move |(z, y)| first + (z * height + y) * pitch)
+}
+
+/// The bytes that a [`plain`] copy reads from the host.
+///
+/// # Safety
+/// They are there.
+pub(crate) unsafe fn read_plain(c: &Copy3) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity((c.width * c.rows * c.depth) as usize);
+    for row in rows(c, &c.src) {
+        // SAFETY: as the caller says.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(row as *const u8, c.width as usize) });
+    }
+    bytes
+}
+
+/// Writes the bytes of a [`plain`] copy to the host; false if there are not as many as that takes.
+///
+/// # Safety
+/// There is room for them.
+pub(crate) unsafe fn write_plain(c: &Copy3, bytes: &[u8]) -> bool {
+    if c.bytes() != Some(bytes.len() as u64) {
+        return false;
+    }
+    for (row, bytes) in rows(c, &c.dst).zip(bytes.chunks_exact(c.width as usize)) {
+        // SAFETY: as the caller says.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), row as *mut u8, bytes.len()) };
+    }
+    true
 }
 
 /// A value as it travels.

@@ -2,17 +2,17 @@
 //! threads; only instances live in the place. So a capture survives a move, and so do the graphs.
 
 use crate::context;
-use crate::copy::{check_ends, encode};
+use crate::copy::{check_ends, encode, plain};
 use crate::enter::{Entered, guard};
+use crate::host_function::{self, GraphNode};
 use crate::job::Device;
 use crate::launch;
 use crate::log::lock;
-use crate::place::Place;
 use crate::tables::{EventData, InstanceData};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::module::cuKernelGetFunction;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use cuda_api::graph::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
 use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, GraphChange, GraphMake, GraphSwitch};
@@ -146,6 +146,18 @@ fn needs(work: &Work<u32>) -> Option<u64> {
     }
 }
 
+/// Names the kind of memory at each end of a copy: what a place is told stays true of any place.
+fn named(work: &mut Work<u32>) {
+    if let Work::Copy(c) = work {
+        *c = plain(c);
+    }
+}
+
+/// Which ends of a copy are the host's.
+fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
+    if let Work::Copy(c) = work { Some([c.src.memory == HOST, c.dst.memory == HOST]) } else { None }
+}
+
 impl Entered {
     fn of(&self, context: u64) -> Result<&'static Device, Code> {
         let index = context.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)? as usize;
@@ -266,42 +278,60 @@ impl Host for Entered {
     }
 
     fn check_host_call(&mut self) -> Result<(), Code> {
-        crate::log::missed("host functions in graphs".to_owned());
-        Err(code::ERROR_NOT_SUPPORTED)
+        Ok(())
     }
 
     fn instantiate(&mut self, context: u64, flags: u64, spec: &Spec) -> Result<u64, Code> {
         let device = self.of(context)?;
         device.check()?;
-        let host_memory = |w: &Work<u32>| matches!(w, Work::Copy(c) if crate::copy::touches_host(c));
         let works = || spec.graphs.iter().flatten().map(|n| &n.work);
-        if matches!(self.place(device), Place::Remote { .. }) && works().any(host_memory) {
-            crate::log::missed("copies from and to host memory in graphs of a remote GPU".to_owned());
-            return Err(code::ERROR_NOT_SUPPORTED);
-        }
         self.on(device);
         let instance = self.new_handle(Kind::GraphExec)?;
+        let mut spec = spec.clone();
+        spec.graphs.iter_mut().flatten().for_each(|n| named(&mut n.work));
+        let calls = spec.calls().map(|(at, work)| GraphNode { at, work: work.clone(), on: true }).collect();
         let mut body = Vec::new();
-        cuda_api::wire::Wire::put(&GraphMake { instance, flags, spec: spec.clone() }, &mut body);
+        cuda_api::wire::Wire::put(&GraphMake { instance, flags, spec }, &mut body);
         let edges = Edges { creates: vec![instance], ends: None, uses: works().filter_map(needs).collect() };
         self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
-        *lock(&self.job.tables.instances.get(instance)?.data.records) = records;
+        let data = &self.job.tables.instances.get(instance)?.data;
+        *lock(&data.records) = records;
+        *lock(&data.calls) = calls;
         Ok(instance)
     }
 
     fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code> {
-        let body = encode(&GraphChange { instance, at, work: work.clone() });
-        if let Work::EventRecord(event) = work {
-            let (data, _) = self.instance(instance)?;
+        let mut work = work.clone();
+        named(&mut work);
+        let (data, _) = self.instance(instance)?;
+        if let Work::EventRecord(event) = &work {
             lock(&data.records).push(*event);
         }
-        self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, &body, needs(work), plain)
+        let mut calls = lock(&data.calls);
+        let call = calls.iter_mut().find(|c| c.at == at);
+        let same = |c: &GraphNode| c.work.calls() == work.calls() && sides(&c.work) == sides(&work);
+        if call.as_ref().map_or(work.calls(), |c| !same(c)) {
+            // A copy stays between the same kinds of memory.
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let body = encode(&GraphChange { instance, at, work: work.clone() });
+        self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, &body, needs(&work), plain)?;
+        if let Some(call) = call {
+            call.work = work;
+        }
+        Ok(())
     }
 
     fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code> {
         let body = encode(&GraphSwitch { instance, at, on });
-        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, None, true)
+        let (data, _) = self.instance(instance)?;
+        let mut calls = lock(&data.calls);
+        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, None, true)?;
+        if let Some(call) = calls.iter_mut().find(|c| c.at == at) {
+            call.on = on;
+        }
+        Ok(())
     }
 
     fn launch(&mut self, instance: u64, stream: u64) -> Result<(), Code> {
@@ -311,10 +341,16 @@ impl Host for Entered {
         if on.index != device.index {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let mut body = [0; 16];
-        body[..8].copy_from_slice(&instance.to_le_bytes());
-        body[8..].copy_from_slice(&stream.to_le_bytes());
-        self.work(device, ops::id::GRAPH_LAUNCH, &[&body])?;
+        let calls = lock(&data.calls);
+        if calls.is_empty() {
+            drop(calls);
+            let mut body = [0; 16];
+            body[..8].copy_from_slice(&instance.to_le_bytes());
+            body[8..].copy_from_slice(&stream.to_le_bytes());
+            self.work(device, ops::id::GRAPH_LAUNCH, &[&body])?;
+        } else {
+            host_function::launch_graph(self, device, instance, stream, &calls)?;
+        }
         let epoch = device.epoch.load(Ordering::Relaxed);
         for event in lock(&data.records).iter() {
             if let Ok(e) = self.job.tables.events.get(*event) {

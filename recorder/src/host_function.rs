@@ -11,8 +11,8 @@ use crate::log::{self, lock};
 use crate::place::{Place, Waiting, lost};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{self, Work};
-use cuda_api::ops::{CopyIn, CopyInLate, HostCall, id};
+use cuda_api::graph::work::{self, At, Copy3, HOST, Work};
+use cuda_api::ops::{CopyIn, CopyInLate, GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use rcuda_forwarder::{Link, Lost};
@@ -33,6 +33,15 @@ enum Task {
     Copy(HostCopy),
     /// Read this rectangle of pinned memory.
     Read { at: u64, pitch: u64, width: u64, rows: u64 },
+    /// A copy of a graph that reads memory of this process, writes it, or both.
+    Graph(Copy3),
+}
+
+impl Task {
+    /// Whether it only reads, so that nothing here changes until it is over.
+    fn only_reads(&self) -> bool {
+        matches!(self, Task::Read { .. }) || matches!(self, Task::Graph(c) if c.dst.memory != HOST)
+    }
 }
 
 /// A task that a place knows by its token.
@@ -66,7 +75,7 @@ pub(crate) fn any_outstanding() -> bool {
 
 fn add(call: Call) -> u64 {
     let token = TOKENS.fetch_add(1, Ordering::Relaxed);
-    if !matches!(call.task, Task::Read { .. }) {
+    if !call.task.only_reads() {
         OUTSTANDING.fetch_add(1, Ordering::AcqRel);
     }
     lock(&CALLS).get_or_insert_default().insert(token, call);
@@ -79,7 +88,7 @@ fn take(token: u64) -> Option<Call> {
 }
 
 fn over(task: &Task) {
-    if !matches!(task, Task::Read { .. }) {
+    if !task.only_reads() {
         OUTSTANDING.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -89,6 +98,13 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
     if let (Task::Copy(copy), Ok(_)) = (task, arrived) {
         // SAFETY: the program keeps pinned memory until the copies of it have been made.
         unsafe { copy.carry_out() };
+    }
+    if let (Task::Graph(copy), Ok(_)) = (task, arrived)
+        && copy.src.memory == HOST
+        && copy.dst.memory == HOST
+    {
+        // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+        unsafe { crate::copy::write_plain(copy, &crate::copy::read_plain(copy)) };
     }
     INSIDE.set(true);
     match (task, arrived) {
@@ -124,6 +140,11 @@ fn perform((token, arrived): Arrival) {
             let bytes = unsafe { crate::copy::gather(*at, *pitch, *width, *rows) };
             link.send(id::HOST_DONE, &[&token, &bytes])
         }
+        Task::Graph(copy) if copy.dst.memory != HOST => {
+            // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+            let bytes = unsafe { crate::copy::read_plain(copy) };
+            link.send(id::HOST_DONE, &[&token, &bytes])
+        }
         _ => link.send(id::HOST_DONE, &[&token]),
     };
 }
@@ -140,30 +161,103 @@ fn thread(device: &Device) -> Option<&'static Sender<Arrival>> {
     sender.as_ref()
 }
 
-/// What the place says of a call: the status that callbacks are told, or why the stream will not get there.
-fn arrival(answer: Result<(Code, Vec<u8>), Lost>) -> Result<Code, Code> {
+/// What the place says of a call: the status that callbacks are told, or why the stream will not get there. Bytes for this process are
+/// written at once: who sees a later answer finds them.
+fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Result<Code, Code> {
     match answer {
-        Ok((code::SUCCESS, body)) => Ok(Code::get(&mut &body[..]).unwrap_or(code::ERROR_UNKNOWN)),
+        Ok((code::SUCCESS, body)) => {
+            let mut rest = &body[..];
+            let status = Code::get(&mut rest).unwrap_or(code::ERROR_UNKNOWN);
+            // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+            if landing.is_none_or(|copy| unsafe { crate::copy::write_plain(&copy, rest) }) {
+                Ok(status)
+            } else {
+                Err(code::ERROR_UNKNOWN)
+            }
+        }
         Ok((rc, _)) => Err(rc),
         Err(why) => Err(lost(why)),
     }
 }
 
 /// Gives a task to a worker; `body` encodes the operation with its token.
-fn give(device: &'static Device, link: &Arc<Link>, op: u16, task: Task, body: impl FnOnce(u64) -> Vec<u8>) -> Result<(), Code> {
+fn give(device: &'static Device, link: &Arc<Link>, op: u16, task: Task, body: impl FnOnce(u64) -> Vec<u8>) -> Result<u64, Code> {
     let thread = thread(device).ok_or(code::ERROR_OPERATING_SYSTEM)?;
+    let landing = match &task {
+        Task::Graph(copy) if copy.src.memory != HOST => Some(*copy),
+        _ => None,
+    };
     let token = add(Call { task, link: Some(link.clone()) });
     let then = move |answer| {
-        let arrived = arrival(answer);
+        let arrived = arrival(answer, landing);
         if let Err(rc) = arrived {
             device.note(rc);
+        }
+        if landing.is_some() {
+            // The place goes on by itself.
+            take(token).inspect(|c| over(&c.task));
+            return;
         }
         // The thread lives as long as the process.
         let _ = thread.send((token, arrived));
     };
-    link.request_then(op, &[&body(token)], then).map_err(|why| {
+    link.request_then(op, &[&body(token)], then).map(|()| token).map_err(|why| {
         take(token).inspect(|c| over(&c.task));
         lost(why)
+    })
+}
+
+/// A node of an instance that calls this process.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphNode {
+    /// Where it is.
+    pub(crate) at: At,
+    /// What it does: a host function, or a [plain](crate::copy::plain) copy.
+    pub(crate) work: Work<u32>,
+    /// Whether launches run it.
+    pub(crate) on: bool,
+}
+
+/// Launches an instance with such nodes; all launches of one instance come one after the other.
+pub(crate) fn launch_graph(
+    cx: &Entered,
+    device: &'static Device,
+    instance: u64,
+    stream: u64,
+    nodes: &[GraphNode],
+) -> Result<(), Code> {
+    device.check()?;
+    let place = cx.place(device);
+    let mut body = Vec::with_capacity(16 + 8 * nodes.len());
+    instance.put(&mut body);
+    stream.put(&mut body);
+    let mut given = Vec::new();
+    for node in nodes {
+        let task = match (&node.work, place) {
+            (Work::Host(call), _) => {
+                // SAFETY: the program named this function and its argument, to be called when the node runs.
+                let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
+                Some(Task::Function { function, data: call.data as usize })
+            }
+            (Work::Copy(copy), Place::Remote { .. }) if node.on => Some(Task::Graph(*copy)),
+            _ => None,
+        };
+        let token = match (task, place) {
+            (None, _) => 0,
+            (Some(task), Place::Remote { link, .. }) => {
+                let body = |token| crate::copy::encode(&GraphCall { token, stream, instance, at: node.at });
+                device.noting(give(device, link, id::GRAPH_CALL, task, body))?
+            }
+            (Some(task), Place::Local { .. }) => {
+                let token = add(Call { task, link: None });
+                given.push(token);
+                token
+            }
+        };
+        token.put(&mut body);
+    }
+    device.noting(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
+        given.into_iter().filter_map(take).for_each(|c| over(&c.task));
     })
 }
 
@@ -177,7 +271,7 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
     };
     let place = cx.place(device);
     if let Place::Remote { link, .. } = place {
-        return device.noting(give(device, link, id::HOST_CALL, task, body));
+        return device.noting(give(device, link, id::HOST_CALL, task, body)).map(drop);
     }
     let token = add(Call { task, link: None });
     match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
@@ -222,7 +316,7 @@ pub(crate) fn copy_late(device: &'static Device, link: &Arc<Link>, to: CopyIn, a
         CopyInLate { token, to }.put(&mut body);
         body
     };
-    device.noting(give(device, link, id::COPY_IN_LATE, task, body))
+    device.noting(give(device, link, id::COPY_IN_LATE, task, body)).map(drop)
 }
 
 pub(crate) fn cuLaunchHostFunc(

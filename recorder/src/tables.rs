@@ -2,6 +2,7 @@
 
 use crate::answers::Answers;
 use crate::graph::Changed;
+use crate::host_function::GraphNode;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, slot};
@@ -209,12 +210,15 @@ pub(crate) struct InstanceData {
     pub(crate) changes: Mutex<HashMap<Changed, u64>>,
     /// The events that its launches record.
     pub(crate) records: Mutex<Vec<u64>>,
+    /// Its nodes that call this process, in the order in which launches name them; held over a launch.
+    pub(crate) calls: Mutex<Vec<GraphNode>>,
 }
 
 impl Known for InstanceData {
     fn forget(&self) {
         lock(&self.changes).clear();
         lock(&self.records).clear();
+        lock(&self.calls).clear();
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod copies;
+mod graph_calls;
 mod graphs;
 pub(crate) mod host;
 mod life;
@@ -269,8 +270,9 @@ impl Executor {
             id::GRAPH_CHANGE => self.change_graph(body)?,
             id::GRAPH_SWITCH => self.switch_graph(body)?,
             id::GRAPH_OVERTAKEN => {}
-            id::GRAPH_LAUNCH => self.launch_graph(body, false)?,
-            id::GRAPH_UPLOAD => self.launch_graph(body, true)?,
+            id::GRAPH_LAUNCH => self.launch_graph(&life, body, false)?,
+            id::GRAPH_UPLOAD => self.launch_graph(&life, body, true)?,
+            id::GRAPH_CALL => return self.graph_call(&life, body),
             id::GRAPH_END => self.end_graph(handle(body)?)?,
             id::EVENT_TIMES => self.event_times(&life, body)?.put(reply),
             id::EVENT_REFERENCE => return self.record_reference(&life).map(Some),
@@ -342,12 +344,12 @@ impl Executor {
     fn reset(&self) -> Result<(), Code> {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
         self.unmap_all();
+        self.graphs_ended();
         transfer::forget_spares(&self.gpu, life.number);
         self.forget_all_waits();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         lock(&self.modules).context_ended();
-        self.graphs_ended();
         let _placing = steer::Placing::enter(self.virtual_device);
         self.gpu.reset()?;
         // Where it cannot, the addresses still follow from the journal.

@@ -80,8 +80,16 @@ impl Pending {
                 }
             }
         }
-        if let Some(call) = &self.call {
-            call.reached()?.put(reply);
+        if let Some(call) = self.call.clone() {
+            match call.reached() {
+                Some(status) => status.put(reply),
+                None => {
+                    let rc = call.lost(e)?;
+                    self.release();
+                    return Some(rc);
+                }
+            }
+            call.take_bytes(reply);
         }
         reply.reserve(self.bytes.iter().map(|(_, n)| n).sum());
         for (buffer, n) in &self.bytes {

@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -52,6 +52,7 @@ pub const NAMES: [&str; 21] = [
     "pools",
     "vmm",
     "storm",
+    "graphhost",
 ];
 /// Programs for one test each: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own.
 const SPECIAL: [&str; 2] = ["assertion", "stuck"];

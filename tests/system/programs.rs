@@ -27,6 +27,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "pools" => (60, 20000),
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
+        "graphhost" => (200, 6000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -97,6 +98,8 @@ programs! {
     vmm_static: "vmm", Static;
     vmm_shared: "vmm", Shared;
     storm_static: "storm", Static;
+    graphhost_static: "graphhost", Static;
+    graphhost_shared: "graphhost", Shared;
     threads8_shared: "threads8", Shared;
     twogpu_static: "twogpu", Static;
     twogpu_shared: "twogpu", Shared;

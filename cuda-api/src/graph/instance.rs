@@ -291,5 +291,9 @@ fn ends(c: &Copy3) -> (u32, u32, bool, bool) {
 
 /// Whether only values change that every driver takes: nothing is left for it to object to.
 fn plain(old: &Work<u64>, new: &Work<u64>) -> bool {
-    matches!((old, new), (Work::Kernel(a), Work::Kernel(b)) if a.function == b.function)
+    match (old, new) {
+        (Work::Kernel(a), Work::Kernel(b)) => a.function == b.function,
+        (Work::Host(_), Work::Host(_)) => true,
+        _ => false,
+    }
 }

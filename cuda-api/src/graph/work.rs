@@ -94,6 +94,21 @@ wire_struct! {
     }
 }
 
+impl Copy3 {
+    /// Whether it reads or writes memory of the job's process, in a description that names memory by its kind.
+    pub fn calls(&self) -> bool {
+        self.src.memory == HOST || self.dst.memory == HOST
+    }
+
+    /// Bytes that it copies.
+    pub fn bytes(&self) -> Option<u64> {
+        self.width.checked_mul(self.rows)?.checked_mul(self.depth)
+    }
+}
+
+/// `CU_MEMORYTYPE_HOST`
+pub const HOST: u32 = 1;
+
 wire_struct! {
     /// `CUDA_MEMSET_NODE_PARAMS`
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,6 +201,11 @@ impl<G> Work<G> {
             Work::MemOps(_) => 12,
             Work::Conditional(_) => 13,
         }
+    }
+
+    /// Whether a place elsewhere must ask the job when it gets to this.
+    pub fn calls(&self) -> bool {
+        matches!(self, Work::Host(_)) || matches!(self, Work::Copy(c) if c.calls())
     }
 
     /// The graphs inside.
@@ -282,6 +302,13 @@ wire_struct! {
 }
 
 impl Spec {
+    /// The nodes that call the job, in the order in which a launch names their tokens.
+    pub fn calls(&self) -> impl Iterator<Item = (At, &Work<u32>)> {
+        self.graphs.iter().zip(0..).flat_map(|(nodes, graph)| {
+            nodes.iter().zip(0..).filter(|(n, _)| n.work.calls()).map(move |(n, node)| (At { graph, node }, &n.work))
+        })
+    }
+
     /// Checks that the graphs form a tree and that edges stay inside their graphs without a cycle. What comes from another
     /// process is used only after this.
     ///

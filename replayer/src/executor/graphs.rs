@@ -1,27 +1,33 @@
 //! Instances of graphs: built node by node from what the job's process sends, since only that knows the program's graphs.
 
-use super::{Executor, short};
+use super::graph_calls::{Calls, Node};
+use super::host::Launched;
+use super::{Executor, Life, short};
 use crate::gpu::graphs::NodeParams;
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{At, Spec, Work, attribute_id};
+use cuda_api::graph::work::{At, Edge, HOST, Spec, Work, attribute_id};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{GraphChange, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// An instance with the graph that it was made of: changes name the nodes of that.
 #[derive(Debug)]
 struct Built {
     graph: u64,
     nodes: HashMap<At, u64>,
+    calls: Arc<Calls>,
 }
 
 /// The instances of a place.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     built: HashMap<u64, Built>,
+    /// What ended instances had, until their last launches have ended.
+    ended: Vec<(Arc<Launched>, Arc<Calls>)>,
 }
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a call of its own follows.
@@ -42,9 +48,14 @@ impl Executor {
         })
     }
 
+    /// Whether this process is the job's.
+    pub(super) fn is_here(&self) -> bool {
+        self.hosts.runs_here()
+    }
+
     /// Builds one graph of a spec with what is inside it; on failure nothing is left.
-    fn build_graph(&self, spec: &Spec, number: u32) -> Result<Built, Code> {
-        let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new() };
+    fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
+        let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), calls: calls.clone() };
         match self.fill_graph(spec, number, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
@@ -58,11 +69,17 @@ impl Executor {
     fn fill_graph(&self, spec: &Spec, number: u32, built: &mut Built) -> Result<(), Code> {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         let mut edges = Vec::new();
+        // The driver's nodes for each node: where it begins and where it ends.
         let mut own = Vec::with_capacity(nodes.len());
         for (node, i) in nodes.iter().zip(0..) {
+            let at = At { graph: number, node: i };
+            if let Some(calling) = built.calls.clone().at(at) {
+                own.push(self.add_calling(built, at, &node.work, calling, &mut edges)?);
+                continue;
+            }
             let made = match &node.work {
                 Work::Child(inner) => {
-                    let child = self.build_graph(spec, *inner)?;
+                    let child = self.build_graph(spec, *inner, &built.calls)?;
                     let added = self.gpu.add_node(built.graph, &mut NodeParams::child(child.graph));
                     let copied = added.and_then(|made| {
                         let copy = self.gpu.child_graph(made)?;
@@ -78,15 +95,37 @@ impl Executor {
                     self.gpu.set_node_attribute(made, attribute_id(a), a)?;
                 }
             }
-            built.nodes.insert(At { graph: number, node: i }, made);
-            own.push(made);
+            built.nodes.insert(at, made);
+            own.push((made, made));
         }
-        for (node, to) in nodes.iter().zip(&own) {
+        for (node, (to, _)) in nodes.iter().zip(&own) {
             for (before, edge) in &node.after {
-                edges.push((*own.get(*before as usize).ok_or(code::ERROR_INVALID_VALUE)?, *to, *edge));
+                edges.push((own.get(*before as usize).ok_or(code::ERROR_INVALID_VALUE)?.1, *to, *edge));
             }
         }
         if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(built.graph, &edges) }
+    }
+
+    /// Adds a node that calls the job: the call, and for a copy the driver's part of it before or behind.
+    fn add_calling(
+        &self,
+        built: &mut Built,
+        at: At,
+        work: &Work<u32>,
+        calling: &Arc<Node>,
+        edges: &mut Vec<(u64, u64, Edge)>,
+    ) -> Result<(u64, u64), Code> {
+        let copy = if let Work::Copy(c) = work { self.staged(calling, c)?.map(|own| (c, own)) } else { None };
+        let call = self.gpu.add_node(built.graph, &mut calling.params())?;
+        let Some((c, own)) = copy else {
+            built.nodes.insert(at, call);
+            return Ok((call, call));
+        };
+        let made = self.gpu.add_node(built.graph, &mut self.node_params(&Work::Copy(own))?)?;
+        built.nodes.insert(at, made);
+        let (first, last) = if c.src.memory == HOST { (call, made) } else { (made, call) };
+        edges.push((first, last, Edge::default()));
+        Ok((first, last))
     }
 
     /// The driver has copied graph `number` into a node: finds each node's copy, also in graphs further inside.
@@ -117,7 +156,8 @@ impl Executor {
             return Err(code::ERROR_INVALID_HANDLE);
         }
         op.spec.check().map_err(short)?;
-        let built = self.build_graph(&op.spec, 0)?;
+        let calls = Arc::new(Calls::of(&op.spec, self.is_here()));
+        let built = self.build_graph(&op.spec, 0, &calls)?;
         match self.gpu.instantiate(built.graph, op.flags & !UPLOAD) {
             Ok(live) => {
                 self.bindings.bind(op.instance, live);
@@ -142,18 +182,40 @@ impl Executor {
     pub(super) fn change_graph(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = GraphChange::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
-        self.gpu.change_node(instance, node, &mut self.node_params(&op.work)?)
+        let calls = self.graph_calls(op.instance)?;
+        let work = match (calls.at(op.at), op.work) {
+            // What the job does is its own affair.
+            (_, Work::Host(_)) => return Ok(()),
+            (Some(calling), Work::Copy(c)) => match self.staged(calling, &c)? {
+                Some(own) => Work::Copy(own),
+                None => return Ok(()),
+            },
+            (_, work) => work,
+        };
+        self.gpu.change_node(instance, node, &mut self.node_params(&work)?)
+    }
+
+    pub(super) fn graph_calls(&self, instance: u64) -> Result<Arc<Calls>, Code> {
+        let graphs = lock(&self.graphs);
+        graphs.built.get(&instance).map(|b| b.calls.clone()).ok_or(code::ERROR_INVALID_HANDLE)
     }
 
     pub(super) fn switch_graph(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = GraphSwitch::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
+        // The job leaves the calls of such a node out of its launches; a copy of which nothing else is left has no switch.
+        if self.graph_calls(op.instance)?.at(op.at).is_some_and(|n| n.is_all_call()) {
+            return Ok(());
+        }
         self.gpu.switch_node(instance, node, op.on)
     }
 
     /// Launches an instance, or uploads it.
-    pub(super) fn launch_graph(&self, mut body: &[u8], upload: bool) -> Result<(), Code> {
+    pub(super) fn launch_graph(&self, life: &Life, mut body: &[u8], upload: bool) -> Result<(), Code> {
         let (instance, stream) = <(u64, u64)>::get(&mut body).map_err(short)?;
+        if !body.is_empty() {
+            return self.launch_calling(life, instance, stream, body);
+        }
         let (instance, stream) = (self.bindings.live(instance)?, stage_stream(stream, &self.bindings)?);
         if upload { self.gpu.upload_graph(instance, stream) } else { self.gpu.launch_graph(instance, stream) }
     }
@@ -161,17 +223,22 @@ impl Executor {
     pub(super) fn end_graph(&self, instance: u64) -> Result<(), Code> {
         self.gpu.destroy_instance(self.bindings.live(instance)?)?;
         self.bindings.unbind(instance);
-        match lock(&self.graphs).built.remove(&instance) {
-            Some(built) => self.gpu.destroy_graph(built.graph),
-            None => Err(code::ERROR_INVALID_HANDLE),
+        let mut graphs = lock(&self.graphs);
+        graphs.ended.retain(|(last, _)| last.runs(&self.gpu));
+        let built = graphs.built.remove(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
+        if let Some(last) = built.calls.last().filter(|last| last.runs(&self.gpu)) {
+            graphs.ended.push((last, built.calls));
         }
+        self.gpu.destroy_graph(built.graph)
     }
 
     /// The instances end with the context; the graphs that they were made of are the driver's own memory.
     pub(super) fn graphs_ended(&self) {
-        for (_, built) in lock(&self.graphs).built.drain() {
+        let mut graphs = lock(&self.graphs);
+        for (_, built) in graphs.built.drain() {
             // Fails only when the driver has given it up already.
             let _ = self.gpu.destroy_graph(built.graph);
         }
+        graphs.ended.clear();
     }
 }

@@ -4,8 +4,9 @@
 //! that the stream is there ([`Pending`] answers then) and waits until the job has said that it is done.
 
 use super::{Executor, Life, short};
+use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
-use crate::pools::lock;
+use crate::pools::{Pools, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyInLate, HostCall, StreamMemory};
@@ -36,6 +37,10 @@ pub(crate) struct Call {
     callback: bool,
     /// Page-locked memory for the bytes of a late copy: address and size.
     room: Option<(usize, usize)>,
+    /// The bytes go to the job, with the answer.
+    to_host: bool,
+    /// Of a graph: its launch, or why there is none.
+    launch: Option<OnceLock<Result<Arc<Launched>, Code>>>,
     /// The stream has got there, and what a callback is told.
     reached: OnceLock<Code>,
     /// The job's word that it is done.
@@ -44,9 +49,34 @@ pub(crate) struct Call {
     owner: Arc<Hosts>,
 }
 
+/// A launch of a graph that makes calls.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    /// The event behind it.
+    after: u64,
+    pools: Arc<Pools>,
+}
+
+impl Launched {
+    pub(super) fn new(after: u64, pools: Arc<Pools>) -> Launched {
+        Launched { after, pools }
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn runs(&self, gpu: &Gpu) -> bool {
+        gpu.query_event(self.after) == Err(code::ERROR_NOT_READY)
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        self.pools.recycle(self.after);
+    }
+}
+
 impl Call {
     /// The body of what the driver calls, on a thread of the driver.
-    fn run(&self, status: Code) {
+    pub(super) fn run(&self, status: Code) {
         // The first word is the one that counts; the driver calls once.
         let _ = self.reached.set(status);
         match self.owner.runner.get() {
@@ -54,7 +84,8 @@ impl Call {
             None => {
                 let done = lock(&self.done);
                 let mut done = self.said.wait_while(done, |d| d.is_none()).unwrap_or_else(PoisonError::into_inner);
-                if let (Some((at, len)), Some(bytes)) = (self.room, done.take()) {
+                let room = self.room.filter(|_| !self.to_host);
+                if let (Some((at, len)), Some(bytes)) = (room, done.take()) {
                     let n = len.min(bytes.len());
                     // SAFETY: the buffer belongs to this call until the copy behind it, which the driver starts when this returns.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, n) };
@@ -72,6 +103,49 @@ impl Call {
     /// Whether the stream has got there: what the job is to be told.
     pub(crate) fn reached(&self) -> Option<Code> {
         self.reached.get().copied()
+    }
+
+    /// Of a graph: its launch has been made, or has failed.
+    pub(super) fn launched(&self, launch: Result<Arc<Launched>, Code>) {
+        if let Some(cell) = &self.launch {
+            // A token is named by one launch; a second one changes nothing.
+            let _ = cell.set(launch);
+        }
+    }
+
+    /// It will not be made.
+    pub(super) fn give_up(&self) {
+        self.owner.over(self.token);
+    }
+
+    /// Looks for a call that [`Call::reached`] does not know of yet: none if it may still come, else why it never will.
+    pub(crate) fn lost(&self, e: &Executor) -> Option<Code> {
+        let rc = match self.launch.as_ref()?.get()? {
+            Err(rc) => *rc,
+            Ok(launch) => match e.gpu().query_event(launch.after) {
+                Err(code::ERROR_NOT_READY) => return None,
+                // It was there meanwhile.
+                Ok(()) if self.reached().is_some() => return None,
+                Ok(()) => code::ERROR_UNKNOWN,
+                Err(rc) => {
+                    e.show_text(launch.after);
+                    rc
+                }
+            },
+        };
+        // Should the driver come all the same, nobody is waited for.
+        self.say(Vec::new());
+        self.give_up();
+        Some(rc)
+    }
+
+    /// Gives the job the bytes that the call has for it; the stream goes on then.
+    pub(crate) fn take_bytes(&self, reply: &mut Vec<u8>) {
+        if let Some((at, len)) = self.room.filter(|_| self.to_host) {
+            // SAFETY: the buffer belongs to this call from the copy before it until it has said that it is done.
+            reply.extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, len) });
+            self.say(Vec::new());
+        }
     }
 
     /// The context has failed before the stream got there. False if the driver will call all the same.
@@ -109,21 +183,53 @@ struct Wait {
 
 impl Hosts {
     fn begin(self: &Arc<Self>, token: u64, stream: u64, callback: bool, room: Option<(usize, usize)>) -> Result<Arc<Call>, Code> {
-        let call = Arc::new(Call {
+        self.add(Call { callback, room, ..self.call(token, stream) })
+    }
+
+    /// A call of a graph that will be launched.
+    pub(super) fn begin_in_graph(
+        self: &Arc<Self>,
+        token: u64,
+        stream: u64,
+        room: Option<(usize, usize)>,
+        to_host: bool,
+    ) -> Result<Arc<Call>, Code> {
+        self.add(Call { room, to_host, launch: Some(OnceLock::new()), ..self.call(token, stream) })
+    }
+
+    /// The call of a graph with this token that no launch has named yet.
+    pub(super) fn of_graph(&self, token: u64) -> Result<Arc<Call>, Code> {
+        let new = |c: &&Arc<Call>| c.launch.as_ref().is_some_and(|l| l.get().is_none());
+        lock(&self.calls).get(&token).filter(new).cloned().ok_or(code::ERROR_INVALID_VALUE)
+    }
+
+    /// Whether the program's functions are of this process.
+    pub(super) fn runs_here(&self) -> bool {
+        self.runner.get().is_some()
+    }
+
+    fn call(self: &Arc<Self>, token: u64, stream: u64) -> Call {
+        Call {
             token,
             stream,
-            callback,
-            room,
+            callback: false,
+            room: None,
+            to_host: false,
+            launch: None,
             reached: OnceLock::new(),
             done: Mutex::default(),
             said: Condvar::new(),
             owner: self.clone(),
-        });
+        }
+    }
+
+    fn add(&self, call: Call) -> Result<Arc<Call>, Code> {
+        let call = Arc::new(call);
         let mut calls = lock(&self.calls);
-        if calls.contains_key(&token) {
+        if calls.contains_key(&call.token) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        calls.insert(token, call.clone());
+        calls.insert(call.token, call.clone());
         self.count.store(calls.len(), Ordering::Release);
         Ok(call)
     }
@@ -301,6 +407,7 @@ impl Executor {
             };
             let call = calls.iter().find(|c| c.reached().is_some());
             words.push(match (call, waits) {
+                (Some(c), _) if c.to_host => (1, format!("{} waits for the job to take bytes", name(stream))),
                 (Some(c), _) if c.room.is_some() => (1, format!("{} waits for bytes that the job must read", name(stream))),
                 (Some(_), _) => (0, format!("{} waits for a host function of the program that has not returned", name(stream))),
                 (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that nobody has written", name(stream))),

@@ -62,6 +62,13 @@ impl NodeParams {
         p
     }
 
+    /// A host function.
+    pub(crate) fn host(function: u64, data: u64) -> NodeParams {
+        let mut p = NodeParams::new(3);
+        p.put(0, &[function, data]);
+        p
+    }
+
     /// A graph, of which the driver makes a copy.
     pub(crate) fn child(graph: u64) -> NodeParams {
         let mut p = NodeParams::new(4);
