@@ -6,6 +6,7 @@
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
 //! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
 //! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
+//! * [`facts`]: what a driver says of its GPUs, all at once.
 //! * [`versions`]: which symbol `cuGetProcAddress` means by a base name and a version.
 //! * [`image`]: module images: sizes, entries, names in them.
 //! * [`graph`]: CUDA graphs and stream capture, as far as they need no GPU.
@@ -17,6 +18,7 @@ pub mod class;
 pub mod code;
 pub mod cudart;
 pub mod driver;
+pub mod facts;
 pub mod graph;
 pub mod handle;
 pub mod image;

@@ -14,6 +14,10 @@ pub(crate) const SOFTGPU: &str = "libsoftgpu.so";
 const LIBRARIES: &str = "mrcuda-lib";
 /// Those names: linked programs and cudart use the first, Triton and some others the second.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// The library that programs get as `libnvidia-ml.so.1`.
+const NVML: &str = "libmrcuda_nvml.so";
+/// Its names.
+const NVML_NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 /// A file of ours that should lie beside the executable.
 pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
@@ -28,22 +32,24 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
 
 /// The library folder, laid out: beside the executable, or among the runtime files where that cannot be written.
 pub(crate) fn library_folder() -> io::Result<PathBuf> {
-    let shim = beside(SHIM)?;
+    let (shim, nvml) = (beside(SHIM)?, beside(NVML)?);
     let near = shim.with_file_name(LIBRARIES);
-    if lay_out(&near, &Path::new("..").join(SHIM)).is_ok() {
+    let up = Path::new("..");
+    if lay_out(&near, &NAMES, &up.join(SHIM)).and_then(|()| lay_out(&near, &NVML_NAMES, &up.join(NVML))).is_ok() {
         return Ok(near);
     }
     // One folder for each installation: two of them may be in use at once.
     let mark = fnv1a(shim.as_os_str());
     let far = folder::make()?.join(format!("lib-{mark:016x}"));
-    lay_out(&far, &shim)?;
+    lay_out(&far, &NAMES, &shim)?;
+    lay_out(&far, &NVML_NAMES, &nvml)?;
     Ok(far)
 }
 
 /// Makes the folder with its links. Jobs may be started at the same time, so each link appears whole or not at all.
-fn lay_out(folder: &Path, target: &Path) -> io::Result<()> {
+fn lay_out(folder: &Path, names: &[&str], target: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    for name in NAMES {
+    for name in names {
         let link = folder.join(name);
         if std::fs::read_link(&link).is_ok_and(|now| now == target) {
             continue;
@@ -78,10 +84,10 @@ mod tests {
     fn laying_out_twice_changes_nothing_and_a_wrong_link_is_replaced() {
         let dir = std::env::temp_dir().join(format!("mrcuda-layout-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        lay_out(&dir, Path::new("/a/shim.so")).unwrap();
-        lay_out(&dir, Path::new("/a/shim.so")).unwrap();
+        lay_out(&dir, &NAMES, Path::new("/a/shim.so")).unwrap();
+        lay_out(&dir, &NAMES, Path::new("/a/shim.so")).unwrap();
         assert_eq!(std::fs::read_link(dir.join("libcuda.so.1")).unwrap(), Path::new("/a/shim.so"));
-        lay_out(&dir, Path::new("/b/shim.so")).unwrap();
+        lay_out(&dir, &NAMES, Path::new("/b/shim.so")).unwrap();
         assert_eq!(std::fs::read_link(dir.join("libcuda.so")).unwrap(), Path::new("/b/shim.so"));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
         std::fs::remove_dir_all(dir).unwrap();

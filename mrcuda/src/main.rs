@@ -74,6 +74,9 @@ enum Command {
     /// Load a driver library and say what it is; started by `mrcuda doctor`
     #[command(hide = true)]
     Probe(probe::ProbeArgs),
+    /// Tell the NVML library of a job about the GPUs; started by that library
+    #[command(hide = true)]
+    Facts,
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,6 +101,7 @@ fn main() {
         Command::Journal(JournalCommand::Show(args)) => journal_show::show(&args),
         Command::Worker { args } => std::process::exit(serve::worker(args)),
         Command::Probe(args) => probe::probe(&args),
+        Command::Facts => probe::facts(),
     };
     if let Err(failure) = done {
         failure.exit();

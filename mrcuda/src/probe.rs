@@ -49,6 +49,37 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The hidden `mrcuda facts`: asks the shim that the linker finds what the NVML library wants to tell, and writes it to standard input,
+/// which is a socket of that library. The process is a job of its own, with the places of whoever asks.
+pub(crate) fn facts() -> Result<(), Failure> {
+    use cuda_api::wire::Wire;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    let shim = crate::layout::library_folder().map_err(Failure::new)?.join("libcuda.so.1");
+    let loaded = Loaded::open(&shim).map_err(Failure::new)?;
+    let facts =
+        cuda_api::facts::ask(&loaded.calls, || driver_version(&loaded)).map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
+    let mut answer = Vec::new();
+    facts.put(&mut answer);
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::new)?;
+    std::fs::File::from(socket).write_all(&answer).map_err(Failure::new)
+}
+
+/// The driver's own version, as the shim knows it.
+fn driver_version(shim: &Loaded) -> String {
+    let mut text = [0u8; 256];
+    // SAFETY: the handle is that of a loaded library.
+    let symbol = unsafe { libc::dlsym(shim.handle, c"mrcuda_shim_driver".as_ptr()) };
+    if symbol.is_null() {
+        return String::new();
+    }
+    // SAFETY: only the shim has this name, with this type.
+    let f = unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(*mut libc::c_char, usize) -> usize>(symbol) };
+    // SAFETY: the buffer has this room.
+    let n = unsafe { f(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
+    String::from_utf8_lossy(&text[..n]).into_owned()
+}
+
 /// What a probe found out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Probed {

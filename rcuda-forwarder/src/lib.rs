@@ -20,7 +20,7 @@ mod greet;
 mod helper;
 mod inbox;
 mod link;
-mod orphan;
+pub mod orphan;
 mod pipe;
 mod place;
 pub mod ring;

@@ -68,7 +68,7 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 ///
 /// # Errors
 /// The system's, when a process cannot be started or the program cannot be run.
-pub(crate) fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'_>) -> io::Result<()> {
+pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'_>) -> io::Result<()> {
     let program = arguments.first().ok_or(io::ErrorKind::InvalidInput)?;
     let (argv, envp) = (pointers(arguments), pointers(environment));
     let mut stacks = vec![0u128; 2 * STACK / size_of::<u128>()];

@@ -72,6 +72,12 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
     Ok(device)
 }
 
+/// One way of waiting at most, and nothing that CUDA does not know.
+fn check_flags(flags: u32) -> Result<(), Code> {
+    let known = flags & !FLAGS_MASK == 0 && matches!(flags & sys::CUctx_flags::CU_CTX_SCHED_MASK as u32, 0 | 1 | 2 | 4);
+    if known { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
 fn given_or_current(job: &'static Job, ctx: sys::CUcontext) -> Result<&'static Device, Code> {
     if ctx.is_null() { current_device(job) } else { device_of(job, ctx as u64) }
 }
@@ -123,9 +129,7 @@ older! {
 
 pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    if flags & !FLAGS_MASK != 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    check_flags(flags)?;
     lock(&device.primary).flags = flags;
     Ok(())
 }
@@ -163,9 +167,7 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
 
 fn create(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    if flags & !FLAGS_MASK != 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    check_flags(flags)?;
     let ctx = compose(Kind::Context, 1, NEXT.fetch_add(1, Ordering::Relaxed));
     give(pctx, ctx as sys::CUcontext)?;
     lock(&CREATED).get_or_insert_default().insert(ctx, (device.index, flags));
@@ -184,7 +186,8 @@ pub(crate) fn cuCtxCreate_v4(
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
     // Parameters ask for a share of the multiprocessors or for graphics: neither is offered.
-    if !params.is_null() {
+    // SAFETY: the program's non-null pointer is a readable structure of numbers and pointers.
+    if !params.is_null() && unsafe { (*params).numExecAffinityParams != 0 || !(*params).cigParams.is_null() } {
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     create(cx, pctx, flags, dev)

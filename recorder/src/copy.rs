@@ -21,6 +21,9 @@ use std::sync::Mutex;
 /// Bytes that travel in one operation: larger copies are several, which a stream keeps in order.
 const PIECE: u64 = 4 << 20;
 
+/// No address of host or device is beyond.
+const END_OF_ADDRESSES: u64 = 1 << 57;
+
 /// One end of a copy.
 #[derive(Debug, Clone, Copy)]
 struct End {
@@ -47,8 +50,11 @@ impl End {
         Ok(host_memory::is_pinned(self.address, self.span(r.width, r.rows)?))
     }
 
+    /// Bytes from the first to the last; an error where there cannot be so many behind the address.
     fn span(&self, width: u64, rows: u64) -> Result<u64, Code> {
-        (rows - 1).checked_mul(self.pitch).and_then(|b| b.checked_add(width)).ok_or(code::ERROR_INVALID_VALUE)
+        let bytes = (rows - 1).checked_mul(self.pitch).and_then(|b| b.checked_add(width));
+        let inside = |bytes: &u64| self.address.checked_add(*bytes).is_some_and(|end| end <= END_OF_ADDRESSES);
+        bytes.filter(inside).ok_or(code::ERROR_INVALID_VALUE)
     }
 }
 
@@ -190,8 +196,9 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     let mut known = true;
     for end in [r.dst, r.src] {
+        let bytes = end.span(r.width, r.rows)?;
         if end.device {
-            known &= device.check_range(end.address, end.span(r.width, r.rows)?)?;
+            known &= device.check_range(end.address, bytes)?;
         } else if end.address == 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }

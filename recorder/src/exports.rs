@@ -126,6 +126,29 @@ pub static mrcuda_shim_version: [u8; env!("CARGO_PKG_VERSION").len()] = {
     text
 };
 
+/// Whether CUDA has been started in this process: until then the NVML library asks by other means.
+#[unsafe(no_mangle)]
+pub extern "C" fn mrcuda_shim_started() -> c_int {
+    c_int::from(crate::job::get().is_ok())
+}
+
+/// Writes the version of the first GPU's driver, for example `580.159.03`, and answers its length; 0 if it is not known.
+///
+/// # Safety
+/// `room` bytes can be written at `to`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrcuda_shim_driver(to: *mut c_char, room: usize) -> usize {
+    let Some(device) = crate::job::get().ok().and_then(|job| job.devices.first()) else { return 0 };
+    let version = device.info.driver_path.rsplit_once("/libcuda.so.").map_or("", |(_, version)| version);
+    // The name that every driver has says nothing.
+    if !version.contains('.') || version.len() > room {
+        return 0;
+    }
+    // SAFETY: as the caller says.
+    unsafe { std::ptr::copy_nonoverlapping(version.as_ptr().cast(), to, version.len()) };
+    version.len()
+}
+
 /// The address of an exported symbol.
 pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
     static ALL: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();

@@ -31,6 +31,8 @@ const ON_DEVICE: u32 = 1;
 const DESCRIPTOR: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_WRITE: u32 = 3;
+/// More places of memory than any machine has.
+const MOST_LOCATIONS: usize = 4096;
 /// First bytes of what an exported descriptor says.
 const TOKEN: [u8; 8] = *b"mrcudaVM";
 
@@ -364,7 +366,7 @@ pub(crate) fn cuMemSetAccess(
     desc: *const sys::CUmemAccessDesc,
     count: usize,
 ) -> Result<(), Code> {
-    if desc.is_null() || count == 0 {
+    if desc.is_null() || count == 0 || count > MOST_LOCATIONS {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut changes = Vec::with_capacity(count);

@@ -31,7 +31,7 @@ wire_struct! {
         pub attributes: Vec<(i32, i32)>,
         /// Least and greatest priority of streams.
         pub priorities: [i32; 2],
-        /// File of the driver.
+        /// File of the driver, links followed: a real one has its version in its name.
         pub driver_path: String,
     }
 }
@@ -58,7 +58,7 @@ impl DeviceInfo {
                 get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             ],
             priorities: gpu.priorities()?,
-            driver_path: driver.display().to_string(),
+            driver_path: std::fs::canonicalize(driver).unwrap_or_else(|_| driver.to_owned()).display().to_string(),
             attributes,
         })
     }

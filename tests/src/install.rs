@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// An installation of mrcuda: a folder with the program and its libraries.
 #[derive(Debug, Clone)]
 pub struct Install {
-    /// The folder with `mrcuda`, `mhelper`, `libmrcuda_shim.so`, `libsoftgpu.so` and `orbit`.
+    /// The folder with `mrcuda`, `mhelper`, `libmrcuda_shim.so`, `libmrcuda_nvml.so`, `libsoftgpu.so` and `orbit`.
     pub bin: PathBuf,
     /// Cargo's target folder, for whatever else is built; where there is no cargo, the folder above `bin`.
     pub target: PathBuf,
@@ -36,7 +36,7 @@ impl Install {
             .current_dir(root())
             .args(["build", "--release", "--target-dir"])
             .arg(&target)
-            .args(["-p", "mrcuda", "-p", "mhelper", "-p", "recorder", "-p", "softgpu", "-p", "tests", "-p", "microbench"])
+            .args(["-p", "mrcuda", "-p", "mhelper", "-p", "nvml", "-p", "recorder", "-p", "softgpu", "-p", "tests", "-p", "microbench"])
             .status()
             .map_err(|e| format!("cannot start cargo: {e}"))?;
         if !status.success() {

@@ -14,6 +14,9 @@ const NVCC: [&str; 5] = [
 /// The runtime of the CUDA before: programs built for one may run with the other.
 const CUDART_12: [&str; 1] = ["nvidia-cuda-runtime-cu12==12.9.79"];
 
+/// NVIDIA's own Python binding of NVML.
+const PYNVML: [&str; 1] = ["nvidia-ml-py==13.615.71"];
+
 /// CUDA 13.0's compiler and runtime.
 #[derive(Debug, Clone)]
 pub struct Toolchain {
@@ -48,6 +51,13 @@ pub fn cudart_12(target: &Path) -> Result<PathBuf, String> {
     let folder = target.join("cudart-12.9");
     install(&folder, &CUDART_12)?;
     Ok(folder.join("nvidia/cuda_runtime/lib/libcudart.so.12"))
+}
+
+/// A folder for Python's search path with NVIDIA's binding of NVML, installed into `target` if it is not there.
+pub fn pynvml(target: &Path) -> Result<PathBuf, String> {
+    let folder = target.join("pynvml-13.615.71");
+    install(&folder, &PYNVML)?;
+    Ok(folder)
 }
 
 /// Installs packages into a folder of their own; a mark tells a whole installation from one that was cut short.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
+//! | `nvml` | the NVML library says what CUDA says |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `cancel` | moves that are given up, in each phase |
@@ -27,6 +28,7 @@ mod journals;
 mod kill;
 mod lost;
 mod moves;
+mod nvml;
 mod output;
 mod places;
 mod programs;

@@ -8,7 +8,7 @@ use std::process::Command;
 /// The largest bundle that is easy to carry.
 const LIMIT: u64 = 64 << 20;
 /// What is carried of the installation.
-const FILES: [&str; 8] = ["mrcuda", "mhelper", "libmrcuda_shim.so", "libsoftgpu.so", "orbit", "microbench", "conformance", "xtask"];
+const FILES: [&str; 9] = ["mrcuda", "mhelper", "libmrcuda_shim.so", "libmrcuda_nvml.so", "libsoftgpu.so", "orbit", "microbench", "conformance", "xtask"];
 
 /// What is run there.
 const SCRIPTS: [(&str, &str); 3] = [

@@ -1,0 +1,127 @@
+//! What a CUDA driver says of its GPUs, as the NVML library tells it on.
+
+use crate::calls::Driver;
+use crate::code::{self, Code};
+use crate::sys::{CUcontext, CUdevice_attribute_enum as A, CUuuid};
+use crate::wire_struct;
+use std::ffi::c_int;
+
+wire_struct! {
+    /// A GPU.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Gpu {
+        /// Name.
+        pub name: String,
+        /// Identity.
+        pub uuid: [u8; 16],
+        /// PCI domain, bus, device.
+        pub pci: [i32; 3],
+        /// Compute capability: major, minor.
+        pub capability: [i32; 2],
+        /// All of its memory, in bytes.
+        pub total_bytes: u64,
+        /// Free memory, in bytes.
+        pub free_bytes: u64,
+        /// Clocks of multiprocessors and memory, in kHz.
+        pub clocks: [i32; 2],
+        /// Width of the memory bus, in bits.
+        pub bus_width: i32,
+        /// Number of multiprocessors.
+        pub multiprocessors: i32,
+        /// Ordinals of the GPUs whose memory it can reach.
+        pub peers: Vec<u32>,
+    }
+}
+
+wire_struct! {
+    /// All GPUs, and the driver.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Facts {
+        /// `cuDriverGetVersion`
+        pub cuda_version: i32,
+        /// The driver's own version, for example `580.159.03`; empty if it is not known.
+        pub driver: String,
+        /// GPUs by ordinal.
+        pub gpus: Vec<Gpu>,
+    }
+}
+
+fn ok(rc: Code) -> Result<(), Code> {
+    if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
+}
+
+/// Calls a function of the driver that may be missing.
+macro_rules! call {
+    ($d:expr, $family:ident.$name:ident($($arg:expr),*)) => {{
+        let f = $d.$family.$name.ok_or(code::ERROR_NOT_FOUND)?;
+        // SAFETY: the pointers among the arguments point to live values of ours.
+        ok(unsafe { f($($arg),*) })
+    }};
+}
+
+/// Asks a driver; `driver` tells its own version in words, once it has started. The calling thread's context is as before.
+///
+/// # Errors
+/// The driver's first error.
+pub fn ask(d: &Driver, driver: impl FnOnce() -> String) -> Result<Facts, Code> {
+    call!(d, device.cuInit(0))?;
+    let (mut cuda_version, mut count) = (0, 0);
+    call!(d, device.cuDriverGetVersion(&raw mut cuda_version))?;
+    call!(d, device.cuDeviceGetCount(&raw mut count))?;
+    let gpus = (0..count).map(|ordinal| gpu(d, ordinal, count)).collect::<Result<_, Code>>()?;
+    Ok(Facts { cuda_version, driver: driver(), gpus })
+}
+
+fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
+    let mut name = [0u8; 256];
+    call!(d, device.cuDeviceGetName(name.as_mut_ptr().cast(), 256, ordinal))?;
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    call!(d, device.cuDeviceGetUuid_v2(&raw mut uuid, ordinal))?;
+    let mut total = 0usize;
+    call!(d, device.cuDeviceTotalMem_v2(&raw mut total, ordinal))?;
+    let attribute = |which: A| -> Result<i32, Code> {
+        let mut value = 0;
+        call!(d, device.cuDeviceGetAttribute(&raw mut value, which as u32, ordinal))?;
+        Ok(value)
+    };
+    let reaches = |peer: &c_int| {
+        let mut can = 0;
+        let mut asked = || call!(d, device.cuDeviceCanAccessPeer(&raw mut can, ordinal, *peer));
+        asked().is_ok() && can != 0
+    };
+    Ok(Gpu {
+        name: String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned(),
+        uuid: uuid.bytes.map(|b| b as u8),
+        pci: [
+            attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            attribute(A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+        ],
+        capability: [
+            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ],
+        total_bytes: total as u64,
+        free_bytes: free(d, ordinal)?,
+        clocks: [attribute(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?, attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?],
+        bus_width: attribute(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+        multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        peers: (0..count).filter(|peer| *peer != ordinal).filter(reaches).map(|peer| peer as u32).collect(),
+    })
+}
+
+/// Free memory of a GPU, in bytes. The primary context is taken for the time of the question.
+fn free(d: &Driver, ordinal: c_int) -> Result<u64, Code> {
+    let mut context: CUcontext = std::ptr::null_mut();
+    call!(d, context.cuDevicePrimaryCtxRetain(&raw mut context, ordinal))?;
+    let asked = || -> Result<u64, Code> {
+        let (mut free, mut total, mut popped) = (0usize, 0usize, std::ptr::null_mut());
+        call!(d, context.cuCtxPushCurrent_v2(context))?;
+        let asked = call!(d, memory.cuMemGetInfo_v2(&raw mut free, &raw mut total));
+        call!(d, context.cuCtxPopCurrent_v2(&raw mut popped))?;
+        asked.map(|()| free as u64)
+    };
+    let answer = asked();
+    call!(d, context.cuDevicePrimaryCtxRelease_v2(ordinal))?;
+    answer
+}

@@ -1,0 +1,376 @@
+//! The functions that have an answer.
+
+use crate::code::{self, Code, Memory, MemoryV2, Pci, Process, ProcessV2};
+use crate::session;
+use cuda_api::facts::{Facts, Gpu};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// `nvmlDevice_t`
+type Device = *mut c_void;
+
+/// Handles are this and the ordinal.
+const HANDLES: usize = 0x6d72_0000;
+/// Version and size of [`MemoryV2`], as callers must write it.
+const MEMORY_V2: u32 = 2 << 24 | size_of::<MemoryV2>() as u32;
+/// `NVML_P2P_STATUS_OK` and `NVML_P2P_STATUS_NOT_SUPPORTED`
+const REACHES: c_int = 0;
+const REACHES_NOT: c_int = 5;
+/// `NVML_TOPOLOGY_SINGLE` and `NVML_TOPOLOGY_SYSTEM`
+const NEAR: c_int = 10;
+const FAR: c_int = 50;
+/// `NVML_BRAND_NVIDIA`
+const BRAND: c_int = 14;
+/// `NVML_CLOCK_MEM`, above which are clocks that are not known.
+const MEMORY_CLOCK: c_int = 2;
+/// What a process has where GPUs are not divided.
+const NO_INSTANCE: c_uint = u32::MAX;
+
+/// Runs the body of an exported function: nothing unwinds into C.
+fn guard(body: impl FnOnce() -> Result<(), Code>) -> Code {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => code::SUCCESS,
+        Ok(Err(rc)) => rc,
+        Err(_) => code::UNKNOWN,
+    }
+}
+
+fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller's non-null outputs are writable by NVML's contract.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+fn give_text(to: *mut c_char, room: c_uint, text: &str) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::INVALID_ARGUMENT);
+    }
+    if text.len() >= room as usize {
+        return Err(code::INSUFFICIENT_SIZE);
+    }
+    // SAFETY: the caller says that there is room for `room` bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+        to.add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+fn read_text<'a>(from: *const c_char) -> Result<&'a str, Code> {
+    if from.is_null() {
+        return Err(code::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller's strings are NUL-terminated.
+    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| code::INVALID_ARGUMENT)
+}
+
+/// Which GPU a handle means.
+fn ordinal(device: Device) -> Result<usize, Code> {
+    session::check()?;
+    (device as usize).checked_sub(HANDLES).filter(|n| *n < 32).ok_or(code::INVALID_ARGUMENT)
+}
+
+/// Does something with a GPU; with `fresh` its figures are of now.
+fn with(device: Device, fresh: bool, body: impl FnOnce(&Gpu, &Facts, usize) -> Result<(), Code>) -> Code {
+    guard(|| {
+        let index = ordinal(device)?;
+        let facts = session::facts(fresh)?;
+        body(facts.gpus.get(index).ok_or(code::INVALID_ARGUMENT)?, &facts, index)
+    })
+}
+
+/// Gives the handle of the GPU that is looked for.
+fn find(to: *mut Device, wanted: impl Fn(usize, &Gpu) -> bool, otherwise: Code) -> Code {
+    guard(|| {
+        let facts = session::facts(false)?;
+        let index = facts.gpus.iter().enumerate().position(|(i, g)| wanted(i, g)).ok_or(otherwise)?;
+        give(to, std::ptr::without_provenance_mut(HANDLES + index))
+    })
+}
+
+fn uuid_text(gpu: &Gpu) -> String {
+    let hex: String = gpu.uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Domain, bus and device of a PCI address.
+fn pci_of(text: &str) -> Option<[i32; 3]> {
+    let text = text.split('.').next()?;
+    let numbers: Option<Vec<i32>> = text.split(':').map(|part| i32::from_str_radix(part, 16).ok()).collect();
+    match numbers?[..] {
+        [bus, device] => Some([0, bus, device]),
+        [domain, bus, device] => Some([domain, bus, device]),
+        _ => None,
+    }
+}
+
+fn chars<const N: usize>(text: &str) -> [c_char; N] {
+    let mut to = [0; N];
+    for (to, byte) in to[..N - 1].iter_mut().zip(text.bytes()) {
+        *to = byte as c_char;
+    }
+    to
+}
+
+fn pci_info(gpu: &Gpu) -> Pci {
+    let [domain, bus, device] = gpu.pci;
+    Pci {
+        legacy: chars(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
+        domain: domain as c_uint,
+        bus: bus as c_uint,
+        device: device as c_uint,
+        device_id: 0,
+        subsystem_id: 0,
+        bus_id: chars(&format!("{domain:08X}:{bus:02X}:{device:02X}.0")),
+    }
+}
+
+macro_rules! exports {
+    ($(#[doc = $doc:literal] fn $($name:ident),+: $params:tt $body:block)*) => {$($(
+        #[doc = $doc]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name $params -> Code $body
+    )+)*};
+}
+
+exports! {
+    /// Starts the library.
+    fn nvmlInit, nvmlInit_v2: () {
+        session::start();
+        code::SUCCESS
+    }
+
+    /// Starts the library; no flag changes anything here.
+    fn nvmlInitWithFlags: (_flags: c_uint) {
+        session::start();
+        code::SUCCESS
+    }
+
+    /// Ends what a start began.
+    fn nvmlShutdown: () { guard(session::end) }
+
+    /// The driver's version.
+    fn nvmlSystemGetDriverVersion: (version: *mut c_char, length: c_uint) {
+        guard(|| match session::facts(false)?.driver.as_str() {
+            "" => Err(code::NOT_SUPPORTED),
+            known => give_text(version, length, known),
+        })
+    }
+
+    /// This library's version: that of the CUDA version which it serves, and the driver's.
+    fn nvmlSystemGetNVMLVersion: (version: *mut c_char, length: c_uint) {
+        guard(|| {
+            let facts = session::facts(false)?;
+            give_text(version, length, &format!("{}.{}", facts.cuda_version / 1000, facts.driver).trim_end_matches('.'))
+        })
+    }
+
+    /// The driver's CUDA version.
+    fn nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2: (version: *mut c_int) {
+        guard(|| give(version, session::facts(false)?.cuda_version))
+    }
+
+    /// What a process is called.
+    fn nvmlSystemGetProcessName: (pid: c_uint, name: *mut c_char, length: c_uint) {
+        guard(|| {
+            session::check()?;
+            let file = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| code::NOT_FOUND)?;
+            give_text(name, length, &file.display().to_string())
+        })
+    }
+
+    /// Number of GPUs.
+    fn nvmlDeviceGetCount, nvmlDeviceGetCount_v2: (count: *mut c_uint) {
+        guard(|| give(count, session::facts(false)?.gpus.len() as c_uint))
+    }
+
+    /// A GPU by its ordinal.
+    fn nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2: (index: c_uint, device: *mut Device) {
+        find(device, |i, _| i == index as usize, code::INVALID_ARGUMENT)
+    }
+
+    /// A GPU by its identity.
+    fn nvmlDeviceGetHandleByUUID: (uuid: *const c_char, device: *mut Device) {
+        match read_text(uuid) {
+            Ok(text) => find(device, |_, gpu| uuid_text(gpu) == text, code::NOT_FOUND),
+            Err(rc) => rc,
+        }
+    }
+
+    /// A GPU by its PCI address.
+    fn nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2: (address: *const c_char, device: *mut Device) {
+        match read_text(address).map(pci_of) {
+            Ok(Some(wanted)) => find(device, |_, gpu| gpu.pci == wanted, code::NOT_FOUND),
+            Ok(None) => code::INVALID_ARGUMENT,
+            Err(rc) => rc,
+        }
+    }
+
+    /// Ordinal of a GPU; there is no device file whose number it could be else.
+    fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber: (device: Device, index: *mut c_uint) {
+        with(device, false, |_, _, i| give(index, i as c_uint))
+    }
+
+    /// Name of a GPU.
+    fn nvmlDeviceGetName: (device: Device, name: *mut c_char, length: c_uint) {
+        with(device, false, |gpu, _, _| give_text(name, length, &gpu.name))
+    }
+
+    /// Identity of a GPU.
+    fn nvmlDeviceGetUUID: (device: Device, uuid: *mut c_char, length: c_uint) {
+        with(device, false, |gpu, _, _| give_text(uuid, length, &uuid_text(gpu)))
+    }
+
+    /// PCI address of a GPU; earlier forms have the first 36 bytes.
+    fn nvmlDeviceGetPciInfo_v3: (device: Device, pci: *mut Pci) {
+        with(device, false, |gpu, _, _| give(pci, pci_info(gpu)))
+    }
+
+    /// Compute capability.
+    fn nvmlDeviceGetCudaComputeCapability: (device: Device, major: *mut c_int, minor: *mut c_int) {
+        with(device, false, |gpu, _, _| {
+            give(major, gpu.capability[0])?;
+            give(minor, gpu.capability[1])
+        })
+    }
+
+    /// Architecture, numbered as NVML does.
+    fn nvmlDeviceGetArchitecture: (device: Device, architecture: *mut c_uint) {
+        with(device, false, |gpu, _, _| give(architecture, match gpu.capability {
+            [3, _] => 2,
+            [5, _] => 3,
+            [6, _] => 4,
+            [7, 5] => 6,
+            [7, _] => 5,
+            [8, 9] => 8,
+            [8, _] => 7,
+            [9, _] => 9,
+            [10 | 12, _] => 10,
+            _ => u32::MAX,
+        }))
+    }
+
+    /// Brand.
+    fn nvmlDeviceGetBrand: (device: Device, brand: *mut c_int) {
+        with(device, false, |_, _, _| give(brand, BRAND))
+    }
+
+    /// Memory: all, free, used.
+    fn nvmlDeviceGetMemoryInfo: (device: Device, memory: *mut Memory) {
+        with(device, true, |gpu, _, _| {
+            let (total, free) = (gpu.total_bytes, gpu.free_bytes);
+            give(memory, Memory { total, free, used: total.saturating_sub(free) })
+        })
+    }
+
+    /// The same, with what the driver reserves: not known, so none.
+    fn nvmlDeviceGetMemoryInfo_v2: (device: Device, memory: *mut MemoryV2) {
+        with(device, true, |gpu, _, _| {
+            // SAFETY: not null when it is read; the caller has written the version, which says what there is room for.
+            if memory.is_null() || unsafe { (&raw const (*memory).version).read() } != MEMORY_V2 {
+                return Err(if memory.is_null() { code::INVALID_ARGUMENT } else { code::ARGUMENT_VERSION_MISMATCH });
+            }
+            let (total, free) = (gpu.total_bytes, gpu.free_bytes);
+            give(memory, MemoryV2 { version: MEMORY_V2, total, reserved: 0, free, used: total.saturating_sub(free) })
+        })
+    }
+
+    /// Highest clock of multiprocessors or memory, in MHz.
+    fn nvmlDeviceGetMaxClockInfo: (device: Device, kind: c_int, clock: *mut c_uint) {
+        with(device, false, |gpu, _, _| match kind {
+            0..MEMORY_CLOCK => give(clock, gpu.clocks[0] as c_uint / 1000),
+            MEMORY_CLOCK => give(clock, gpu.clocks[1] as c_uint / 1000),
+            _ => Err(code::NOT_SUPPORTED),
+        })
+    }
+
+    /// Width of the memory bus, in bits.
+    fn nvmlDeviceGetMemoryBusWidth: (device: Device, width: *mut c_uint) {
+        with(device, false, |gpu, _, _| give(width, gpu.bus_width as c_uint))
+    }
+
+    /// Who may use it: everybody.
+    fn nvmlDeviceGetComputeMode: (device: Device, mode: *mut c_int) {
+        with(device, false, |_, _, _| give(mode, 0))
+    }
+
+    /// Whether it is divided: no.
+    fn nvmlDeviceGetMigMode: (device: Device, now: *mut c_uint, pending: *mut c_uint) {
+        with(device, false, |_, _, _| {
+            give(now, 0)?;
+            give(pending, 0)
+        })
+    }
+
+    /// Whether it is a part of a GPU: no.
+    fn nvmlDeviceIsMigDeviceHandle: (device: Device, is: *mut c_uint) {
+        with(device, false, |_, _, _| give(is, 0))
+    }
+
+    /// Parts of a GPU: none.
+    fn nvmlDeviceGetMaxMigDeviceCount: (device: Device, count: *mut c_uint) {
+        with(device, false, |_, _, _| give(count, 0))
+    }
+
+    /// Whether one GPU reaches another's memory, as the shim says.
+    fn nvmlDeviceGetP2PStatus: (one: Device, other: Device, _what: c_int, status: *mut c_int) {
+        with(one, false, |gpu, facts, _| {
+            let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
+            give(status, if gpu.peers.contains(&(other as u32)) { REACHES } else { REACHES_NOT })
+        })
+    }
+
+    /// How near two GPUs are: as near as they reach each other.
+    fn nvmlDeviceGetTopologyCommonAncestor: (one: Device, other: Device, level: *mut c_int) {
+        with(one, false, |gpu, facts, index| {
+            let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
+            let near = other == index || gpu.peers.contains(&(other as u32));
+            give(level, if other == index { 0 } else if near { NEAR } else { FAR })
+        })
+    }
+
+    /// Processes that use a GPU: this one.
+    fn nvmlDeviceGetComputeRunningProcesses: (device: Device, count: *mut c_uint, to: *mut Process) {
+        with(device, true, |gpu, _, _| processes(gpu, count, to, |pid, used| Process { pid, used }))
+    }
+
+    /// Processes that use a GPU: this one.
+    fn nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3: (device: Device, count: *mut c_uint, to: *mut ProcessV2) {
+        with(device, true, |gpu, _, _| processes(gpu, count, to, |pid, used| ProcessV2 {
+            pid,
+            used,
+            gpu_instance: NO_INSTANCE,
+            compute_instance: NO_INSTANCE,
+        }))
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3: (device: Device, count: *mut c_uint, _to: *mut c_void) {
+        with(device, false, |_, _, _| give(count, 0))
+    }
+}
+
+/// What the last call of this name said is fit for people.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
+    code::describe(result).as_ptr()
+}
+
+fn processes<T>(gpu: &Gpu, count: *mut c_uint, to: *mut T, entry: impl Fn(u32, u64) -> T) -> Result<(), Code> {
+    if count.is_null() {
+        return Err(code::INVALID_ARGUMENT);
+    }
+    if !session::is_user() {
+        return give(count, 0);
+    }
+    // SAFETY: not null; the caller has written how many there is room for.
+    let room = unsafe { count.read() };
+    give(count, 1)?;
+    if room == 0 {
+        return Err(code::INSUFFICIENT_SIZE);
+    }
+    give(to, entry(std::process::id(), gpu.total_bytes.saturating_sub(gpu.free_bytes)))
+}
