@@ -27,6 +27,7 @@ int main(int argc, char **argv) {
     CHECK(cudaDeviceSynchronize());
     program::Report report;
     unsigned long long busy = 0;
+    program::Bystanders bystanders;
     for (long round = 0; round < options.steps; round++) {
         unsigned n = static_cast<unsigned>(program::mix(round)), mark = static_cast<unsigned>(round) + 1;
         unsigned *to = round % 3 == 2 ? pageable.data() : pinned;
@@ -60,5 +61,6 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFreeHost(pinned));
     CHECK(cudaFree(cells));
+    bystanders.end(report);
     return report.finish();
 }

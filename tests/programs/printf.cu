@@ -38,6 +38,7 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
 
+    program::Bystanders bystanders;
     for (long round = 0; round < options.steps; round++) {
         double x = (static_cast<int>(program::mix(round) % 4096) - 2048) * 0.0625;
         say<<<1, 32, 0, stream>>>(round, x, table);
@@ -79,5 +80,6 @@ int main(int argc, char **argv) {
     CHECK(cudaEventDestroy(event));
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(table));
+    bystanders.end(report);
     return report.finish();
 }

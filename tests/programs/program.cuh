@@ -134,6 +134,28 @@ class Report {
     bool wrong_ = false;
 };
 
+// Events that happened before the work began, and still have after every move. A small program has
+// them so that a move has more to carry than the little that the program strains.
+class Bystanders {
+  public:
+    Bystanders() {
+        for (cudaEvent_t &event : events_) {
+            CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+            CHECK(cudaEventRecord(event, cudaStreamPerThread));
+        }
+        CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+    }
+    void end(Report &report) {
+        for (cudaEvent_t event : events_) {
+            report.expect_value("a bystander", cudaEventQuery(event), cudaSuccess);
+            CHECK(cudaEventDestroy(event));
+        }
+    }
+
+  private:
+    cudaEvent_t events_[8];
+};
+
 // Keeps a stream's queue several rounds deep, and no deeper: round k waits for round k - DEPTH.
 // Its events are part of the live objects that a move has to carry over.
 class Window {

@@ -37,6 +37,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMemcpy(cells, host.data(), sizeof(unsigned) * CELLS, cudaMemcpyHostToDevice));
     handle(SIGUSR2, on_second);
     program::Report report;
+    program::Bystanders bystanders;
     // No SA_RESTART: whatever a CUDA call waits for must stand being interrupted.
     long sent = 0;
     for (long round = 0; round < options.steps; round++) {
@@ -60,5 +61,6 @@ int main(int argc, char **argv) {
     report.expect_device("cells", cells, host.data(), sizeof(unsigned) * CELLS);
     report.allocation("cells", cells, sizeof(unsigned) * CELLS);
     CHECK(cudaFree(cells));
+    bystanders.end(report);
     return report.finish();
 }

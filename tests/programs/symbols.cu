@@ -44,6 +44,7 @@ int main(int argc, char **argv) {
     program::Report report;
     report.expect_value("initial values", host_results[0] * 100 + host_results[1] * 10 + host_results[2], 123);
 
+    program::Bystanders bystanders;
     int *memory;
     size_t size;
     void *nodes_at, *cells_at, *results_at;
@@ -121,5 +122,6 @@ int main(int argc, char **argv) {
     report.global("walked", walked);
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(memory));
+    bystanders.end(report);
     return report.finish();
 }

@@ -82,6 +82,7 @@ int main(int argc, char **argv) {
     map(first, 2, twice);
     map(second, 2, twice);
     map(base + 200 * granule, 1, resting);
+    program::Bystanders bystanders;
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     auto words = [](CUdeviceptr at) { return reinterpret_cast<uint64_t *>(at); };
@@ -189,5 +190,6 @@ int main(int argc, char **argv) {
     DRIVER(cuMemAddressFree, second, 2 * granule);
     DRIVER(cuMemAddressFree, base, 256 * granule);
     CHECK(cudaStreamDestroy(stream));
+    bystanders.end(report);
     return report.finish();
 }

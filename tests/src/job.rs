@@ -85,6 +85,11 @@ impl<'a> Job<'a> {
         !self.over && matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Whether it ends by itself in this time.
+    pub fn ends_within(&mut self, limit: Duration) -> bool {
+        wait_for(limit, || (!self.runs()).then_some(())).is_some()
+    }
+
     /// Waits until the job answers on its control socket, which it does after its first CUDA calls.
     pub fn wait_ready(&mut self, limit: Duration) -> Result<Value, String> {
         let answer = wait_for(limit, || match self.status() {

@@ -12,8 +12,10 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long a program may take to its first CUDA call.
 const START: Duration = Duration::from_secs(60);
-/// Moves that are tried in a run: one more than must count, since one may meet an idle GPU.
-const MOVES: usize = WANTED_MOVES + 1;
+/// Moves that are tried in a run: more than must count, since some may meet an idle GPU.
+const MOVES: usize = WANTED_MOVES + 2;
+/// How long a program may take to its end, once it does not answer requests any more.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A program to run.
 #[derive(Debug, Clone)]
@@ -289,8 +291,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
                 }
                 moves.push((asked, report));
             }
-            // The job may have ended by itself just now; anything else shows in how it ended.
-            Err(_) if !job.runs() => break,
+            // The job may be ending by itself just now; anything else shows in how it ended.
+            Err(_) if job.ends_within(ENDING) => break,
             Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
         }
     }
