@@ -27,7 +27,7 @@ ids! {
     COPY_IN = 0x0f02 "CopyIn";
     /// [`super::CopyOut`]; the answer is the bytes, rows packed.
     COPY_OUT = 0x0f03 "CopyOut";
-    /// [`super::CopyDevice`]
+    /// [`super::CopyDevice`], also with one end in the job's pinned memory, where the place maps that.
     COPY_DEVICE = 0x0f04 "CopyDevice";
     /// [`super::Fill`]
     FILL = 0x0f05 "Fill";
@@ -97,6 +97,10 @@ ids! {
     ALIAS_UNMAP = 0x0f62 "AliasUnmap";
     /// [`super::Alias`]: what the GPU may do with such a mapping.
     ALIAS_ACCESS = 0x0f63 "AliasAccess";
+    /// [`super::HostPin`]: maps a part of the job's pinned memory at its address and registers it with the driver. Waits.
+    HOST_PIN = 0x0f64 "HostPin";
+    /// Body: its address. Takes such a part away; nothing uses it any more. Waits.
+    HOST_UNPIN = 0x0f65 "HostUnpin";
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
     /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
@@ -317,6 +321,24 @@ wire_struct! {
         pub chunk: u64,
         /// `CUmemAccess_flags`.
         pub access: u32,
+    }
+}
+
+/// First address of the job's pinned memory, which lies there in every place that maps it; the file of that memory begins here.
+pub const HOST: u64 = 0x4000_0000_0000;
+/// End of that range.
+pub const HOST_END: u64 = 0x4800_0000_0000;
+
+wire_struct! {
+    /// A part of the job's pinned memory, between [`HOST`] and [`HOST_END`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct HostPin {
+        /// Address, a multiple of 4 KiB.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// `CU_MEMHOSTREGISTER_*`
+        pub flags: u32,
     }
 }
 

@@ -127,15 +127,15 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends a descriptor with one byte, over a Unix socket.
-    pub(crate) fn send_descriptor(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let fds = [fd.as_raw_fd()];
+    /// Sends one or two descriptors with one byte, over a Unix socket.
+    pub(crate) fn send_descriptors(&self, first: BorrowedFd<'_>, second: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let fds: Vec<RawFd> = std::iter::once(first).chain(second).map(|fd| fd.as_raw_fd()).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         again(|| sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)).map(drop)
     }
 
-    /// The descriptor that the peer sends before `deadline`.
-    pub(crate) fn receive_descriptor(&self, deadline: Instant) -> io::Result<OwnedFd> {
+    /// The descriptor that the peer sends before `deadline`, and a second one if it sends two.
+    pub(crate) fn receive_descriptors(&self, deadline: Instant) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
         let left = deadline.saturating_duration_since(Instant::now());
         if self.ready(PollFlags::POLLIN, left)?.is_empty() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -155,9 +155,10 @@ impl Conn {
             }
             Ok(())
         })?;
-        match (fds.pop(), fds.is_empty()) {
-            (Some(fd), true) => Ok(fd),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "one descriptor was expected")),
+        let mut fds = fds.into_iter();
+        match (fds.next(), fds.next(), fds.next()) {
+            (Some(first), second, None) => Ok((first, second)),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "one or two descriptors were expected")),
         }
     }
 

@@ -19,7 +19,7 @@ use cuda_api::code::Code;
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -252,9 +252,15 @@ fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
 }
 
 impl Link {
-    /// Connects to a GPU of a server and waits until its worker is ready.
-    pub fn connect(to: &Endpoint, token: Option<&Token>, hello: &JobHello) -> Result<Arc<Link>, LinkError> {
-        Link::connect_with(to, token, hello, Patience::default())
+    /// Connects to a GPU of a server and waits until its worker is ready. A worker of this machine is given `pinned`, the file of the
+    /// job's pinned memory, if there is one.
+    pub fn connect(
+        to: &Endpoint,
+        token: Option<&Token>,
+        hello: &JobHello,
+        pinned: Option<BorrowedFd<'_>>,
+    ) -> Result<Arc<Link>, LinkError> {
+        Link::connect_with(to, token, hello, pinned, Patience::default())
     }
 
     /// As [`Link::connect`], with other limits.
@@ -262,6 +268,7 @@ impl Link {
         to: &Endpoint,
         token: Option<&Token>,
         hello: &JobHello,
+        pinned: Option<BorrowedFd<'_>>,
         patience: Patience,
     ) -> Result<Arc<Link>, LinkError> {
         let key = match (to.unix_path(), token) {
@@ -275,17 +282,17 @@ impl Link {
         let about = greet::read_answer(&mut conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         let transport = Transport::of(to);
-        Link::start(conn, None, device, patience, transport).map_err(|source| LinkError::Setup { to: to.clone(), source })
+        Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })
     }
 
     /// Starts a helper process and waits until it is ready. It ends with this process, or when the link is closed.
-    pub fn to_helper(options: &HelperOptions, hello: &JobHello) -> Result<Arc<Link>, LinkError> {
+    pub fn to_helper(options: &HelperOptions, hello: &JobHello, pinned: Option<BorrowedFd<'_>>) -> Result<Arc<Link>, LinkError> {
         let patience = Patience::default();
         let (channel, mut conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
         let about = greet::read_answer(&mut conn, Instant::now() + patience.greeting).map_err(strange)?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
-        Link::start(conn, Some(channel), device, patience, Transport::Shm).map_err(LinkError::Helper)
+        Link::start(conn, Some(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
     }
 
     /// Gives a helper its end of a connection, whose ticket it expects. Nobody else can connect to it.
@@ -301,11 +308,12 @@ impl Link {
         device: DeviceInfo,
         patience: Patience,
         transport: Transport,
+        pinned: Option<BorrowedFd<'_>>,
     ) -> io::Result<Arc<Link>> {
         let (ring, answers) = match transport {
             Transport::Tcp => (Ring::new(ring::CAPACITY)?, None),
             Transport::Shm => {
-                let (memory, closed) = (answers::share(&conn)?, Closed::default());
+                let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
                 (Ring::shared(memory.clone(), closed.clone()), Some(Answers::new(memory, closed)))
             }
         };

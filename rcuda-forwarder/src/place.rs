@@ -4,6 +4,8 @@ use crate::control::ControlReply;
 use cuda_api::code::Code;
 use memsync::Stream;
 use replayer::DeviceInfo;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 mod executor;
@@ -35,6 +37,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn busy(&self) -> Result<String, Code>;
     /// Starts waiting for everything that the GPU was given.
     fn drain(&self) -> Outcome<Self::Pending>;
+    /// Takes the file of the job's pinned memory, which nobody must be able to make smaller.
+    fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
     /// Whether the code of the job may print, so that text may have to go before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU.

@@ -203,7 +203,7 @@ fn prepare<P: Place>(
     let mut about = Vec::new();
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
-    let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn).map_err(WorkerError::Client)? };
+    let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn, &*place).map_err(WorkerError::Client)? };
     let worker = Arc::new(Worker {
         attendant: Attendant::new(place.clone(), reach(channel.clone())),
         place,
@@ -219,10 +219,11 @@ fn prepare<P: Place>(
     Ok(Some((worker, calls)))
 }
 
-/// Takes the memory that a client of this machine has made for the connection.
-fn share(conn: &Conn) -> io::Result<(Out, Option<Calls>)> {
-    let fd = conn.receive_descriptor(Instant::now() + MEMORY)?;
+/// Takes the memory that a client of this machine has made for the connection, and the file of its pinned memory.
+fn share(conn: &Conn, place: &impl Place) -> io::Result<(Out, Option<Calls>)> {
+    let (fd, pinned) = conn.receive_descriptors(Instant::now() + MEMORY)?;
     let memory = Arc::new(Memory::received(fd.as_fd())?);
+    pinned.map_or(Ok(()), |file| place.set_pinned_file(file))?;
     // Nobody closes it: when the client goes, so does this process.
     let closed = Closed::default();
     let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());

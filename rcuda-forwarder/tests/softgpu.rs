@@ -108,7 +108,7 @@ impl Server {
 
     fn job(&self, gpu: u32) -> Job {
         let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
-        Job { link: Link::connect(&self.at(gpu), Some(&self.token), &hello).expect("link") }
+        Job { link: Link::connect(&self.at(gpu), Some(&self.token), &hello, None).expect("link") }
     }
 
     /// Number of worker processes, once it is as `wanted` or some seconds are over.
@@ -287,7 +287,7 @@ fn the_end_of_a_job_ends_its_worker() {
 fn forking_job(server: &str, folder: &Path) -> ExitCode {
     let token = Token::load(&folder.join("token")).expect("token");
     let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
-    let link = Link::connect(&server.parse().expect("server"), Some(&token), &hello).expect("link");
+    let link = Link::connect(&server.parse().expect("server"), Some(&token), &hello, None).expect("link");
     // SAFETY: the child only sleeps and ends.
     match unsafe { nix::unistd::fork() }.expect("fork") {
         nix::unistd::ForkResult::Child => {
@@ -379,7 +379,7 @@ fn a_server_ends_in_order() {
     assert!(server.folder.join("socket").exists());
     let over_unix: Endpoint = format!("unix:{}/1", server.folder.join("socket").display()).parse().expect("endpoint");
     let hello = JobHello { virtual_device: 0, pid: 1, env: Vec::new() };
-    drop(Link::connect(&over_unix, None, &hello).expect("the same user needs no token"));
+    drop(Link::connect(&over_unix, None, &hello, None).expect("the same user needs no token"));
     assert_eq!(server.end(Signal::SIGTERM).code(), Some(0));
     assert!(!server.folder.join("socket").exists());
     assert!(job.link.request(id::CONTEXT_SYNC, &[]).and_then(|r| r.wait()).is_err());

@@ -134,7 +134,12 @@ pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice
     Ok(())
 }
 
-pub(crate) fn cuDevicePrimaryCtxGetState(cx: &mut Entered, dev: sys::CUdevice, flags: *mut c_uint, active: *mut c_int) -> Result<(), Code> {
+pub(crate) fn cuDevicePrimaryCtxGetState(
+    cx: &mut Entered,
+    dev: sys::CUdevice,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     let p = lock(&device.primary);
     give(flags, p.flags)?;
@@ -254,7 +259,9 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
         Some((_, flags)) => *flags,
         None => lock(&device.primary).flags,
     };
-    give(flags, value)
+    // The driver counts it in where it holds, asked for or not.
+    let maps_host = if device.maps_host { sys::CUctx_flags_enum::CU_CTX_MAP_HOST as u32 } else { 0 };
+    give(flags, value | maps_host)
 }
 
 pub(crate) fn cuCtxGetId(cx: &mut Entered, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {

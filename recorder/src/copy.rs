@@ -5,7 +5,7 @@ use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
 use crate::memory::is_device;
-use crate::place::{Place, Waiting};
+use crate::place::{Place, Reach, Waiting};
 use crate::{host_function, host_memory, stream_memory};
 use cuda_api::arg::{Capture, stage_stream};
 use cuda_api::code::{self, Code};
@@ -65,6 +65,30 @@ struct Rect {
     src: End,
     width: u64,
     rows: u64,
+}
+
+impl Rect {
+    /// Whether a worker maps the end that is host memory: its driver copies it by itself, in stream order.
+    fn reached_from_afar(&self, place: &Place) -> Result<bool, Code> {
+        if place.reach() != Reach::File {
+            return Ok(false);
+        }
+        let host = if self.src.device { self.dst } else { self.src };
+        Ok(host_memory::is_reached(place, host.address, host.span(self.width, self.rows)?))
+    }
+
+    /// The copy between addresses that the place reaches.
+    fn within_reach(&self, stream: u64) -> CopyDevice {
+        CopyDevice {
+            dst: self.dst.address,
+            dst_pitch: self.dst.pitch,
+            src: self.src.address,
+            src_pitch: self.src.pitch,
+            width: self.width,
+            rows: self.rows,
+            stream,
+        }
+    }
 }
 
 /// When the call returns.
@@ -205,17 +229,11 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     device.check()?;
     match (r.src.device, r.dst.device) {
-        (true, true) => {
-            let op = CopyDevice {
-                dst: r.dst.address,
-                dst_pitch: r.dst.pitch,
-                src: r.src.address,
-                src_pitch: r.src.pitch,
-                width: r.width,
-                rows: r.rows,
-                stream,
-            };
-            submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&op)])
+        (true, true) => submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))]),
+        (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
+            faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
+            submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))])?;
+            if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
         }
         (false, true) => {
             // A synchronous copy takes the bytes when everything before it in the stream is done.

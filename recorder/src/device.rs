@@ -21,8 +21,7 @@ pub(crate) fn driver_version() -> i32 {
 /// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 9] = [
-        A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+    const ZERO: [A; 8] = [
         A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
         A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
@@ -45,7 +44,8 @@ fn fixed(attribute: u32) -> Option<i32> {
 /// An attribute as the program sees it.
 pub(crate) fn attribute(device: &Device, attribute: u32) -> Option<i32> {
     let known = device.info.attributes.iter().find(|(a, _)| *a as u32 == attribute).map(|(_, v)| *v)?;
-    Some(fixed(attribute).unwrap_or(known))
+    let maps_host = attribute == sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY as u32;
+    Some(if maps_host { known * i32::from(device.maps_host) } else { fixed(attribute).unwrap_or(known) })
 }
 
 pub(crate) fn cuDeviceGet(cx: &mut Entered, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {
@@ -120,19 +120,35 @@ pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, i
     give(dev, found.index as sys::CUdevice)
 }
 
-pub(crate) fn cuDeviceComputeCapability(cx: &mut Entered, major: *mut c_int, minor: *mut c_int, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceComputeCapability(
+    cx: &mut Entered,
+    major: *mut c_int,
+    minor: *mut c_int,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
     let [a, b] = cx.job.device(dev)?.info.capability;
     give(major, a)?;
     give(minor, b)
 }
 
-pub(crate) fn cuDeviceCanAccessPeer(cx: &mut Entered, can: *mut c_int, dev: sys::CUdevice, peer: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceCanAccessPeer(
+    cx: &mut Entered,
+    can: *mut c_int,
+    dev: sys::CUdevice,
+    peer: sys::CUdevice,
+) -> Result<(), Code> {
     cx.job.device(dev)?;
     cx.job.device(peer)?;
     give(can, 0)
 }
 
-pub(crate) fn cuDeviceGetP2PAttribute(cx: &mut Entered, value: *mut c_int, _attrib: u32, src: sys::CUdevice, dst: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetP2PAttribute(
+    cx: &mut Entered,
+    value: *mut c_int,
+    _attrib: u32,
+    src: sys::CUdevice,
+    dst: sys::CUdevice,
+) -> Result<(), Code> {
     if cx.job.device(src)?.index == cx.job.device(dst)?.index {
         return Err(code::ERROR_INVALID_DEVICE);
     }
@@ -151,7 +167,12 @@ pub(crate) fn cuDeviceGetTexture1DLinearMaxWidth(
     give(width, attribute(device, id).unwrap_or(0) as usize)
 }
 
-pub(crate) fn cuDeviceGetExecAffinitySupport(cx: &mut Entered, pi: *mut c_int, _kind: u32, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetExecAffinitySupport(
+    cx: &mut Entered,
+    pi: *mut c_int,
+    _kind: u32,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
     cx.job.device(dev)?;
     give(pi, 0)
 }
@@ -176,4 +197,3 @@ pub(crate) fn error_text(error: u32, to: *mut *const c_char, second: bool) -> Re
     give(to, text)?;
     known.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }
-

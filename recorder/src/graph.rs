@@ -146,8 +146,11 @@ fn needs(work: &Work<u32>) -> Option<u64> {
     }
 }
 
-/// Names the kind of memory at each end of a copy: what a place is told stays true of any place.
+/// Names the kind of memory at each end of a copy: what a place is told stays true of any place. Notes what host memory a kernel is given.
 fn named(work: &mut Work<u32>) {
+    if let Work::Kernel(kernel) = work {
+        crate::host_memory::note_parameters(&kernel.params);
+    }
     if let Work::Copy(c) = work {
         *c = plain(c);
     }

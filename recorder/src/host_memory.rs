@@ -7,18 +7,17 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
 use crate::log::{self, lock};
-use crate::place::Place;
+use crate::place::{Place, Reach};
 use cuda_api::code::{self, Code};
 use cuda_api::{ops, sys};
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
-const ARENA: u64 = 0x4000_0000_0000;
-const ARENA_END: u64 = 0x4800_0000_0000;
+use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
 const PAGE: u64 = 4096;
 /// Addresses that something else of the program has may be stepped over so often.
 const TRIES: usize = 16;
@@ -29,12 +28,21 @@ struct Block {
     flags: u32,
     /// Made here, not registered by the program.
     own: bool,
+    /// It lies in the arena's file, which places of this machine map.
+    filed: bool,
     /// In whose context: it ends with that.
     device: u32,
     /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
     /// The program has its device address, or a kernel was given it.
     mapped: bool,
+}
+
+impl Block {
+    /// What a place must reach to use it by its address.
+    fn needs(&self) -> Reach {
+        if self.filed { Reach::File } else { Reach::All }
+    }
 }
 
 static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new());
@@ -47,6 +55,8 @@ static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
 const ALLOC_FLAGS: u32 = 7;
 /// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
 const REGISTER_FLAGS: u32 = 15;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`
+const DEVICE_MAP: u32 = 2;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
@@ -76,9 +86,11 @@ pub(crate) fn is_pinned(address: u64, bytes: u64) -> bool {
     around(&blocks, address).is_some_and(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes)
 }
 
-/// Whether kernels of the calling thread's device reach pinned memory.
-pub(crate) fn is_mapped_here(cx: &Entered) -> bool {
-    cx.device().is_ok_and(|d| cx.place(d).shares_memory())
+/// Whether the device's place reaches all of these bytes, which are pinned: its kernels, its streams and its copies can use them.
+pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
+    let blocks = lock(&BLOCKS);
+    let whole = around(&blocks, address).filter(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes);
+    whole.is_some_and(|(_, b)| b.needs() <= place.reach())
 }
 
 /// Notes which pinned memory a kernel is given by its parameters: it must stay within the GPU's reach.
@@ -91,52 +103,57 @@ pub(crate) fn note_parameters(bytes: &[u8]) {
     words.filter(|w| (ARENA..highest).contains(w)).for_each(note_mapped);
 }
 
-fn note_mapped(address: u64) {
+/// Notes that the GPU uses the pinned memory at an address by that address.
+pub(crate) fn note_mapped(address: u64) {
     let mut blocks = lock(&BLOCKS);
     if let Some((_, b)) = blocks.range_mut(..=address).next_back().filter(|(start, b)| address - **start < b.bytes) {
         b.mapped = true;
     }
 }
 
-/// Bytes of pinned memory that kernels may use by its address: their GPU must stay where it can.
-pub(crate) fn mapped_bytes() -> u64 {
-    lock(&BLOCKS).values().filter(|b| b.mapped).map(|b| b.bytes).sum()
+/// Bytes of pinned memory that kernels may use by its address and that is not within a reach: their GPU must stay where it can.
+pub(crate) fn mapped_beyond(reach: Reach) -> u64 {
+    lock(&BLOCKS).values().filter(|b| b.mapped && b.needs() > reach).map(|b| b.bytes).sum()
 }
 
-/// The memory file of the arena, made at the first use, and its size.
-struct File {
-    fd: OwnedFd,
-    bytes: u64,
-}
-
-static FILE: Mutex<Option<File>> = Mutex::new(None);
-
-/// Makes the arena's file reach `end`. `None` if the system does not let it grow: then memory without a file has to do.
-fn file(end: u64) -> Option<i32> {
-    let mut file = lock(&FILE);
-    if file.is_none() {
-        // SAFETY: a NUL-terminated name and a valid flag.
-        let fd = unsafe { libc::memfd_create(c"mrcuda pinned memory".as_ptr(), libc::MFD_CLOEXEC) };
+/// The memory file of the arena, made at the first use. It never becomes smaller, and nobody who is given it can change that.
+/// `None` if the system does not have such files.
+pub(crate) fn file() -> Option<BorrowedFd<'static>> {
+    static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let make = || {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: a NUL-terminated name and valid flags.
+        let fd = unsafe { libc::memfd_create(c"mrcuda pinned memory".as_ptr(), flags) };
         if fd < 0 {
             return None;
         }
         // SAFETY: a descriptor that was just made and belongs to no one else.
-        *file = Some(File { fd: unsafe { OwnedFd::from_raw_fd(fd) }, bytes: 0 });
-    }
-    let file = file.as_mut()?;
-    if file.bytes < end {
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: plain system call on a descriptor of ours.
+        let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) };
+        (sealed == 0).then_some(fd)
+    };
+    FILE.get_or_init(make).as_ref().map(AsFd::as_fd)
+}
+
+/// The arena's file, reaching `end`. `None` if the system does not let it grow: then memory without a file has to do.
+fn file_to(end: u64) -> Option<i32> {
+    static REACHES: Mutex<u64> = Mutex::new(0);
+    let fd = file()?.as_raw_fd();
+    let mut reaches = lock(&REACHES);
+    if *reaches < end {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the struct is writable. A file that may not grow so far would raise a signal.
         if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0 || limit.rlim_cur < end {
             return None;
         }
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::ftruncate(file.fd.as_raw_fd(), libc::off_t::try_from(end).ok()?) } != 0 {
+        // SAFETY: the descriptor is open. A worker that had made the file longer would only harm its own job: this fails then.
+        if unsafe { libc::ftruncate(fd, libc::off_t::try_from(end).ok()?) } != 0 {
             return None;
         }
-        file.bytes = end;
+        *reaches = end;
     }
-    Some(file.fd.as_raw_fd())
+    Some(fd)
 }
 
 /// The lowest gap of `len` bytes in the arena above `from`.
@@ -151,12 +168,12 @@ fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64) -> Option<u64> {
     (at.checked_add(len)? <= ARENA_END).then_some(at)
 }
 
-/// Maps `len` fresh bytes in the arena.
-fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<u64, Code> {
+/// Maps `len` fresh bytes in the arena; tells also whether they lie in its file.
+fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
     let mut from = ARENA;
     for _ in 0..TRIES {
         let at = gap(blocks, from, len).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-        let fd = file(at - ARENA + len);
+        let fd = file_to(at - ARENA + len);
         let kind = if fd.is_some() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_ANONYMOUS };
         let offset = if fd.is_some() { (at - ARENA) as libc::off_t } else { 0 };
         // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
@@ -171,7 +188,7 @@ fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<u64, Code> {
             )
         };
         if p as u64 == at {
-            return Ok(at);
+            return Ok((at, fd.is_some()));
         }
         if p != libc::MAP_FAILED {
             // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
@@ -188,18 +205,25 @@ fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<u64, Code> {
 fn unmap(at: u64, len: u64) {
     // SAFETY: mapped by `map` with this length; no block of the table has it any more.
     unsafe { libc::munmap(at as *mut c_void, len as usize) };
-    if let Some(file) = lock(&FILE).as_ref() {
+    if let Some(file) = file() {
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: the descriptor is open. If it fails the pages stay until the job ends.
-        unsafe { libc::fallocate(file.fd.as_raw_fd(), hole, (at - ARENA) as libc::off_t, len as libc::off_t) };
+        unsafe { libc::fallocate(file.as_raw_fd(), hole, (at - ARENA) as libc::off_t, len as libc::off_t) };
     }
 }
 
-/// Makes the places on this host know a block as pinned, or none of them.
-fn pin_everywhere(cx: &Entered, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+/// Makes the places that reach a block know it as pinned, or none of them. A place that is lost needs to know nothing.
+fn pin_everywhere(cx: &Entered, at: u64, block: &Block) -> Result<(), Code> {
     let devices = &cx.job.devices;
     for (n, device) in devices.iter().enumerate() {
-        if let Err(rc) = cx.place(device).pin(at, bytes, flags) {
+        let place = cx.place(device);
+        if device.sticky() != 0 || block.needs() > place.reach() {
+            continue;
+        }
+        if let Err(rc) = device.noting(place.pin(at, block.bytes, block.flags)) {
+            if rc == code::ERROR_DEVICE_UNAVAILABLE && device.index != block.device {
+                continue;
+            }
             devices[..n].iter().for_each(|d| cx.place(d).unpin(at));
             return Err(rc);
         }
@@ -207,17 +231,19 @@ fn pin_everywhere(cx: &Entered, at: u64, bytes: u64, flags: u32) -> Result<(), C
     Ok(())
 }
 
-/// Makes a place know exactly the job's pinned memory. The gate may be open: what changes meanwhile is seen the next time.
+/// Makes a place know exactly the job's pinned memory that it reaches. The gate may be open: what changes meanwhile is seen the next
+/// time.
 pub(crate) fn settle(place: &Place) -> Result<(), String> {
-    let Some(has) = place.pinned() else { return Ok(()) };
     let _changing = lock(&CHANGING);
+    let has = place.pinned();
     let blocks = lock(&BLOCKS).clone();
     for (at, bytes) in &has {
         if blocks.get(at).is_none_or(|b| b.bytes != *bytes) {
             place.unpin(*at);
         }
     }
-    for (at, b) in blocks.iter().filter(|(at, b)| !has.contains(&(**at, b.bytes))) {
+    let missing = blocks.iter().filter(|(at, b)| b.needs() <= place.reach() && !has.contains(&(**at, b.bytes)));
+    for (at, b) in missing {
         place.pin(*at, b.bytes, b.flags).map_err(|rc| format!("error {rc} on pinning {} bytes of the job's memory", b.bytes))?;
     }
     Ok(())
@@ -239,12 +265,13 @@ fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) ->
     let bytes = bytes as u64;
     let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let _changing = lock(&CHANGING);
-    let at = map(&lock(&BLOCKS), len)?;
-    if let Err(rc) = pin_everywhere(cx, at, bytes, flags) {
+    let (at, filed) = map(&lock(&BLOCKS), len)?;
+    let block = Block { bytes, flags, own: true, filed, device, id: number(), mapped: false };
+    if let Err(rc) = pin_everywhere(cx, at, &block) {
         unmap(at, len);
         return Err(rc);
     }
-    lock(&BLOCKS).insert(at, Block { bytes, flags, own: true, device, id: number(), mapped: false });
+    lock(&BLOCKS).insert(at, block);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
     give(pp, at as *mut c_void)
 }
@@ -300,9 +327,10 @@ pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code
     take(cx, p as u64, true, code::ERROR_INVALID_VALUE, |b| unmap(p as u64, b.bytes.next_multiple_of(PAGE)))
 }
 
-pub(crate) fn cuMemHostGetFlags(_cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
-    let found = around(&lock(&BLOCKS), p as u64).map(|(_, b)| b.flags);
-    give(flags, found.ok_or(code::ERROR_INVALID_VALUE)?)
+pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
+    let found = around(&lock(&BLOCKS), p as u64).map(|(_, b)| b.flags).ok_or(code::ERROR_INVALID_VALUE)?;
+    // The driver maps everything that it can.
+    give(flags, found | if cx.device()?.maps_host { DEVICE_MAP } else { 0 })
 }
 
 /// Whether the program has memory in all pages of a range.
@@ -338,8 +366,9 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
     if !is_mapped(start, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    pin_everywhere(cx, start, bytes, flags)?;
-    lock(&BLOCKS).insert(start, Block { bytes, flags, own: false, device: device.index, id: number(), mapped: false });
+    let block = Block { bytes, flags, own: false, filed: false, device: device.index, id: number(), mapped: false };
+    pin_everywhere(cx, start, &block)?;
+    lock(&BLOCKS).insert(start, block);
     Ok(())
 }
 
@@ -359,8 +388,8 @@ pub(crate) fn cuMemHostGetDevicePointer_v2(
     if to.is_null() || flags != 0 || find(p as u64).is_none() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if !cx.place(device).shares_memory() {
-        log::missed("device address of pinned host memory, whose GPU is on another host".to_owned());
+    if !is_reached(cx.place(device), p as u64, 1) {
+        log::missed("device address of host memory that the GPU's place does not reach".to_owned());
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     note_mapped(p as u64);
@@ -372,7 +401,7 @@ mod tests {
     use super::*;
 
     fn block(bytes: u64) -> Block {
-        Block { bytes, flags: 0, own: true, device: 0, id: 0, mapped: false }
+        Block { bytes, flags: 0, own: true, filed: true, device: 0, id: 0, mapped: false }
     }
 
     #[test]
@@ -394,7 +423,8 @@ mod tests {
     fn memory_is_zero_and_zero_again() {
         let blocks = BTreeMap::new();
         for _ in 0..3 {
-            let at = map(&blocks, 3 * PAGE).unwrap();
+            let (at, filed) = map(&blocks, 3 * PAGE).unwrap();
+            assert!(filed);
             // SAFETY: just mapped.
             let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, 3 * PAGE as usize) };
             assert!(bytes.iter().all(|b| *b == 0));
@@ -419,7 +449,7 @@ mod tests {
         };
         assert_eq!(p as u64, at);
         let blocks = BTreeMap::from([(ARENA, block(1 << 40))]);
-        let got = map(&blocks, 2 * PAGE).unwrap();
+        let (got, _) = map(&blocks, 2 * PAGE).unwrap();
         assert!(got > at);
         unmap(got, 2 * PAGE);
     }

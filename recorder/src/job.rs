@@ -3,7 +3,7 @@
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
-use crate::place::{self, Place, Waiting};
+use crate::place::{self, Place, Reach, Waiting};
 use crate::tables::Tables;
 use crate::{config, control, gate};
 use cuda_api::code::{self, Code};
@@ -31,6 +31,8 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     /// The identity that the program sees: that of the first place, whatever place it is on now.
     pub(crate) info: DeviceInfo,
+    /// Whether the program is told that host memory can be mapped: its first place reaches pinned memory.
+    pub(crate) maps_host: bool,
     place: AtomicPtr<Place>,
     /// Number of the current place, from 1; events remember in which they were recorded.
     pub(crate) epoch: AtomicU64,
@@ -121,6 +123,7 @@ impl Device {
             ledger: Mutex::new(Ledger::create(index, &info)),
             memory: RwLock::new(Memory::new(index)),
             info,
+            maps_host: place.reach() >= Reach::File,
             whereabouts: Mutex::new(Whereabouts::of(&place)),
             figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),

@@ -1,9 +1,13 @@
 //! A place: where the calls of one device execute.
 
+use crate::host_memory;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
+use cuda_api::ops::{self, HostPin};
+use cuda_api::wire::Wire;
 use rcuda_forwarder::{Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport};
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -94,6 +98,29 @@ pub(crate) fn bound() -> Option<(u32, u32)> {
     replayer::bound(crate::config::get().ok()?.driver.as_deref()?)
 }
 
+/// How much of the job's host memory a place reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// Nothing: it may be another machine.
+    None,
+    /// The file of pinned memory.
+    File,
+    /// Everything: it is in the job's process.
+    All,
+}
+
+impl Spec {
+    /// What a place that is opened as this reaches.
+    pub(crate) fn reach(&self) -> Reach {
+        match self {
+            Spec::Local(_) => Reach::All,
+            Spec::Helper(_) => Reach::File,
+            Spec::Remote(e) if e.unix_path().is_some() => Reach::File,
+            Spec::Remote(_) => Reach::None,
+        }
+    }
+}
+
 /// A place that is open. Clones are the same place.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
@@ -103,6 +130,8 @@ pub(crate) enum Place {
         link: Arc<Link>,
         /// Where it leads.
         spec: Spec,
+        /// What of the job's pinned memory it has mapped, if it can: address and bytes.
+        pins: Option<Arc<Mutex<BTreeMap<u64, u64>>>>,
     },
     /// The executor in this process.
     Local {
@@ -222,9 +251,9 @@ impl Place {
             Spec::Helper(gpu) => {
                 let (program, hidden) = helper_program()?;
                 let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
-                let link = Link::to_helper(&options, &hello()).map_err(|e| format!("{spec} cannot be used: {e}"))?;
-                link.set_text_hook(crate::output::arrived);
-                Ok(Place::Remote { link, spec: spec.clone() })
+                let file = host_memory::file();
+                let link = Link::to_helper(&options, &hello(), file).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                Ok(Place::remote(link, spec, file.is_some()))
             }
             Spec::Remote(endpoint) => {
                 let token = match rcuda_forwarder::Token::load(&config.token_file) {
@@ -233,11 +262,16 @@ impl Place {
                     Err(why) if endpoint.unix_path().is_none() && config.token_file.exists() => return Err(why.to_string()),
                     Err(_) => None,
                 };
-                let link = Link::connect(endpoint, token.as_ref(), &hello()).map_err(|e| e.to_string())?;
-                link.set_text_hook(crate::output::arrived);
-                Ok(Place::Remote { link, spec: spec.clone() })
+                let file = host_memory::file().filter(|_| endpoint.unix_path().is_some());
+                let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(|e| e.to_string())?;
+                Ok(Place::remote(link, spec, file.is_some()))
             }
         }
+    }
+
+    fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
+        link.set_text_hook(crate::output::arrived);
+        Place::Remote { link, spec: spec.clone(), pins: shares.then(Arc::default) }
     }
 
     /// A count that changes with everything that is handed over. A place in this process has none: it is cheap to ask.
@@ -296,31 +330,53 @@ impl Place {
         }
     }
 
-    /// Whether it reaches the job's memory: kernels and streams there can use pinned memory by its address.
-    pub(crate) fn shares_memory(&self) -> bool {
-        matches!(self, Place::Local { .. })
+    /// How much of the job's memory it reaches: kernels and streams there can use it by its address.
+    pub(crate) fn reach(&self) -> Reach {
+        match self {
+            Place::Local { .. } => Reach::All,
+            Place::Remote { pins: Some(_), .. } => Reach::File,
+            Place::Remote { pins: None, .. } => Reach::None,
+        }
     }
 
-    /// Pins host memory for the driver of the place, if it reaches it; elsewhere nothing needs to be done.
+    /// Pins host memory that the place reaches for its driver.
     pub(crate) fn pin(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
         match self {
-            Place::Remote { .. } => Ok(()),
+            Place::Remote { pins: None, .. } => Ok(()),
+            Place::Remote { link, pins: Some(pins), .. } => {
+                let mut body = Vec::with_capacity(24);
+                HostPin { address: at, bytes, flags }.put(&mut body);
+                match link.request(ops::id::HOST_PIN, &[&body]).and_then(Reply::wait).map_err(lost)? {
+                    (code::SUCCESS, _) => drop(lock(pins).insert(at, bytes)),
+                    (rc, _) => return Err(rc),
+                }
+                Ok(())
+            }
             Place::Local { exec, .. } => exec.pin_host(at, bytes, flags),
         }
     }
 
     /// Takes back [`Place::pin`]; nothing uses the memory any more.
     pub(crate) fn unpin(&self, at: u64) {
-        if let Place::Local { exec, .. } = self {
-            exec.unpin_host(at);
+        match self {
+            Place::Remote { pins: None, .. } => {}
+            Place::Remote { link, pins: Some(pins), .. } => {
+                if lock(pins).remove(&at).is_some() {
+                    // A worker that is lost has nothing mapped.
+                    let _ = link.request(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).and_then(Reply::wait);
+                }
+            }
+            Place::Local { exec, .. } => exec.unpin_host(at),
         }
     }
 
-    /// Addresses and sizes of what is pinned; `None` where nothing needs to be.
-    pub(crate) fn pinned(&self) -> Option<Vec<(u64, u64)>> {
+    /// Addresses and sizes of what is pinned.
+    pub(crate) fn pinned(&self) -> Vec<(u64, u64)> {
         match self {
-            Place::Remote { .. } => None,
-            Place::Local { exec, .. } => Some(exec.pinned_host()),
+            Place::Remote { pins, .. } => {
+                pins.iter().flat_map(|p| lock(p).iter().map(|(at, bytes)| (*at, *bytes)).collect::<Vec<_>>()).collect()
+            }
+            Place::Local { exec, .. } => exec.pinned_host(),
         }
     }
 

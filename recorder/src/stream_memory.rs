@@ -85,10 +85,11 @@ fn check(device: &Device, place: &Place, part: &MemoryPart, first: bool) -> Resu
         return device.check_range(part.address, bytes).map(drop);
     }
     wrong(!host_memory::is_pinned(part.address, bytes))?;
-    if place.shares_memory() {
+    if host_memory::is_reached(place, part.address, bytes) {
+        host_memory::note_mapped(part.address);
         return Ok(());
     }
-    log::missed("stream memory operations on host memory, whose GPU is on another host".to_owned());
+    log::missed("stream memory operations on host memory that the GPU's place does not reach".to_owned());
     Err(code::ERROR_NOT_SUPPORTED)
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod host;
 mod life;
 mod modules;
 mod own;
+mod pinned;
 mod rows;
 mod streams;
 mod transfer;
@@ -31,6 +32,7 @@ use cuda_api::wire::{Short, Wire};
 use host::Hosts;
 use life::Life;
 use modules::Modules;
+use pinned::PinnedMemory;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -68,8 +70,8 @@ pub struct Executor {
     /// Whether code was loaded that may print.
     prints: AtomicBool,
     hosts: Arc<Hosts>,
-    /// Host memory of the job that is registered with the driver: address and bytes.
-    pinned: Mutex<BTreeMap<u64, u64>>,
+    /// Host memory of the job that is registered with the driver.
+    pinned: PinnedMemory,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
     mapping: RwLock<()>,
     /// Physical memory is made so that network cards can reach it.
@@ -154,7 +156,7 @@ impl Executor {
             graphs: Mutex::default(),
             prints: AtomicBool::new(false),
             hosts: Arc::default(),
-            pinned: Mutex::default(),
+            pinned: PinnedMemory::default(),
             mapping: RwLock::default(),
             rdma,
             lease: Mutex::new(Some(lease)),
@@ -249,6 +251,8 @@ impl Executor {
             id::ALIAS_MAP => self.map_alias(body)?,
             id::ALIAS_ACCESS => self.allow_alias(body)?,
             id::ALIAS_UNMAP => self.unmap_alias(body)?,
+            id::HOST_PIN => self.host_pin(body)?,
+            id::HOST_UNPIN => self.host_unpin(body)?,
             id::MEMORY_INFO => self.gpu.memory_info()?.put(reply),
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
@@ -361,6 +365,7 @@ impl Executor {
         let number = fresh_ticket();
         let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
+        self.pin_again()?;
         self.place_libraries(&life)?;
         self.context.store(context, Ordering::Release);
         self.ticket.store(number, Ordering::Release);
@@ -391,9 +396,7 @@ impl Executor {
         transfer::forget_spares(&self.gpu, life.number);
         life.end(&self.gpu);
         self.unmap_all();
-        for at in std::mem::take(&mut *lock(&self.pinned)).into_keys() {
-            let _ = self.gpu.unregister(at);
-        }
+        self.unpin_all();
         let _ = self.gpu.release();
         let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
         steer::hold_own_again(self.virtual_device);

@@ -9,6 +9,8 @@ use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill,
 use cuda_api::wire::Wire;
 use replayer::replay::{LocalSink, Record, replay};
 use replayer::{Applied, Difference, Executor, OpenError, Options, Piece, compare_globals, steer};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -599,5 +601,60 @@ fn host_functions_run_here_where_this_process_is_the_jobs() {
     p.exec.unpin_host(at);
     assert!(p.exec.pinned_host().is_empty());
     p.exec.pin_host(at, 1 << 16, 0).expect("pin again");
+    p.leave();
+}
+
+/// A memory file that cannot shrink.
+fn file(bytes: i64, seals: i32) -> OwnedFd {
+    // SAFETY: plain system calls; the descriptor is fresh and belongs to nobody else.
+    unsafe {
+        let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING));
+        assert_eq!(libc::ftruncate(fd.as_raw_fd(), bytes), 0);
+        assert_eq!(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals), 0);
+        fd
+    }
+}
+
+#[test]
+fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
+    let p = place();
+    let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0 }, &[])).0;
+    let (at, bytes) = (ops::HOST + 8192, 10_000);
+    assert_eq!(pin(at, bytes), code::ERROR_NOT_SUPPORTED, "without a file");
+    assert!(p.exec.set_pinned_file(file(0, 0)).is_err(), "it could shrink");
+    assert!(p.exec.set_pinned_file(std::fs::File::open("/dev/zero").expect("open").into()).is_err());
+    let ours = file(64 << 10, libc::F_SEAL_SHRINK);
+    p.exec.set_pinned_file(ours.try_clone().expect("clone")).expect("file");
+    assert!(p.exec.set_pinned_file(ours.try_clone().expect("clone")).is_err(), "twice");
+    for (address, bytes) in
+        [(at + 1, 8), (at, 0), (ops::HOST - 4096, 4096), (at, 64 << 10), (ops::HOST_END - 4096, 8192), (at, u64::MAX)]
+    {
+        assert_eq!(pin(address, bytes), code::ERROR_INVALID_VALUE, "{address:x} {bytes}");
+    }
+    assert_eq!(pin(at, bytes), code::SUCCESS);
+    assert_ne!(pin(at, bytes), code::SUCCESS, "it is there");
+    assert_eq!(p.exec.pinned_host(), [(at, bytes)]);
+
+    // What the job writes to its file is what the copy finds, and the other way round.
+    let file = std::fs::File::from(ours);
+    file.write_all_at(b"from the job", 8192 + 100).expect("write");
+    let a = p.map(0, 2 << 20);
+    let copy = |dst, src, width, rows| {
+        let op = CopyDevice { dst, dst_pitch: 64, src, src_pitch: 64, width, rows, stream: LEGACY };
+        p.try_apply(id::COPY_DEVICE, &body(&op, &[])).0
+    };
+    assert_eq!(copy(a, at + 100, 12, 1), code::SUCCESS);
+    assert_eq!(copy(at + 128, a, 6, 2), code::SUCCESS);
+    p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+    let mut seen = [0; 76];
+    file.read_exact_at(&mut seen, 8192 + 128).expect("read");
+    assert_eq!((&seen[..8], &seen[64..70]), (&b"from t\0\0"[..], &[0; 6][..]));
+    // No other memory of this process can be named.
+    for (dst, src, width) in [(a, at + bytes - 8, 9), (at - 8, a, 16), (a, at - 4096, 8), (at, at + 64, 8)] {
+        assert_ne!(copy(dst, src, width, 1), code::SUCCESS, "{dst:x} {src:x}");
+    }
+    p.apply(id::HOST_UNPIN, &body(&at, &[]));
+    assert_ne!(copy(a, at, 8, 1), code::SUCCESS);
+    assert_eq!(pin(at, bytes), code::SUCCESS, "and again");
     p.leave();
 }

@@ -54,8 +54,9 @@ pub const NAMES: [&str; 22] = [
     "storm",
     "graphhost",
 ];
-/// Programs for one test each: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own.
-const SPECIAL: [&str; 2] = ["assertion", "stuck"];
+/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
+/// `mapped` stays on its machine.
+const SPECIAL: [&str; 3] = ["assertion", "stuck", "mapped"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.

@@ -5,6 +5,7 @@
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `nvml` | the NVML library says what CUDA says |
+//! | `host_memory` | host memory that kernels use by its address |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `cancel` | moves that are given up, in each phase |
@@ -24,6 +25,7 @@ mod bench;
 mod cancel;
 mod commands;
 mod coverage;
+mod host_memory;
 mod journals;
 mod kill;
 mod lost;

@@ -18,6 +18,7 @@ fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&s
     let place = |name: &str| match name {
         "one" => servers[0].place(0),
         "two" => servers[1].place(0),
+        "near" => servers[0].near(0),
         other => other.to_owned(),
     };
     let at = from.map(place);
@@ -75,4 +76,9 @@ fn a_stream_waits_for_a_value_that_the_host_writes_later() {
 #[test]
 fn a_stream_waits_for_a_value_that_the_host_writes_later_in_process() {
     refused_then_moved("value", VALUE, None, &["one", "local"]);
+}
+
+#[test]
+fn a_stream_waits_for_a_value_that_the_host_writes_later_over_shared_memory() {
+    refused_then_moved("value", VALUE, Some("near"), &["helper", "two", "near"]);
 }

@@ -90,7 +90,7 @@ impl Scene {
     }
 
     fn link(&self, gpu: u32) -> Arc<Link> {
-        Link::connect(&self.at(gpu), Some(&self.token), &hello()).unwrap()
+        Link::connect(&self.at(gpu), Some(&self.token), &hello(), None).unwrap()
     }
 }
 
@@ -151,7 +151,7 @@ fn calls_are_carried_out_over_tcp_and_unix() {
     let s = Scene::new();
     for endpoint in [s.at(1), s.unix(1)] {
         let token = endpoint.unix_path().is_none().then_some(&s.token);
-        let link = Link::connect(&endpoint, token, &hello()).unwrap();
+        let link = Link::connect(&endpoint, token, &hello(), None).unwrap();
         assert_eq!(about(&link, "gpu"), "1");
         let data = pattern(20 << 20);
         put(&link, 100, &data);
@@ -355,7 +355,7 @@ fn a_lost_client_frees_the_worker_whatever_it_does() {
 fn a_silent_worker_is_lost() {
     let s = Scene::new();
     let patience = Patience { silence: Duration::from_millis(2500), ..Patience::default() };
-    let link = Link::connect_with(&s.at(0), Some(&s.token), &hello(), patience).unwrap();
+    let link = Link::connect_with(&s.at(0), Some(&s.token), &hello(), None, patience).unwrap();
     let waiting = link.request(fake::STUCK, &[&3500u64.to_le_bytes()]).unwrap();
     assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
     let worker = nix::unistd::Pid::from_raw(pid(&link));
@@ -373,9 +373,9 @@ fn a_silent_worker_is_lost() {
 fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
     let s = Scene::new();
     let wrong = Token([0x5a; 32]);
-    let said = Link::connect(&s.at(0), Some(&wrong), &hello()).unwrap_err().to_string();
+    let said = Link::connect(&s.at(0), Some(&wrong), &hello(), None).unwrap_err().to_string();
     assert!(said.contains("cannot be used: wrong token: copy"), "{said}");
-    assert!(matches!(Link::connect(&s.at(0), None, &hello()), Err(LinkError::NoToken { .. })));
+    assert!(matches!(Link::connect(&s.at(0), None, &hello(), None), Err(LinkError::NoToken { .. })));
     let mut web = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
     let from = web.local_addr().unwrap().to_string();
     web.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -393,13 +393,13 @@ fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
 #[test]
 fn what_cannot_be_had_is_refused_in_words() {
     let s = Scene::lending(vec![0, 7]);
-    let refused = |gpu, hello: &JobHello| Link::connect(&s.at(gpu), Some(&s.token), hello).unwrap_err().to_string();
+    let refused = |gpu, hello: &JobHello| Link::connect(&s.at(gpu), Some(&s.token), hello, None).unwrap_err().to_string();
     assert!(refused(2, &hello()).contains("lends 2 GPUs"));
     assert!(refused(1, &hello()).contains("fallen off the bus"));
     let bad = JobHello { env: vec![("LD_PRELOAD".into(), "x".into())], ..hello() };
     assert!(refused(0, &bad).contains("environment"));
     let gone: Endpoint = "127.0.0.1:1".parse().unwrap();
-    assert!(matches!(Link::connect(&gone, Some(&s.token), &hello()), Err(LinkError::Connect { .. })));
+    assert!(matches!(Link::connect(&gone, Some(&s.token), &hello(), None), Err(LinkError::Connect { .. })));
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
         env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into()), ("CUDA_VISIBLE_DEVICES".into(), "9".into())],
         ..hello()
     };
-    let connect = || Link::connect(&s.at(0), Some(&s.token), &named).unwrap();
+    let connect = || Link::connect(&s.at(0), Some(&s.token), &named, None).unwrap();
     let first = connect();
     assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
     // The next one of this kind is being made ready now: it is older than the next connection.
@@ -568,7 +568,7 @@ fn workers_end_with_their_daemon() {
     s.daemon.stop();
     assert!(within(Duration::from_secs(3), || !runs(worker) && link.is_lost()));
     assert!(matches!(
-        Link::connect(&s.at(0), Some(&s.token), &hello()),
+        Link::connect(&s.at(0), Some(&s.token), &hello(), None),
         Err(LinkError::Connect { .. } | LinkError::Greeting { .. })
     ));
     assert!(!s.folder.join("socket").exists());

@@ -8,7 +8,7 @@ use crate::inbox::Inbox;
 use crate::pipe::{Closed, Reader};
 use crate::shm::{Memory, PipeWords, Which};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
@@ -180,9 +180,9 @@ impl Shared {
     }
 }
 
-/// Makes the memory of a connection and gives the worker its descriptor.
-pub(super) fn share(conn: &Conn) -> io::Result<Arc<Memory>> {
+/// Makes the memory of a connection and gives the worker its descriptor, and that of the job's pinned memory.
+pub(super) fn share(conn: &Conn, pinned: Option<BorrowedFd<'_>>) -> io::Result<Arc<Memory>> {
     let (memory, fd) = Memory::shared()?;
-    conn.send_descriptor(fd.as_fd())?;
+    conn.send_descriptors(fd.as_fd(), pinned)?;
     Ok(Arc::new(memory))
 }

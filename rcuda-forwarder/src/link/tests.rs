@@ -28,7 +28,7 @@ fn info() -> DeviceInfo {
 
 fn linked(silence: Duration) -> (Arc<Link>, Conn) {
     let (ours, theirs) = pair();
-    (Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Tcp).unwrap(), theirs)
+    (Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Tcp, None).unwrap(), theirs)
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -166,8 +166,8 @@ fn a_dropped_link_hangs_up() {
 /// A link over shared memory, and its worker's side.
 fn shared(silence: Duration) -> (Arc<Link>, Conn, Inbox<Calls>, Writer) {
     let (ours, theirs) = pair();
-    let link = Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Shm).unwrap();
-    let fd = theirs.receive_descriptor(Instant::now() + LONG).unwrap();
+    let link = Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Shm, None).unwrap();
+    let fd = theirs.receive_descriptors(Instant::now() + LONG).unwrap().0;
     let memory = Arc::new(Memory::received(fd.as_fd()).unwrap());
     let closed = Closed::default();
     let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());

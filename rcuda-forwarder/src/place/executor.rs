@@ -6,6 +6,8 @@ use cuda_api::code::Code;
 use cuda_api::ops;
 use memsync::Stream;
 use replayer::{Applied, DeviceInfo, Executor, Pending};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 impl From<Applied> for Outcome<Pending> {
@@ -42,6 +44,10 @@ impl Place for Executor {
 
     fn drain(&self) -> Outcome<Pending> {
         Executor::apply(self, ops::id::CONTEXT_SYNC, &[], &mut Vec::new()).into()
+    }
+
+    fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()> {
+        Executor::set_pinned_file(self, file)
     }
 
     fn prints(&self) -> bool {

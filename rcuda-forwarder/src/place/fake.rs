@@ -10,7 +10,8 @@ use cuda_api::wire::Wire;
 use memsync::Stream;
 use replayer::DeviceInfo;
 use std::collections::{HashMap, HashSet};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -184,6 +185,10 @@ impl Place for Fake {
     fn drain(&self) -> Outcome<Due> {
         let at = lock(&self.streams).values().max().copied().unwrap_or_else(Instant::now);
         Outcome::Pending(Due { at, copy: None })
+    }
+
+    fn set_pinned_file(&self, _file: OwnedFd) -> io::Result<()> {
+        Ok(())
     }
 
     fn prints(&self) -> bool {

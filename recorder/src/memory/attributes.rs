@@ -76,7 +76,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
     }
     if let Some(block) = host {
         // Without an address on the device there is nothing to say of it.
-        let mapped = crate::host_memory::is_mapped_here(cx);
+        let mapped = cx.device().is_ok_and(|d| crate::host_memory::is_reached(cx.place(d), ptr, 1));
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
             put64(crate::context::primary(block.device));
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {

@@ -289,11 +289,11 @@ pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
     matches!(source, Place::Local { .. }) && source.spec() == *to
 }
 
-/// Kernels that use pinned memory by its address need a place that reaches it.
+/// Kernels that use pinned memory by its address need a place that reaches it, if they have such a place now.
 fn mapped(source: &Place, to: &Spec) -> Option<String> {
-    let bytes = host_memory::mapped_bytes();
-    let leaves = source.shares_memory() && !matches!(to, Spec::Local(_)) && bytes > 0;
-    leaves.then(|| {
+    let beyond = |reach| host_memory::mapped_beyond(reach);
+    let bytes = beyond(to.reach()).saturating_sub(beyond(source.reach()));
+    (bytes > 0).then(|| {
         format!("cannot move: kernels use {bytes} bytes of pinned host memory by its address, which {to} does not reach")
     })
 }

@@ -8,6 +8,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Fill, Launch, TensorMapTiled};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use std::ffi::c_void;
 
 /// The largest answer to one copy: what a sender wants more of it asks for in parts.
 const LARGEST_OUT: u64 = 512 << 20;
@@ -77,6 +78,12 @@ fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, 
             (row * pitch + skip, row * width + skip, bytes, at_once.min(rows - row))
         })
     })
+}
+
+/// Bytes from the first to the last of a rectangle, if nothing overflows.
+fn span(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
+    size(start, pitch, width, rows)?;
+    Ok(if rows == 0 { 0 } else { (rows - 1) * pitch + width })
 }
 
 /// Bytes of a rectangle, if neither they nor its last address overflow.
@@ -225,18 +232,35 @@ impl Executor {
 
     pub(super) fn copy_device(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = CopyDevice::get(&mut body).map_err(short)?;
-        size(op.dst, op.dst_pitch, op.width, op.rows)?;
-        if size(op.src, op.src_pitch, op.width, op.rows)? == 0 {
+        let to_host = self.is_host(op.dst, span(op.dst, op.dst_pitch, op.width, op.rows)?)?;
+        let from_host = self.is_host(op.src, span(op.src, op.src_pitch, op.width, op.rows)?)?;
+        if op.width == 0 || op.rows == 0 {
             return Ok(());
         }
         let stream = stage_stream(op.stream, &self.bindings)?;
-        if op.rows == 1 {
-            return self.gpu.copy_device(op.dst, op.src, op.width, stream);
+        match (to_host, from_host) {
+            // The driver would wait for the stream.
+            (true, true) => return Err(code::ERROR_NOT_SUPPORTED),
+            _ if op.rows > 1 => {}
+            (false, false) => return self.gpu.copy_device(op.dst, op.src, op.width, stream),
+            // SAFETY: pinned memory of the job, mapped until the job has it taken away, which waits for the copies of it.
+            (false, true) => return unsafe { self.gpu.copy_in(op.dst, op.src as *const u8, op.width, stream) },
+            // SAFETY: as above.
+            (true, false) => return unsafe { self.gpu.copy_out(op.dst as *mut u8, op.src, op.width, stream) },
         }
         let mut c = rectangle(op.width, op.rows);
-        (c.srcDevice, c.srcPitch) = (op.src, op.src_pitch as usize);
-        (c.dstDevice, c.dstPitch) = (op.dst, op.dst_pitch as usize);
-        // SAFETY: both ends are device memory.
+        (c.srcPitch, c.dstPitch) = (op.src_pitch as usize, op.dst_pitch as usize);
+        if from_host {
+            (c.srcMemoryType, c.srcHost) = (sys::CUmemorytype::CU_MEMORYTYPE_HOST, op.src as *const c_void);
+        } else {
+            c.srcDevice = op.src;
+        }
+        if to_host {
+            (c.dstMemoryType, c.dstHost) = (sys::CUmemorytype::CU_MEMORYTYPE_HOST, op.dst as *mut c_void);
+        } else {
+            c.dstDevice = op.dst;
+        }
+        // SAFETY: both ends are device memory, or pinned memory as above.
         unsafe { self.gpu.copy_2d(&c, stream) }
     }
 

@@ -261,36 +261,6 @@ impl Executor {
         self.hosts.count.load(Ordering::Acquire)
     }
 
-    /// Registers host memory of the job, for an executor in its process: copies from and to it are then asynchronous, and kernels
-    /// can use it at the same address. `flags` as of `cuMemHostRegister`; those of `cuMemHostAlloc` are among them but one.
-    ///
-    /// # Errors
-    /// What the driver says; `NOT_SUPPORTED` if the GPU sees the memory at another address.
-    pub fn pin_host(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
-        self.make_current()?;
-        self.gpu.register(at, bytes, flags)?;
-        if self.gpu.device_pointer(at) != Ok(at) {
-            // The refusal is the error to report.
-            let _ = self.gpu.unregister(at);
-            return Err(code::ERROR_NOT_SUPPORTED);
-        }
-        lock(&self.pinned).insert(at, bytes);
-        Ok(())
-    }
-
-    /// Takes back [`Executor::pin_host`]; nothing uses the memory any more.
-    pub fn unpin_host(&self, at: u64) {
-        if lock(&self.pinned).remove(&at).is_some() && self.make_current().is_ok() {
-            // Fails only when the context has ended, and the registration with it.
-            let _ = self.gpu.unregister(at);
-        }
-    }
-
-    /// Address and bytes of what is registered.
-    pub fn pinned_host(&self) -> Vec<(u64, u64)> {
-        lock(&self.pinned).iter().map(|(at, bytes)| (*at, *bytes)).collect()
-    }
-
     fn enqueue(&self, call: &Arc<Call>, live: u64) -> Result<(), Code> {
         let data = Arc::into_raw(call.clone());
         let at = data.cast_mut().cast::<c_void>();

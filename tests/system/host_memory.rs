@@ -1,0 +1,128 @@
+//! Host memory that kernels use by its address: everywhere on the job's machine, and through moves there.
+
+use crate::{LIMIT, assert_identical, words_of_mrcuda};
+use std::path::PathBuf;
+use std::time::Duration;
+use tests::scene::wait_for;
+use tests::server::{helpers, signal};
+use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
+
+/// Arguments that keep `mapped` busy for some seconds, and how long it may work before a move.
+const ARGS: [&str; 4] = ["--steps", "160", "--pace", "20000"];
+const PAUSE: Duration = Duration::from_millis(300);
+
+fn program(name: &str) -> PathBuf {
+    Programs::get().path(Linkage::Static, name)
+}
+
+fn native(scene: &Scene, name: &str) -> Outcome {
+    let outcome = Job::native(scene, "native", &program(name), &ARGS).wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "natively: {outcome:?}");
+    outcome
+}
+
+/// Runs a program from the first place through the others, each in its turn, and wants what it prints natively.
+fn through(scene: &Scene, name: &str, native: &Outcome, places: &[&str]) {
+    // On a busy machine a run can end before its last move: such a run must be right all the same, and another one is made.
+    for attempt in 1.. {
+        let mut job = Job::start(scene, "job", &["--server", places[0]], &program(name), &ARGS, &[]);
+        job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+        let mut late = None;
+        for to in &places[1..] {
+            std::thread::sleep(PAUSE);
+            match job.migrate(to) {
+                Ok(report) => assert!(report.ok(), "to {to}: {}", report.reason()),
+                Err(why) => {
+                    late = Some(format!("to {to}: {why}"));
+                    break;
+                }
+            }
+        }
+        let outcome = job.wait(LIMIT);
+        assert_identical(&outcome, native);
+        assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+        match late {
+            None => break,
+            Some(why) => assert!(attempt < 5, "it always ended before its last move: {why}"),
+        }
+    }
+}
+
+#[test]
+fn kernels_use_pinned_memory_at_every_place_of_the_machine() {
+    let scene = Scene::new("mapped");
+    let native = native(&scene, "mapped");
+    let server = Server::start(&scene, "one");
+    for place in [server.near(0).as_str(), "helper", "local"] {
+        through(&scene, "mapped", &native, &[place]);
+    }
+}
+
+#[test]
+fn and_through_moves_between_them() {
+    let scene = Scene::new("mapped-moves");
+    let native = native(&scene, "mapped");
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let (one, two) = (servers[0].near(0), servers[1].near(0));
+    through(&scene, "mapped", &native, &[&one, "helper", "local", &two, "local", "helper", &one, &two]);
+}
+
+#[test]
+fn it_does_not_leave_the_machine() {
+    let scene = Scene::new("mapped-stays");
+    let native = native(&scene, "mapped");
+    let server = Server::start(&scene, "one");
+    // Registered memory is the driver's only in the job's own process.
+    for (from, helps) in [(server.near(0).as_str(), true), ("local", false)] {
+        let mut job = Job::start(&scene, "job", &["--server", from], &program("mapped"), &ARGS, &[]);
+        job.wait_ready(LIMIT).unwrap();
+        std::thread::sleep(PAUSE);
+        for (to, fits) in [(server.place(0).as_str(), false), ("helper", helps)] {
+            let report = job.migrate(to).unwrap();
+            assert_eq!(report.ok(), fits, "{}", report.0);
+            assert!(fits || report.reason().contains("does not reach"), "{}", report.0);
+        }
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+}
+
+#[test]
+fn pinned_memory_is_copied_by_the_driver_of_a_near_place() {
+    let scene = Scene::new("near-copies");
+    let server = Server::start(&scene, "one");
+    let (near, far) = (server.near(0), server.place(0));
+    for name in ["pinned", "polls", "callbacks"] {
+        let native = native(&scene, name);
+        through(&scene, name, &native, &[&near, "helper", &far, "local", &near]);
+    }
+}
+
+#[test]
+fn over_the_network_it_is_refused() {
+    let scene = Scene::new("mapped-far");
+    let server = Server::start(&scene, "one");
+    let far = Job::start(&scene, "job", &["--server", &server.place(0)], &program("mapped"), &ARGS, &[]).wait(LIMIT);
+    assert_eq!(far.code, Some(2), "{far:?}");
+    assert!(far.stderr.contains("cudaHostGetDevicePointer") && far.stderr.contains("cudaErrorNotSupported"), "{}", far.stderr);
+}
+
+#[test]
+fn a_lost_helper_leaves_nothing_behind() {
+    let scene = Scene::new("mapped-lost");
+    let mut job = Job::start(&scene, "job", &["--server", "helper"], &program("mapped"), &ARGS, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    std::thread::sleep(PAUSE);
+    let pid = job.pid();
+    let helper = helpers(pid)[0];
+    let maps = std::fs::read_to_string(format!("/proc/{helper}/maps")).unwrap();
+    assert!(maps.lines().any(|l| l.starts_with("4000") && l.contains("mrcuda pinned memory")), "{maps}");
+    signal(helper, libc::SIGKILL);
+    // It may be looking at a flag that nobody sets any more, which no library can notice.
+    let ended = wait_for(Duration::from_secs(5), || (!job.runs()).then_some(())).is_some();
+    if !ended {
+        job.signal(libc::SIGKILL);
+    }
+    let outcome = job.wait(LIMIT);
+    assert!(!ended || outcome.code == Some(2), "{outcome:?}");
+    assert!(helpers(pid).is_empty());
+}
