@@ -10,14 +10,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::io::Write;
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 /// The hand-written functions, by the name of their row.
 mod bodies {
-    pub(super) use crate::{
-        context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, launch::*, memory::*, module::*, stream::*, stream_memory::*,
-        symbols::*, vmm::*,
-    };
     pub(super) use crate::memory::{attributes::*, pools::*};
+    pub(super) use crate::{
+        context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, launch::*, memory::*, module::*, stream::*,
+        stream_memory::*, symbols::*, vmm::*,
+    };
 }
 
 macro_rules! body {
@@ -179,11 +180,15 @@ pub(crate) fn count(symbol: &'static str) {
     }
 }
 
-/// The exit report: what the program wanted to use and did not get, and what was called.
+/// How long the end of the program may wait for a move that cannot be given up at once.
+const LAST_MOVE: Duration = Duration::from_secs(10);
+
+/// The end: moves stop. Then the exit report: what the program wanted to use and did not get, and what was called.
 pub(crate) extern "C" fn at_exit() {
     if crate::job::is_forked_child() {
         return;
     }
+    crate::moves::close(LAST_MOVE);
     let missed = log::missed_list();
     if !missed.is_empty() {
         log::trace(|| format!("exit: wanted and not here: {}", missed.join(", ")));

@@ -167,7 +167,6 @@ unsafe fn launch(
     head.function = cx.use_handle(Kind::Function, Kind::Kernel, function)?;
     cx.on(on);
     on.check()?;
-    cx.show_text();
     let info = info(cx, head.function)?;
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {

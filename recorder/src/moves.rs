@@ -37,6 +37,8 @@ enum Stop {
     Deadline = 2,
     /// The calls were held up for too long.
     Downtime = 3,
+    /// The program ends.
+    Ending = 4,
 }
 
 /// Limits of a move and what they are measured against.
@@ -95,12 +97,14 @@ struct Registry {
     count: u64,
     /// Whether a thread carries moves out.
     mover: bool,
+    /// Whether the program ends: it does not move any more.
+    closed: bool,
     events: VecDeque<Event>,
     seq: u64,
 }
 
 static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { entries: VecDeque::new(), count: 0, mover: false, events: VecDeque::new(), seq: 0 });
+    Mutex::new(Registry { entries: VecDeque::new(), count: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -164,7 +168,8 @@ impl Task {
             0 => None,
             1 => Some(Stop::Cancelled),
             2 => Some(Stop::Deadline),
-            _ => Some(Stop::Downtime),
+            3 => Some(Stop::Downtime),
+            _ => Some(Stop::Ending),
         }
     }
 
@@ -290,6 +295,7 @@ impl Task {
         let ms = |limit: Option<u64>| limit.unwrap_or_default();
         match why {
             Stop::Cancelled => (MoveState::Cancelled, format!("cancelled {at}")),
+            Stop::Ending => (MoveState::Cancelled, format!("cancelled {at}: the program ends")),
             Stop::Deadline => {
                 let limit = ms(self.wanted.deadline_ms);
                 (
@@ -404,6 +410,9 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
     });
     let legs: Vec<Leg> = legs.collect();
     let mut registry = lock(&REGISTRY);
+    if registry.closed {
+        return Err(Refusal::new(ErrorCode::TooLate, "too late: the program ends"));
+    }
     if let Some(id) = &wanted.id
         && registry.find(id).is_some()
     {
@@ -475,6 +484,7 @@ fn carry_out(job: &'static Job) {
             let next = registry.entries.iter_mut().find(|e| e.it.state == MoveState::Queued);
             let Some(entry) = next else {
                 registry.mover = false;
+                CHANGED.notify_all();
                 return;
             };
             entry.begun = Some(Instant::now());
@@ -518,6 +528,22 @@ pub(crate) fn cancel(id: Option<&str>) -> Result<Move, Refusal> {
     };
     task.give_up(Stop::Cancelled)?;
     wait_for(&task.id)
+}
+
+/// Gives every move up that is not committed, takes none any more, and waits until nobody moves anything: a mover that loads a
+/// driver, say, must not meet the destructors of a process that ends. No longer than `limit`.
+pub(crate) fn close(limit: Duration) {
+    let tasks: Vec<Arc<Task>> = {
+        let mut registry = lock(&REGISTRY);
+        registry.closed = true;
+        registry.entries.iter().filter(|e| !e.it.state.is_over()).map(|e| e.task.clone()).collect()
+    };
+    for task in tasks {
+        // One that is committed is waited for.
+        let _ = task.give_up(Stop::Ending);
+    }
+    let registry = lock(&REGISTRY);
+    drop(CHANGED.wait_timeout_while(registry, limit, |r| r.mover));
 }
 
 /// What one move did, or all of them.

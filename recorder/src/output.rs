@@ -1,8 +1,8 @@
 //! Text that device code has printed in a place, kept until CUDA shows it.
 //!
-//! The driver shows such text in certain calls only: at the start of a launch, in calls that wait, when code is loaded or
-//! unloaded and when a context ends (CUDA C++ Programming Guide, "Formatted Output"). A place may show it earlier, and a move
-//! does; here it waits for the program's next such call, so that it lies between what the program prints itself as natively.
+//! The driver shows such text in certain calls only: in calls that wait, when code is loaded or unloaded and when a context ends;
+//! not in launches, whatever CUDA's documentation says (docs/measurements.md). A place may show it earlier, and a move does;
+//! here it waits for the program's next such call, so that it lies between what the program prints itself as natively.
 //! It goes through C's streams, as the driver's own does.
 
 use crate::log::lock;

@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
             while (cudaEventQuery(event) == cudaErrorNotReady) usleep(100);
             CHECK(cudaMemcpy(&word, table, sizeof word, cudaMemcpyDeviceToHost));
             break;
-        case 4: // The kernel is known to have ended: the next launch shows its text, and not its own.
+        case 4: // The kernel is known to have ended: no launch shows its text all the same.
             while (cudaStreamQuery(stream) == cudaErrorNotReady) usleep(100);
             std::printf("host has seen %ld\n", round);
             recite<<<1, 1, 0, stream>>>(round, 3);

@@ -8,6 +8,7 @@ use faults::{Point, Who};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::time::Duration;
 use tests::scene::wait_for;
 use tests::{Job, Scene, Server};
 
@@ -151,4 +152,29 @@ fn while_a_server_does_not_answer() {
     assert_eq!(moving.join().unwrap().unwrap(), gone);
     assert!(job.runs());
     assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn when_the_program_ends() {
+    let steps = ["--steps", "300", "--pace", "1000", "--progress"];
+    let scene = Scene::new("cancel-end");
+    let native = native_orbit(&scene, &steps);
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Replay);
+    let server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &steps, &[("MRCUDA_FAULT", &fault)]);
+    wait_for_step(&mut job, 20);
+    let mut mover = client(&scene, &job);
+    let moving = std::thread::spawn(move || mover.migrate(Migrate::to("local:0")));
+    let (who, held) = holder.wait();
+    assert_eq!(who, job.pid(), "nobody else builds the new place");
+    wait_for(LIMIT, || job.stdout().contains("RESULT").then_some(())).expect("the program does not end");
+    // A process does not go while a thread of it opens a driver: its destructors would run under that thread's feet.
+    assert!(!job.ends_within(Duration::from_millis(300)), "it did not wait for the mover");
+    drop(held);
+    assert_identical(&job.wait(LIMIT), &native);
+    // The process may be gone before the answer.
+    if let Ok(gone) = moving.join().unwrap() {
+        assert_eq!(gone.state, MoveState::Cancelled, "{:?}", gone.reason);
+    }
 }

@@ -88,24 +88,13 @@ impl Executor {
         }
     }
 
-    /// A query shows no text. But who has seen that a kernel has ended finds its text in the next launch: it must be on its way
-    /// before the answer.
     pub(super) fn query_event(&self, event: u64) -> Result<(), Code> {
-        let live = self.bindings.live(event)?;
-        self.gpu.query_event(live)?;
-        self.show_text(live);
-        Ok(())
+        self.gpu.query_event(self.bindings.live(event)?)
     }
 
-    /// Whether a stream has done everything; then what its work has printed is shown.
+    /// Whether a stream has done everything.
     pub(super) fn query_stream(&self, stream: u64) -> Result<(), Code> {
-        let live = stage_stream(stream, &self.bindings)?;
-        self.gpu.query_stream(live)?;
-        if self.prints() {
-            // It has nothing to wait for.
-            let _ = self.gpu.synchronize_stream(live);
-        }
-        Ok(())
+        self.gpu.query_stream(stage_stream(stream, &self.bindings)?)
     }
 
     /// Makes the driver show what device code has printed: by waiting for an event that is known to have happened, or after

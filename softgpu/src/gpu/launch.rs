@@ -76,7 +76,6 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
     if !function.belongs_to(&target.live) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    target.live.output.show();
     check(&function, &shape)?;
     if function.program.image.prints {
         lock(&target.live.limits).printf_used = true;

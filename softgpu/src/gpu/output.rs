@@ -1,8 +1,8 @@
 //! What kernels print, until a call shows it.
 //!
-//! Shown at the start of a launch, by calls that wait, when code is loaded or unloaded and when the context ends (CUDA C++
-//! Programming Guide, "Formatted Output"): never by a query, and never by itself. The buffer is a ring of the size that
-//! `CU_LIMIT_PRINTF_FIFO_SIZE` says: what is new takes the place of what is oldest.
+//! Shown by calls that wait, when code is loaded or unloaded and when the context ends: never by a query, and never by itself. Nor
+//! by a launch: CUDA's documentation ("Formatted Output") says so, an H200's driver does not (docs/measurements.md). The buffer is a
+//! ring of the size that `CU_LIMIT_PRINTF_FIFO_SIZE` says: what is new takes the place of what is oldest.
 
 use super::{lock, os};
 use std::collections::VecDeque;
