@@ -45,7 +45,7 @@ static cudaGraph_t capture(const Buffers &x, const Streams &s, long round, const
     CHECK(cudaStreamWaitEvent(s.right, s.fork, 0));
     fold<<<N / BLOCK, BLOCK, 0, s.left>>>(x.b, x.a, k);
     CHECK_LAUNCH();
-    if (sleep != nullptr) sleep->pace();
+    if (sleep != nullptr) sleep->nap();
     fold<<<N / BLOCK, BLOCK, 0, s.right>>>(x.c, x.a, ~k);
     CHECK_LAUNCH();
     CHECK(cudaMemcpyAsync(x.d, x.b, BYTES / 2, cudaMemcpyDeviceToDevice, s.left));

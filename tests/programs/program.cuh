@@ -32,27 +32,48 @@
 
 namespace program {
 
+// A kernel that works for so many nanoseconds.
+static __global__ void linger(unsigned long long ns) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - start < ns);
+}
+
 // `--steps N`: how many rounds of work; `--pace US`: how long the host sleeps between rounds, so
-// that somebody can move the program before it ends.
+// that somebody can move the program before it ends; `--busy US`: how long the GPU works then,
+// besides, so that whoever moves it meets a kernel that has not ended.
 struct Options {
     long steps;
     long pace_us;
+    long busy_us;
 
-    Options(int argc, char **argv, long default_steps) : steps(default_steps), pace_us(0) {
+    Options(int argc, char **argv, long default_steps) : steps(default_steps), pace_us(0), busy_us(0) {
         for (int i = 1; i < argc; i++) {
             long *target = nullptr;
             if (std::strcmp(argv[i], "--steps") == 0) target = &steps;
             if (std::strcmp(argv[i], "--pace") == 0) target = &pace_us;
+            if (std::strcmp(argv[i], "--busy") == 0) target = &busy_us;
             char *end = nullptr;
             if (target != nullptr && i + 1 < argc) *target = std::strtol(argv[++i], &end, 10);
             if (target == nullptr || end == nullptr || *end != '\0' || *target < 0) {
-                std::fprintf(stderr, "usage: %s [--steps N] [--pace MICROSECONDS]\n", argv[0]);
+                std::fprintf(stderr, "usage: %s [--steps N] [--pace MICROSECONDS] [--busy MICROSECONDS]\n", argv[0]);
                 std::_Exit(64);
             }
         }
     }
 
     void pace() const {
+        if (busy_us > 0) {
+            linger<<<1, 1, 0, cudaStreamPerThread>>>(static_cast<unsigned long long>(busy_us) * 1000);
+            CHECK_LAUNCH();
+        }
+        nap();
+    }
+
+    // The same without a call.
+    void nap() const {
         if (pace_us > 0) usleep(static_cast<useconds_t>(pace_us));
     }
 };

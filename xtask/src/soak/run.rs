@@ -91,7 +91,7 @@ impl References {
         let args = match self.hardware {
             Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
-            Hardware::Real => paced(self.seconds),
+            Hardware::Real => paced(self.seconds, subject),
         };
         let outcome = native(&args)?;
         let mut reference = Reference { args, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
@@ -118,10 +118,16 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Arguments with which a program takes about this long, whatever it computes.
-fn paced(seconds: u32) -> Vec<String> {
+/// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
+fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     const PACE_US: u32 = 1000;
-    ["--steps", &(seconds * (1_000_000 / PACE_US)).to_string(), "--pace", &PACE_US.to_string()].map(str::to_owned).to_vec()
+    let (steps, pace) = ((seconds * (1_000_000 / PACE_US)).to_string(), PACE_US.to_string());
+    let mut args = vec!["--steps", &steps, "--pace", &pace];
+    // The one on the driver API has no kernel that does nothing but last.
+    if subject.name != "orbit" {
+        args.extend(["--busy", &pace]);
+    }
+    args.into_iter().map(str::to_owned).collect()
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
