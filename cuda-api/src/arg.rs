@@ -50,6 +50,8 @@ handles! {
     Function = sys::CUfunction, Function also Kernel ordered true;
     Library = sys::CUlibrary, Library ordered true;
     Kernel = sys::CUkernel, Kernel ordered true;
+    Array = sys::CUarray, Array;
+    Mipmap = sys::CUmipmappedArray, Mipmap;
 }
 
 /// What a kind needs of the recorder while it reads the program's arguments.

@@ -250,6 +250,7 @@ families! {
     vmm VmmCalls 0x07;
     graph GraphCalls 0x08;
     refused RefusedCalls 0x0f;
+    array ArrayCalls 0x09;
 }
 
 /// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.

@@ -17,7 +17,7 @@ mod capture;
 mod instance;
 mod model;
 mod object;
-mod raw;
+pub(crate) mod raw;
 pub mod work;
 
 pub use capture::{Mode, exchange_mode};

@@ -40,19 +40,27 @@ pub enum Kind {
     Pool = 12,
     /// `CUmemGenericAllocationHandle`: known to the recorder only.
     Physical = 13,
+    /// `CUarray`, a level of a mipmapped one too
+    Array = 14,
+    /// `CUmipmappedArray`
+    Mipmap = 15,
+    /// A texture or surface object: the program has the driver's own number, this is the journal's name for it.
+    Object = 16,
 }
 
 /// Number of kinds, for tables indexed by kind.
-pub const KINDS: usize = 14;
+pub const KINDS: usize = 17;
 
 impl Kind {
     /// The kind with this number.
     #[inline]
     pub fn from_number(n: u8) -> Option<Kind> {
         use Kind::*;
-        [Context, Stream, Event, Module, Function, Library, Kernel, Graph, GraphNode, GraphExec, UserObject, Pool, Physical]
-            .into_iter()
-            .find(|k| *k as u8 == n)
+        let all = [
+            [Context, Stream, Event, Module, Function, Library, Kernel, Graph].as_slice(),
+            [GraphNode, GraphExec, UserObject, Pool, Physical, Array, Mipmap, Object].as_slice(),
+        ];
+        all.into_iter().flatten().copied().find(|k| *k as u8 == n)
     }
 }
 

@@ -4,6 +4,7 @@
 //! * [`arg`]: the argument kinds: the only place that knows what a C parameter means.
 //! * [`ops`]: the few operations that peculiar functions are turned into before they travel.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
+//! * [`array`]: shapes of arrays, textures and surfaces as plain values.
 //! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
 //! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
 //! * [`facts`]: what a driver says of its GPUs, all at once.
@@ -13,6 +14,7 @@
 //! * [`cudart`]: the private tables that NVIDIA's runtime libraries want from a libcuda.
 
 pub mod arg;
+pub mod array;
 pub mod calls;
 pub mod class;
 pub mod code;

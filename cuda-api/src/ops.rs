@@ -112,6 +112,25 @@ ids! {
     HOST_DONE = 0x0f32 "HostDone";
     /// [`super::StreamMemory`]: answered when the stream is past it.
     STREAM_MEMORY = 0x0f33 "StreamMemory";
+    /// [`crate::array::ArrayMake`]: makes an array or a mipmapped array. Waits.
+    ARRAY_MAKE = 0x0fa0 "ArrayMake";
+    /// Body: handle of an array or mipmapped array. Ends it. Waits.
+    ARRAY_END = 0x0fa1 "ArrayEnd";
+    /// [`crate::array::CopyBox`] between arrays and device memory.
+    COPY_BOX = 0x0fa2 "CopyBox";
+    /// [`crate::array::CopyBox`] to an array; the bytes follow, rows and slices packed.
+    COPY_BOX_IN = 0x0fa3 "CopyBoxIn";
+    /// [`crate::array::CopyBox`] from an array; the answer is the bytes, rows and slices packed.
+    COPY_BOX_OUT = 0x0fa4 "CopyBoxOut";
+    /// [`crate::array::ObjectMake`]: makes a texture or surface object. The answer: u64, its number, and an optional
+    /// [`crate::array::Sampling`], as the driver tells it. Waits.
+    OBJECT_MAKE = 0x0fa5 "ObjectMake";
+    /// Body: handle of an object. Ends it.
+    OBJECT_END = 0x0fa6 "ObjectEnd";
+    /// [`super::TensorMapIm2col`]. The answer: the 128 bytes of the descriptor.
+    TENSOR_MAP_IM2COL = 0x0fa7 "TensorMapIm2col";
+    /// Body: a descriptor as 16 × u64, an address. The answer: the descriptor with the address in it.
+    TENSOR_MAP_ADDRESS = 0x0fa8 "TensorMapAddress";
 }
 
 wire_struct! {
@@ -471,5 +490,37 @@ wire_struct! {
         pub element_strides: Vec<u32>,
         /// Interleave, swizzle, L2 promotion, fill for what is outside.
         pub modes: [u32; 4],
+    }
+}
+
+/// Bytes of a descriptor for the tensor memory accelerator.
+pub const TENSOR_MAP_BYTES: usize = 128;
+
+wire_struct! {
+    /// Arguments of `cuTensorMapEncodeIm2col`, in its order, or with a mode those of `cuTensorMapEncodeIm2colWide`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TensorMapIm2col {
+        /// `CUtensorMapDataType`
+        pub data_type: u32,
+        /// Address of the tensor.
+        pub address: u64,
+        /// Elements of each dimension; as many as the rank.
+        pub dims: Vec<u64>,
+        /// Bytes from element to element of each dimension but the first.
+        pub strides: Vec<u64>,
+        /// Lower corner of the box of pixels: two less than the rank, or the width alone.
+        pub lower: Vec<i32>,
+        /// Upper corner.
+        pub upper: Vec<i32>,
+        /// Channels of a pixel.
+        pub channels: u32,
+        /// Pixels of a column.
+        pub pixels: u32,
+        /// Steps through the tensor.
+        pub element_strides: Vec<u32>,
+        /// Interleave, swizzle, L2 promotion, fill for what is outside.
+        pub modes: [u32; 4],
+        /// `CUtensorMapIm2ColWideMode` of the wide form.
+        pub wide: Option<u32>,
     }
 }

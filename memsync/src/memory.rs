@@ -74,10 +74,10 @@ impl Memory for Arc<Executor> {
 
     fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError> {
         // Variables smaller than a page are hashed here: a block of threads for each would do next to nothing, and the
-        // driver lets everybody copy constants.
-        let large: Vec<(u64, u64)> = pages.iter().filter(|p| !p.small).map(|p| (p.address, p.bytes)).collect();
+        // driver lets everybody copy constants. So are arrays, which kernels do not reach as memory.
+        let large: Vec<(u64, u64)> = pages.iter().filter(|p| !p.by_host).map(|p| (p.address, p.bytes)).collect();
         let mut large = Executor::hash(self, 0, &large).map_err(SyncError::gpu("hashing memory"))?.into_iter();
-        let small: Vec<Page> = pages.iter().copied().filter(|p| p.small).collect();
+        let small: Vec<Page> = pages.iter().copied().filter(|p| p.by_host).collect();
         let mut small_hashes = Vec::with_capacity(small.len());
         for batch in batches(&small, |p| p.bytes) {
             let flight = self.read(0, self.buffer()?, batch)?;
@@ -93,7 +93,7 @@ impl Memory for Arc<Executor> {
             }
         }
         let mut small = small_hashes.into_iter();
-        Ok(pages.iter().map(|p| if p.small { small.next() } else { large.next() }.flatten()).collect())
+        Ok(pages.iter().map(|p| if p.by_host { small.next() } else { large.next() }.flatten()).collect())
     }
 
     fn buffer(&self) -> Result<Pinned, SyncError> {

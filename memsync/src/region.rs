@@ -18,6 +18,8 @@ pub enum Kind {
     Global = 1,
     /// The device heap: only kernels reach it.
     Heap = 2,
+    /// Contents of an array, at numbers that are no addresses (`cuda_api::array`).
+    Array = 3,
 }
 
 impl Wire for Kind {
@@ -29,6 +31,7 @@ impl Wire for Kind {
             0 => Ok(Kind::Chunk),
             1 => Ok(Kind::Global),
             2 => Ok(Kind::Heap),
+            3 => Ok(Kind::Array),
             _ => Err(Short),
         }
     }
@@ -67,6 +70,7 @@ impl std::fmt::Display for Region {
             Kind::Chunk => "memory",
             Kind::Global => "a variable",
             Kind::Heap => "the device heap",
+            Kind::Array => "an array",
         };
         write!(f, "{what} of {} bytes at {:#x}", self.bytes, self.address)
     }
@@ -83,6 +87,7 @@ pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
         exec.chunks().into_iter().map(|c| Region { address: c.address, bytes: c.bytes, kind: Kind::Chunk }).collect();
     all.extend(globals.into_iter().map(|g| Region { address: g.address, bytes: g.bytes, kind: Kind::Global }));
     all.extend(heap.map(|(address, bytes)| Region { address, bytes, kind: Kind::Heap }));
+    all.extend(exec.arrays().into_iter().map(|(address, bytes)| Region { address, bytes, kind: Kind::Array }));
     Ok(tidy(all))
 }
 
@@ -106,20 +111,20 @@ pub(crate) struct Page {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) kind: Kind,
-    /// Of a variable smaller than a page.
-    pub(crate) small: bool,
+    /// Hashed by the host: of a variable smaller than a page, or of an array, which no kernel reaches as memory.
+    pub(crate) by_host: bool,
 }
 
 /// Pages of regions, in order.
 pub(crate) fn pages(regions: &[Region]) -> Vec<Page> {
     let mut all = Vec::with_capacity(regions.iter().map(Region::pages).sum::<u64>() as usize);
     for r in regions {
-        let small = r.kind == Kind::Global && r.bytes < PAGE;
+        let by_host = r.kind == Kind::Global && r.bytes < PAGE || r.kind == Kind::Array;
         all.extend((0..r.pages()).map(|i| Page {
             address: r.address + i * PAGE,
             bytes: PAGE.min(r.bytes - i * PAGE),
             kind: r.kind,
-            small,
+            by_host,
         }));
     }
     all
@@ -173,7 +178,7 @@ mod tests {
         ];
         let pages = pages(&list);
         assert_eq!(pages.iter().map(|p| p.bytes).collect::<Vec<_>>(), [PAGE, PAGE, PAGE, PAGE, 5, 7]);
-        assert_eq!(pages.iter().map(|p| p.small).collect::<Vec<_>>(), [false, false, false, false, false, true]);
+        assert_eq!(pages.iter().map(|p| p.by_host).collect::<Vec<_>>(), [false, false, false, false, false, true]);
         assert_eq!(pages[4].address, 0x90_0000 + PAGE);
     }
 

@@ -70,7 +70,7 @@ impl Memory for Fake {
             at += n;
         }
         if let Some(address) = self.restless {
-            self.with(&Page { address, bytes: 1, kind: Kind::Chunk, small: false }, |b| b[0] = b[0].wrapping_add(1));
+            self.with(&Page { address, bytes: 1, kind: Kind::Chunk, by_host: false }, |b| b[0] = b[0].wrapping_add(1));
         }
         Ok((to, missing))
     }

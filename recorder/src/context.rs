@@ -166,6 +166,8 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     stream::end_all(cx, device)?;
     crate::host_memory::end_all(cx, device);
+    crate::texture::end_all(cx, device)?;
+    crate::array::end_all(cx, device)?;
     crate::module::unload_all(cx, device)?;
     crate::memory::free_all(cx, device)
 }

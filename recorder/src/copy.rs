@@ -1,5 +1,6 @@
 //! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device.
 
+use crate::array_copy;
 use crate::enter::Entered;
 use crate::graph;
 use crate::job::Device;
@@ -8,6 +9,7 @@ use crate::memory::is_device;
 use crate::place::{Place, Reach, Waiting};
 use crate::{host_function, host_memory, stream_memory};
 use cuda_api::arg::{Capture, stage_stream};
+use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Copy3, CopyEnd, Work};
 use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut, Fill};
@@ -26,10 +28,10 @@ const END_OF_ADDRESSES: u64 = 1 << 57;
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy)]
-struct End {
-    address: u64,
-    pitch: u64,
-    device: bool,
+pub(crate) struct End {
+    pub(crate) address: u64,
+    pub(crate) pitch: u64,
+    pub(crate) device: bool,
 }
 
 impl End {
@@ -93,7 +95,7 @@ impl Rect {
 
 /// When the call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
+pub(crate) enum Until {
     /// When the bytes are where the caller may use them.
     Done,
     /// When the source may be changed, if it is pageable; at once if it is pinned.
@@ -117,22 +119,25 @@ fn node(device: &Device, r: Rect) -> Result<Work<u64>, Code> {
 const HOST: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32;
 const DEVICE: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32;
 
-/// Both ends of a described copy from their first byte on, with what they span; destination first.
-fn ends(c: &Copy3) -> Result<[(End, u64); 2], Code> {
+/// Both ends of a described copy from their first byte on, with what they span; destination first. None for arrays.
+pub(crate) fn ends(c: &Copy3) -> Result<[Option<(End, u64)>; 2], Code> {
     let bad = code::ERROR_INVALID_VALUE;
     let one = |e: &CopyEnd| {
+        if e.memory == ARRAY {
+            return Ok(None);
+        }
         let pitch = if e.pitch == 0 { c.width } else { e.pitch };
         let height = if e.height == 0 { c.rows } else { e.height };
         let at = |x: u64, y: u64, z: u64| {
             let row = z.checked_mul(height).and_then(|rows| rows.checked_add(y))?;
             row.checked_mul(pitch)?.checked_add(x)
         };
-        if e.lod != 0 || e.x.checked_add(c.width).is_none_or(|end| c.rows * c.depth > 1 && end > pitch) {
+        if e.lod != 0 || e.x.checked_add(c.width).is_none_or(|end| c.rows.saturating_mul(c.depth) > 1 && end > pitch) {
             return Err(bad);
         }
         let end = described(e.memory, e.host as *const c_void, e.device, pitch as usize, at(e.x, e.y, e.z).ok_or(bad)?)?;
         let last = at(c.width, c.rows.saturating_sub(1), c.depth.saturating_sub(1)).ok_or(bad)?;
-        Ok((end, last))
+        Ok(Some((end, last)))
     };
     Ok([one(&c.dst)?, one(&c.src)?])
 }
@@ -142,20 +147,24 @@ pub(crate) fn check_ends(device: &Device, c: &Copy3) -> Result<(), Code> {
     if c.width == 0 || c.rows == 0 || c.depth == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    for (end, span) in ends(c)? {
-        if end.device {
-            device.check_range(end.address, span)?;
-        } else if end.address == 0 {
-            return Err(code::ERROR_INVALID_VALUE);
+    for (end, memory) in [&c.dst, &c.src].into_iter().zip(ends(c)?) {
+        match memory {
+            None => array_copy::check(device, end, c)?,
+            Some((end, span)) if end.device => drop(device.check_range(end.address, span)?),
+            Some((end, _)) if end.address == 0 => return Err(code::ERROR_INVALID_VALUE),
+            Some(_) => {}
         }
     }
     Ok(())
 }
 
-/// A described copy with the kind of memory at each end by name, and its first byte; one of arrays stays as it is.
+/// A described copy with the kind of memory at each end by name, and its first byte; of arrays with the fields that count.
 pub(crate) fn plain(c: &Copy3) -> Copy3 {
-    let Ok([(dst, _), (src, _)]) = ends(c) else { return *c };
-    let one = |e: End, was: &CopyEnd| {
+    let Ok([dst, src]) = ends(c) else { return *c };
+    let one = |memory: Option<(End, u64)>, was: &CopyEnd| {
+        let Some((e, _)) = memory else {
+            return CopyEnd { memory: ARRAY, array: was.array, x: was.x, y: was.y, z: was.z, ..CopyEnd::default() };
+        };
         let height = if was.height == 0 { c.rows } else { was.height };
         let (host, device) = if e.device { (0, e.address) } else { (e.address, 0) };
         let pitch = if e.pitch == 0 { c.width } else { e.pitch };
@@ -284,7 +293,7 @@ static LANDINGS: Mutex<Vec<(u64, u64, Reply)>> = Mutex::new(Vec::new());
 /// So many of them may gather before those that have landed are dropped.
 const MANY_LANDINGS: usize = 16;
 
-fn note_landing(address: u64, bytes: u64, answer: Reply) {
+pub(crate) fn note_landing(address: u64, bytes: u64, answer: Reply) {
     let mut all = lock(&LANDINGS);
     if all.len() >= MANY_LANDINGS {
         all.retain(|(_, _, r)| !r.is_here());
@@ -294,7 +303,7 @@ fn note_landing(address: u64, bytes: u64, answer: Reply) {
 
 /// Whether something that was given to a GPU before may still change these bytes of host memory: a host function that has not run,
 /// a copy that has not landed, or a stream that waits for a word of memory (behind which the program itself may write them).
-fn changes_later(address: u64, bytes: u64) -> bool {
+pub(crate) fn changes_later(address: u64, bytes: u64) -> bool {
     host_function::any_outstanding() || stream_memory::any_waiting() || {
         let mut all = lock(&LANDINGS);
         all.retain(|(_, _, r)| !r.is_here());
@@ -303,7 +312,7 @@ fn changes_later(address: u64, bytes: u64) -> bool {
 }
 
 /// Sends work on memory that the shim knows; asks the place about other addresses, since only it can tell whether they are valid.
-fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
+pub(crate) fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
     if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
 }
 
@@ -551,6 +560,11 @@ fn copy_2d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: u64, until: U
     let c = c.as_ptr();
     // SAFETY: `c` is a copy of the program's struct; only integer and pointer fields are read.
     let (sx, sy, sh, sd, sp) = unsafe { ((*c).srcXInBytes, (*c).srcY, (*c).srcHost, (*c).srcDevice, (*c).srcPitch) };
+    if src_kind == ARRAY || dst_kind == ARRAY {
+        // SAFETY: as above.
+        let copy = unsafe { flat(c, src_kind, dst_kind) };
+        return array_copy::copy(cx, &copy, stream, until);
+    }
     // SAFETY: as above.
     let (dx, dy, dh, dd, dp, w, h) =
         unsafe { ((*c).dstXInBytes, (*c).dstY, (*c).dstHost, (*c).dstDevice, (*c).dstPitch, (*c).WidthInBytes, (*c).Height) };
@@ -561,6 +575,31 @@ fn copy_2d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: u64, until: U
     let src = described(src_kind, sh, sd, sp, offset(sx, sy, sp)?)?;
     let dst = described(dst_kind, dh, dd, dp, offset(dx, dy, dp)?)?;
     copy(cx, Rect { dst, src, width: w as u64, rows: h as u64 }, stream, until)
+}
+
+/// A rectangle as a box.
+///
+/// # Safety
+/// `c` points at the struct; nothing but its enums may hold any bits.
+unsafe fn flat(c: *const sys::CUDA_MEMCPY2D, src_kind: u32, dst_kind: u32) -> Copy3 {
+    let end = |x: usize, y: usize, memory, host: u64, device, array: sys::CUarray, pitch: usize| CopyEnd {
+        x: x as u64,
+        y: y as u64,
+        memory,
+        host,
+        device,
+        array: array as u64,
+        pitch: pitch as u64,
+        ..CopyEnd::default()
+    };
+    // SAFETY: as the caller says; only integer and pointer fields are read.
+    unsafe {
+        let host = (*c).srcHost as u64;
+        let src = end((*c).srcXInBytes, (*c).srcY, src_kind, host, (*c).srcDevice, (*c).srcArray, (*c).srcPitch);
+        let host = (*c).dstHost as u64;
+        let dst = end((*c).dstXInBytes, (*c).dstY, dst_kind, host, (*c).dstDevice, (*c).dstArray, (*c).dstPitch);
+        Copy3 { src, dst, width: (*c).WidthInBytes as u64, rows: (*c).Height as u64, depth: 1 }
+    }
 }
 
 pub(crate) fn cuMemcpy2D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
@@ -595,6 +634,9 @@ fn copy_3d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: u64, until: U
         let rows = z.checked_mul(height).and_then(|r| r.checked_add(y));
         rows.and_then(|r| r.checked_mul(pitch)).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE)
     };
+    if src_kind == ARRAY || dst_kind == ARRAY {
+        return array_copy::copy(cx, &cuda_api::graph::copy_3d(p)?, stream, until);
+    }
     if cx.job.graphs.capturing() {
         let described = cuda_api::graph::copy_3d(p)?;
         let stream = cx.use_stream(stream)?;

@@ -16,8 +16,8 @@ use std::time::Duration;
 mod bodies {
     pub(super) use crate::memory::{attributes::*, pools::*};
     pub(super) use crate::{
-        context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, launch::*, memory::*, module::*, stream::*,
-        stream_memory::*, symbols::*, vmm::*,
+        array::*, array_copy::*, context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, launch::*, memory::*,
+        module::*, stream::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, vmm::*,
     };
 }
 
@@ -104,6 +104,7 @@ macro_rules! export_launch { ($($rows:tt)*) => { export! { launch $($rows)* } };
 macro_rules! export_vmm { ($($rows:tt)*) => { export! { vmm $($rows)* } }; }
 macro_rules! export_graph { ($($rows:tt)*) => { export! { graph $($rows)* } }; }
 macro_rules! export_refused { ($($rows:tt)*) => { export! { refused $($rows)* } }; }
+macro_rules! export_array { ($($rows:tt)*) => { export! { array $($rows)* } }; }
 
 cuda_api::for_each_device_call!(export_device);
 cuda_api::for_each_context_call!(export_context);
@@ -114,6 +115,7 @@ cuda_api::for_each_launch_call!(export_launch);
 cuda_api::for_each_vmm_call!(export_vmm);
 cuda_api::for_each_graph_call!(export_graph);
 cuda_api::for_each_refused_call!(export_refused);
+cuda_api::for_each_array_call!(export_array);
 
 /// Marks this library: `mrcuda` tells a shim from a driver by it, whatever its path.
 #[unsafe(no_mangle)]
@@ -164,6 +166,7 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
         vmm::enlist(&mut m);
         graph::enlist(&mut m);
         refused::enlist(&mut m);
+        array::enlist(&mut m);
         m
     });
     all.get(symbol).map(|a| *a as *mut c_void)

@@ -10,6 +10,7 @@ use crate::launch;
 use crate::log::lock;
 use crate::tables::{EventData, InstanceData};
 use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::array::ARRAY;
 use cuda_api::calls::module::cuKernelGetFunction;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
@@ -138,11 +139,12 @@ pub(crate) fn forget(cx: &Entered, handle: u64) {
 }
 
 /// The live handles that replaying this needs.
-fn needs(work: &Work<u32>) -> Option<u64> {
+fn needs(work: &Work<u32>) -> Vec<u64> {
     match work {
-        Work::Kernel(k) => Some(k.function),
-        Work::EventWait(e) | Work::EventRecord(e) => Some(*e),
-        _ => None,
+        Work::Kernel(k) => vec![k.function],
+        Work::EventWait(e) | Work::EventRecord(e) => vec![*e],
+        Work::Copy(c) => [c.dst, c.src].iter().filter(|e| e.memory == ARRAY).map(|e| e.array).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -180,7 +182,7 @@ impl Entered {
         what: Changed,
         op: u16,
         body: &[u8],
-        needs: Option<u64>,
+        needs: Vec<u64>,
         plain: bool,
     ) -> Result<(), Code> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -295,7 +297,7 @@ impl Host for Entered {
         let calls = spec.calls().map(|(at, work)| GraphNode { at, work: work.clone(), on: true }).collect();
         let mut body = Vec::new();
         cuda_api::wire::Wire::put(&GraphMake { instance, flags, spec }, &mut body);
-        let edges = Edges { creates: vec![instance], ends: None, uses: works().filter_map(needs).collect() };
+        let edges = Edges { creates: vec![instance], ends: None, uses: works().flat_map(needs).collect() };
         self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;
@@ -330,7 +332,7 @@ impl Host for Entered {
         let body = encode(&GraphSwitch { instance, at, on });
         let (data, _) = self.instance(instance)?;
         let mut calls = lock(&data.calls);
-        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, None, true)?;
+        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, Vec::new(), true)?;
         if let Some(call) = calls.iter_mut().find(|c| c.at == at) {
             call.on = on;
         }

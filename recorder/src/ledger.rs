@@ -3,14 +3,19 @@
 
 use cuda_api::arg::Edges;
 use cuda_api::code::Code;
+use cuda_api::ops;
 use journal::{Meta, OwnedRecord, Record, Writer};
 use replayer::DeviceInfo;
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What was asked: id and encoded arguments without the handle that the call makes.
 pub(crate) type Key = (u16, Vec<u8>);
+
+/// So many arrays are kept for the sake of what is loaded beside them; more would make the journal grow.
+const MOST_ARRAYS: usize = 1000;
 
 /// Journal and memory of one device's state-building calls.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub(crate) struct Ledger {
     known: HashMap<Key, u64>,
     /// Handles that end with another: functions with their module, kernels with their library.
     children: HashMap<u64, Vec<(u64, Key)>>,
+    /// Arrays that are alive: what is loaded beside them lies where they leave room (docs/placement.md).
+    arrays: BTreeSet<u64>,
 }
 
 impl Ledger {
@@ -44,6 +51,7 @@ impl Ledger {
             images: HashSet::new(),
             known: HashMap::new(),
             children: HashMap::new(),
+            arrays: BTreeSet::new(),
         }
     }
 
@@ -72,6 +80,17 @@ impl Ledger {
     /// Appends the record of a call that has succeeded. If the file cannot grow the job goes on and moves are refused.
     pub(crate) fn append(&mut self, id: u16, body: &[u8], reply: &[u8], edges: &Edges, ordered: bool) -> Result<(), Code> {
         self.seq += 1;
+        match (id, edges.creates.first(), edges.ends) {
+            (ops::id::ARRAY_MAKE, Some(made), _) => drop(self.arrays.insert(*made)),
+            (ops::id::ARRAY_END, _, Some(ended)) => drop(self.arrays.remove(&ended)),
+            _ => {}
+        }
+        // What decides where code and variables lie is never dropped, and so are the arrays beside it.
+        let uses: Cow<'_, [u64]> = if ordered && !self.arrays.is_empty() {
+            edges.uses.iter().chain(self.arrays.iter().take(MOST_ARRAYS)).copied().collect()
+        } else {
+            Cow::Borrowed(&edges.uses)
+        };
         let record = Record {
             seq: self.seq,
             id,
@@ -79,7 +98,7 @@ impl Ledger {
             device: self.device,
             creates: &edges.creates,
             ends: edges.ends,
-            uses: &edges.uses,
+            uses: &uses,
             body,
             reply,
         };
@@ -99,7 +118,7 @@ impl Ledger {
                 device: self.device,
                 creates: edges.creates.clone(),
                 ends: edges.ends,
-                uses: edges.uses.clone(),
+                uses: uses.to_vec(),
                 body: body.to_vec(),
                 reply: reply.to_vec(),
             });

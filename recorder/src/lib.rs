@@ -15,6 +15,8 @@
 #![allow(non_snake_case, non_upper_case_globals)]
 
 mod answers;
+mod array;
+mod array_copy;
 mod config;
 mod context;
 mod control;
@@ -40,4 +42,6 @@ mod stream;
 mod stream_memory;
 mod symbols;
 mod tables;
+mod tensor_map;
+mod texture;
 mod vmm;

@@ -181,6 +181,12 @@ impl Memory {
         (address - start < a.bytes.max(1)).then_some(Found { start, bytes: a.bytes, id: a.id, pool })
     }
 
+    /// Address of the chunk that an address lies in.
+    pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
+        let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
+        (address - start < bytes).then_some(start)
+    }
+
     fn in_arena(&self, address: u64) -> bool {
         (self.base..self.base + ARENA).contains(&address)
     }

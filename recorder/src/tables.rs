@@ -1,6 +1,7 @@
 //! The job's handles: who is alive, on which device, and what the shim knows of it.
 
 use crate::answers::Answers;
+use crate::array::{ArrayData, MipmapData};
 use crate::graph::Changed;
 use crate::host_function::GraphNode;
 use crate::log::lock;
@@ -240,6 +241,9 @@ pub(crate) struct Tables {
     pub(crate) functions: Table<FunctionData>,
     pub(crate) kernels: Table<FunctionData>,
     pub(crate) instances: Table<InstanceData>,
+    pub(crate) arrays: Table<ArrayData>,
+    pub(crate) mipmaps: Table<MipmapData>,
+    pub(crate) objects: Table<Nothing>,
 }
 
 impl Tables {
@@ -252,6 +256,9 @@ impl Tables {
             functions: Table::new(Kind::Function),
             kernels: Table::new(Kind::Kernel),
             instances: Table::new(Kind::GraphExec),
+            arrays: Table::new(Kind::Array),
+            mipmaps: Table::new(Kind::Mipmap),
+            objects: Table::new(Kind::Object),
         }
     }
 
@@ -265,6 +272,9 @@ impl Tables {
             Kind::Function => self.functions.make(device),
             Kind::Kernel => self.kernels.make(EVERY_DEVICE),
             Kind::GraphExec => self.instances.make(device),
+            Kind::Array => self.arrays.make(device),
+            Kind::Mipmap => self.mipmaps.make(device),
+            Kind::Object => self.objects.make(device),
             Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject | Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
         }
     }
@@ -279,6 +289,9 @@ impl Tables {
             Kind::Function => self.functions.get(handle).map(Slot::device),
             Kind::Kernel => self.kernels.get(handle).map(Slot::device),
             Kind::GraphExec => self.instances.get(handle).map(Slot::device),
+            Kind::Array => self.arrays.get(handle).map(Slot::device),
+            Kind::Mipmap => self.mipmaps.get(handle).map(Slot::device),
+            Kind::Object => self.objects.get(handle).map(Slot::device),
             Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
             Kind::Context => Err(code::ERROR_INVALID_CONTEXT),
             Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
@@ -295,6 +308,9 @@ impl Tables {
             Some(Kind::Function) => self.functions.end(handle),
             Some(Kind::Kernel) => self.kernels.end(handle),
             Some(Kind::GraphExec) => self.instances.end(handle),
+            Some(Kind::Array) => self.arrays.end(handle),
+            Some(Kind::Mipmap) => self.mipmaps.end(handle),
+            Some(Kind::Object) => self.objects.end(handle),
             Some(Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject | Kind::Pool | Kind::Physical) | None => false,
         }
     }

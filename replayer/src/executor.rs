@@ -1,6 +1,7 @@
 //! The executor: applies calls to a real driver, on one GPU, for one job.
 
 mod aliases;
+mod arrays;
 mod copies;
 mod graph_calls;
 mod graphs;
@@ -67,6 +68,7 @@ pub struct Executor {
     streams: Mutex<Streams>,
     modules: Mutex<Modules>,
     graphs: Mutex<graphs::Graphs>,
+    arrays: Mutex<arrays::Arrays>,
     /// Whether code was loaded that may print.
     prints: AtomicBool,
     hosts: Arc<Hosts>,
@@ -154,6 +156,7 @@ impl Executor {
             streams: Mutex::default(),
             modules: Mutex::default(),
             graphs: Mutex::default(),
+            arrays: Mutex::default(),
             prints: AtomicBool::new(false),
             hosts: Arc::default(),
             pinned: PinnedMemory::default(),
@@ -278,6 +281,15 @@ impl Executor {
             id::GRAPH_UPLOAD => self.launch_graph(&life, body, true)?,
             id::GRAPH_CALL => return self.graph_call(&life, body),
             id::GRAPH_END => self.end_graph(handle(body)?)?,
+            id::ARRAY_MAKE => self.make_array(body)?,
+            id::ARRAY_END => self.end_array(&life, handle(body)?)?,
+            id::COPY_BOX => self.copy_box(body)?,
+            id::COPY_BOX_IN => self.copy_box_in(&life, body)?,
+            id::COPY_BOX_OUT => return self.copy_box_out(&life, body),
+            id::OBJECT_MAKE => self.make_object(body)?.put(reply),
+            id::OBJECT_END => self.end_object(handle(body)?)?,
+            id::TENSOR_MAP_IM2COL => self.tensor_map_im2col(body, reply)?,
+            id::TENSOR_MAP_ADDRESS => self.tensor_map_address(body, reply)?,
             id::EVENT_TIMES => self.event_times(&life, body)?.put(reply),
             id::EVENT_REFERENCE => return self.record_reference(&life).map(Some),
             row => self.row(&life, row, body, reply)?,
@@ -349,6 +361,7 @@ impl Executor {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
         self.unmap_all();
         self.graphs_ended();
+        self.arrays_ended();
         transfer::forget_spares(&self.gpu, life.number);
         self.forget_all_waits();
         life.pools.clear();
@@ -393,6 +406,7 @@ impl Executor {
             let _ = self.gpu.unload_library(library);
         }
         self.graphs_ended();
+        self.end_arrays();
         transfer::forget_spares(&self.gpu, life.number);
         life.end(&self.gpu);
         self.unmap_all();

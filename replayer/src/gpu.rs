@@ -29,6 +29,7 @@ macro_rules! call {
     }};
 }
 
+pub(crate) mod arrays;
 pub(crate) mod graphs;
 
 /// Timing is not wanted of the executor's own events.

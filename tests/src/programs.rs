@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 25] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -53,6 +53,9 @@ pub const NAMES: [&str; 22] = [
     "vmm",
     "storm",
     "graphhost",
+    "arrays",
+    "textures",
+    "surfaces",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `mapped` stays on its machine.

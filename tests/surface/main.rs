@@ -5,6 +5,7 @@
 
 #[macro_use]
 mod driver;
+mod arrays;
 mod contexts;
 mod copies;
 mod devices;
@@ -12,6 +13,7 @@ mod memory;
 mod modules;
 mod pools;
 mod streams;
+mod textures;
 mod vmm;
 
 use driver::Surface;
@@ -39,6 +41,8 @@ fn main() {
     let buffers = memory::build(&s);
     let pooled = pools::build(&s, streams.plain);
     let mapped = vmm::build(&s);
+    let shaped = arrays::build(&s);
+    let objects = textures::build(&s);
     if let Some(file) = pause {
         eprintln!("built");
         while !Path::new(file).exists() {
@@ -52,8 +56,12 @@ fn main() {
     streams::words(&s, &streams, buffers.device + 32768);
     pools::use_them(&s, &pooled, streams.plain);
     vmm::use_them(&s, &mapped);
+    arrays::use_them(&s, &shaped, &buffers, streams.plain);
+    textures::use_them(&s, &objects, &buffers);
     pools::end(&s, pooled, streams.plain);
     vmm::end(&s, mapped);
+    arrays::end(&s, shaped);
+    textures::end(&s, objects);
     contexts::others(&s);
     streams::end(&s, streams);
     modules::end(&s, code);

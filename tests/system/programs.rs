@@ -28,6 +28,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
         "graphhost" => (200, 6000),
+        "arrays" | "textures" | "surfaces" => (60, 20000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -101,6 +102,12 @@ programs! {
     graphhost_static: "graphhost", Static;
     graphhost_shared: "graphhost", Shared;
     threads8_shared: "threads8", Shared;
+    arrays_static: "arrays", Static;
+    arrays_shared: "arrays", Shared;
+    textures_static: "textures", Static;
+    textures_shared: "textures", Shared;
+    surfaces_static: "surfaces", Static;
+    surfaces_shared: "surfaces", Shared;
     twogpu_static: "twogpu", Static;
     twogpu_shared: "twogpu", Shared;
     capture_static: "capture", Static;

@@ -29,9 +29,9 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f0c refused refused fn cuCtxGetSharedMemConfig(pConfig: Raw<*mut sys::CUsharedconfig>);
     /// Deprecated by CUDA.
     0x0f0d refused refused fn cuCtxSetSharedMemConfig(config: RawEnum<sys::CUsharedconfig>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// There is no managed memory yet.
     0x0f10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
@@ -45,56 +45,16 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
     /// Copies between devices are not there yet.
     0x0f15 refused refused fn cuMemcpyPeer(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>) ptds;
-    /// Arrays are not carried to other places yet.
-    0x0f16 refused refused fn cuMemcpyDtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
-    /// Arrays are not carried to other places yet.
-    0x0f17 refused refused fn cuMemcpyAtoD_v2(dstDevice: Raw<sys::CUdeviceptr>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
-    /// Arrays are not carried to other places yet.
-    0x0f18 refused refused fn cuMemcpyHtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>) ptds;
-    /// Arrays are not carried to other places yet.
-    0x0f19 refused refused fn cuMemcpyAtoH_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
-    /// Arrays are not carried to other places yet.
-    0x0f1a refused refused fn cuMemcpyAtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
     /// Copies between devices are not there yet.
     0x0f1b refused refused fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds;
     /// Copies between devices are not there yet.
     0x0f1c refused refused fn cuMemcpyPeerAsync(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Arrays are not carried to other places yet.
-    0x0f1d refused refused fn cuMemcpyHtoAAsync_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Arrays are not carried to other places yet.
-    0x0f1e refused refused fn cuMemcpyAtoHAsync_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Copies between devices are not there yet.
     0x0f1f refused refused fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz;
     /// Batches of copies are not there yet.
     0x0f20 refused refused fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Batches of copies are not there yet.
     0x0f21 refused refused fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Arrays are not carried to other places yet.
-    0x0f22 refused refused fn cuArrayCreate_v2(pHandle: Raw<*mut sys::CUarray>, pAllocateArray: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>);
-    /// Arrays are not carried to other places yet.
-    0x0f23 refused refused fn cuArrayGetDescriptor_v2(pArrayDescriptor: Raw<*mut sys::CUDA_ARRAY_DESCRIPTOR>, hArray: Raw<sys::CUarray>);
-    /// Arrays are not carried to other places yet.
-    0x0f24 refused refused fn cuArrayGetSparseProperties(sparseProperties: Raw<*mut sys::CUDA_ARRAY_SPARSE_PROPERTIES>, array: Raw<sys::CUarray>);
-    /// Arrays are not carried to other places yet.
-    0x0f25 refused refused fn cuMipmappedArrayGetSparseProperties(sparseProperties: Raw<*mut sys::CUDA_ARRAY_SPARSE_PROPERTIES>, mipmap: Raw<sys::CUmipmappedArray>);
-    /// Arrays are not carried to other places yet.
-    0x0f26 refused refused fn cuArrayGetMemoryRequirements(memoryRequirements: Raw<*mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: Raw<sys::CUarray>, device: Raw<sys::CUdevice>);
-    /// Arrays are not carried to other places yet.
-    0x0f27 refused refused fn cuMipmappedArrayGetMemoryRequirements(memoryRequirements: Raw<*mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, mipmap: Raw<sys::CUmipmappedArray>, device: Raw<sys::CUdevice>);
-    /// Arrays are not carried to other places yet.
-    0x0f28 refused refused fn cuArrayGetPlane(pPlaneArray: Raw<*mut sys::CUarray>, hArray: Raw<sys::CUarray>, planeIdx: Raw<c_uint>);
-    /// Arrays are not carried to other places yet.
-    0x0f29 refused refused fn cuArrayDestroy(hArray: Raw<sys::CUarray>);
-    /// Arrays are not carried to other places yet.
-    0x0f2a refused refused fn cuArray3DCreate_v2(pHandle: Raw<*mut sys::CUarray>, pAllocateArray: Raw<*const sys::CUDA_ARRAY3D_DESCRIPTOR>);
-    /// Arrays are not carried to other places yet.
-    0x0f2b refused refused fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Raw<*mut sys::CUDA_ARRAY3D_DESCRIPTOR>, hArray: Raw<sys::CUarray>);
-    /// Arrays are not carried to other places yet.
-    0x0f2c refused refused fn cuMipmappedArrayCreate(pHandle: Raw<*mut sys::CUmipmappedArray>, pMipmappedArrayDesc: Raw<*const sys::CUDA_ARRAY3D_DESCRIPTOR>, numMipmapLevels: Raw<c_uint>);
-    /// Arrays are not carried to other places yet.
-    0x0f2d refused refused fn cuMipmappedArrayGetLevel(pLevelArray: Raw<*mut sys::CUarray>, hMipmappedArray: Raw<sys::CUmipmappedArray>, level: Raw<c_uint>);
-    /// Arrays are not carried to other places yet.
-    0x0f2e refused refused fn cuMipmappedArrayDestroy(hMipmappedArray: Raw<sys::CUmipmappedArray>);
     /// Memory is not handed to other devices: it could not be moved.
     0x0f2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
     /// Batches of copies are not there yet.
@@ -167,7 +127,7 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f51 refused refused fn cuLaunchGrid(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>);
     /// Launches in the way of CUDA 3 are not there yet.
     0x0f52 refused refused fn cuLaunchGridAsync(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>, hStream: Raw<sys::CUstream>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
     /// Deprecated by CUDA.
     0x0f54 refused refused fn cuFuncSetSharedMemConfig(hfunc: Raw<sys::CUfunction>, config: RawEnum<sys::CUsharedconfig>);
@@ -203,86 +163,64 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f63 refused refused fn cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// Not in graphs yet.
     0x0f64 refused refused fn cuGraphConditionalHandleCreate(pHandle_out: Raw<*mut sys::CUgraphConditionalHandle>, hGraph: Raw<sys::CUgraph>, ctx: Raw<sys::CUcontext>, defaultLaunchValue: Raw<c_uint>, flags: Raw<c_uint>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f65 refused refused fn cuTexRefSetArray(hTexRef: Raw<sys::CUtexref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f66 refused refused fn cuTexRefSetMipmappedArray(hTexRef: Raw<sys::CUtexref>, hMipmappedArray: Raw<sys::CUmipmappedArray>, Flags: Raw<c_uint>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f67 refused refused fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f68 refused refused fn cuTexRefSetAddress2D_v3(hTexRef: Raw<sys::CUtexref>, desc: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Raw<sys::CUdeviceptr>, Pitch: Raw<usize>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f69 refused refused fn cuTexRefSetFormat(hTexRef: Raw<sys::CUtexref>, fmt: RawEnum<sys::CUarray_format>, NumPackedComponents: Raw<c_int>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f6a refused refused fn cuTexRefSetAddressMode(hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>, am: RawEnum<sys::CUaddress_mode>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f6b refused refused fn cuTexRefSetFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f6c refused refused fn cuTexRefSetMipmapFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f6d refused refused fn cuTexRefSetMipmapLevelBias(hTexRef: Raw<sys::CUtexref>, bias: Raw<f32>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f6e refused refused fn cuTexRefSetMipmapLevelClamp(hTexRef: Raw<sys::CUtexref>, minMipmapLevelClamp: Raw<f32>, maxMipmapLevelClamp: Raw<f32>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f6f refused refused fn cuTexRefSetMaxAnisotropy(hTexRef: Raw<sys::CUtexref>, maxAniso: Raw<c_uint>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f70 refused refused fn cuTexRefSetBorderColor(hTexRef: Raw<sys::CUtexref>, pBorderColor: Raw<*mut f32>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f71 refused refused fn cuTexRefSetFlags(hTexRef: Raw<sys::CUtexref>, Flags: Raw<c_uint>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f72 refused refused fn cuTexRefGetAddress_v2(pdptr: Raw<*mut sys::CUdeviceptr>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f73 refused refused fn cuTexRefGetArray(phArray: Raw<*mut sys::CUarray>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f74 refused refused fn cuTexRefGetMipmappedArray(phMipmappedArray: Raw<*mut sys::CUmipmappedArray>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f75 refused refused fn cuTexRefGetAddressMode(pam: Raw<*mut sys::CUaddress_mode>, hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f76 refused refused fn cuTexRefGetFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f77 refused refused fn cuTexRefGetFormat(pFormat: Raw<*mut sys::CUarray_format>, pNumChannels: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f78 refused refused fn cuTexRefGetMipmapFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f79 refused refused fn cuTexRefGetMipmapLevelBias(pbias: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f7a refused refused fn cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp: Raw<*mut f32>, pmaxMipmapLevelClamp: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f7b refused refused fn cuTexRefGetMaxAnisotropy(pmaxAniso: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f7c refused refused fn cuTexRefGetBorderColor(pBorderColor: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f7d refused refused fn cuTexRefGetFlags(pFlags: Raw<*mut c_uint>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f7e refused refused fn cuTexRefCreate(pTexRef: Raw<*mut sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f7f refused refused fn cuTexRefDestroy(hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f80 refused refused fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
-    /// Texture and surface references are not carried to other places yet.
+    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f81 refused refused fn cuSurfRefGetArray(phArray: Raw<*mut sys::CUarray>, hSurfRef: Raw<sys::CUsurfref>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f82 refused refused fn cuTexObjectCreate(pTexObject: Raw<*mut sys::CUtexObject>, pResDesc: Raw<*const sys::CUDA_RESOURCE_DESC>, pTexDesc: Raw<*const sys::CUDA_TEXTURE_DESC>, pResViewDesc: Raw<*const sys::CUDA_RESOURCE_VIEW_DESC>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f83 refused refused fn cuTexObjectDestroy(texObject: Raw<sys::CUtexObject>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f84 refused refused fn cuTexObjectGetResourceDesc(pResDesc: Raw<*mut sys::CUDA_RESOURCE_DESC>, texObject: Raw<sys::CUtexObject>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f85 refused refused fn cuTexObjectGetTextureDesc(pTexDesc: Raw<*mut sys::CUDA_TEXTURE_DESC>, texObject: Raw<sys::CUtexObject>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f86 refused refused fn cuTexObjectGetResourceViewDesc(pResViewDesc: Raw<*mut sys::CUDA_RESOURCE_VIEW_DESC>, texObject: Raw<sys::CUtexObject>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f87 refused refused fn cuSurfObjectCreate(pSurfObject: Raw<*mut sys::CUsurfObject>, pResDesc: Raw<*const sys::CUDA_RESOURCE_DESC>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f88 refused refused fn cuSurfObjectDestroy(surfObject: Raw<sys::CUsurfObject>);
-    /// Textures and surfaces are not carried to other places yet.
-    0x0f89 refused refused fn cuSurfObjectGetResourceDesc(pResDesc: Raw<*mut sys::CUDA_RESOURCE_DESC>, surfObject: Raw<sys::CUsurfObject>);
-    /// Only tiled tensor maps are made yet.
-    0x0f8a refused refused fn cuTensorMapEncodeIm2col(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCorner: Raw<*const c_int>, pixelBoxUpperCorner: Raw<*const c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
-    /// Only tiled tensor maps are made yet.
-    0x0f8b refused refused fn cuTensorMapEncodeIm2colWide(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCornerWidth: Raw<c_int>, pixelBoxUpperCornerWidth: Raw<c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, mode: RawEnum<sys::CUtensorMapIm2ColWideMode>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
-    /// Only tiled tensor maps are made yet.
-    0x0f8c refused refused fn cuTensorMapReplaceAddress(tensorMap: Raw<*mut sys::CUtensorMap>, globalAddress: Raw<*mut c_void>);
     /// Devices do not reach each other's memory yet.
     0x0f8d refused refused fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
     /// Graphics: the place has not the display of the program.

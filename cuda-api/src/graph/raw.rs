@@ -11,7 +11,7 @@ use std::ffi::c_void;
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 /// Writes an output that must not be null.
-pub(super) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(INVALID);
     }
@@ -29,7 +29,7 @@ pub(super) fn give_if_wanted<T>(to: *mut T, value: T) {
 }
 
 /// Reads a value; null is an error.
-pub(super) fn read<T: Copy>(from: *const T) -> Result<T, Code> {
+pub(crate) fn read<T: Copy>(from: *const T) -> Result<T, Code> {
     if from.is_null() {
         return Err(INVALID);
     }

@@ -38,7 +38,7 @@ impl Executor {
         let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
         Ok(match work {
             Work::Kernel(k) => NodeParams::kernel(k, self.bindings.live(k.function)?),
-            Work::Copy(c) => NodeParams::copy(c, context),
+            Work::Copy(c) => NodeParams::copy(&self.live_copy(c)?, context),
             Work::Fill(f) => NodeParams::fill(f, context),
             Work::Empty => NodeParams::empty(),
             Work::EventWait(e) => NodeParams::event(self.bindings.live(*e)?, false),

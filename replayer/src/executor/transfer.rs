@@ -173,6 +173,9 @@ impl Executor {
         move |address, bytes| {
             let inside =
                 |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
+            if super::arrays::is_window(address) {
+                return self.window_of(address, bytes).is_some();
+            }
             if !inside(last) {
                 let chunk = lock(&self.chunks).range(..=address).next_back().map(|(at, c)| (*at, c.bytes));
                 last = chunk.filter(|c| inside(*c)).unwrap_or_else(|| {
@@ -214,6 +217,10 @@ impl Executor {
                 return Ok(());
             }
             let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
+            if super::arrays::is_window(p.address) {
+                // SAFETY: inside the buffer, which the flight owns until the copy has been made.
+                return unsafe { self.copy_window(p.address, host as u64, bytes, way == Way::ToHost, stream) };
+            }
             match (way, p.raw) {
                 (Way::ToHost, true) => life.own.copy(&self.gpu, host as u64, p.address, bytes, stream),
                 (Way::ToGpu, true) => life.own.copy(&self.gpu, p.address, host as u64, bytes, stream),

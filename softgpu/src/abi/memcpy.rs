@@ -11,7 +11,7 @@ use cuda_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUstre
 use std::ffi::{c_uint, c_void};
 
 /// The default stream, for functions without a stream parameter.
-const DEFAULT: CUstream = std::ptr::null_mut();
+pub(super) const DEFAULT: CUstream = std::ptr::null_mut();
 
 abi! {
     stream fn cuMemcpy / cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, size: usize) |default| {

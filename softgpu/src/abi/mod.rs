@@ -4,6 +4,7 @@
 //! compile time, and lists the symbols for `cuGetProcAddress`. Bodies are ordinary Rust that returns [`Res`]; a panic
 //! never crosses the boundary. Nothing in this crate calls an exported symbol.
 
+mod array;
 mod context;
 mod device;
 mod edge;
@@ -23,6 +24,7 @@ mod stream;
 mod stream_memory;
 mod system;
 mod tables;
+mod texture;
 mod vmm;
 
 use cuda_api::sys::CUresult;
@@ -50,6 +52,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Export> {
 }
 
 static BY_SUBJECT: &[&[Export]] = &[
+    array::EXPORTS,
     context::EXPORTS,
     device::EXPORTS,
     event::EXPORTS,
@@ -68,6 +71,7 @@ static BY_SUBJECT: &[&[Export]] = &[
     stream_memory::EXPORTS,
     system::EXPORTS,
     tables::EXPORTS,
+    texture::EXPORTS,
     vmm::EXPORTS,
 ];
 

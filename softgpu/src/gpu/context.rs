@@ -10,7 +10,7 @@ use super::place::Place;
 use super::sched::{self, Mark};
 use super::stream::{self, Kind, Stream};
 use super::table::Table;
-use super::{event, graph, launch, lock, memory, mempool, module};
+use super::{array, event, graph, launch, lock, memory, mempool, module, texture};
 use crate::abi::Res;
 use crate::ptx::CodeMap;
 use cuda_api::sys::{CUcontext, CUresult};
@@ -376,6 +376,8 @@ impl Live {
         graph::end_context(self);
         module::end_context(self);
         memory::end_context(self);
+        array::end_context(self);
+        texture::end_context(self.number);
         heap::give_slot(self.slot);
     }
 }

@@ -5,13 +5,16 @@
 //! returns, page-locked ones later. Copies between device memories and fills of it do not wait, even in their synchronous
 //! forms.
 
+use super::array::{self, Storage};
 use super::memory::{self, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
 use crate::abi::Res;
 use super::graph;
+use cuda_api::array::ARRAY;
 use cuda_api::graph::work::{Copy3, CopyEnd, Work as GraphWork};
 use cuda_api::sys::CUresult;
+use std::sync::Arc;
 
 /// The table is locked for at most this many bytes at a time.
 const PIECE: u64 = 4 << 20;
@@ -28,12 +31,14 @@ pub(crate) enum Space {
 }
 
 /// One end of a copy: rows `pitch` apart, slices `slice` apart.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Side {
     pub space: Space,
     pub address: u64,
     pub pitch: u64,
     pub slice: u64,
+    /// The array's memory, which stays as long as somebody has this.
+    pub array: Option<Arc<Storage>>,
 }
 
 /// How much is copied: bytes of a row, rows of a slice, slices.
@@ -62,6 +67,7 @@ enum End {
     Device,
     Pinned,
     Pageable,
+    Array,
 }
 
 fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
@@ -72,6 +78,7 @@ fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
     }
     let known = memory.find(side.address).is_some();
     match side.space {
+        _ if side.array.is_some() => Ok(End::Array),
         Space::Device if !known => Err(bad),
         // A device address given for host memory is taken for what it is, as on hardware.
         Space::Host if !memory.is_device(side.address) && !memory.is_pinned(side.address, len) => Ok(End::Pageable),
@@ -83,15 +90,16 @@ fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
 }
 
 /// One end of a described copy.
-fn side(e: &CopyEnd, width: u64, rows: u64) -> Res<Side> {
+fn side(e: &CopyEnd, c: &Copy3) -> Res<Side> {
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
     let (space, base) = match e.memory {
         1 => (Space::Host, e.host),
         2 => (Space::Device, e.device),
         4 => (Space::Unified, e.device),
-        // Arrays are never made here, so there is none to copy.
+        ARRAY => return of_array(e, c),
         _ => return Err(bad),
     };
+    let (width, rows) = (c.width, c.rows);
     // A pitch of 0 means rows side by side.
     let pitch = if e.pitch == 0 { width } else { e.pitch };
     let height = if e.height == 0 { rows } else { e.height };
@@ -101,13 +109,23 @@ fn side(e: &CopyEnd, width: u64, rows: u64) -> Res<Side> {
     let slice = pitch.checked_mul(height).ok_or(bad)?;
     let skip = e.z.checked_mul(slice).zip(e.y.checked_mul(pitch));
     let skip = skip.and_then(|(z, y)| z.checked_add(y)?.checked_add(e.x)).ok_or(bad)?;
-    Ok(Side { space, address: base.checked_add(skip).ok_or(bad)?, pitch, slice })
+    Ok(Side { space, address: base.checked_add(skip).ok_or(bad)?, pitch, slice, array: None })
+}
+
+/// An end that is an array.
+fn of_array(e: &CopyEnd, c: &Copy3) -> Res<Side> {
+    let array = array::resolve(e.array as usize)?;
+    array.shape.check(e, c).map_err(graph::error)?;
+    let [pitch, rows, _] = array.shape.rows().map_err(graph::error)?;
+    let slice = pitch * rows;
+    let address = array.base + e.z * slice + e.y * pitch + e.x;
+    Ok(Side { space: Space::Device, address, pitch, slice, array: Some(array.storage.clone()) })
 }
 
 /// Both ends of a described copy, destination first.
 fn sides(c: &Copy3) -> Res<(Side, Side, Shape)> {
     let shape = Shape { width: c.width, height: c.rows, depth: c.depth };
-    Ok((side(&c.dst, c.width, c.rows)?, side(&c.src, c.width, c.rows)?, shape))
+    Ok((side(&c.dst, c)?, side(&c.src, c)?, shape))
 }
 
 /// Whether a copy can be made, as far as that can be told before.
@@ -152,7 +170,8 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res
         let memory = memory::read();
         (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?)
     };
-    let waits = to_end == End::Pageable || waits && !(to_end == End::Device && from_end == End::Device);
+    let on_device = |end| matches!(end, End::Device | End::Array);
+    let waits = to_end == End::Pageable || waits && !(on_device(to_end) && on_device(from_end));
     // Who waits for the copy leaves the source alone meanwhile.
     let staged = if from_end == End::Pageable && !waits { Some(stage(&from, &shape)?) } else { None };
     let mark = target.submit(
@@ -164,8 +183,9 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res
                     address: bytes.as_ptr() as u64,
                     pitch: shape.width,
                     slice: shape.width * shape.height,
+                    array: None,
                 },
-                None => from,
+                None => from.clone(),
             };
             run(&to, to_end, &source, from_end, &shape)
         })),
@@ -195,7 +215,7 @@ fn stage(from: &Side, shape: &Shape) -> Res<Vec<u8>> {
 
 fn run(to: &Side, to_end: End, from: &Side, from_end: End, shape: &Shape) -> Res {
     let usable = |memory: &Memory, side: &Side, kind: End, at: u64, len: u64| {
-        kind == End::Pageable || side.extent(shape).is_some() && memory.covers(at, len)
+        matches!(kind, End::Pageable | End::Array) || side.extent(shape).is_some() && memory.covers(at, len)
     };
     for z in 0..shape.depth {
         for y in 0..shape.height {
@@ -207,8 +227,8 @@ fn run(to: &Side, to_end: End, from: &Side, from_end: End, shape: &Shape) -> Res
                 if !usable(&memory, to, to_end, dst, len) || !usable(&memory, from, from_end, src, len) {
                     return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
                 }
-                // SAFETY: both ends are in the table, which is locked, or the program's own memory (staged bytes, or a
-                // destination whose owner waits for this copy).
+                // SAFETY: both ends are in the table, which is locked, an array's memory, which the end keeps, or the program's
+                // own (staged bytes, or a destination whose owner waits for this copy).
                 unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
                 drop(memory);
                 (dst, src, left) = (dst + len, src + len, left - len);
@@ -259,7 +279,7 @@ fn filled(what: &Fill) -> Res<Option<End>> {
     if width == 0 || height == 0 {
         return Ok(None);
     }
-    let side = Side { space: Space::Device, address, pitch, slice: 0 };
+    let side = Side { space: Space::Device, address, pitch, slice: 0, array: None };
     end(&memory::read(), &side, &Shape { width, height, depth: 1 }).map(Some)
 }
 

@@ -5,6 +5,7 @@ use super::device;
 use super::memory;
 use super::module::Function;
 use super::stream::Target;
+use super::texture;
 use super::{lock, sched::Work};
 use crate::abi::Res;
 use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Image, Launch};
@@ -140,6 +141,7 @@ pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]
     let env = Env {
         ranges,
         code: lock(&live.code).clone(),
+        objects: texture::of_context(live.number),
         heap,
         output: Arc::new(move |text: &[u8]| output.print(text, fifo)),
         cancel: live.cancel.clone(),

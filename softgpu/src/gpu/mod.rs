@@ -5,10 +5,12 @@
 //! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
 //!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels,
 //!   [`mempool`] allocates in stream order.
+//! * [`array`]: arrays and mipmapped arrays; [`texture`]: texture and surface objects.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
 //! * [`copy`]: copies and fills. [`graph`]: captures and instances of graphs.
 //! * [`module`], [`launch`]: code and running it; [`output`]: what it prints.
 
+pub(crate) mod array;
 pub(crate) mod code;
 pub(crate) mod context;
 pub(crate) mod copy;
@@ -30,6 +32,7 @@ pub(crate) mod retire;
 pub(crate) mod sched;
 pub(crate) mod stream;
 pub(crate) mod table;
+pub(crate) mod texture;
 pub(crate) mod vmm;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -141,6 +141,11 @@ pub(crate) enum Operand {
         name: String,
         offset: i64,
     },
+    /// `[name, {a, b}]`: an object and where it is sampled.
+    Sample {
+        object: String,
+        at: Vec<Operand>,
+    },
     /// `{a, b}`
     Vector(Vec<Operand>),
     /// `d|p`

@@ -45,6 +45,7 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
     let env = Env {
         ranges: Arc::new(Ranges::new(addresses.map(|start| (start, start + bytes)))),
         code: Arc::new(CodeMap::new([program.clone()])),
+        objects: Arc::default(),
         heap: Arc::new(NoHeap),
         output: Arc::new(|_| {}),
         cancel: Arc::new(AtomicBool::new(false)),

@@ -2,6 +2,7 @@
 
 use super::atomics::AtomSpec;
 use super::cvt::CvtSpec;
+use super::decode_tex::{SurfSpec, TexSpec};
 use super::lanes::{Instr, Row};
 use super::sync::{BarSpec, SyncSpec};
 
@@ -53,5 +54,7 @@ pub(crate) struct Function {
     pub(crate) atoms: Vec<AtomSpec>,
     pub(crate) syncs: Vec<SyncSpec>,
     pub(crate) bars: Vec<BarSpec>,
+    pub(crate) texs: Vec<TexSpec>,
+    pub(crate) surfs: Vec<SurfSpec>,
     pub(crate) messages: Vec<String>,
 }

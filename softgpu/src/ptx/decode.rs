@@ -211,7 +211,7 @@ impl Decoder<'_> {
             mods: &mods,
             args: &raw.operands,
         };
-        if self.decode_memory(&o)? || self.decode_control(&o)? || self.decode_alu(&o)? {
+        if self.decode_memory(&o)? || self.decode_control(&o)? || self.decode_texture(&o)? || self.decode_alu(&o)? {
             return Ok(());
         }
         Err("unknown instruction".into())

@@ -11,6 +11,8 @@
 //! 32 lanes of a warp. `lanes` has those loops, `warp` divergence and calls, `sync` what lanes and warps wait for,
 //! `grid` the scheduling of CTAs over CPU threads, `mem` the address windows and checks.
 //!
+//! `texture` is what texture and surface objects see, `decode_tex` the instructions that use them.
+//!
 //! What a module uses but the interpreter lacks does not stop it from loading: the function concerned fails when it
 //! runs, with `Fault::IllegalInstruction` naming the cause.
 
@@ -24,6 +26,7 @@ mod cvt;
 mod decode;
 mod decode_mem;
 mod decode_ops;
+mod decode_tex;
 mod falu;
 mod float;
 mod grid;
@@ -36,6 +39,7 @@ mod printf;
 mod program;
 mod special;
 mod sync;
+mod texture;
 mod warp;
 
 #[cfg(test)]
@@ -50,6 +54,7 @@ pub use grid::run;
 pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space};
 pub use mem::Ranges;
 pub use program::{CodeMap, Program};
+pub use texture::{Channel, Level, Object, Objects, Outside, Sampler};
 
 /// Why a text is not a PTX module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +98,8 @@ pub struct Env {
     pub ranges: Arc<Ranges>,
     /// Functions of all loaded modules, for calls through pointers.
     pub code: Arc<CodeMap>,
+    /// Texture and surface objects.
+    pub objects: Arc<Objects>,
     /// Device `malloc` and `free`; its memory must lie within `ranges` from the start.
     pub heap: Arc<dyn DeviceHeap>,
     /// Takes the text of each device `printf` in one piece.

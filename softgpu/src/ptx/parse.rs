@@ -552,9 +552,17 @@ impl Parser {
                 self.at += 1;
                 let address = if let Some(Token::Word(_)) = self.peek() {
                     let name = self.word()?;
-                    Operand::Address {
-                        name,
-                        offset: self.offset()?,
+                    if self.eat(',') {
+                        self.expect('{')?;
+                        Operand::Sample {
+                            object: name,
+                            at: self.operands_until('}', depth)?,
+                        }
+                    } else {
+                        Operand::Address {
+                            name,
+                            offset: self.offset()?,
+                        }
                     }
                 } else {
                     Operand::Address {

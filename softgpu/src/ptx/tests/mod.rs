@@ -118,6 +118,7 @@ impl Machine {
         Env {
             ranges: Arc::new(Ranges::new([self.arena.range()])),
             code: Arc::new(CodeMap::new([self.program.clone()])),
+            objects: Arc::default(),
             heap: self.arena.clone(),
             output: Arc::new(move |text| output.lock().expect("unpoisoned").extend_from_slice(text)),
             cancel: self.cancel.clone(),

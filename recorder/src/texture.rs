@@ -1,0 +1,172 @@
+//! Texture and surface objects. Kernels are given their numbers by value, so a number is what the first place's driver chose, and
+//! every later place must come to the same one (`replayer/src/executor/arrays.rs`).
+
+use crate::array;
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::log::lock;
+use crate::memory::encode;
+use cuda_api::arg::{Capture, Edges};
+use cuda_api::array::{
+    OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View, give_resource, give_sampling, give_view, resource, sampling, view,
+};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::wire::Wire;
+use cuda_api::{ops, sys};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// A live object.
+#[derive(Debug, Clone, Copy)]
+struct Object {
+    made: ObjectMake,
+    /// How it samples in the driver's words, which are not always the program's.
+    told: Option<Sampling>,
+}
+
+/// Live objects by device and number: textures and surfaces have them in common.
+static OBJECTS: Mutex<BTreeMap<(u32, u64), Object>> = Mutex::new(BTreeMap::new());
+
+fn find(cx: &Entered, surface: bool, number: u64) -> Result<(&'static Device, Object), Code> {
+    let device = cx.device()?;
+    let found = lock(&OBJECTS).get(&(device.index, number)).copied();
+    let right = found.filter(|object| object.made.sampling.is_none() == surface);
+    right.map(|object| (device, object)).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+/// What of the journal an object needs: its array, or what its memory lies in. The program may free both before the object.
+fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
+    match r.kind {
+        OF_ARRAY => drop(array::use_array(cx, r.array as sys::CUarray)?),
+        OF_MIPMAP => drop(cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?),
+        _ => {
+            // Nobody looks whether there is memory until a kernel does (measured, 580 driver).
+            let (address, _) = r.memory().ok_or(code::ERROR_INVALID_VALUE)?;
+            let chunk = device.memory().chunk_of(address);
+            let alias = crate::vmm::find(address).map(|f| f.start);
+            return Ok(chunk.or(alias).into_iter().collect());
+        }
+    }
+    if cx.device()?.index == device.index { Ok(vec![r.array]) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
+/// Makes an object in the place. Gives its number.
+fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
+    let device = cx.device()?;
+    let uses = needs(cx, device, &resource)?;
+    device.check()?;
+    let handle = cx.new_handle(Kind::Object)?;
+    let mut op = ObjectMake { handle, number: 0, resource, sampling, view };
+    let mut ledger = lock(&device.ledger);
+    let reply = cx.ask(device, ops::id::OBJECT_MAKE, &[&encode(&op)])?;
+    let (number, told) = <(u64, Option<Sampling>)>::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    // What is replayed asks for this number.
+    op.number = number;
+    let edges = Edges { creates: vec![handle], ends: None, uses };
+    ledger.append(ops::id::OBJECT_MAKE, &encode(&op), &reply, &edges, false)?;
+    lock(&OBJECTS).insert((device.index, number), Object { made: op, told });
+    Ok(number)
+}
+
+fn end(cx: &mut Entered, device: &'static Device, object: &ObjectMake) -> Result<(), Code> {
+    // Before the place gives the number to the next one.
+    lock(&OBJECTS).remove(&(device.index, object.number));
+    device.check()?;
+    let (edges, body) = (Edges { ends: Some(object.handle), ..Edges::default() }, object.handle.to_le_bytes());
+    let mut ledger = lock(&device.ledger);
+    device.noting(cx.place(device).send(ops::id::OBJECT_END, &[&body]))?;
+    ledger.append(ops::id::OBJECT_END, &body, &[], &edges, false)?;
+    drop(ledger);
+    cx.job.tables.end(object.handle);
+    Ok(())
+}
+
+/// Ends an object. A number that stands for none is no error (measured, 580 driver).
+fn destroy(cx: &mut Entered, surface: bool, number: u64) -> Result<(), Code> {
+    cx.device()?.check()?;
+    match find(cx, surface, number) {
+        Ok((device, object)) => end(cx, device, &object.made),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Ends all objects of a device.
+pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    let of_device = (device.index, 0)..=(device.index, u64::MAX);
+    let all: Vec<ObjectMake> = lock(&OBJECTS).range(of_device).map(|(_, object)| object.made).collect();
+    all.iter().try_for_each(|object| end(cx, device, object))
+}
+
+pub(crate) fn cuTexObjectCreate(
+    cx: &mut Entered,
+    out: *mut sys::CUtexObject,
+    what: *const sys::CUDA_RESOURCE_DESC,
+    how: *const sys::CUDA_TEXTURE_DESC,
+    seen_as: *const sys::CUDA_RESOURCE_VIEW_DESC,
+) -> Result<(), Code> {
+    cx.device()?;
+    if out.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (resource, sampling, view) = (resource(what)?, sampling(how)?, view(seen_as)?);
+    give(out, make(cx, resource, Some(sampling), view)?)
+}
+
+pub(crate) fn cuTexObjectDestroy(cx: &mut Entered, object: sys::CUtexObject) -> Result<(), Code> {
+    destroy(cx, false, object)
+}
+
+pub(crate) fn cuTexObjectGetResourceDesc(
+    cx: &mut Entered,
+    out: *mut sys::CUDA_RESOURCE_DESC,
+    object: sys::CUtexObject,
+) -> Result<(), Code> {
+    give_resource(out, &find(cx, false, object)?.1.made.resource)
+}
+
+pub(crate) fn cuTexObjectGetTextureDesc(
+    cx: &mut Entered,
+    out: *mut sys::CUDA_TEXTURE_DESC,
+    object: sys::CUtexObject,
+) -> Result<(), Code> {
+    give_sampling(out, &find(cx, false, object)?.1.told.unwrap_or_default())
+}
+
+pub(crate) fn cuTexObjectGetResourceViewDesc(
+    cx: &mut Entered,
+    out: *mut sys::CUDA_RESOURCE_VIEW_DESC,
+    object: sys::CUtexObject,
+) -> Result<(), Code> {
+    let (_, object) = find(cx, false, object)?;
+    give_view(out, &object.made.view.unwrap_or_default())
+}
+
+pub(crate) fn cuSurfObjectCreate(
+    cx: &mut Entered,
+    out: *mut sys::CUsurfObject,
+    what: *const sys::CUDA_RESOURCE_DESC,
+) -> Result<(), Code> {
+    cx.device()?;
+    if out.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let resource = resource(what)?;
+    if resource.kind != OF_ARRAY {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    give(out, make(cx, resource, None, None)?)
+}
+
+pub(crate) fn cuSurfObjectDestroy(cx: &mut Entered, object: sys::CUsurfObject) -> Result<(), Code> {
+    destroy(cx, true, object)
+}
+
+pub(crate) fn cuSurfObjectGetResourceDesc(
+    cx: &mut Entered,
+    out: *mut sys::CUDA_RESOURCE_DESC,
+    object: sys::CUsurfObject,
+) -> Result<(), Code> {
+    give_resource(out, &find(cx, true, object)?.1.made.resource)
+}

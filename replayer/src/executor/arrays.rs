@@ -1,0 +1,287 @@
+//! Arrays, and texture and surface objects.
+//!
+//! **Numbers of objects.** Kernels have them by value, so an object that is made again must get the number that it had. The driver
+//! gives out the lowest that is free, to textures and surfaces alike (tests/hardware/textures.c). If another one comes out, more
+//! objects are made, as fillers, until the right one comes, and then the fillers go again; a number that does not come is
+//! answered as it is, which ends the replay.
+//!
+//! **Contents.** Nothing but copies sees what is in an array, so moves do the same: each array has a window of numbers that stand
+//! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes.
+
+use super::{Executor, Life, short};
+use crate::pending::{Mark, Pending};
+use crate::pools::{PIECE, lock};
+use cuda_api::arg::stage_stream;
+use cuda_api::array::{ARRAY, ArrayMake, CopyBox, DEVICE, HOST, ObjectMake, Sampling, WINDOWS, parts};
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{Copy3, CopyEnd};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::ops::TensorMapIm2col;
+use cuda_api::wire::Wire;
+use std::collections::{BTreeMap, HashMap};
+
+/// So many fillers are made in the search for a number.
+const MOST_FILLERS: usize = 1 << 16;
+
+/// An array or mipmapped array.
+#[derive(Debug)]
+struct Made {
+    window: u64,
+    live: u64,
+    /// Our handles of the levels of a mipmapped array.
+    levels: Vec<u64>,
+}
+
+/// The contents of an array.
+#[derive(Debug)]
+struct Window {
+    bytes: u64,
+    /// The driver's arrays, one for each level, and what they hold: bytes of a row, rows, slices.
+    arrays: Vec<u64>,
+    shapes: Vec<[u64; 3]>,
+}
+
+/// The arrays and objects of a place.
+#[derive(Debug, Default)]
+pub(super) struct Arrays {
+    made: HashMap<u64, Made>,
+    windows: BTreeMap<u64, Window>,
+    /// Numbers of objects, and whether they are surfaces.
+    objects: HashMap<u64, (u64, bool)>,
+}
+
+/// Whether a number names contents of arrays.
+pub(super) fn is_window(number: u64) -> bool {
+    number >= WINDOWS
+}
+
+impl Executor {
+    pub(super) fn make_array(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = ArrayMake::get(&mut body).map_err(short)?;
+        let mipmapped = !op.levels.is_empty();
+        let right = |handle: u64, wanted| kind(handle) == Some(wanted);
+        let handles = right(op.handle, if mipmapped { Kind::Mipmap } else { Kind::Array });
+        if !handles || op.levels.len() > 64 || op.levels.iter().any(|l| !right(*l, Kind::Array)) || !is_window(op.window) {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        let count = op.levels.len() as u32;
+        let shapes: Vec<_> = (0..count.max(1)).map(|n| if mipmapped { op.shape.level(n) } else { op.shape }).collect();
+        let bytes = shapes.iter().try_fold(0u64, |sum, s| sum.checked_add(s.bytes()?).ok_or(code::ERROR_INVALID_VALUE))?;
+        let end = op.window.checked_add(bytes).filter(|_| bytes > 0).ok_or(code::ERROR_INVALID_VALUE)?;
+        let shapes = shapes.iter().map(|s| s.rows()).collect::<Result<Vec<_>, Code>>()?;
+        let mut arrays = lock(&self.arrays);
+        let before = arrays.windows.range(..end).next_back();
+        if arrays.made.contains_key(&op.handle) || before.is_some_and(|(at, w)| at + w.bytes > op.window) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let live = self.gpu.make_array(&op.shape, mipmapped.then_some(count))?;
+        let levels: Result<Vec<u64>, Code> =
+            if mipmapped { (0..count).map(|n| self.gpu.level(live, n)).collect() } else { Ok(vec![live]) };
+        let levels = levels.inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = self.gpu.destroy_array(live, mipmapped);
+        })?;
+        self.bindings.bind(op.handle, live);
+        for (handle, level) in op.levels.iter().zip(&levels) {
+            self.bindings.bind(*handle, *level);
+        }
+        arrays.windows.insert(op.window, Window { bytes, arrays: levels, shapes });
+        arrays.made.insert(op.handle, Made { window: op.window, live, levels: op.levels });
+        Ok(())
+    }
+
+    pub(super) fn end_array(&self, life: &Life, handle: u64) -> Result<(), Code> {
+        let _going = self.no_transfers(life)?;
+        let mut arrays = lock(&self.arrays);
+        let made = arrays.made.get(&handle).ok_or(code::ERROR_INVALID_HANDLE)?;
+        self.gpu.destroy_array(made.live, kind(handle) == Some(Kind::Mipmap))?;
+        if let Some(made) = arrays.made.remove(&handle) {
+            arrays.windows.remove(&made.window);
+            made.levels.iter().chain([&handle]).for_each(|h| self.bindings.unbind(*h));
+        }
+        Ok(())
+    }
+
+    /// The number, and how the driver says that a texture samples.
+    pub(super) fn make_object(&self, mut body: &[u8]) -> Result<(u64, Option<Sampling>), Code> {
+        let op = ObjectMake::get(&mut body).map_err(short)?;
+        if kind(op.handle) != Some(Kind::Object) {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        let mut resource = op.resource;
+        if resource.memory().is_none() {
+            resource.array = self.bindings.live(resource.array)?;
+        }
+        let surface = op.sampling.is_none();
+        let make = || self.gpu.make_object(&resource, op.sampling.as_ref(), op.view.as_ref());
+        let mut number = make()?;
+        let mut fillers = Vec::new();
+        while op.number != 0 && number != op.number && fillers.len() < MOST_FILLERS {
+            fillers.push(number);
+            let Ok(next) = make() else { break };
+            number = next;
+        }
+        let found = fillers.last() != Some(&number);
+        for filler in fillers {
+            self.gpu.destroy_object(filler, surface)?;
+        }
+        if found {
+            lock(&self.arrays).objects.insert(op.handle, (number, surface));
+        }
+        let told = if surface { None } else { Some(self.gpu.sampling(number)?) };
+        Ok((number, told))
+    }
+
+    pub(super) fn end_object(&self, handle: u64) -> Result<(), Code> {
+        let (number, surface) = *lock(&self.arrays).objects.get(&handle).ok_or(code::ERROR_INVALID_HANDLE)?;
+        self.gpu.destroy_object(number, surface)?;
+        lock(&self.arrays).objects.remove(&handle);
+        Ok(())
+    }
+
+    /// Arrays and objects have ended with their context.
+    pub(super) fn arrays_ended(&self) {
+        *lock(&self.arrays) = Arrays::default();
+    }
+
+    /// Ends all arrays and objects, before the context is left.
+    pub(super) fn end_arrays(&self) {
+        let arrays = std::mem::take(&mut *lock(&self.arrays));
+        // Fails only when the driver has given them up already.
+        for (number, surface) in arrays.objects.into_values() {
+            let _ = self.gpu.destroy_object(number, surface);
+        }
+        for (handle, made) in arrays.made {
+            let _ = self.gpu.destroy_array(made.live, kind(handle) == Some(Kind::Mipmap));
+        }
+    }
+
+    /// Windows of all arrays: first number, bytes.
+    pub fn arrays(&self) -> Vec<(u64, u64)> {
+        lock(&self.arrays).windows.iter().map(|(at, w)| (*at, w.bytes)).collect()
+    }
+
+    /// The window that a range lies in.
+    pub(super) fn window_of(&self, at: u64, bytes: u64) -> Option<(u64, u64)> {
+        let arrays = lock(&self.arrays);
+        let (&start, w) = arrays.windows.range(..=at).next_back()?;
+        (at.checked_add(bytes)? <= start + w.bytes).then_some((start, w.bytes))
+    }
+
+    /// Copies a range of a window from (`out`) or to host memory.
+    ///
+    /// # Safety
+    /// `host` has so many bytes until the copies have been made.
+    pub(super) unsafe fn copy_window(&self, at: u64, host: u64, bytes: u64, out: bool, stream: u64) -> Result<(), Code> {
+        let arrays = lock(&self.arrays);
+        let (start, window) = arrays.windows.range(..=at).next_back().ok_or(code::ERROR_INVALID_VALUE)?;
+        let skip = at - start;
+        if skip.checked_add(bytes).is_none_or(|end| end > window.bytes) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        for part in parts(&window.shapes, skip, bytes) {
+            let ([x, y, z], [width, rows, depth]) = (part.from, part.size);
+            let array = CopyEnd { memory: ARRAY, array: window.arrays[part.level], x, y, z, ..CopyEnd::default() };
+            let line = CopyEnd { memory: HOST, host: host + part.at, pitch: width, height: rows, ..CopyEnd::default() };
+            let (src, dst) = if out { (array, line) } else { (line, array) };
+            // SAFETY: the part lies inside the bytes that the caller vouches for.
+            unsafe { self.gpu.copy_3d(&Copy3 { src, dst, width, rows, depth }, stream) }?;
+        }
+        Ok(())
+    }
+
+    /// A described copy with the driver's own arrays.
+    pub(super) fn live_copy(&self, c: &Copy3) -> Result<Copy3, Code> {
+        let end = |e: &CopyEnd| -> Result<CopyEnd, Code> {
+            let array = if e.memory == ARRAY { self.bindings.live(e.array)? } else { 0 };
+            Ok(CopyEnd { array, ..*e })
+        };
+        Ok(Copy3 { src: end(&c.src)?, dst: end(&c.dst)?, ..*c })
+    }
+
+    /// Makes a copy with pointers of this process, in a stream of the driver's.
+    ///
+    /// # Errors
+    /// What the driver says, or `DEINITIALIZED` when the executor is closed.
+    ///
+    /// # Safety
+    /// Host ends of the copy are valid until it has been made.
+    pub unsafe fn copy_box_here(&self, c: &Copy3, stream: u64) -> Result<(), Code> {
+        self.make_current()?;
+        // SAFETY: passed on.
+        unsafe { self.gpu.copy_3d(&self.live_copy(c)?, stream) }
+    }
+
+    /// The copy of an operation, checked: what is no host end is an array or device memory. With the driver's stream and arrays.
+    fn copy_box_op(&self, body: &mut &[u8], host: [bool; 2]) -> Result<(Copy3, u64), Code> {
+        let op = CopyBox::get(body).map_err(short)?;
+        let wanted = |e: &CopyEnd, host| if host { e.memory == HOST } else { matches!(e.memory, ARRAY | DEVICE) };
+        if !wanted(&op.copy.src, host[0]) || !wanted(&op.copy.dst, host[1]) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        Ok((self.live_copy(&op.copy)?, stage_stream(op.stream, &self.bindings)?))
+    }
+
+    pub(super) fn copy_box(&self, mut body: &[u8]) -> Result<(), Code> {
+        let (copy, stream) = self.copy_box_op(&mut body, [false, false])?;
+        // SAFETY: no end is host memory.
+        unsafe { self.gpu.copy_3d(&copy, stream) }
+    }
+
+    pub(super) fn copy_box_in(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+        let (mut copy, stream) = self.copy_box_op(&mut body, [true, false])?;
+        let bytes = packed(&copy)?;
+        if body.len() != bytes {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut buffer = life.pools.buffer(bytes, false)?;
+        buffer.bytes_mut()[..bytes].copy_from_slice(body);
+        copy.src = line(buffer.as_ptr(), &copy);
+        // SAFETY: the buffer stays ours until the event below.
+        match unsafe { self.gpu.copy_3d(&copy, stream) }.and_then(|()| life.pools.mark(stream)) {
+            Ok(event) => life.pools.fly(event, vec![buffer]),
+            Err(rc) => {
+                // Nothing was submitted, or the context has failed and nothing runs.
+                life.pools.give_back([buffer]);
+                return Err(rc);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_box_out(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+        let (mut copy, stream) = self.copy_box_op(&mut body, [false, true])?;
+        let bytes = packed(&copy)?;
+        let mut pending = self.pending(life, Vec::new());
+        let buffer = life.pools.buffer(bytes, true)?;
+        copy.dst = line(buffer.as_ptr(), &copy);
+        pending.bytes.push((buffer, bytes));
+        // SAFETY: the buffer is the answer's until the mark below.
+        let submitted = unsafe { self.gpu.copy_3d(&copy, stream) };
+        let mark = life.pools.mark(stream);
+        pending.marks.extend(mark.ok().map(Mark::Own));
+        submitted.and(mark.map(|_| Some(pending)))
+    }
+
+    pub(super) fn tensor_map_im2col(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+        self.gpu.tensor_map_im2col(&TensorMapIm2col::get(&mut body).map_err(short)?)?.put(reply);
+        Ok(())
+    }
+
+    pub(super) fn tensor_map_address(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+        let (map, address) = Wire::get(&mut body).map_err(short)?;
+        self.gpu.tensor_map_address(map, address)?.put(reply);
+        Ok(())
+    }
+}
+
+/// Bytes of a copy, packed; one that does not fit a buffer should have been several.
+fn packed(c: &Copy3) -> Result<usize, Code> {
+    let bytes = c.width.checked_mul(c.rows).and_then(|n| n.checked_mul(c.depth));
+    bytes.filter(|n| (1..=PIECE as u64).contains(n)).map(|n| n as usize).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+/// The end of a copy that is a buffer.
+fn line(at: *mut u8, c: &Copy3) -> CopyEnd {
+    CopyEnd { memory: HOST, host: at as u64, pitch: c.width, height: c.rows, ..CopyEnd::default() }
+}

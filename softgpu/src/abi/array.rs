@@ -1,0 +1,157 @@
+//! Arrays, mipmapped arrays, and the one-dimensional copies of them.
+
+use super::memcpy::DEFAULT;
+use super::{Out, Res, abi};
+use crate::gpu::array;
+use crate::gpu::context;
+use crate::gpu::copy::copy_3d;
+use crate::gpu::graph::error;
+use crate::gpu::stream::{Target, resolve};
+use cuda_api::array::{ARRAY, DEVICE, HOST, give_shape, shape, shape_2d};
+use cuda_api::graph::work::{Copy3, CopyEnd};
+use cuda_api::sys::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUarray,
+    CUdevice, CUdeviceptr, CUmipmappedArray, CUresult, CUstream,
+};
+use std::ffi::{c_uint, c_void};
+
+const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+abi! {
+    call fn cuArrayCreate_v2(out: Out<CUarray> as *mut CUarray, what: *const CUDA_ARRAY_DESCRIPTOR) {
+        out.check()?;
+        let shape = shape_2d(what).map_err(error)?;
+        out.set(array::create(&*context::current()?, shape)?.handle as CUarray)
+    }
+
+    call fn cuArray3DCreate_v2(out: Out<CUarray> as *mut CUarray, what: *const CUDA_ARRAY3D_DESCRIPTOR) {
+        out.check()?;
+        let shape = shape(what).map_err(error)?;
+        out.set(array::create(&*context::current()?, shape)?.handle as CUarray)
+    }
+
+    call fn cuArrayDestroy(array: CUarray) {
+        let live = context::current()?;
+        array::resolve(array as usize)?;
+        // As on hardware: what runs may use it.
+        context::wait_for_device(live.device.ordinal as usize);
+        array::destroy(array as usize)
+    }
+
+    call fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, array: CUarray) {
+        give_shape(std::ptr::null_mut(), out, &array::resolve(array as usize)?.shape).map_err(error)
+    }
+
+    call fn cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) {
+        if out.is_null() {
+            return Err(BAD);
+        }
+        give_shape(out, std::ptr::null_mut(), &array::resolve(array as usize)?.shape).map_err(error)
+    }
+
+    call fn cuArrayGetSparseProperties(
+        _out: Out<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray,
+    ) {
+        array::resolve(array as usize)?;
+        Err(BAD)
+    }
+
+    call fn cuMipmappedArrayGetSparseProperties(
+        _out: Out<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray,
+    ) {
+        array::resolve_mipmap(mipmap as usize)?;
+        Err(BAD)
+    }
+
+    call fn cuArrayGetMemoryRequirements(
+        _out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS> as *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, _device: CUdevice,
+    ) {
+        array::resolve(array as usize)?;
+        Err(BAD)
+    }
+
+    call fn cuMipmappedArrayGetMemoryRequirements(
+        _out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS> as *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, mipmap: CUmipmappedArray,
+        _device: CUdevice,
+    ) {
+        array::resolve_mipmap(mipmap as usize)?;
+        Err(BAD)
+    }
+
+    call fn cuArrayGetPlane(_out: Out<CUarray> as *mut CUarray, array: CUarray, _plane: c_uint) {
+        array::resolve(array as usize)?;
+        Err(BAD)
+    }
+
+    call fn cuMipmappedArrayCreate(
+        out: Out<CUmipmappedArray> as *mut CUmipmappedArray, what: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint,
+    ) {
+        out.check()?;
+        let shape = shape(what).map_err(error)?;
+        out.set(array::create_mipmap(&*context::current()?, shape, levels)?.handle as CUmipmappedArray)
+    }
+
+    call fn cuMipmappedArrayGetLevel(out: Out<CUarray> as *mut CUarray, mipmap: CUmipmappedArray, level: c_uint) {
+        out.check()?;
+        let mipmap = array::resolve_mipmap(mipmap as usize)?;
+        out.set(mipmap.levels.get(level as usize).ok_or(BAD)?.handle as CUarray)
+    }
+
+    call fn cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) {
+        let live = context::current()?;
+        array::resolve_mipmap(mipmap as usize)?;
+        context::wait_for_device(live.device.ordinal as usize);
+        array::destroy_mipmap(mipmap as usize)
+    }
+
+    stream fn cuMemcpyDtoA_v2 / cuMemcpyDtoA_v2_ptds(to: CUarray, at: usize, from: CUdeviceptr, size: usize) |default| {
+        line(&resolve(DEFAULT, default)?, of_array(to, at), of_device(from), size, true)
+    }
+
+    stream fn cuMemcpyAtoD_v2 / cuMemcpyAtoD_v2_ptds(to: CUdeviceptr, from: CUarray, at: usize, size: usize) |default| {
+        line(&resolve(DEFAULT, default)?, of_device(to), of_array(from, at), size, true)
+    }
+
+    stream fn cuMemcpyHtoA_v2 / cuMemcpyHtoA_v2_ptds(to: CUarray, at: usize, from: *const c_void, size: usize) |default| {
+        line(&resolve(DEFAULT, default)?, of_array(to, at), of_host(from), size, true)
+    }
+
+    stream fn cuMemcpyAtoH_v2 / cuMemcpyAtoH_v2_ptds(to: *mut c_void, from: CUarray, at: usize, size: usize) |default| {
+        line(&resolve(DEFAULT, default)?, of_host(to), of_array(from, at), size, true)
+    }
+
+    stream fn cuMemcpyAtoA_v2 / cuMemcpyAtoA_v2_ptds(
+        to: CUarray, to_at: usize, from: CUarray, from_at: usize, size: usize,
+    ) |default| {
+        line(&resolve(DEFAULT, default)?, of_array(to, to_at), of_array(from, from_at), size, true)
+    }
+
+    stream fn cuMemcpyHtoAAsync_v2 / cuMemcpyHtoAAsync_v2_ptsz(
+        to: CUarray, at: usize, from: *const c_void, size: usize, stream: CUstream,
+    ) |default| {
+        line(&resolve(stream, default)?, of_array(to, at), of_host(from), size, false)
+    }
+
+    stream fn cuMemcpyAtoHAsync_v2 / cuMemcpyAtoHAsync_v2_ptsz(
+        to: *mut c_void, from: CUarray, at: usize, size: usize, stream: CUstream,
+    ) |default| {
+        line(&resolve(stream, default)?, of_host(to), of_array(from, at), size, false)
+    }
+}
+
+fn of_array(array: CUarray, at: usize) -> CopyEnd {
+    CopyEnd { memory: ARRAY, array: array as u64, x: at as u64, ..CopyEnd::default() }
+}
+
+fn of_host(at: *const c_void) -> CopyEnd {
+    CopyEnd { memory: HOST, host: at as u64, ..CopyEnd::default() }
+}
+
+fn of_device(at: CUdeviceptr) -> CopyEnd {
+    CopyEnd { memory: DEVICE, device: at, ..CopyEnd::default() }
+}
+
+/// A copy inside the first row.
+fn line(target: &Target, dst: CopyEnd, src: CopyEnd, size: usize, waits: bool) -> Res {
+    copy_3d(target, Copy3 { src, dst, width: size as u64, rows: 1, depth: 1 }, waits)
+}

@@ -1,0 +1,54 @@
+//! Texture and surface objects.
+
+use super::{Out, abi};
+use crate::gpu::context;
+use crate::gpu::graph::error;
+use crate::gpu::texture::{self, Made};
+use cuda_api::array::{give_resource, give_sampling, give_view, resource, sampling, view};
+use cuda_api::sys::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUsurfObject, CUtexObject};
+
+abi! {
+    call fn cuTexObjectCreate(
+        out: Out<CUtexObject> as *mut CUtexObject, what: *const CUDA_RESOURCE_DESC, how: *const CUDA_TEXTURE_DESC,
+        seen_as: *const CUDA_RESOURCE_VIEW_DESC,
+    ) {
+        out.check()?;
+        let sampling = Some(sampling(how).map_err(error)?);
+        let made = Made { resource: resource(what).map_err(error)?, sampling, view: view(seen_as).map_err(error)? };
+        out.set(texture::create(&*context::current()?, made)?)
+    }
+
+    call fn cuTexObjectDestroy(object: CUtexObject) {
+        texture::destroy(&*context::current()?, object, false);
+        Ok(())
+    }
+
+    call fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: CUtexObject) {
+        give_resource(out, &texture::find(&*context::current()?, object, false)?.resource).map_err(error)
+    }
+
+    call fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, object: CUtexObject) {
+        let made = texture::find(&*context::current()?, object, false)?;
+        give_sampling(out, &made.sampling.unwrap_or_default()).map_err(error)
+    }
+
+    call fn cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, object: CUtexObject) {
+        let made = texture::find(&*context::current()?, object, false)?;
+        give_view(out, &made.view.unwrap_or_default()).map_err(error)
+    }
+
+    call fn cuSurfObjectCreate(out: Out<CUsurfObject> as *mut CUsurfObject, what: *const CUDA_RESOURCE_DESC) {
+        out.check()?;
+        let made = Made { resource: resource(what).map_err(error)?, sampling: None, view: None };
+        out.set(texture::create(&*context::current()?, made)?)
+    }
+
+    call fn cuSurfObjectDestroy(object: CUsurfObject) {
+        texture::destroy(&*context::current()?, object, true);
+        Ok(())
+    }
+
+    call fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: CUsurfObject) {
+        give_resource(out, &texture::find(&*context::current()?, object, true)?.resource).map_err(error)
+    }
+}
