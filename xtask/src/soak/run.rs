@@ -121,11 +121,13 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
 fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     const PACE_US: u32 = 1000;
-    let (steps, pace) = ((seconds * (1_000_000 / PACE_US)).to_string(), PACE_US.to_string());
+    // Programs that run side by side share the GPU.
+    const BUSY_US: u32 = 300;
+    let (steps, pace, busy) = ((seconds * (1_000_000 / PACE_US)).to_string(), PACE_US.to_string(), BUSY_US.to_string());
     let mut args = vec!["--steps", &steps, "--pace", &pace];
     // The one on the driver API has no kernel that does nothing but last.
     if subject.name != "orbit" {
-        args.extend(["--busy", &pace]);
+        args.extend(["--busy", &busy]);
     }
     args.into_iter().map(str::to_owned).collect()
 }
