@@ -238,7 +238,7 @@ impl Image {
         self.index().uses_device_heap
     }
 
-    /// Whether device code may print: with `printf`, or when an `assert` fails.
+    /// Whether device code may print while all goes well, with `printf`.
     pub fn prints(&self) -> bool {
         self.index().prints
     }

@@ -31,6 +31,9 @@ ids! {
     COPY_DEVICE = 0x0f04 "CopyDevice";
     /// [`super::Fill`]
     FILL = 0x0f05 "Fill";
+    /// [`super::CopyIn`], made before any later call is looked at. The recorder has made sure that nothing is to be waited for but
+    /// the copy.
+    COPY_IN_AT_REST = 0x0f06 "CopyInAtRest";
     /// [`super::Chunk`]: physical memory at an address of the own arena. Waits.
     CHUNK_MAP = 0x0f10 "ChunkMap";
     /// [`super::Chunk`]: takes it away. The recorder has made sure that nothing uses it.

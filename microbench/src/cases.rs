@@ -11,6 +11,8 @@ use std::str::FromStr;
 pub(crate) enum Case {
     /// Launches as the caller sees them: nobody waits.
     Launch,
+    /// One launch a while after the last call, as programs make them that do something else in between.
+    Spaced,
     /// This many launches, and a wait for the last.
     Launches(u32),
     /// A wait with nothing to wait for.
@@ -52,8 +54,9 @@ use Case::*;
 use Memory::*;
 
 /// The cases without an amount.
-const PLAIN: [(&str, Case); 11] = [
+const PLAIN: [(&str, Case); 12] = [
     ("launch", Launch),
+    ("spaced", Spaced),
     ("wait", Wait),
     ("fill", Fill),
     ("record", Record),
@@ -113,6 +116,7 @@ impl Case {
         };
         match self {
             Launch => "launch, to the caller".into(),
+            Spaced => "launch 100 us after a call".into(),
             Launches(1) => "launch and wait".into(),
             Launches(n) => format!("launch, {n} and a wait"),
             Wait => "wait, nothing queued".into(),

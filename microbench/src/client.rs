@@ -28,6 +28,8 @@ pub(crate) struct ClientArgs {
 /// What is measured of a case that was named when the client was started: batches and milliseconds.
 const NAMED: &str = "20 1000";
 
+/// What lies between the calls of [`Case::Spaced`].
+const SPACE: Duration = Duration::from_micros(100);
 /// Device attribute: multiprocessors.
 const MULTIPROCESSORS: u32 = 16;
 /// Launches before anything is measured.
@@ -108,6 +110,13 @@ impl Client {
         let mut times = Vec::new();
         let start = Instant::now();
         while (times.len() as u64) < count && (times.is_empty() || start.elapsed() < limit) {
+            if case == Case::Spaced {
+                self.launch()?;
+                let last = Instant::now();
+                while last.elapsed() < SPACE {
+                    std::hint::spin_loop();
+                }
+            }
             let since = Instant::now();
             self.batch(case)?;
             times.push(since.elapsed().as_nanos() as u64);
@@ -148,7 +157,7 @@ impl Client {
     fn one(&mut self, case: Case) -> Done {
         let gpu = &self.gpu;
         match case {
-            Case::Launch => self.launch(),
+            Case::Launch | Case::Spaced => self.launch(),
             Case::Launches(n) => (0..n).try_for_each(|_| self.launch()).and_then(|()| gpu.wait(self.stream)),
             Case::Wait => gpu.wait(self.stream),
             Case::In(Memory::Pageable, n) => gpu.write(self.memory, &self.pageable[..n]),

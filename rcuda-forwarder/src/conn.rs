@@ -2,6 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::fork::NotInherited;
+use crate::pipe::Spin;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -184,6 +185,11 @@ impl Conn {
         }
     }
 
+    /// Reads what is there already; `WouldBlock` if that is nothing.
+    pub(crate) fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
+        again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::MSG_DONTWAIT))
+    }
+
     /// Who is at the other end, for logs.
     pub(crate) fn peer(&self) -> String {
         self.ip_peer().map_or_else(|| "a Unix socket".to_owned(), |a| a.to_string())
@@ -224,6 +230,49 @@ impl Write for Conn {
 impl Read for &Conn {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::empty()))
+    }
+}
+
+/// A stream that tells whether it has something to read.
+pub(crate) trait Ahead: Read {
+    /// Whether reading would not wait. The end of the stream is something to read.
+    fn is_ready(&self) -> bool;
+}
+
+/// Reads a connection; looks for a short time before it sleeps.
+#[derive(Debug)]
+pub(crate) struct Eager<'a> {
+    conn: &'a Conn,
+    spin: Spin,
+}
+
+impl<'a> Eager<'a> {
+    pub(crate) fn new(conn: &'a Conn) -> Eager<'a> {
+        Eager { conn, spin: Spin::firm() }
+    }
+}
+
+impl Read for Eager<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let (conn, mut got) = (self.conn, None);
+        self.spin.until(|| {
+            got = Some(conn.try_read(to)).filter(|r| !matches!(r, Err(e) if e.kind() == io::ErrorKind::WouldBlock));
+            got.is_some()
+        });
+        if let Some(got) = got {
+            return got;
+        }
+        let began = Instant::now();
+        let got = (&mut &*conn).read(to);
+        self.spin.learn(began.elapsed());
+        got
+    }
+}
+
+impl Ahead for Eager<'_> {
+    fn is_ready(&self) -> bool {
+        // An error is found again by reading.
+        !self.conn.ready(PollFlags::POLLIN, Duration::ZERO).is_ok_and(|seen| seen.is_empty())
     }
 }
 

@@ -19,6 +19,7 @@ use cuda_api::code::Code;
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +29,12 @@ use std::time::{Duration, Instant};
 mod answers;
 mod receive;
 mod reply;
+mod socket;
 
 use answers::Answers;
 pub use reply::{Landing, Reply};
 use reply::{Replies, Waiter};
+use socket::Socket;
 
 /// How long the job's end waits for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,14 +165,20 @@ impl std::fmt::Debug for Faults {
     }
 }
 
+/// Where answers come from.
+#[derive(Debug)]
+enum Source {
+    Socket(Socket),
+    Memory(Answers),
+}
+
 /// What the program's threads and ours share.
 #[derive(Debug)]
 struct Shared {
     ring: Ring,
     /// Carries everything over TCP; beside shared memory it only says that both sides are there.
-    conn: Conn,
-    /// Where answers come from if not from the socket.
-    answers: Option<Answers>,
+    conn: Arc<Conn>,
+    answers: Source,
     replies: Replies,
     faults: Mutex<Faults>,
     texts: Mutex<Texts>,
@@ -193,7 +202,7 @@ impl Shared {
         // SAFETY: called once for each ring, by the sender thread.
         let mut consumer = unsafe { Consumer::new(&self.ring) };
         while let Some(sent) = consumer.take(|taken| match taken {
-            Taken::Frames(bytes) => (&self.conn).write_all(bytes),
+            Taken::Frames(bytes) => (&*self.conn).write_all(bytes),
             Taken::Long(head, parts, filling) => {
                 let mut pieces = Vec::with_capacity(parts.len() + 2);
                 pieces.push(&head[..]);
@@ -310,33 +319,39 @@ impl Link {
         transport: Transport,
         pinned: Option<BorrowedFd<'_>>,
     ) -> io::Result<Arc<Link>> {
+        let conn = Arc::new(conn);
         let (ring, answers) = match transport {
-            Transport::Tcp => (Ring::new(ring::CAPACITY)?, None),
+            Transport::Tcp => (Ring::new(ring::CAPACITY)?, Source::Socket(Socket::new(conn.clone(), patience.silence))),
             Transport::Shm => {
                 let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
-                (Ring::shared(memory.clone(), closed.clone()), Some(Answers::new(memory, closed)))
+                (Ring::shared(memory.clone(), closed.clone()), Source::Memory(Answers::new(memory, closed)))
             }
         };
         let (replies, faults, texts) = (Replies::default(), Mutex::default(), Mutex::default());
         let shared = Arc::new(Shared { ring, conn, answers, replies, faults, texts, patience });
         let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
         let theirs = shared.clone();
-        match transport {
-            Transport::Tcp => {
-                threads::spawn("mrcuda-send", move || theirs.send_all())?;
-                threads::spawn("mrcuda-receive", move || shared.receive_all())?;
-            }
-            Transport::Shm => {
-                threads::spawn("mrcuda-watch", move || theirs.answers.iter().for_each(|a| theirs.watch(a)))?;
-                threads::spawn("mrcuda-receive", move || shared.answers.iter().for_each(|a| shared.receive_shared(a)))?;
-            }
-        }
+        let other = match transport {
+            Transport::Tcp => "mrcuda-send",
+            Transport::Shm => "mrcuda-watch",
+        };
+        threads::spawn(other, move || match &theirs.answers {
+            Source::Socket(_) => theirs.send_all(),
+            Source::Memory(answers) => theirs.watch(answers),
+        })?;
+        threads::spawn("mrcuda-receive", move || match &shared.answers {
+            Source::Socket(socket) => shared.receive_all(socket),
+            Source::Memory(answers) => shared.receive_shared(answers),
+        })?;
         Ok(link)
     }
 
     /// How it reaches its worker.
     pub fn transport(&self) -> Transport {
-        if self.shared.answers.is_some() { Transport::Shm } else { Transport::Tcp }
+        match self.shared.answers {
+            Source::Socket(_) => Transport::Tcp,
+            Source::Memory(_) => Transport::Shm,
+        }
     }
 
     /// What the GPU is.
@@ -345,9 +360,14 @@ impl Link {
     }
 
     /// Hands a call over: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
-    /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells.
-    pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
-        self.shared.ring.push(id, frame::NO_TICKET, parts).map(drop).map_err(|e| self.not_sent(e))
+    /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells. Gives where it lies in the job's order.
+    pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Range<u64>, Lost> {
+        self.shared.ring.push(id, frame::NO_TICKET, parts).map_err(|e| self.not_sent(e))
+    }
+
+    /// As [`Link::send`], if nothing has been handed over since the order was at `position` and the body is short; else `None`.
+    pub fn send_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Lost> {
+        self.shared.ring.push_at(position, id, parts).map_err(|e| self.not_sent(e))
     }
 
     #[cold]

@@ -19,6 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
+    polite: bool,
 }
 
 impl Spin {
@@ -26,7 +27,12 @@ impl Spin {
     const SHORT: Duration = Duration::from_micros(5);
 
     pub(crate) const fn new() -> Spin {
-        Spin { limit: Spin::SHORT }
+        Spin { limit: Spin::SHORT, polite: true }
+    }
+
+    /// One that keeps the processor: on a busy machine it is a long time until one gets it back, while who sleeps is woken soon.
+    pub(crate) const fn firm() -> Spin {
+        Spin { limit: Spin::SHORT, polite: false }
     }
 
     /// Looks until `met` or the time is over; whether it was met.
@@ -47,7 +53,7 @@ impl Spin {
             if waited >= self.limit {
                 return false;
             }
-            if waited >= Spin::SHORT {
+            if waited >= Spin::SHORT && self.polite {
                 // Where processors are few, what we wait for may need this one.
                 std::thread::yield_now();
             }
@@ -60,12 +66,29 @@ impl Spin {
     }
 }
 
+/// Values of [`Sleeper::asleep`]: sleeping until woken; looking again by itself soon.
+const ASLEEP: u32 = 1;
+const NAPPING: u32 = 2;
+
 impl Sleeper {
     /// Wakes the sleeper, if there is one. The change that it waits for must have been made with SeqCst.
     pub(crate) fn wake(&self) {
         if self.asleep.load(Ordering::SeqCst) != 0 {
             self.ring();
         }
+    }
+
+    /// As [`Sleeper::wake`], but lets it [nap](Sleeper::nap): waking costs the caller more than all else that it does.
+    pub(crate) fn wake_later(&self) {
+        if self.asleep.load(Ordering::SeqCst) == ASLEEP {
+            self.ring();
+        }
+    }
+
+    /// Sleeps for a short time unless `met`, or until somebody is in a hurry. For the only one who sleeps here.
+    pub(crate) fn nap(&self, limit: Duration, met: impl FnOnce() -> bool) {
+        self.sleep_as(NAPPING, limit, met);
+        self.asleep.store(0, Ordering::SeqCst);
     }
 
     #[cold]
@@ -83,8 +106,12 @@ impl Sleeper {
 
     /// As [`Sleeper::sleep`] where several sleep: all are woken at once.
     pub(crate) fn sleep_among(&self, limit: Duration, met: impl FnOnce() -> bool) {
+        self.sleep_as(ASLEEP, limit, met);
+    }
+
+    fn sleep_as(&self, how: u32, limit: Duration, met: impl FnOnce() -> bool) {
         let bell = self.bell.load(Ordering::SeqCst);
-        self.asleep.store(1, Ordering::SeqCst);
+        self.asleep.store(how, Ordering::SeqCst);
         if !met() {
             futex::wait(&self.bell, bell, limit);
         }

@@ -12,8 +12,10 @@
 //! and the caller waits until the body has been sent; for a worker the frame holds the length, and the body follows in a
 //! [pipe](crate::pipe). The order is the same.
 
-use crate::frame::{HEAD, Head, MAX_BODY, filled};
+use crate::conn::Ahead;
+use crate::frame::{HEAD, Head, MAX_BODY, NO_TICKET, filled};
 use crate::futex;
+use cuda_api::ops::id::HOST_DONE;
 use crate::link::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
@@ -26,11 +28,16 @@ use std::time::{Duration, Instant};
 pub use crate::shm::RING as CAPACITY;
 
 /// Longest body that is copied into the ring, in bytes.
-pub const INLINE: usize = 64 << 10;
+pub const INLINE: usize = 128 << 10;
 /// Set in the flags of a frame in the ring whose body lies elsewhere. Never sent.
 const ELSEWHERE: u16 = 0x8000;
 /// Bytes that the consumer takes at once, at most (and half of the ring): producers get room while it sends.
 const BATCH: u64 = 256 << 10;
+/// Calls that nobody waits for lie in the ring for about this long at most while the program makes some: the consumer looks by
+/// itself then,
+const NAP: Duration = Duration::from_micros(40);
+/// so long after the last one.
+const ACTIVE: Duration = Duration::from_millis(10);
 /// How long anybody sleeps before looking again whether the other side is still there.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -108,14 +115,30 @@ impl Ring {
         self.head.0.load(Ordering::Relaxed)
     }
 
+    /// Bytes of a body.
+    fn body(&self, parts: &[&[u8]]) -> Result<usize, PushError> {
+        let body = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.len())).filter(|n| *n <= MAX_BODY);
+        let body = body.ok_or(PushError::TooLong)?;
+        if self.gone.load(Ordering::Relaxed) { Err(PushError::Gone) } else { Ok(body) }
+    }
+
+    /// Puts a call in that nobody waits for, but only if it begins at `position` and its body is at most [`INLINE`] long: `None` if
+    /// not. So nothing was handed over between what the caller knows of that position and the call.
+    pub fn push_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, PushError> {
+        let body = self.body(parts)?;
+        let head = Head { len: (HEAD + body) as u32, id, flags: 0, seq: 0, ticket: NO_TICKET };
+        let bytes = filled(HEAD + body) as u64;
+        let reserve = || self.head.0.compare_exchange(position, position + bytes, Ordering::Relaxed, Ordering::Relaxed);
+        if body > INLINE || reserve().is_err() {
+            return Ok(None);
+        }
+        self.put_at(position, head, parts).map(Some)
+    }
+
     /// Puts a call in; tells where it begins and ends. Does not wait, unless the ring is full or the body is longer than
     /// [`INLINE`].
     pub fn push(&self, id: u16, ticket: u64, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
-        let body = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.len())).filter(|n| *n <= MAX_BODY);
-        let body = body.ok_or(PushError::TooLong)?;
-        if self.gone.load(Ordering::Relaxed) {
-            return Err(PushError::Gone);
-        }
+        let body = self.body(parts)?;
         if body <= INLINE {
             let head = Head { len: (HEAD + body) as u32, id, flags: 0, seq: 0, ticket };
             return self.put(head, parts);
@@ -151,15 +174,28 @@ impl Ring {
 
     /// Whether there is no room yet up to `end`. What the consumer says of its position is not believed further than that.
     fn is_full(&self, end: u64) -> bool {
-        end.wrapping_sub(self.words().tail.0.load(Ordering::SeqCst)) > self.memory.ring_bytes()
+        self.used(end) > self.memory.ring_bytes()
+    }
+
+    /// Bytes up to `end` that the consumer has not taken.
+    fn used(&self, end: u64) -> u64 {
+        end.wrapping_sub(self.words().tail.0.load(Ordering::SeqCst))
     }
 
     fn put(&self, head: Head, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
+        let position = self.head.0.fetch_add(filled(head.len as usize) as u64, Ordering::Relaxed);
+        self.put_at(position, head, parts)
+    }
+
+    /// Writes a frame where its caller has reserved room for it.
+    fn put_at(&self, position: u64, head: Head, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
         let bytes = filled(head.len as usize) as u64;
-        let position = self.head.0.fetch_add(bytes, Ordering::Relaxed);
-        if self.is_full(position + bytes) {
+        let used = self.used(position + bytes);
+        if used > self.memory.ring_bytes() {
             self.wait_for_room(position + bytes)?;
         }
+        // What nobody waits for is taken soon enough without waking anybody.
+        let hurry = head.ticket != NO_TICKET || head.flags != 0 || head.id == HOST_DONE || used > self.memory.ring_bytes() / 4;
         let at = self.memory.ring_at(position);
         // SAFETY: the bytes from `position` are reserved for this call alone, there is room for them, and the second mapping
         // makes them contiguous. The filling is zero already.
@@ -173,7 +209,11 @@ impl Ring {
         }
         // Publishing and looking for a sleeper must not change places: both are SeqCst, as on the consumer's side.
         first_word(&self.memory, position).swap(head.word().to_le(), Ordering::SeqCst);
-        self.words().consumer.wake();
+        if hurry {
+            self.words().consumer.wake();
+        } else {
+            self.words().consumer.wake_later();
+        }
         Ok(position..position + bytes)
     }
 
@@ -218,6 +258,8 @@ struct Cursor {
     position: u64,
     seq: u64,
     spin: Option<Spin>,
+    /// The consumer's thread wakes up in time.
+    punctual: bool,
 }
 
 impl Cursor {
@@ -231,9 +273,18 @@ impl Cursor {
         }
         let began = Instant::now();
         loop {
+            let met = || word() != 0 || over();
             match word() {
                 0 if over() => return None,
-                0 => memory.ring_words().consumer.sleep(Duration::from_secs(1), || word() != 0 || over()),
+                0 if began.elapsed() < ACTIVE => {
+                    if !self.punctual {
+                        // SAFETY: affects only how late this thread's sleeps may end.
+                        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+                        self.punctual = true;
+                    }
+                    memory.ring_words().consumer.nap(NAP, met);
+                }
+                0 => memory.ring_words().consumer.sleep(Duration::from_secs(1), met),
                 found => {
                     spin.learn(began.elapsed());
                     return Some(found);
@@ -389,6 +440,13 @@ impl Calls {
         self.cursor.give_back(&self.memory, self.cursor.position + filled(HEAD + 8) as u64);
         (self.end, self.copied) = (self.cursor.position, self.cursor.position);
         Ok(true)
+    }
+}
+
+impl Ahead for Calls {
+    fn is_ready(&self) -> bool {
+        let begun = self.copied != self.end || !self.head.is_empty() || self.body + self.filling > 0;
+        begun || first_word(&self.memory, self.cursor.position).load(Ordering::SeqCst) != 0 || self.closed.load(Ordering::Acquire)
     }
 }
 

@@ -1,12 +1,12 @@
 //! A worker: the process that carries out the calls of one job on one GPU, and ends with it.
 //!
-//! Threads: the first one reads calls and applies them in order, or leaves them to the second (late.rs); one looks for what the GPU has reached and writes those
-//! answers; one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has
+//! Threads: the first one reads calls and applies them in order, or leaves them to the second (late.rs), and looks for what the GPU
+//! has reached while it has nothing to read; one looks for that all the time and writes those answers; one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has
 //! one for its time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
 
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
-use crate::conn::Conn;
+use crate::conn::{Ahead, Conn, Eager};
 use crate::control::{Control, ControlReply};
 use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled};
 use crate::greet;
@@ -27,7 +27,7 @@ use faults::Point;
 use late::Late;
 use nix::poll::PollFlags;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -272,23 +272,31 @@ impl<P: Place> Worker<P> {
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
         start("late", |w| {
             let mut reply = Vec::new();
-            complain(&w.late.run(|head, body| w.apply(head, body, &mut reply)));
+            let why = w.late.run(|head, body| {
+                let applied = w.apply(head, body, &mut reply);
+                w.completion.wake();
+                applied
+            });
+            complain(&why);
             leave(1);
         })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
         start("daemon", |w| w.listen())?;
         match calls {
-            None => self.read(Inbox::new(&self.conn)),
+            None => self.read(Inbox::new(Eager::new(&self.conn))),
             Some(calls) => self.read(Inbox::new(calls)),
         }
     }
 
     /// Reads calls and applies them in order.
-    fn read<R: Read>(self: &Arc<Self>, mut inbox: Inbox<R>) -> Result<(), WorkerError> {
+    fn read<R: Ahead>(self: &Arc<Self>, mut inbox: Inbox<R>) -> Result<(), WorkerError> {
         let (mut long, mut reply) = (Vec::new(), Vec::new());
         let mut next = 0;
-        while let Some(head) = inbox.head::<HEAD>().map_err(WorkerError::Client)? {
+        loop {
+            let idle = || inbox.is_empty() && !inbox.source().is_ready();
+            self.completion.look_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
+            let Some(head) = inbox.head::<HEAD>().map_err(WorkerError::Client)? else { return Ok(()) };
             let head = Head::read(&head);
             let bytes = head.body().ok_or(WorkerError::Frame("its length"))?;
             if head.seq != next || head.flags != 0 {
@@ -303,7 +311,6 @@ impl<P: Place> Worker<P> {
                 }
             }
         }
-        Ok(())
     }
 
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
@@ -339,7 +346,8 @@ impl<P: Place> Worker<P> {
 
     /// Tells the client how a call ended, if it wants to know or the call failed; before it, what was printed.
     fn answer(&self, ticket: u64, id: u16, rc: Code, body: &[u8]) {
-        if self.place.prints() && (ticket != NO_TICKET || rc != code::SUCCESS) {
+        // The text of a failed assertion comes with the error.
+        if self.place.prints() && ticket != NO_TICKET || code::is_sticky(rc) {
             self.pass_text_on();
         }
         if ticket != NO_TICKET {

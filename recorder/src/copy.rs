@@ -6,9 +6,9 @@ use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
 use crate::memory::is_device;
-use crate::place::{Place, Reach, Waiting};
+use crate::place::{Place, Reach, Waiting, lost};
 use crate::{host_function, host_memory, stream_memory};
-use cuda_api::arg::{Capture, stage_stream};
+use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Copy3, CopyEnd, Work};
@@ -19,9 +19,12 @@ use faults::Point;
 use rcuda_forwarder::{Landing, Reply};
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 /// Bytes that travel in one operation: larger copies are several, which a stream keeps in order.
 const PIECE: u64 = 4 << 20;
+/// The longest copy that is made at rest: what a place copies while it could have looked at another call.
+const SHORT: u64 = 64 << 10;
 
 /// No address of host or device is beyond.
 const END_OF_ADDRESSES: u64 = 1 << 57;
@@ -242,24 +245,32 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
         (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
             faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
             submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))])?;
-            if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
+            if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (false, true) => {
             // A synchronous copy takes the bytes when everything before it in the stream is done.
             let changes = stream_memory::waited_here() || changes_later(r.src.address, r.src.span(r.width, r.rows)?);
             if until == Until::Done && changes {
-                cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+                cx.settle_stream(device, stream)?;
+            }
+            if copy_here(cx, device, &r, stream, until)? || known && copy_at_rest(cx, device, &r, stream, until)? {
+                return Ok(());
             }
             copy_in(cx, device, known, r, stream, until)?;
             // Whatever is launched next, on whichever stream, must find the bytes.
-            if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
+            if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
-        (true, false) => copy_out(cx, device, r, stream, if known { until } else { Until::Done }),
+        (true, false) => {
+            if copy_here(cx, device, &r, stream, until)? {
+                return Ok(());
+            }
+            copy_out(cx, device, r, stream, if known { until } else { Until::Done })
+        }
         (false, false) => {
             if until == Until::Submitted && r.src.is_pinned(&r)? && r.dst.is_pinned(&r)? {
                 return host_function::copy_in_order(cx, device, stream, HostCopy::of(&r));
             }
-            cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+            cx.settle_stream(device, stream)?;
             // SAFETY: both are host memory of the program, which says that they have this size.
             unsafe { HostCopy::of(&r).carry_out() };
             Ok(())
@@ -316,6 +327,52 @@ pub(crate) fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16
     if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
 }
 
+/// A synchronous copy on the default stream by the driver of this process, which has functions for just that. False if it is
+/// another copy, or the place is elsewhere.
+fn copy_here(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
+    if until != Until::Done || r.rows != 1 || stream != LEGACY {
+        return Ok(false);
+    }
+    let Some(exec) = cx.place(device).in_process().cloned() else { return Ok(false) };
+    exec.make_current()?;
+    let calls = &exec.driver().memory;
+    let (Some(inwards), Some(outwards)) = (calls.cuMemcpyHtoD_v2, calls.cuMemcpyDtoH_v2) else { return Ok(false) };
+    let bytes = r.width as usize;
+    cx.wait_here(device, || {
+        // SAFETY: the program's pointers and size, checked against what is known of them.
+        unsafe {
+            if r.dst.device {
+                inwards(r.dst.address, r.src.address as *const c_void, bytes)
+            } else {
+                outwards(r.dst.address as *mut c_void, r.src.address, bytes)
+            }
+        }
+    })?;
+    Ok(true)
+}
+
+/// A short copy to the device while its stream and the default stream are known to be at rest: false if they are not. Nobody waits
+/// for it: the place makes it before it looks at any later call, which is all that can be seen of a copy. So the streams are at
+/// rest behind it, and a wait for them asks nobody.
+fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
+    let bytes = r.width.saturating_mul(r.rows);
+    // An asynchronous copy from pinned memory is meant to go on beside other work.
+    if bytes > SHORT || (until == Until::Submitted && r.src.is_pinned(r)?) {
+        return Ok(false);
+    }
+    let Place::Remote { link, .. } = cx.place(device) else { return Ok(false) };
+    let at_rest = |stream| device.quiet_at(cx.place(device), Some(stream));
+    // The work of other streams may follow that of the default stream, and it theirs.
+    let Some(position) = at_rest(LEGACY).filter(|p| stream == LEGACY || at_rest(stream) == Some(*p)) else { return Ok(false) };
+    let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };
+    faults::at(Point::CopyIn);
+    // SAFETY: the program says that its source has these bytes.
+    let sent = unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
+    let span = device.noting(sent)?;
+    device.still_quiet(span.clone());
+    Ok(span.is_some())
+}
+
 fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     let link = match cx.place(device) {
         Place::Local { exec, .. } => {
@@ -328,25 +385,30 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
     let late = until == Until::Submitted && host_memory::is_pinned(r.src.address, span) && changes_later(r.src.address, span);
     if late && !known {
         // Only the place can tell whether the address is valid, and the answer to a late copy comes late.
-        cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+        cx.settle_stream(device, stream)?;
     }
     pieces(r, |piece| {
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
         if late && known {
             return host_function::copy_late(device, &link, op, piece.src.address, piece.src.pitch);
         }
-        let packed;
-        let bytes = if piece.rows == 1 || piece.src.pitch == piece.width {
-            // SAFETY: the program says that its source has these bytes.
-            unsafe { std::slice::from_raw_parts(piece.src.address as *const u8, (piece.width * piece.rows) as usize) }
-        } else {
-            // SAFETY: as above, row by row.
-            packed = unsafe { gather(piece.src.address, piece.src.pitch, piece.width, piece.rows) };
-            &packed
-        };
         faults::at(Point::CopyIn);
-        submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
+        // SAFETY: the program says that its source has these bytes.
+        unsafe { packed(&piece, |bytes| submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])) }
     })
+}
+
+/// Uses the bytes of a rectangle of host memory, rows packed: from where they lie, if they are.
+///
+/// # Safety
+/// The source is readable.
+unsafe fn packed<T>(r: &Rect, use_them: impl FnOnce(&[u8]) -> T) -> T {
+    if r.rows == 1 || r.src.pitch == r.width {
+        // SAFETY: as the caller says.
+        return use_them(unsafe { std::slice::from_raw_parts(r.src.address as *const u8, (r.width * r.rows) as usize) });
+    }
+    // SAFETY: as above, row by row.
+    use_them(&unsafe { gather(r.src.address, r.src.pitch, r.width, r.rows) })
 }
 
 /// The bytes of a rectangle of host memory, rows packed.
@@ -368,13 +430,13 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
         device.noting(direct_rect(exec, r, live))?;
         // For that driver a pageable destination is written when the call returns; a stream of its own is asked.
         return if until == Until::Done {
-            cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
+            cx.settle_stream(device, stream)
         } else {
             Ok(())
         };
     }
     let pinned = r.dst.is_pinned(&r)?;
-    let mut last: Option<Waiting> = None;
+    let (mut last, mut epoch): (Option<Waiting>, _) = (None, 0);
     pieces(r, |piece| {
         // Asked for each piece: while one was waited for outside the gate, the place may have changed.
         let link = match cx.place(device) {
@@ -398,9 +460,10 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
             }
             return Ok(());
         }
+        epoch = device.epoch.load(Ordering::Relaxed);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
-    last.map_or(Ok(()), |w| cx.wait_for(device, w).map(drop))
+    last.map_or(Ok(()), |w| cx.wait_for_stream(device, w, epoch, stream))
 }
 
 /// Cuts a rectangle into pieces of at most [`PIECE`] bytes, in order.

@@ -20,6 +20,7 @@ use cuda_api::ops;
 use cuda_api::wire::Wire;
 use faults::Point;
 use std::cell::Cell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
@@ -296,7 +297,7 @@ impl Entered {
         if C::WAITS {
             return self.ask(device, C::ID, &[body]);
         }
-        device.noting(self.place(device).send(C::ID, &[body])).map(|()| Vec::new())
+        device.noting(self.place(device).send(C::ID, &[body])).map(|_| Vec::new())
     }
 
     /// Asks the place something about a function that it has not said already.
@@ -313,12 +314,26 @@ impl Entered {
 
     /// Asks the place and waits inside the gate: for answers that do not depend on the GPU getting somewhere.
     pub(crate) fn ask(&self, device: &'static Device, id: u16, parts: &[&[u8]]) -> Result<Vec<u8>, Code> {
-        let (rc, bytes) = device.noting(self.place(device).begin(id, parts))?.finish();
+        self.answer(device, device.noting(self.place(device).begin(id, parts))?)
+    }
+
+    /// Asks whether a stream or an event is done; where the question lies in the place's order, if that has one.
+    pub(crate) fn query(&self, device: &'static Device, id: u16, handle: u64) -> Result<Option<Range<u64>>, Code> {
+        let waiting = device.noting(self.place(device).begin(id, &[&handle.to_le_bytes()]))?;
+        let span = waiting.span();
+        // A question leaves nothing to do.
+        device.still_quiet(span.clone());
+        self.answer(device, waiting).map(|_| span)
+    }
+
+    /// Waits for an answer inside the gate.
+    fn answer(&self, device: &'static Device, waiting: Waiting) -> Result<Vec<u8>, Code> {
+        let (rc, bytes) = waiting.finish();
         if rc == code::SUCCESS {
             return Ok(bytes);
         }
         if !bytes.is_empty() {
-            log::trace(|| format!("{id:#06x} failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
+            log::trace(|| format!("a call failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
         }
         device.note(rc);
         if code::is_sticky(rc) {
@@ -336,32 +351,68 @@ impl Entered {
         let span = waiting.span();
         let answer = self.wait_for(device, waiting)?;
         if let Some(span) = span.filter(|_| id == ops::id::CONTEXT_SYNC) {
-            device.quiet_until(epoch, span.end);
+            device.quiet_until(epoch, span, None);
         }
         Ok(answer)
     }
 
     /// Waits until all work of a device is done; asks nobody if there can be none.
     pub(crate) fn settle(&self, device: &'static Device) -> Result<(), Code> {
-        if device.is_quiet(self.place(device)) {
+        if device.is_quiet(self.place(device), None) {
             return device.check();
         }
         self.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
     }
 
+    /// Waits until all work of a stream is done; asks nobody if there can be none.
+    pub(crate) fn settle_stream(&self, device: &'static Device, stream: u64) -> Result<(), Code> {
+        if device.is_quiet(self.place(device), Some(stream)) {
+            device.check()?;
+            // It lies here already: the place sends it before the answer that has shown the quiet.
+            self.show_text();
+            return Ok(());
+        }
+        device.check()?;
+        let epoch = device.epoch.load(Ordering::Relaxed);
+        let waiting = device.noting(self.place(device).begin(ops::id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+        self.wait_for_stream(device, waiting, epoch, stream)
+    }
+
+    /// Waits for an answer that comes when a stream has done everything before it.
+    pub(crate) fn wait_for_stream(&self, device: &'static Device, waiting: Waiting, epoch: u64, stream: u64) -> Result<(), Code> {
+        let span = waiting.span();
+        self.wait_for(device, waiting)?;
+        if let Some(span) = span {
+            device.quiet_until(epoch, span, Some(stream));
+        }
+        Ok(())
+    }
+
     /// Waits outside the gate for an answer that is on its way.
     pub(crate) fn wait_for(&self, device: &'static Device, waiting: Waiting) -> Result<Vec<u8>, Code> {
+        let (rc, bytes) = self.waiting(device, || waiting.finish());
+        device.note(rc);
+        if rc == code::SUCCESS { Ok(bytes) } else { Err(rc) }
+    }
+
+    /// Lets the driver of this process wait, outside the gate.
+    pub(crate) fn wait_here(&self, device: &'static Device, call: impl FnOnce() -> Code) -> Result<(), Code> {
+        let rc = self.waiting(device, call);
+        device.note(rc);
+        if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
+    }
+
+    /// Steps outside the gate for a wait. The place stays: a move waits for who waits for it.
+    fn waiting<T>(&self, device: &'static Device, wait: impl FnOnce() -> T) -> T {
         // Counted while still inside: the mover that finds the gate empty finds the waiter counted.
         device.waiters.fetch_add(1, Ordering::AcqRel);
-        let (rc, bytes) = self.pass.outside(|| {
+        self.pass.outside(|| {
             faults::at(Point::Wait);
-            let answer = waiting.finish();
+            let answer = wait();
             device.waiters.fetch_sub(1, Ordering::AcqRel);
             output::show();
             answer
-        });
-        device.note(rc);
-        if rc == code::SUCCESS { Ok(bytes) } else { Err(rc) }
+        })
     }
 
     /// Carries out a state-building operation: asked, and journalled on success.
@@ -375,6 +426,11 @@ impl Entered {
 
     /// Sends work: nothing comes back, nothing is journalled.
     pub(crate) fn work(&self, device: &'static Device, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
+        self.work_at(device, op, parts).map(drop)
+    }
+
+    /// As [`Entered::work`]: also where it lies in the place's order, if that has one.
+    pub(crate) fn work_at(&self, device: &'static Device, op: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Code> {
         device.check()?;
         device.noting(self.place(device).send(op, parts))
     }

@@ -25,13 +25,21 @@ struct Mine(&'static Slot);
 
 impl Drop for Mine {
     fn drop(&mut self) {
+        let _ = HERE.try_with(|h| h.slot.set(None));
         self.0.taken.store(false, Ordering::Release);
     }
 }
 
+/// What a passing thread looks at: one look, since looking is most of what passing costs.
+struct Here {
+    depth: Cell<u32>,
+    /// That of [`MINE`], once it was asked for.
+    slot: Cell<Option<&'static Slot>>,
+}
+
 thread_local! {
     static MINE: Mine = Mine(claim());
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static HERE: Here = const { Here { depth: Cell::new(0), slot: Cell::new(None) } };
 }
 
 fn claim() -> &'static Slot {
@@ -65,53 +73,60 @@ pub(crate) struct Pass(());
 
 /// Passes the gate, waiting while it is closed.
 pub(crate) fn enter() -> Pass {
-    let depth = DEPTH.with(|d| d.replace(d.get() + 1));
-    if depth == 0 {
-        mark_inside();
-    }
+    HERE.with(|here| {
+        let depth = here.depth.replace(here.depth.get() + 1);
+        if depth == 0 {
+            here.mark_inside();
+        }
+    });
     Pass(())
 }
 
-fn slot() -> Option<&'static Slot> {
-    // At thread exit the thread-local may be gone: such late calls go unmarked, as they do nothing that a move could miss.
-    MINE.try_with(|m| m.0).ok()
-}
+impl Here {
+    fn slot(&self) -> Option<&'static Slot> {
+        self.slot.get().or_else(|| {
+            // At thread exit it may be gone: such late calls go unmarked, as they do nothing that a move could miss.
+            self.slot.set(MINE.try_with(|m| m.0).ok());
+            self.slot.get()
+        })
+    }
 
-fn mark_inside() {
-    let Some(slot) = slot() else { return };
-    loop {
-        slot.inside.store(1, Ordering::Relaxed);
-        if NEEDS_FENCE.load(Ordering::Relaxed) {
-            fence(Ordering::SeqCst);
-        } else {
-            compiler_fence(Ordering::SeqCst);
-        }
-        if CLOSED.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        slot.inside.store(0, Ordering::Release);
-        while CLOSED.load(Ordering::Acquire) != 0 {
-            wait_on(&CLOSED, 1);
+    fn mark_inside(&self) {
+        let Some(slot) = self.slot() else { return };
+        loop {
+            slot.inside.store(1, Ordering::Relaxed);
+            if NEEDS_FENCE.load(Ordering::Relaxed) {
+                fence(Ordering::SeqCst);
+            } else {
+                compiler_fence(Ordering::SeqCst);
+            }
+            if CLOSED.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            slot.inside.store(0, Ordering::Release);
+            while CLOSED.load(Ordering::Acquire) != 0 {
+                wait_on(&CLOSED, 1);
+            }
         }
     }
-}
 
-fn mark_outside() {
-    if let Some(slot) = slot() {
-        slot.inside.store(0, Ordering::Release);
+    fn mark_outside(&self) {
+        if let Some(slot) = self.slot() {
+            slot.inside.store(0, Ordering::Release);
+        }
     }
 }
 
 impl Pass {
     /// Steps outside for the time of `wait`, and in again after it. Nothing that depends on the place may be held across.
     pub(crate) fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let depth = DEPTH.with(Cell::get);
-        if depth == 1 {
-            mark_outside();
+        let outermost = HERE.with(|here| here.depth.get() == 1);
+        if outermost {
+            HERE.with(Here::mark_outside);
         }
         let result = wait();
-        if depth == 1 {
-            mark_inside();
+        if outermost {
+            HERE.with(Here::mark_inside);
         }
         result
     }
@@ -119,13 +134,12 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let depth = DEPTH.with(|d| {
-            d.set(d.get() - 1);
-            d.get()
+        HERE.with(|here| {
+            here.depth.set(here.depth.get() - 1);
+            if here.depth.get() == 0 {
+                here.mark_outside();
+            }
         });
-        if depth == 0 {
-            mark_outside();
-        }
     }
 }
 

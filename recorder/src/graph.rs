@@ -359,7 +359,7 @@ impl Host for Entered {
         let epoch = device.epoch.load(Ordering::Relaxed);
         for event in lock(&data.records).iter() {
             if let Ok(e) = self.job.tables.events.get(*event) {
-                e.data.epoch.store(epoch, Ordering::Release);
+                e.data.recorded(epoch, stream, None);
             }
         }
         Ok(())

@@ -256,9 +256,10 @@ pub(crate) fn launch_graph(
         };
         token.put(&mut body);
     }
-    device.noting(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
+    let sent = device.noting(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
         given.into_iter().filter_map(take).for_each(|c| over(&c.task));
-    })
+    });
+    sent.map(drop)
 }
 
 /// Enqueues a task; the stream as it travels.

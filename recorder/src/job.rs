@@ -1,14 +1,17 @@
 //! The job: its devices and what belongs to all of them.
 
+use crate::launch::Limits;
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
-use crate::place::{self, Place, Reach, Waiting};
+use crate::place::{self, Place, Reach};
+use crate::quiet::Quiet;
 use crate::tables::Tables;
 use crate::{config, control, gate};
 use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock};
 use std::time::Instant;
@@ -33,6 +36,8 @@ pub(crate) struct Device {
     pub(crate) info: DeviceInfo,
     /// Whether the program is told that host memory can be mapped: its first place reaches pinned memory.
     pub(crate) maps_host: bool,
+    /// What launches are compared with.
+    pub(crate) limits: Limits,
     place: AtomicPtr<Place>,
     /// Number of the current place, from 1; events remember in which they were recorded.
     pub(crate) epoch: AtomicU64,
@@ -44,7 +49,7 @@ pub(crate) struct Device {
     pub(crate) ledger: Mutex<Ledger>,
     /// Allocations and the arena.
     pub(crate) memory: RwLock<Memory>,
-    /// Until where everything that was handed over is done.
+    /// What is known to be done.
     quiet: Mutex<Quiet>,
     /// References to the primary context.
     pub(crate) primary: Mutex<Primary>,
@@ -86,13 +91,6 @@ pub(crate) struct Figures {
     pub(crate) live: BTreeMap<&'static str, u64>,
 }
 
-/// A point in a place's order before which all is done.
-#[derive(Debug, Default)]
-struct Quiet {
-    epoch: u64,
-    position: u64,
-}
-
 /// State of a primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
@@ -122,6 +120,7 @@ impl Device {
             index,
             ledger: Mutex::new(Ledger::create(index, &info)),
             memory: RwLock::new(Memory::new(index)),
+            limits: Limits::of(&info),
             info,
             maps_host: place.reach() >= Reach::File,
             whereabouts: Mutex::new(Whereabouts::of(&place)),
@@ -183,25 +182,36 @@ impl Device {
         known.clone()
     }
 
-    /// Whether nothing was handed over since the last time that all was done.
-    pub(crate) fn is_quiet(&self, place: &Place) -> bool {
-        let q = lock(&self.quiet);
-        q.epoch == self.epoch.load(Ordering::Relaxed) && place.position() == Some(q.position)
+    /// Whether a stream, or with `None` every stream, is known to have done everything, and nothing was handed over since.
+    pub(crate) fn is_quiet(&self, place: &Place, stream: Option<u64>) -> bool {
+        self.quiet_at(place, stream).is_some()
     }
 
-    /// All that was handed over in an epoch before a position is done.
-    pub(crate) fn quiet_until(&self, epoch: u64, position: u64) {
-        *lock(&self.quiet) = Quiet { epoch, position };
+    /// As [`Device::is_quiet`]: at which position.
+    pub(crate) fn quiet_at(&self, place: &Place, stream: Option<u64>) -> Option<u64> {
+        let position = place.position()?;
+        lock(&self.quiet).holds(self.epoch.load(Ordering::Relaxed), position, stream).then_some(position)
+    }
+
+    /// A call of an epoch has shown that a stream, or with `None` every stream, has done everything before its end.
+    pub(crate) fn quiet_until(&self, epoch: u64, call: Range<u64>, stream: Option<u64>) {
+        lock(&self.quiet).learn(epoch, call, stream);
+    }
+
+    /// Whether a stream is known to have done what was handed over to it before this position of the present place.
+    pub(crate) fn is_past(&self, stream: u64, position: u64) -> bool {
+        lock(&self.quiet).is_past(self.epoch.load(Ordering::Relaxed), stream, position)
+    }
+
+    /// A stream has done what was handed over before a position in the place of an epoch.
+    pub(crate) fn past(&self, epoch: u64, stream: u64, position: u64) {
+        lock(&self.quiet).learn_past(epoch, position, Some(stream));
     }
 
     /// A call that leaves nothing to wait for does not end the quiet.
-    pub(crate) fn still_quiet(&self, call: &Waiting) {
-        let mut q = lock(&self.quiet);
-        if let Some(span) = call.span()
-            && span.start == q.position
-            && q.epoch == self.epoch.load(Ordering::Relaxed)
-        {
-            q.position = span.end;
+    pub(crate) fn still_quiet(&self, call: Option<Range<u64>>) {
+        if let Some(call) = call {
+            lock(&self.quiet).extend(self.epoch.load(Ordering::Relaxed), call);
         }
     }
 

@@ -10,6 +10,7 @@ use cuda_api::graph::work::{Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
 use cuda_api::sys;
+use replayer::DeviceInfo;
 use cuda_api::wire::Wire;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -48,17 +49,35 @@ fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
     crate::device::attribute(device, id as u32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX)
 }
 
+/// What every launch on a device is compared with.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    grid: [u32; 3],
+    block: [u32; 3],
+    threads: u32,
+}
+
+impl Limits {
+    pub(crate) fn of(info: &DeviceInfo) -> Limits {
+        use sys::CUdevice_attribute_enum as A;
+        let of = |id: A| info.attribute(id as i32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
+        Limits {
+            grid: [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z].map(of),
+            block: [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z].map(of),
+            threads: of(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        }
+    }
+}
+
 /// The errors that the driver returns from the launch itself.
 pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<(), Code> {
-    use sys::CUdevice_attribute_enum as A;
-    let grid = [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z];
-    let block = [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z];
-    let inside = |values: [u32; 3], limits: [A; 3]| values.iter().zip(limits).all(|(v, id)| *v != 0 && *v <= limit(device, id));
-    if !inside(l.grid, grid) || !inside(l.block, block) {
+    let limits = &device.limits;
+    let inside = |values: [u32; 3], limits: [u32; 3]| values.iter().zip(limits).all(|(v, limit)| *v != 0 && *v <= limit);
+    if !inside(l.grid, limits.grid) || !inside(l.block, limits.block) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let threads = l.block.iter().map(|b| u64::from(*b)).product::<u64>();
-    if threads > u64::from(limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) {
+    if threads > u64::from(limits.threads) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     if (info.max_threads != 0 && threads > u64::from(info.max_threads)) || l.shared > info.max_dynamic_shared {

@@ -38,6 +38,7 @@ mod mover;
 mod moves;
 mod output;
 mod place;
+mod quiet;
 mod stream;
 mod stream_memory;
 mod symbols;

@@ -344,7 +344,7 @@ fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges
     let mut ledger = lock(&device.ledger);
     let waiting = device.noting(cx.place(device).begin(op, &[&body]))?;
     // Memory that nobody knows yet, or any more, is nothing to wait for.
-    device.still_quiet(&waiting);
+    device.still_quiet(waiting.span());
     if wait {
         let (rc, _) = waiting.finish();
         if rc != code::SUCCESS {

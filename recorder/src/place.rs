@@ -417,11 +417,11 @@ impl Place {
     }
 
     /// Hands a call over without waiting for it.
-    pub(crate) fn send(&self, id: u16, parts: &[&[u8]]) -> Result<(), Code> {
+    pub(crate) fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Code> {
         match self {
-            Place::Remote { link, .. } => link.send(id, parts).map_err(lost),
+            Place::Remote { link, .. } => link.send(id, parts).map(Some).map_err(lost),
             Place::Local { .. } => match self.begin(id, parts)?.finish().0 {
-                code::SUCCESS => Ok(()),
+                code::SUCCESS => Ok(None),
                 rc => Err(rc),
             },
         }

@@ -6,6 +6,7 @@ use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
 use crate::memory::pools;
+use crate::tables::EventData;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
@@ -15,6 +16,7 @@ use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// `CU_EVENT_DISABLE_TIMING`
@@ -122,7 +124,7 @@ pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Re
     let device = cx.device()?;
     graph::forbid_on(cx, device, stream)?;
     let mark = pools::before_sync(device);
-    cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+    cx.settle_stream(device, stream)?;
     pools::after_sync(cx, device, Some(stream), mark);
     Ok(())
 }
@@ -163,7 +165,14 @@ pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(
     let device = cx.device()?;
     device.check()?;
     graph::forbid_on(cx, device, stream)?;
-    cx.ask(device, ops::id::STREAM_QUERY, &[&stream.to_le_bytes()]).map(drop)
+    if device.is_quiet(cx.place(device), Some(stream)) {
+        return Ok(());
+    }
+    let span = cx.query(device, ops::id::STREAM_QUERY, stream)?;
+    if let Some(span) = span {
+        device.quiet_until(device.epoch.load(Ordering::Relaxed), span, Some(stream));
+    }
+    Ok(())
 }
 
 fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
@@ -181,9 +190,9 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     if graph::record_event(cx, event, stream, device, flags == 1)? {
         return Ok(());
     }
-    encoded(&ops::EventRecord { event, stream, flags: 0 }, |body| cx.work(device, ops::id::EVENT_RECORD, &[body]))?;
+    let span = encoded(&ops::EventRecord { event, stream, flags: 0 }, |body| cx.work_at(device, ops::id::EVENT_RECORD, &[body]))?;
     let data = &cx.job.tables.events.get(event)?.data;
-    data.epoch.store(device.epoch.load(Ordering::Relaxed), Ordering::Release);
+    data.recorded(device.epoch.load(Ordering::Relaxed), stream, span.map(|s| s.end));
     Ok(())
 }
 
@@ -195,30 +204,65 @@ pub(crate) fn cuEventRecordWithFlags(cx: &mut Entered, event: sys::CUevent, stre
     record(cx, event, stream, flags)
 }
 
-/// The event's device if its last record may still be running: only then is the place asked.
-fn unfinished(cx: &mut Entered, event: sys::CUevent) -> Result<Option<(u64, &'static Device)>, Code> {
+/// The event, if its last record may still be to come: only then is the place asked.
+fn unfinished(cx: &mut Entered, event: sys::CUevent) -> Result<Option<Unfinished<'static>>, Code> {
     let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
     let device = cx.device()?;
     device.check()?;
     let data = &cx.job.tables.events.get(event)?.data;
     graph::ask_event(cx, event, data)?;
-    let epoch = data.epoch.load(Ordering::Acquire);
     // A move waits until everything is done, so what was recorded in an earlier place has happened.
-    Ok((epoch == device.epoch.load(Ordering::Relaxed)).then_some((event, device)))
+    if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let last = data.last();
+    if let Some((at, stream)) = last
+        && (data.is_done(at) || device.is_past(stream, at))
+    {
+        data.has_happened(at);
+        return Ok(None);
+    }
+    Ok(Some(Unfinished { event, device, data, last }))
+}
+
+/// An event whose last record may not have happened.
+struct Unfinished<'t> {
+    event: u64,
+    device: &'static Device,
+    data: &'t EventData,
+    /// Where that was recorded, and in which stream.
+    last: Option<(u64, u64)>,
+}
+
+impl Unfinished<'_> {
+    /// A call of an epoch has shown that it has happened.
+    fn has_happened(&self, epoch: u64, call: Option<Range<u64>>) {
+        let (Some((at, stream)), Some(call)) = (self.last, call) else { return };
+        self.data.has_happened(at);
+        self.device.past(epoch, stream, at);
+        // With nothing between record and question the stream has nothing left.
+        if at == call.start {
+            self.device.quiet_until(epoch, call, Some(stream));
+        }
+    }
 }
 
 pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
-    match unfinished(cx, event)? {
-        Some((event, device)) => cx.ask(device, ops::id::EVENT_QUERY, &[&event.to_le_bytes()]).map(drop),
-        None => Ok(()),
-    }
+    let Some(e) = unfinished(cx, event)? else { return Ok(()) };
+    let span = cx.query(e.device, ops::id::EVENT_QUERY, e.event)?;
+    e.has_happened(e.device.epoch.load(Ordering::Relaxed), span);
+    Ok(())
 }
 
 pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
     match unfinished(cx, event)? {
-        Some((event, device)) => {
-            cx.wait(device, ops::id::EVENT_SYNC, &event.to_le_bytes())?;
-            pools::after_event(cx, device);
+        Some(e) => {
+            let epoch = e.device.epoch.load(Ordering::Relaxed);
+            let waiting = e.device.noting(cx.place(e.device).begin(ops::id::EVENT_SYNC, &[&e.event.to_le_bytes()]))?;
+            let span = waiting.span();
+            cx.wait_for(e.device, waiting)?;
+            e.has_happened(epoch, span);
+            pools::after_event(cx, e.device);
             Ok(())
         }
         None => {

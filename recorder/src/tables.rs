@@ -135,14 +135,47 @@ pub(crate) struct EventData {
     pub(crate) flags: AtomicU32,
     /// Epoch of the place in which it was last recorded; 0: never.
     pub(crate) epoch: AtomicU64,
+    /// Where the place's order was after its last record there, 0 if that is not known.
+    at: AtomicU64,
+    /// The stream of that record.
+    stream: AtomicU64,
+    /// The value of `at` whose record is known to have happened.
+    done: AtomicU64,
     /// It was last recorded in a capture.
     pub(crate) captured: AtomicBool,
     /// When it happened, if that was in an earlier place: bits of f64 milliseconds on the job's clock.
     pub(crate) happened_ms: AtomicU64,
 }
 
+impl EventData {
+    /// It was recorded in a stream of the place of this epoch; `at` is the end of that call in the place's order.
+    pub(crate) fn recorded(&self, epoch: u64, stream: u64, at: Option<u64>) {
+        self.done.store(0, Ordering::Relaxed);
+        self.stream.store(stream, Ordering::Relaxed);
+        self.at.store(at.unwrap_or(0), Ordering::Release);
+        self.epoch.store(epoch, Ordering::Release);
+    }
+
+    /// Where it was last recorded, and in which stream. Of two records at a time the stream may be the later one's.
+    pub(crate) fn last(&self) -> Option<(u64, u64)> {
+        let at = self.at.load(Ordering::Acquire);
+        (at != 0).then(|| (at, self.stream.load(Ordering::Relaxed)))
+    }
+
+    /// Whether that record is known to have happened.
+    pub(crate) fn is_done(&self, at: u64) -> bool {
+        self.done.load(Ordering::Relaxed) == at
+    }
+
+    /// The record at this point has happened.
+    pub(crate) fn has_happened(&self, at: u64) {
+        self.done.store(at, Ordering::Relaxed);
+    }
+}
+
 impl Known for EventData {
     fn forget(&self) {
+        self.recorded(0, 0, None);
         self.flags.store(0, Ordering::Relaxed);
         self.epoch.store(0, Ordering::Relaxed);
         self.captured.store(false, Ordering::Relaxed);

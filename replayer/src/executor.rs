@@ -26,7 +26,7 @@ use crate::steer;
 use aliases::Aliases;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
-use cuda_api::handle::Bindings;
+use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
 use cuda_api::ops::{Chunk, id};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
@@ -70,7 +70,11 @@ pub struct Executor {
     graphs: Mutex<graphs::Graphs>,
     arrays: Mutex<arrays::Arrays>,
     /// Whether code was loaded that may print.
+    can_print: AtomicBool,
+    /// Whether a kernel that may print was launched.
     prints: AtomicBool,
+    /// Functions and kernels that may print, by slot.
+    printers: [Cells<AtomicU64>; 2],
     hosts: Arc<Hosts>,
     /// Host memory of the job that is registered with the driver.
     pinned: PinnedMemory,
@@ -157,7 +161,9 @@ impl Executor {
             modules: Mutex::default(),
             graphs: Mutex::default(),
             arrays: Mutex::default(),
+            can_print: AtomicBool::new(false),
             prints: AtomicBool::new(false),
+            printers: [Cells::new(), Cells::new()],
             hosts: Arc::default(),
             pinned: PinnedMemory::default(),
             mapping: RwLock::default(),
@@ -187,10 +193,21 @@ impl Executor {
         &self.bindings
     }
 
-    /// Whether code was loaded that may print. The driver shows such text in the calls that wait (CUDA C++ Programming Guide,
+    /// Whether a kernel was launched that may print. The driver shows such text in the calls that wait (CUDA C++ Programming Guide,
     /// "Formatted Output"); the executor looks instead of waiting, so it makes such a call before it says that a wait is over.
     pub fn prints(&self) -> bool {
         self.prints.load(Ordering::Relaxed)
+    }
+
+    fn printer(&self, function: u64) -> &AtomicU64 {
+        self.printers[usize::from(kind(function) == Some(Kind::Kernel))].at(slot(function))
+    }
+
+    /// A function or kernel is about to be launched.
+    pub(super) fn launches(&self, function: u64) {
+        if self.can_print.load(Ordering::Relaxed) && self.printer(function).load(Ordering::Relaxed) == function {
+            self.prints.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn gpu(&self) -> &Gpu {
@@ -246,6 +263,7 @@ impl Executor {
             id::MAX_ACTIVE_CLUSTERS | id::MAX_CLUSTER_SIZE => self.clusters(call, body)?.put(reply),
             id::TENSOR_MAP_TILED => self.tensor_map(body, reply)?,
             id::COPY_IN => self.copy_in(&life, body)?,
+            id::COPY_IN_AT_REST => self.copy_in_at_rest(&life, body)?,
             id::COPY_OUT => return self.copy_out(&life, body),
             id::COPY_DEVICE => self.copy_device(body)?,
             id::FILL => self.fill(body)?,

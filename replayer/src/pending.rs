@@ -39,11 +39,10 @@ pub struct Pending {
     pub(crate) call: Option<Arc<Call>>,
 }
 
-/// How long [`Pending::wait`] polls without a pause: synchronising right after a short launch is the common case.
+/// How long [`Pending::wait`] looks without a pause: synchronising right after a short launch is the common case.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long it then polls with the processor offered to others in between.
-const YIELD: Duration = Duration::from_micros(300);
-const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+/// Between two looks at what the driver cannot wait for.
+const NAP: Duration = Duration::from_micros(50);
 
 impl Pending {
     /// Looks whether the answer is there: its code, with the bytes appended to `reply`. Not to be called again after that.
@@ -63,7 +62,7 @@ impl Pending {
             match e.gpu().query_event(event) {
                 Err(code::ERROR_NOT_READY) => return None,
                 Err(rc) => {
-                    e.show_text(event);
+                    e.show_failure(event);
                     if self.call.as_ref().is_some_and(|c| !c.fail()) {
                         break;
                     }
@@ -99,22 +98,20 @@ impl Pending {
         Some(code::SUCCESS)
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer: looks for a short time, then leaves the waiting to the driver.
     pub fn wait(mut self, e: &Executor, reply: &mut Vec<u8>) -> Code {
         let start = Instant::now();
-        let mut sleep = Duration::from_micros(10);
         loop {
             if let Some(rc) = self.poll(e, reply) {
                 return rc;
             }
-            let waited = start.elapsed();
-            if waited < SPIN {
+            if start.elapsed() < SPIN {
                 std::hint::spin_loop();
-            } else if waited < YIELD {
-                std::thread::yield_now();
+            } else if let Some(Mark::Own(event) | Mark::Shared(event)) = self.marks.last().copied() {
+                // What it says is found by looking.
+                let _ = e.gpu().synchronize_event(event);
             } else {
-                std::thread::sleep(sleep);
-                sleep = (sleep * 2).min(LONGEST_SLEEP);
+                std::thread::sleep(NAP);
             }
         }
     }

@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 25] = [
+pub const NAMES: [&str; 26] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -56,6 +56,7 @@ pub const NAMES: [&str; 25] = [
     "arrays",
     "textures",
     "surfaces",
+    "rest",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `mapped` stays on its machine.

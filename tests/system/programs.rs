@@ -29,6 +29,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "storm" => (60, 20000),
         "graphhost" => (200, 6000),
         "arrays" | "textures" | "surfaces" => (60, 20000),
+        "rest" => (160, 6000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -101,6 +102,8 @@ programs! {
     storm_static: "storm", Static;
     graphhost_static: "graphhost", Static;
     graphhost_shared: "graphhost", Shared;
+    rest_static: "rest", Static;
+    rest_shared: "rest", Shared;
     threads8_shared: "threads8", Shared;
     arrays_static: "arrays", Static;
     arrays_shared: "arrays", Shared;

@@ -120,6 +120,24 @@ impl<'a> Cubin<'a> {
         })
     }
 
+    /// Whether a function refers to one of another name: the linker notes all that a kernel may call, through whatever it calls.
+    pub(super) fn refers(&self, function: &str, to: &[&str]) -> bool {
+        let Some(records) = self.info.get(function) else { return false };
+        let symbols = self.sections.iter().filter(|s| s.kind == SYMTAB);
+        let named = |number: u32| {
+            symbols.clone().any(|table| {
+                let names = self.sections.get(table.link as usize).map_or(&[][..], |s| s.body);
+                let row = table.body.chunks_exact(SYMBOL).nth(number as usize);
+                row.and_then(|row| string(names, u32_at(row, 0))).is_some_and(|name| to.contains(&name))
+            })
+        };
+        let mut found = false;
+        attributes(records, |attribute, value| {
+            found |= attribute == EXTERNS && value.chunks_exact(4).any(|number| named(u32_at(number, 0)));
+        });
+        found
+    }
+
     /// Parameters of a kernel, in order; `None` if the cubin does not describe this kernel.
     pub(super) fn params(&self, kernel: &str) -> Option<Vec<Param>> {
         params(self.info.get(kernel)?)
@@ -134,41 +152,37 @@ fn variable_memory(section: &str) -> bool {
             .is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
 }
 
-/// Reads the attribute records of a kernel.
-fn params(mut records: &[u8]) -> Option<Vec<Param>> {
+/// Attribute: numbers of the symbols outside of the cubin that a function calls.
+const EXTERNS: u8 = 0x0f;
+
+/// Hands each attribute record that has a value to `each`; `None` if one is cut off.
+fn attributes<'a>(mut records: &'a [u8], mut each: impl FnMut(u8, &'a [u8])) -> Option<()> {
     const SIZED: u8 = 4;
-    const KPARAM_INFO: u8 = 0x17;
-    const KPARAM_INFO_V2: u8 = 0x45;
-    let mut found: Vec<(u16, Param)> = Vec::new();
     while let [format, attribute, low, high, rest @ ..] = records {
         let mut len = 0;
         if *format == SIZED {
             len = usize::from(u16::from_le_bytes([*low, *high]));
-            let value = rest.get(..len)?;
-            let offset = u32::from(u16_at(value, 6));
-            match *attribute {
-                KPARAM_INFO if len >= 12 => found.push((
-                    u16_at(value, 4),
-                    Param {
-                        offset,
-                        size: u32_at(value, 8) >> 18,
-                    },
-                )),
-                KPARAM_INFO_V2 if len >= 12 => {
-                    found.push((
-                        u16_at(value, 4),
-                        Param {
-                            offset,
-                            size: u32::from(u16_at(value, 8)),
-                        },
-                    ));
-                }
-                _ => {}
-            }
+            each(*attribute, rest.get(..len)?);
         }
         // Records start at multiples of four.
         records = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
     }
+    Some(())
+}
+
+/// Reads the attribute records of a kernel.
+fn params(records: &[u8]) -> Option<Vec<Param>> {
+    const KPARAM_INFO: u8 = 0x17;
+    const KPARAM_INFO_V2: u8 = 0x45;
+    let mut found: Vec<(u16, Param)> = Vec::new();
+    attributes(records, |attribute, value| {
+        let size = match attribute {
+            KPARAM_INFO if value.len() >= 12 => u32_at(value, 8) >> 18,
+            KPARAM_INFO_V2 if value.len() >= 12 => u32::from(u16_at(value, 8)),
+            _ => return,
+        };
+        found.push((u16_at(value, 4), Param { offset: u32::from(u16_at(value, 6)), size }));
+    })?;
     found.sort_unstable_by_key(|(ordinal, _)| *ordinal);
     let in_order = found
         .iter()

@@ -13,9 +13,10 @@ pub struct Index {
     pub kernels: BTreeMap<String, Kernel>,
     /// Whether device code allocates with `malloc` or frees with `free`.
     pub uses_device_heap: bool,
-    /// Whether device code may print: with `printf`, or when an `assert` fails. So it is assumed of entries that could not
-    /// be read.
+    /// Whether device code may print while all goes well, with `printf`. So it is assumed of entries that could not be read.
     pub prints: bool,
+    /// Whether it cannot be told which kernels may: then each of them may.
+    any_prints: bool,
     /// Number of entries that could not be read: names may be missing if it is not 0.
     pub unreadable: usize,
 }
@@ -25,6 +26,8 @@ pub struct Index {
 pub struct Kernel {
     /// Parameters as each entry describes them; those of cubins first.
     layouts: Vec<(EntryKind, u32, Vec<Param>)>,
+    /// Whether it may print, in some entry.
+    prints: bool,
 }
 
 impl Index {
@@ -43,7 +46,8 @@ impl Index {
             Ok(())
         });
         index.unreadable += usize::from(whole.is_err());
-        index.prints |= index.unreadable > 0;
+        index.any_prints |= index.unreadable > 0;
+        index.prints |= index.any_prints;
         for kernel in index.kernels.values_mut() {
             kernel
                 .layouts
@@ -61,44 +65,64 @@ impl Index {
             .map(|(.., params)| params.as_slice())
     }
 
+    /// Whether a kernel may print while all goes well; `None` if there is none of this name.
+    pub fn kernel_prints(&self, name: &str) -> Option<bool> {
+        self.kernels.get(name).map(|k| k.prints || self.any_prints)
+    }
+
     fn add_cubin(&mut self, entry: &Entry) -> bool {
         let Ok(cubin) = Cubin::parse(&entry.bytes) else {
             return false;
         };
+        let (mut named, mut told, mut launches) = (false, false, false);
         for symbol in cubin.symbols() {
             match symbol {
                 Symbol::Variable(name) => {
                     insert(&mut self.globals, name);
                 }
-                Symbol::Kernel(name) => self.add_kernel(name, entry, cubin.params(name)),
+                Symbol::Kernel(name) => {
+                    let prints = cubin.refers(name, PRINTERS);
+                    told |= prints;
+                    self.add_kernel(name, entry, cubin.params(name), prints);
+                }
                 Symbol::Function(name) => {
                     self.uses_device_heap |= matches!(name, "malloc" | "free");
-                    self.prints |= matches!(name, "vprintf" | "__assertfail");
+                    named |= PRINTERS.contains(&name);
+                    // Kernels that are launched by kernels print for these.
+                    launches |= name.starts_with("cudaLaunchDevice") || name.starts_with("cudaGraphLaunch");
                 }
             }
         }
+        self.prints |= named;
+        self.any_prints |= named && (!told || launches);
         true
     }
 
     fn add_ptx(&mut self, entry: &Entry) {
         let module = ptx::module(&entry.bytes);
         self.uses_device_heap |= module.device_heap;
-        self.prints |= module.prints;
+        self.prints |= module.prints || !module.printers.is_empty();
+        self.any_prints |= module.prints;
         self.globals.extend(module.variables);
         for (name, params) in module.kernels {
-            self.add_kernel(&name, entry, params);
+            self.add_kernel(&name, entry, params, module.printers.contains(&name));
         }
     }
 
-    fn add_kernel(&mut self, name: &str, entry: &Entry, params: Option<Vec<Param>>) {
+    fn add_kernel(&mut self, name: &str, entry: &Entry, params: Option<Vec<Param>>, prints: bool) {
         if !self.kernels.contains_key(name) {
             self.kernels.insert(name.to_owned(), Kernel::default());
         }
-        if let (Some(kernel), Some(params)) = (self.kernels.get_mut(name), params) {
+        let Some(kernel) = self.kernels.get_mut(name) else { return };
+        kernel.prints |= prints;
+        if let Some(params) = params {
             kernel.layouts.push((entry.kind, entry.sm, params));
         }
     }
 }
+
+/// What device code prints with.
+const PRINTERS: &[&str] = &["vprintf"];
 
 /// Most names are in several entries: no copy is made for those already there.
 fn insert(names: &mut BTreeSet<String>, name: &str) {

@@ -1,6 +1,7 @@
 //! A tolerant look at PTX text: what it declares at module level, not what its instructions mean.
 
 use super::Param;
+use std::collections::BTreeSet;
 
 /// What a PTX module declares.
 #[derive(Debug, Default)]
@@ -11,7 +12,9 @@ pub(super) struct Module {
     pub(super) kernels: Vec<(String, Option<Vec<Param>>)>,
     /// Whether `malloc` or `free` are mentioned.
     pub(super) device_heap: bool,
-    /// Whether `vprintf` or `__assertfail` are mentioned.
+    /// Kernels in which `vprintf` is mentioned.
+    pub(super) printers: BTreeSet<String>,
+    /// Whether any kernel may get there: it is elsewhere in code, or kernels launch others.
     pub(super) prints: bool,
 }
 
@@ -119,10 +122,19 @@ pub(super) fn module(text: &[u8]) -> Module {
     let mut m = Module::default();
     let mut tokens = Tokens(text);
     let (mut braces, mut parens) = (0u32, 0u32);
+    let (mut in_kernel, mut launches) = (false, false);
     while let Some(t) = tokens.next() {
         match t {
             Token::Word(b"malloc" | b"free") => m.device_heap = true,
-            Token::Word(b"vprintf" | b"__assertfail") => m.prints = true,
+            // A declaration alone, outside of braces, calls nothing.
+            Token::Word(b"vprintf") if braces > 0 => match m.kernels.last().filter(|_| in_kernel) {
+                Some((name, _)) => {
+                    m.printers.insert(name.clone());
+                }
+                None => m.prints = true,
+            },
+            Token::Word(name) if name.starts_with(b"cudaLaunchDevice") || name.starts_with(b"cudaGraphLaunch") => launches = true,
+            Token::Word(b".func") if braces == 0 => in_kernel = false,
             Token::Mark(b'{') => braces += 1,
             Token::Mark(b'}') => braces = braces.saturating_sub(1),
             Token::Mark(b'(') if braces == 0 => parens += 1,
@@ -145,11 +157,13 @@ pub(super) fn module(text: &[u8]) -> Module {
                     Some(Vec::new())
                 };
                 m.kernels.push((text_of(name), params));
+                in_kernel = true;
                 parens = 0;
             }
             _ => {}
         }
     }
+    m.prints |= launches && !m.printers.is_empty();
     m
 }
 

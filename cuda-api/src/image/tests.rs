@@ -95,6 +95,8 @@ fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
         info.extend_from_slice(&(size << 18 | 0x1F000 | 0x500).to_le_bytes());
     }
     info.extend_from_slice(&[4, 0x36, 1, 0, 0xFF, 0, 0, 0]);
+    // The kernel calls the first of the others: symbol 7.
+    info.extend_from_slice(&[4, 0x0F, 4, 0, 7, 0, 0, 0]);
     info.extend_from_slice(&[4, 0x45, 12, 0, 0, 0, 0, 0, 2, 0, 16, 0, 0x70, 0x17, 0, 0]);
     let plain = |name, kind, body: Vec<u8>| Draft {
         name,
@@ -316,8 +318,35 @@ fn a_member_called_free_is_not_the_heap() {
     let text =
         ".version 8.0 .target sm_75 .global .u32 my_free; .func _Z4freev() { ret; } // malloc\n\0";
     assert!(!measured(text.as_bytes()).uses_device_heap() && !measured(text.as_bytes()).prints());
-    let text = ".version 8.0 .target sm_75 .extern .func __assertfail ( .param .b64 a );\n\0";
-    assert!(measured(text.as_bytes()).prints());
+}
+
+#[test]
+fn kernels_that_print_are_told_from_others() {
+    let head = ".version 8.0 .target sm_75 .address_size 64
+        .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
+        .extern .func __assertfail (.param .b64 a);";
+    let index = |body: &str| measured(format!("{head} {body}\0").as_bytes()).index();
+    let quiet = ".entry quiet () { call __assertfail, (a); ret; }";
+    let loud = ".entry loud ( .param .u64 x ) { { call (r), vprintf, (a, b); } ret; }";
+    let only_quiet = index(quiet);
+    assert!(!only_quiet.prints, "a failed assertion is an error");
+    assert_eq!(only_quiet.kernel_prints("quiet"), Some(false));
+    for both in [format!("{quiet} {loud}"), format!("{loud} {quiet}"), format!("{loud} .func f () {{ ret; }} {quiet}")] {
+        let both = index(&both);
+        assert!(both.prints);
+        assert_eq!([both.kernel_prints("quiet"), both.kernel_prints("loud")], [Some(false), Some(true)]);
+        assert_eq!(both.kernel_prints("other"), None);
+    }
+    // Whoever calls a function that prints is not told.
+    let through = index(&format!(".func f () {{ call (r), vprintf, (a, b); ret; }} {quiet}"));
+    assert!(through.prints && through.kernel_prints("quiet") == Some(true));
+    let launches = index(&format!("{loud} .entry starts () {{ call (r), cudaLaunchDeviceV2, (a, b); ret; }} {quiet}"));
+    assert_eq!(launches.kernel_prints("quiet"), Some(true), "it may be what launches");
+    let bytes = cubin(90, true, &["vprintf", "mallocs"]);
+    let first = super::cubin::Cubin::parse(&bytes).unwrap();
+    assert!(first.refers("first", &["vprintf"]) && !first.refers("first", &["mallocs"]) && !first.refers("none", &["vprintf"]));
+    let named = measured(&cubin(90, true, &["mallocs", "vprintf"])).index();
+    assert_eq!((named.prints, named.kernel_prints("first")), (true, Some(true)), "named, and nobody says by whom");
 }
 
 #[test]

@@ -8,24 +8,42 @@ use crate::inbox::Inbox;
 use cuda_api::code;
 use nix::poll::PollFlags;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Reads a connection; a peer that says nothing for too long is an error.
-struct Patient<'a> {
-    conn: &'a Conn,
+#[derive(Debug)]
+pub(super) struct Patient {
+    conn: Arc<Conn>,
     silence: Duration,
 }
 
-impl Read for Patient<'_> {
+impl Patient {
+    pub(super) fn new(conn: Arc<Conn>, silence: Duration) -> Patient {
+        Patient { conn, silence }
+    }
+}
+
+/// The worker has said nothing for too long.
+pub(super) fn silent(silence: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no sign of life for {silence:?}"))
+}
+
+impl Read for Patient {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        // Mostly something is there.
+        match self.conn.try_read(to) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read,
+        }
         let began = Instant::now();
         // A stopped and continued job has waited long, too: only if nothing lies ready now, the worker was silent.
         while self.conn.ready(PollFlags::POLLIN, self.silence)?.is_empty() {
             if began.elapsed() >= self.silence && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no sign of life for {:?}", self.silence)));
+                return Err(silent(self.silence));
             }
         }
-        (&mut &*self.conn).read(to)
+        (&*self.conn).read(to)
     }
 }
 
@@ -46,21 +64,6 @@ impl Shared {
             }
             None => texts.before.push((to, text)),
         }
-    }
-
-    /// Receives until the connection ends or fails; then nobody waits any more.
-    pub(super) fn receive_all(&self) {
-        let mut inbox = Inbox::new(Patient { conn: &self.conn, silence: self.patience.silence });
-        let why = loop {
-            match self.receive(&mut inbox) {
-                Ok(true) => {}
-                Ok(false) => break "it has ended".to_owned(),
-                Err(e) => break e.to_string(),
-            }
-        };
-        self.lose(&why);
-        self.ring.stop();
-        self.replies.fail_all();
     }
 
     /// One message; false at the end of the connection.

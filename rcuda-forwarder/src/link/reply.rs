@@ -1,15 +1,12 @@
 //! Answers on their way.
 
-use super::{Lost, Shared, lock};
+use super::{Lost, Shared, Source, lock};
 use cuda_api::code::Code;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-
-/// How long a waiting thread looks before it sleeps: about what a wake-up costs.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// Host memory for the bytes of an answer: `rows` rows of `width` bytes, `pitch` bytes from one to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,14 +132,9 @@ impl Reply {
     }
 
     fn spin(&self) {
-        if let Some(answers) = &self.link.answers {
-            return self.link.look_for(answers, &self.waiter);
-        }
-        let began = Instant::now();
-        while !self.is_here() && began.elapsed() < SPIN {
-            for _ in 0..20 {
-                std::hint::spin_loop();
-            }
+        match &self.link.answers {
+            Source::Socket(socket) => self.link.look_at(socket, &self.waiter),
+            Source::Memory(answers) => self.link.look_for(answers, &self.waiter),
         }
     }
 }

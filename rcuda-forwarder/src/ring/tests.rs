@@ -281,3 +281,46 @@ fn a_worker_that_lies_about_its_position_only_stops_its_job() {
         closed.store(false, Ordering::SeqCst);
     }
 }
+
+#[test]
+fn a_call_for_a_position_is_put_there_or_nowhere() {
+    let ring = Arc::new(Ring::new(4 * INLINE).unwrap());
+    let span = ring.push(1, 0, &[&[1; 10]]).unwrap();
+    assert_eq!(ring.push_at(span.start, 2, &[&[2]]), Ok(None), "something was handed over since");
+    let next = ring.push_at(span.end, 3, &[&[3; 5], &[4; 4]]).unwrap().expect("nothing was");
+    assert_eq!((next.start, next.end), (span.end, ring.position()));
+    assert_eq!(ring.push_at(next.end, 4, &[&[0; INLINE], &[0]]), Ok(None), "too long");
+    let consumer = collect(ring.clone(), Duration::ZERO);
+    // Of several who want a position one gets it.
+    let position = ring.position();
+    let threads: Vec<_> = (0..4)
+        .map(|n| {
+            let ring = ring.clone();
+            thread::spawn(move || ring.push_at(position, 5, &[&[n; 3]]).unwrap().is_some())
+        })
+        .collect();
+    assert_eq!(threads.into_iter().map(|t| t.join().unwrap()).filter(|put| *put).count(), 1);
+    ring.stop();
+    let ids: Vec<u16> = consumer.join().unwrap().iter().map(|(head, _)| head.id).collect();
+    assert_eq!(ids, [1, 3, 5]);
+}
+
+#[test]
+fn what_nobody_waits_for_is_taken_soon_all_the_same() {
+    let ring = Arc::new(Ring::new(4 * INLINE).unwrap());
+    let consumer = collect(ring.clone(), Duration::ZERO);
+    for pause in [0, 20, 100, 300, 2000, 30_000] {
+        for _ in 0..20 {
+            ring.push(1, 0, &[&[1; 10]]).unwrap();
+            let (position, began) = (ring.position(), Instant::now());
+            // Long after it is due: the machine may be busy.
+            while ring.words().tail.0.load(Ordering::SeqCst) != position {
+                assert!(began.elapsed() < Duration::from_secs(5), "nobody takes it, {pause} us after the one before");
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_micros(pause));
+        }
+    }
+    ring.stop();
+    assert_eq!(consumer.join().unwrap().len(), 120);
+}

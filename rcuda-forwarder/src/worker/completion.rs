@@ -1,4 +1,5 @@
-//! Calls that the GPU has not reached: one thread looks, and answers in an order that clients can rely on.
+//! Calls that the GPU has not reached: a thread looks, and answers in an order that clients can rely on. The thread that reads the
+//! calls looks first, for a short time while it has nothing to read: a wait that is over at once needs no other thread.
 //!
 //! The rule: before an answer goes out, every earlier call is looked at again, and those that are done are answered first.
 //! A call that followed a copy on the GPU is seen done only after the copy was, so its answer cannot overtake the copy's
@@ -8,7 +9,7 @@ use crate::link::lock;
 use crate::place::{Outcome, Place};
 use cuda_api::code::Code;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ const NAP: Duration = Duration::from_micros(10);
 /// and after a while this long.
 const LONG_NAP: Duration = Duration::from_micros(50);
 const WHILE: Duration = Duration::from_millis(20);
+/// So long the thread that reads the calls looks, about what it costs to wake another one.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// A call on its way.
 #[derive(Debug)]
@@ -36,29 +39,62 @@ pub(super) struct Item<T> {
 pub(super) struct Completion<T> {
     fresh: Mutex<VecDeque<Item<T>>>,
     arrived: Condvar,
+    /// The thread sleeps until something arrives.
+    asleep: AtomicBool,
     /// Calls that are not answered yet.
     held: AtomicUsize,
-    /// Held while the place is looked at.
-    looking: Mutex<()>,
+    /// Those that are looked at; held while the place is.
+    looking: Mutex<VecDeque<Item<T>>>,
 }
 
 impl<T> Default for Completion<T> {
     fn default() -> Self {
-        Completion { fresh: Mutex::default(), arrived: Condvar::new(), held: AtomicUsize::new(0), looking: Mutex::new(()) }
+        Completion {
+            fresh: Mutex::default(),
+            arrived: Condvar::new(),
+            asleep: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            looking: Mutex::default(),
+        }
     }
 }
 
 impl<T> Completion<T> {
     /// Whether every call is answered.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.load(Ordering::Acquire) == 0
+        self.held.load(Ordering::SeqCst) == 0
     }
 
-    /// Adds a call. Only the thread that applies calls does so: its order is theirs.
+    /// Adds a call. Only the thread that applies calls does so: its order is theirs. It then has to [look](Completion::look_while) or
+    /// to [wake](Completion::wake) the thread that does.
     pub(super) fn add(&self, item: Item<T>) {
-        self.held.fetch_add(1, Ordering::AcqRel);
+        self.held.fetch_add(1, Ordering::SeqCst);
         lock(&self.fresh).push_back(item);
-        self.arrived.notify_one();
+    }
+
+    /// Wakes the thread if there is something to look at.
+    pub(super) fn wake(&self) {
+        if !self.is_empty() && self.asleep.swap(false, Ordering::SeqCst) {
+            // Whoever is about to sleep holds the lock until it does.
+            let _fresh = lock(&self.fresh);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Looks and answers while `idle` says so and there is something to look at, for a short time; the rest is the thread's. So it is
+    /// when that one looks already.
+    pub(super) fn look_while<P: Place<Pending = T>>(&self, place: &P, answer: impl Fn(&Item<T>, Code), mut idle: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !self.is_empty() && idle() {
+            let Ok(mut list) = self.looking.try_lock() else { return };
+            list.append(&mut lock(&self.fresh));
+            self.look(place, &mut list, &answer);
+            drop(list);
+            if began.elapsed() >= LOOK {
+                break;
+            }
+        }
+        self.wake();
     }
 
     /// Runs `body` while nobody looks at the place.
@@ -73,24 +109,34 @@ impl<T> Completion<T> {
     pub(super) fn run<P: Place<Pending = T>>(&self, place: &P, answer: impl Fn(&Item<T>, Code)) {
         // SAFETY: affects only how late this thread's sleeps may end.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
-        let mut list = VecDeque::new();
         let mut success = Instant::now();
         loop {
-            let mut fresh = lock(&self.fresh);
-            if list.is_empty() && fresh.is_empty() {
-                fresh = self.arrived.wait_while(fresh, |f| f.is_empty()).unwrap_or_else(PoisonError::into_inner);
+            if self.is_empty() {
+                self.sleep();
                 success = Instant::now();
             }
-            list.append(&mut fresh);
-            drop(fresh);
-            let looking = lock(&self.looking);
+            let mut list = lock(&self.looking);
+            list.append(&mut lock(&self.fresh));
             let done = self.look(place, &mut list, &answer);
-            drop(looking);
+            drop(list);
             if done {
                 success = Instant::now();
             } else {
                 pause(success.elapsed());
             }
+        }
+    }
+
+    /// Sleeps until [`Completion::wake`] finds something to look at.
+    fn sleep(&self) {
+        let mut fresh = lock(&self.fresh);
+        self.asleep.store(true, Ordering::SeqCst);
+        // Who adds a call and then finds nobody asleep has added it before this look.
+        if !self.is_empty() {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        while self.asleep.load(Ordering::SeqCst) {
+            fresh = self.arrived.wait(fresh).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

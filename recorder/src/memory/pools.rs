@@ -246,7 +246,7 @@ pub(crate) fn free(cx: &Entered, on: &'static Device, stream: u64, address: u64)
         stream
     } else {
         // The device's own marks say nothing of another's work.
-        cx.wait(on, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+        cx.settle_stream(on, stream)?;
         NO_STREAM
     };
     let mut m = device.memory_mut();

@@ -65,7 +65,36 @@ fn rest(
         task.check()?;
         return Ok(Err("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)".into()));
     };
-    for ((_, source), busy) in sources.iter().zip(busy) {
+    // A thread that waits in the driver of this process may give it a copy after the look at the GPU. Nobody joins them now.
+    let others = sources.iter().any(|(device, _)| device.waiters.load(Ordering::Acquire) != 0);
+    if let Some(not_yet) = idle(sources, since, limit, busy, task)? {
+        return Ok(Err(not_yet));
+    }
+    // An answer that nobody waits for may still bring the bytes of a copy to pinned memory.
+    let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
+    let patience = limit + Duration::from_secs(1);
+    for (device, source) in sources {
+        while waits(device, source) && since.elapsed() < patience {
+            task.check()?;
+            std::thread::yield_now();
+        }
+        if waits(device, source) {
+            return Ok(Err("a thread waits for an answer that does not come".into()));
+        }
+    }
+    let late = if others { idle(sources, since, limit, busy, task)? } else { None };
+    Ok(late.map_or(Ok(closed), Err))
+}
+
+/// Waits until the GPUs have nothing to do; else what is in the way.
+fn idle(
+    sources: &[(&Device, &Place)],
+    since: Instant,
+    limit: Duration,
+    busy: &mut [bool],
+    task: &Task,
+) -> Result<Option<String>, String> {
+    for ((_, source), busy) in sources.iter().zip(busy.iter_mut()) {
         let least = LEAST.min(limit);
         let until = since + limit.max(since.elapsed() + least);
         loop {
@@ -83,21 +112,9 @@ fn rest(
                 break;
             }
             if left <= LOOK {
-                return Ok(Err(waits_for));
+                return Ok(Some(waits_for));
             }
         }
     }
-    // An answer that nobody waits for may still bring the bytes of a copy to pinned memory.
-    let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
-    let patience = limit + Duration::from_secs(1);
-    for (device, source) in sources {
-        while waits(device, source) && since.elapsed() < patience {
-            task.check()?;
-            std::thread::yield_now();
-        }
-        if waits(device, source) {
-            return Ok(Err("a thread waits for an answer that does not come".into()));
-        }
-    }
-    Ok(Ok(closed))
+    Ok(None)
 }

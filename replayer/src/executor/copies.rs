@@ -118,6 +118,7 @@ impl Executor {
     pub(super) fn launch(&self, body: &[u8]) -> Result<(), Code> {
         let (head, attached, params) = ops::split_launch(body).map_err(short)?;
         let function = self.bindings.live(head.function)?;
+        self.launches(head.function);
         let stream = stage_stream(head.stream, &self.bindings)?;
         if head.attributes == 0 && !head.cooperative {
             return self.gpu.launch(function, head.grid, head.block, head.shared, stream, params);
@@ -161,6 +162,13 @@ impl Executor {
             self.copy_from(life, &op, (skip, width, rows), buffer, stream)?;
         }
         Ok(())
+    }
+
+    /// The one call that waits for a stream: it has nothing to do but this copy.
+    pub(super) fn copy_in_at_rest(&self, life: &Life, body: &[u8]) -> Result<(), Code> {
+        self.copy_in(life, body)?;
+        let stream = CopyIn::get(&mut { body }).map_err(short)?.stream;
+        self.gpu.synchronize_stream(stage_stream(stream, &self.bindings)?)
     }
 
     /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again

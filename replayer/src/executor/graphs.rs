@@ -37,7 +37,10 @@ impl Executor {
     fn node_params(&self, work: &Work<u32>) -> Result<NodeParams, Code> {
         let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
         Ok(match work {
-            Work::Kernel(k) => NodeParams::kernel(k, self.bindings.live(k.function)?),
+            Work::Kernel(k) => {
+                self.launches(k.function);
+                NodeParams::kernel(k, self.bindings.live(k.function)?)
+            }
             Work::Copy(c) => NodeParams::copy(&self.live_copy(c)?, context),
             Work::Fill(f) => NodeParams::fill(f, context),
             Work::Empty => NodeParams::empty(),

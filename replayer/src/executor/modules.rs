@@ -194,7 +194,7 @@ impl Executor {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
         self.prepare_heap(life, modules, kept.index());
         if kept.index().prints {
-            self.prints.store(true, Ordering::Relaxed);
+            self.can_print.store(true, Ordering::Relaxed);
         }
         let form = kept.image.load_form().map_err(|_| code::ERROR_INVALID_IMAGE)?;
         if op.options.len() > MAX_OPTIONS {
@@ -363,13 +363,21 @@ impl Executor {
             let _ = grow_local(&self.gpu, self.virtual_device, local, life.lanes[0]);
             modules.local = local;
         }
+        let name = self.gpu.function_name(function)?;
+        if self.can_print.load(Ordering::Relaxed) {
+            // Of several kernels of that name one is taken for the other; of a name that no image has nothing is known.
+            let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_prints(&name)).peekable();
+            if named.peek().is_none() || named.any(|prints| prints) {
+                self.printer(handle).store(handle, Ordering::Relaxed);
+            }
+        }
         drop(modules);
         Ok(FunctionInfo {
             params,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: attribute(F::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             max_dynamic_shared: attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
-            name: self.gpu.function_name(function)?,
+            name,
         })
     }
 }

@@ -81,9 +81,13 @@ impl Executor {
         let live = self.bindings.live(event)?;
         match self.gpu.query_event(live) {
             Err(code::ERROR_NOT_READY) => Ok(Some(self.pending(life, vec![Mark::Shared(live)]))),
-            other => {
+            Ok(()) => {
                 self.show_text(live);
-                other.map(|()| None)
+                Ok(None)
+            }
+            Err(rc) => {
+                self.show_failure(live);
+                Err(rc)
             }
         }
     }
@@ -97,13 +101,17 @@ impl Executor {
         self.gpu.query_stream(stage_stream(stream, &self.bindings)?)
     }
 
-    /// Makes the driver show what device code has printed: by waiting for an event that is known to have happened, or after
-    /// an error of execution, which ends every wait.
+    /// Makes the driver show what device code has printed: by waiting for an event that is known to have happened.
     pub(crate) fn show_text(&self, event: u64) {
         if self.prints() {
             // What the event stands for is known already.
             let _ = self.gpu.synchronize_event(event);
         }
+    }
+
+    /// Makes the driver show the text of an assertion that has failed: after an error of execution every wait is over.
+    pub(crate) fn show_failure(&self, event: u64) {
+        let _ = self.gpu.synchronize_event(event);
     }
 
     pub(super) fn record_event(&self, mut body: &[u8]) -> Result<(), Code> {
