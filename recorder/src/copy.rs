@@ -367,7 +367,8 @@ fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, un
     let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };
     faults::at(Point::CopyIn);
     // SAFETY: the program says that its source has these bytes.
-    let sent = unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
+    let sent =
+        unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
     let span = device.noting(sent)?;
     device.still_quiet(span.clone());
     Ok(span.is_some())
@@ -429,11 +430,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
         let live = stage_stream(stream, exec.bindings())?;
         device.noting(direct_rect(exec, r, live))?;
         // For that driver a pageable destination is written when the call returns; a stream of its own is asked.
-        return if until == Until::Done {
-            cx.settle_stream(device, stream)
-        } else {
-            Ok(())
-        };
+        return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
     let pinned = r.dst.is_pinned(&r)?;
     let (mut last, mut epoch): (Option<Waiting>, _) = (None, 0);

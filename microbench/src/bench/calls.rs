@@ -43,7 +43,8 @@ fn cases(ask: Ask) -> Vec<Case> {
         return [3, 30, 300].map(Case::Launches).into_iter().chain(copies(sizes)).collect();
     }
     let many = if ask.quick { 100 } else { 1000 };
-    let mut all = vec![Case::Launch, Case::Spaced, Case::Launches(1), Case::Launches(8), Case::Launches(64), Case::Launches(many)];
+    let mut all =
+        vec![Case::Launch, Case::Spaced, Case::Launches(1), Case::Launches(8), Case::Launches(64), Case::Launches(many)];
     all.extend([Case::Wait, Case::Record, Case::Reach, Case::QueryEvent, Case::QueryStream, Case::Fill]);
     all.extend([Case::Event, Case::Stream, Case::MemoryInfo, Case::Attribute]);
     all.extend([4 * kib, mib, 64 * mib].map(Case::Allocate));

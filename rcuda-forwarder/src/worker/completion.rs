@@ -83,7 +83,12 @@ impl<T> Completion<T> {
 
     /// Looks and answers while `idle` says so and there is something to look at, for a short time; the rest is the thread's. So it is
     /// when that one looks already.
-    pub(super) fn look_while<P: Place<Pending = T>>(&self, place: &P, answer: impl Fn(&Item<T>, Code), mut idle: impl FnMut() -> bool) {
+    pub(super) fn look_while<P: Place<Pending = T>>(
+        &self,
+        place: &P,
+        answer: impl Fn(&Item<T>, Code),
+        mut idle: impl FnMut() -> bool,
+    ) {
         let began = Instant::now();
         while !self.is_empty() && idle() {
             let Ok(mut list) = self.looking.try_lock() else { return };
