@@ -371,6 +371,10 @@ fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, un
         unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
     let span = device.noting(sent)?;
     device.still_quiet(span.clone());
+    if span.is_some() && until == Until::Done {
+        // As every call that waits does; it lies here already.
+        cx.show_text();
+    }
     Ok(span.is_some())
 }
 
