@@ -7,7 +7,7 @@
 //!
 //! * [`work`]: what nodes do, and a whole graph as it travels.
 //! * `model`: graphs, nodes, edges. `capture`: rules of captures. `instance`: instantiated graphs and changes to them.
-//!   `object`: user objects.
+//!   `object`: user objects. `memory`: what graphs allocate.
 //! * [`api`]: the functions of cuda.h over all that.
 
 // These functions carry the names that CUDA gives them.
@@ -15,6 +15,7 @@
 pub mod api;
 mod capture;
 mod instance;
+mod memory;
 mod model;
 mod object;
 pub(crate) mod raw;
@@ -26,10 +27,11 @@ pub use raw::{copy_3d, give_copy_3d, pack};
 use crate::code::Code;
 use capture::Captures;
 use instance::Instance;
+use memory::Memories;
 use model::{Slab, Store};
 use object::Object;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use work::{At, Copy3, Fill, Kernel, Spec, Work};
 
@@ -66,8 +68,12 @@ pub trait Host {
     fn check_copy(&mut self, copy: &Copy3) -> Result<u64, Code>;
     /// Checks a fill of device memory; its context.
     fn check_fill(&mut self, fill: &Fill) -> Result<u64, Code>;
-    /// Whether nodes may call functions of the program.
-    fn check_host_call(&mut self) -> Result<(), Code>;
+    /// Allocates memory for a graph on a device; its address and the context.
+    fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code>;
+    /// Frees it; work that was submitted before may still use it.
+    fn release(&mut self, address: u64) -> Result<(), Code>;
+    /// The ordinal of the device that a context is on.
+    fn ordinal(&mut self, context: u64) -> i32;
     /// Makes an instance in a context; its handle.
     fn instantiate(&mut self, context: u64, flags: u64, spec: &Spec) -> Result<u64, Code>;
     /// Changes what a node of an instance does in later launches. `plain`: only values change that were checked already.
@@ -88,18 +94,24 @@ pub trait Host {
 #[derive(Debug)]
 pub struct Shared {
     capturing: AtomicU32,
+    allocating: AtomicBool,
     graphs: Mutex<Graphs>,
 }
 
 impl Shared {
     /// No graphs. Handles of different `mark`s are never mistaken for each other; it must leave the low 56 bits alone.
     pub fn new(mark: u64) -> Shared {
-        Shared { capturing: AtomicU32::new(0), graphs: Mutex::new(Graphs::new(mark)) }
+        Shared { capturing: AtomicU32::new(0), allocating: AtomicBool::new(false), graphs: Mutex::new(Graphs::new(mark)) }
     }
 
     /// Whether any stream captures: while none does, calls need not ask further.
     pub fn capturing(&self) -> bool {
         self.capturing.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether graphs have memory: while none has, launches and frees need not ask further.
+    pub fn allocating(&self) -> bool {
+        self.allocating.load(Ordering::Relaxed)
     }
 
     /// Works on the graphs; then runs the destructors that have become due, on a thread of their own as the driver does.
@@ -108,6 +120,7 @@ impl Shared {
             let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
             let result = f(&mut graphs);
             self.capturing.store(u32::from(!graphs.captures.is_empty()), Ordering::Relaxed);
+            self.allocating.store(!graphs.memories.is_empty(), Ordering::Relaxed);
             (result, std::mem::take(&mut graphs.due))
         };
         object::run(due);
@@ -178,6 +191,13 @@ impl Shared {
         self.with(|g| g.check_event(event))
     }
 
+    /// A context has ended, and the memory that its graphs had.
+    pub fn forget_memory(&self, context: u64) {
+        if self.allocating() {
+            self.with(|g| g.memories.forget_context(context));
+        }
+    }
+
     /// An event was destroyed.
     pub fn forget_event(&self, event: u64) {
         self.with(|g| g.forget_event(event));
@@ -196,6 +216,7 @@ struct Graphs {
     captures: Captures,
     instances: HashMap<u64, Instance>,
     objects: Slab<Object>,
+    memories: Memories,
     /// Destructors that are to be run.
     due: Vec<object::Destructor>,
 }
@@ -207,6 +228,7 @@ impl Graphs {
             captures: Captures::default(),
             instances: HashMap::new(),
             objects: Slab::new(crate::handle::Kind::UserObject, mark),
+            memories: Memories::default(),
             due: Vec::new(),
         }
     }

@@ -8,6 +8,7 @@ use crate::host_function::{self, GraphNode};
 use crate::job::Device;
 use crate::launch;
 use crate::log::lock;
+use crate::memory;
 use crate::tables::{EventData, InstanceData};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::array::ARRAY;
@@ -122,7 +123,26 @@ pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), C
     for instance in api::instances_in(cx, number(device)) {
         api::cuGraphExecDestroy(cx, instance as sys::CUgraphExec)?;
     }
+    cx.job.graphs.forget_memory(number(device));
     Ok(())
+}
+
+/// An allocation in a stream that captures is one of the graph; none: the stream does not capture.
+pub(crate) fn take_alloc(cx: &mut Entered, device: &Device, stream: u64, bytes: u64) -> Result<Option<u64>, Code> {
+    if !cx.job.graphs.capturing() {
+        return Ok(None);
+    }
+    let stream = seen(cx, stream, device)?;
+    api::capture_alloc(cx, &stream, bytes)
+}
+
+/// As [`take_alloc`] for a free.
+pub(crate) fn take_free(cx: &mut Entered, device: &Device, stream: u64, address: u64) -> Result<bool, Code> {
+    if !cx.job.graphs.capturing() {
+        return Ok(false);
+    }
+    let stream = seen(cx, stream, device)?;
+    api::capture_free(cx, &stream, address)
 }
 
 /// A handle that ended: captures forget it.
@@ -282,8 +302,17 @@ impl Host for Entered {
         Ok(number(device))
     }
 
-    fn check_host_call(&mut self) -> Result<(), Code> {
-        Ok(())
+    fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code> {
+        let device = self.job.device(device)?;
+        Ok((memory::allocate(self, device, bytes)?, number(device)))
+    }
+
+    fn release(&mut self, address: u64) -> Result<(), Code> {
+        memory::pools::free_later(self, address)
+    }
+
+    fn ordinal(&mut self, context: u64) -> i32 {
+        context as i32 - 1
     }
 
     fn instantiate(&mut self, context: u64, flags: u64, spec: &Spec) -> Result<u64, Code> {

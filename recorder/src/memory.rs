@@ -365,7 +365,7 @@ fn unmap(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Res
     chunk_op(cx, device, ops::id::CHUNK_UNMAP, &Chunk { address, bytes }, &edges, false)
 }
 
-fn allocate(cx: &mut Entered, device: &'static Device, bytes: u64) -> Result<u64, Code> {
+pub(crate) fn allocate(cx: &Entered, device: &'static Device, bytes: u64) -> Result<u64, Code> {
     if bytes == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -445,6 +445,9 @@ pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(
         cx.settle(device)?;
     }
     device.check()?;
+    if crate::graph::free_of_graph(cx, dptr)? {
+        return Ok(());
+    }
     let mut m = device.memory_mut();
     let a = m.forget(dptr)?;
     m.release(cx, device, dptr, a);

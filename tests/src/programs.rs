@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 26] = [
+pub const NAMES: [&str; 28] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -57,6 +57,8 @@ pub const NAMES: [&str; 26] = [
     "textures",
     "surfaces",
     "rest",
+    "graphmem",
+    "crowd",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `mapped` stays on its machine.

@@ -30,6 +30,8 @@ fn arguments(name: &str) -> (u32, u32) {
         "graphhost" => (200, 6000),
         "arrays" | "textures" | "surfaces" => (60, 20000),
         "rest" => (160, 6000),
+        "graphmem" => (150, 8000),
+        "crowd" => (40, 20000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -104,6 +106,8 @@ programs! {
     graphhost_shared: "graphhost", Shared;
     rest_static: "rest", Static;
     rest_shared: "rest", Shared;
+    graphmem_static: "graphmem", Static;
+    crowd_static: "crowd", Static;
     threads8_shared: "threads8", Shared;
     arrays_static: "arrays", Static;
     arrays_shared: "arrays", Shared;

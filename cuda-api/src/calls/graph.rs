@@ -182,4 +182,18 @@ calls! { $ for_each_graph_call graph GraphCalls;
     0x0859 local custom fn cuGraphReleaseUserObject(graph: Raw<sys::CUgraph>, object: Raw<sys::CUuserObject>, count: Raw<c_uint>);
     /// Writes a graph to a file.
     0x085a local custom fn cuGraphDebugDotPrint(hGraph: Raw<sys::CUgraph>, path: Raw<*const c_char>, flags: Raw<c_uint>);
+    /// Adds memory that the graph allocates.
+    0x085b memory custom fn cuGraphAddMemAllocNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    /// Parameters of a node that allocates.
+    0x085c local custom fn cuGraphMemAllocNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    /// Adds a free of such memory.
+    0x085d local custom fn cuGraphAddMemFreeNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, dptr: Raw<sys::CUdeviceptr>);
+    /// What a node frees.
+    0x085e local custom fn cuGraphMemFreeNodeGetParams(hNode: Raw<sys::CUgraphNode>, dptr_out: Raw<*mut sys::CUdeviceptr>);
+    /// Gives back memory of graphs that is not in use.
+    0x085f local custom fn cuDeviceGraphMemTrim(device: Raw<sys::CUdevice>);
+    /// How much memory graphs have.
+    0x0860 local custom fn cuDeviceGetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
+    /// Sets a high watermark back.
+    0x0861 local custom fn cuDeviceSetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
 }

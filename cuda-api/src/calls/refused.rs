@@ -143,20 +143,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f59 refused refused fn cuGraphExternalSemaphoresWaitNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
     0x0f5a refused refused fn cuGraphExternalSemaphoresWaitNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// Not in graphs yet.
-    0x0f5b refused refused fn cuGraphAddMemAllocNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
-    /// Not in graphs yet.
-    0x0f5c refused refused fn cuGraphMemAllocNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
-    /// Not in graphs yet.
-    0x0f5d refused refused fn cuGraphAddMemFreeNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, dptr: Raw<sys::CUdeviceptr>);
-    /// Not in graphs yet.
-    0x0f5e refused refused fn cuGraphMemFreeNodeGetParams(hNode: Raw<sys::CUgraphNode>, dptr_out: Raw<*mut sys::CUdeviceptr>);
-    /// Not in graphs yet.
-    0x0f5f refused refused fn cuDeviceGraphMemTrim(device: Raw<sys::CUdevice>);
-    /// Not in graphs yet.
-    0x0f60 refused refused fn cuDeviceGetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
-    /// Not in graphs yet.
-    0x0f61 refused refused fn cuDeviceSetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
     /// External memory and semaphores are not carried to other places yet.
     0x0f62 refused refused fn cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.

@@ -3,12 +3,14 @@
 
 mod build;
 mod instance;
+mod memory;
 mod objects;
 mod params;
 mod streams;
 
 pub use build::*;
 pub use instance::*;
+pub use memory::*;
 pub use objects::*;
 pub use params::*;
 pub use streams::*;
@@ -30,12 +32,9 @@ fn checked<H: Host>(h: &mut H, work: Work<u64>) -> Result<(Work<u64>, u64), Code
         Work::Copy(c) => h.check_copy(c)?,
         Work::Fill(f) => h.check_fill(f)?,
         Work::EventWait(e) | Work::EventRecord(e) => h.event(*e)?,
-        Work::Host(_) => {
-            h.check_host_call()?;
-            0
-        }
         Work::MemOps(_) => h.context()?,
-        Work::Child(_) | Work::Empty | Work::Conditional(_) => 0,
+        // Memory is checked where it is allocated.
+        Work::Host(_) | Work::Child(_) | Work::Empty | Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_) => 0,
     };
     Ok((work, context))
 }
@@ -76,7 +75,7 @@ fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u6
             kernel(h, args, attributes)
         }
         AnyParams::Ready(work) => checked(h, work),
-        AnyParams::Child { .. } => Err(code::ERROR_NOT_SUPPORTED),
+        AnyParams::Child { .. } | AnyParams::Alloc | AnyParams::Free(_) => Err(code::ERROR_NOT_SUPPORTED),
     }
 }
 
@@ -100,12 +99,17 @@ fn is_conditional(n: &Node) -> bool {
     matches!(n.work, Work::Conditional(_))
 }
 
+/// Graphs with such nodes belong to one place only: they are not copied.
+fn is_single(n: &Node) -> bool {
+    is_conditional(n) || matches!(n.work, Work::MemAlloc(_) | Work::MemFree(_))
+}
+
 impl Graphs {
     /// A copy of a graph for a child node of another one.
     fn copy_for_child(&mut self, child: u64, parent: u64) -> Result<u64, Code> {
         self.store.graph(parent)?;
         self.store.graph(child)?;
-        if child == parent || self.store.any(child, &is_conditional) || self.store.is_captured_into(child) {
+        if child == parent || self.store.any(child, &is_single) || self.store.is_captured_into(child) {
             return Err(INVALID);
         }
         let copy = self.store.copy(child, super::model::Owner::Program)?;

@@ -238,6 +238,12 @@ impl Graphs {
         }
     }
 
+    /// The graph that a stream captures into.
+    pub(super) fn capture_graph(&mut self, stream: &Stream) -> Result<Option<u64>, Code> {
+        let Some(id) = self.captures.of(stream)? else { return Ok(None) };
+        Ok(self.captures.open.get(&id).map(|c| c.graph))
+    }
+
     /// Whether a stream captures now.
     pub(super) fn takes_part(&mut self, stream: &Stream) -> Result<bool, Code> {
         self.captures.of(stream).map(|c| c.is_some())

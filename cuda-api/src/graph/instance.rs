@@ -1,6 +1,7 @@
 //! Instances: a frozen copy of each instantiated graph, and what may be changed in it.
 
 use super::Graphs;
+use super::memory::Effect;
 use super::model::{Node, Owner};
 use super::work::{At, Copy3, Fill, Spec, Work};
 use crate::code::{self, Code};
@@ -31,6 +32,8 @@ pub(super) struct Instance {
     /// Where each node of the copy is.
     places: HashMap<u64, At>,
     off: HashSet<u64>,
+    /// What its launches allocate and free.
+    pub(super) effect: Effect,
 }
 
 /// A graph that is ready to be instantiated.
@@ -87,8 +90,8 @@ impl Graphs {
         if let Some((_, false)) = g.conditions.iter().find(|(_, used)| !used) {
             return Err(refuse(INVALID, 5, 0));
         }
-        let conditional = |n: &Node| matches!(n.work, Work::Conditional(_));
-        if self.instances.values().any(|i| i.source == graph) && self.store.any(graph, &conditional) {
+        let single = |n: &Node| matches!(n.work, Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_));
+        if self.instances.values().any(|i| i.source == graph) && self.store.any(graph, &single) {
             return Err(invalid(INVALID));
         }
         let (spec, at) = self.store.spec(graph).map_err(invalid)?;
@@ -106,9 +109,10 @@ impl Graphs {
         let copy = self.store.copy(graph, Owner::Instance).map_err(invalid)?;
         self.copy_retains(copy);
         let (_, places) = self.store.spec(copy).map_err(invalid)?;
+        let effect = self.store.effect(copy);
         let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
         let context = if context == 0 { current } else { context };
-        let instance = Instance { graph: copy, source: graph, flags, context, of, places, off: HashSet::new() };
+        let instance = Instance { graph: copy, source: graph, flags, context, of, places, off: HashSet::new(), effect };
         Ok(Prepared { spec, context, instance })
     }
 
@@ -141,6 +145,19 @@ impl Graphs {
     /// All instances of a context.
     pub(super) fn instances_in(&self, context: u64) -> Vec<u64> {
         self.instances.iter().filter(|(_, i)| i.context == context).map(|(h, _)| *h).collect()
+    }
+
+    /// Whether an instance may be launched now, as far as memory of graphs is concerned.
+    pub(super) fn check_launch(&self, handle: u64) -> Result<(), Code> {
+        let i = self.instance(handle)?;
+        self.memories.check(&i.effect, i.flags & AUTO_FREE != 0)
+    }
+
+    /// It was launched.
+    pub(super) fn launched(&mut self, handle: u64) {
+        if let Some(i) = self.instances.get(&handle) {
+            self.memories.launched(&i.effect);
+        }
     }
 
     /// The node of an instance that was copied from `node`.
@@ -269,6 +286,7 @@ fn allowed(old: &Work<u64>, new: &Work<u64>) -> Result<(), u32> {
         (Work::Copy(a), Work::Copy(b)) if a != b && !(flat(a) && flat(b) && ends(a) == ends(b)) => Err(PARAMETERS),
         (Work::Fill(a), Work::Fill(b)) if a != b && !(flat_fill(a) && flat_fill(b)) => Err(PARAMETERS),
         (Work::Child(a), Work::Child(b)) if a != b => Err(PARAMETERS),
+        (Work::MemAlloc(_), Work::MemAlloc(_)) | (Work::MemFree(_), Work::MemFree(_)) if old != new => Err(PARAMETERS),
         (Work::Conditional(a), Work::Conditional(b)) if a != b => Err(PARAMETERS),
         _ if old.node_type() != new.node_type() => Err(TYPE),
         _ => Ok(()),

@@ -3,6 +3,7 @@
 use super::work::{At, Edge, MAX_DEPTH, Spec, SpecNode, Work};
 use crate::code::{self, Code};
 use crate::handle::{Kind, compose, slot};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Objects of one kind under handles that are told apart after reuse.
@@ -102,13 +103,15 @@ pub(super) struct Node {
 pub(super) struct Store {
     pub(super) graphs: Slab<Graph>,
     pub(super) nodes: Slab<Node>,
+    /// How many nodes allocate at each address.
+    allocs: HashMap<u64, usize>,
 }
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 impl Store {
     pub(super) fn new(mark: u64) -> Store {
-        Store { graphs: Slab::new(Kind::Graph, mark), nodes: Slab::new(Kind::GraphNode, mark) }
+        Store { graphs: Slab::new(Kind::Graph, mark), nodes: Slab::new(Kind::GraphNode, mark), allocs: HashMap::new() }
     }
 
     pub(super) fn create(&mut self, owner: Owner) -> u64 {
@@ -144,6 +147,9 @@ impl Store {
             }
             check_edge(*edge, &from.work, &work)?;
         }
+        if let Work::MemAlloc(m) = &work {
+            *self.allocs.entry(m.address).or_default() += 1;
+        }
         let node = self.nodes.insert(Node { graph, work, context, after, origin: 0, lent: Vec::new() });
         let inner = self.nodes.get(node).map(|n| n.work.inner().to_vec()).unwrap_or_default();
         for g in inner {
@@ -157,9 +163,27 @@ impl Store {
         Ok(node)
     }
 
+    /// Whether a node allocates at an address.
+    pub(super) fn allocates(&self, address: u64) -> bool {
+        self.allocs.contains_key(&address)
+    }
+
+    /// A node is gone.
+    fn forget_alloc(&mut self, work: &Work<u64>) {
+        if let Work::MemAlloc(m) = work
+            && let Entry::Occupied(mut left) = self.allocs.entry(m.address)
+        {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
+    }
+
     /// Removes a node with its edges and what is inside it; gives the user objects that nothing keeps any more.
     pub(super) fn remove_node(&mut self, node: u64) -> Result<Vec<(u64, u32)>, Code> {
         let gone = self.nodes.remove(node).ok_or(INVALID)?;
+        self.forget_alloc(&gone.work);
         let mut released = Vec::new();
         for inner in gone.work.inner() {
             released.extend(self.drop_graph(*inner));
@@ -182,6 +206,7 @@ impl Store {
         let mut released = gone.objects;
         for node in gone.nodes {
             if let Some(n) = self.nodes.remove(node) {
+                self.forget_alloc(&n.work);
                 for inner in n.work.inner() {
                     released.extend(self.drop_graph(*inner));
                 }
@@ -326,10 +351,14 @@ impl Store {
             let mut list = Vec::with_capacity(nodes.len());
             for (node, i) in nodes.iter().zip(0..) {
                 let n = self.node(*node)?;
-                let work = n.work.renamed(|inner| {
-                    open.push(*inner);
-                    (open.len() - 1) as u32
-                });
+                let work = match &n.work {
+                    // Book-keeping of the job.
+                    Work::MemAlloc(_) | Work::MemFree(_) => Work::Empty,
+                    work => work.renamed(|inner| {
+                        open.push(*inner);
+                        (open.len() - 1) as u32
+                    }),
+                };
                 let after = n.after.iter().filter_map(|(before, edge)| Some((*numbers.get(before)?, *edge))).collect();
                 list.push(SpecNode { work, after });
                 places.insert(*node, At { graph: number, node: i });

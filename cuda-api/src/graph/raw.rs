@@ -3,7 +3,7 @@
 //!
 //! This is where CUDA's promise is relied upon: a pointer that is not null points at what the header says.
 
-use super::work::{Attribute, Copy3, CopyEnd, Edge, Fill, HostCall, Kernel, Work};
+use super::work::{Attribute, Copy3, CopyEnd, Edge, Fill, HostCall, Kernel, MemAlloc, Work};
 use crate::code::{self, Code};
 use crate::sys;
 use std::ffi::c_void;
@@ -411,6 +411,47 @@ pub(super) fn give_mem_ops(to: *mut sys::CUDA_BATCH_MEM_OP_NODE_PARAMS, ops: &[[
     Ok(words)
 }
 
+/// `CUDA_MEM_ALLOC_NODE_PARAMS` with its enums as numbers; both versions are the same.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawAlloc {
+    pub(super) kind: u32,
+    pub(super) handle_types: u32,
+    pub(super) location: u32,
+    pub(super) device: i32,
+    pub(super) win32: usize,
+    pub(super) most: usize,
+    pub(super) rest: [u64; 7],
+    pub(super) access: *const c_void,
+    pub(super) access_count: usize,
+    pub(super) bytes: usize,
+    pub(super) address: u64,
+}
+
+const _: () = assert!(size_of::<RawAlloc>() == size_of::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>());
+
+/// The parameters of memory for the program.
+pub(super) fn raw_alloc(m: &MemAlloc) -> RawAlloc {
+    RawAlloc {
+        kind: 1,
+        handle_types: 0,
+        location: 1,
+        device: m.device,
+        win32: 0,
+        most: 0,
+        rest: [0; 7],
+        access: std::ptr::null(),
+        access_count: 0,
+        bytes: m.bytes as usize,
+        address: m.address,
+    }
+}
+
+/// Where the parameters of memory are in those of a node of any kind.
+pub(super) fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
+    p.cast::<u8>().wrapping_add(UNION).cast()
+}
+
 /// Where the parts of `CUgraphNodeParams` are: type, three reserved words, then the union.
 const UNION: usize = 16;
 
@@ -422,6 +463,10 @@ pub(super) enum AnyParams {
         graph: u64,
         moved: bool,
     },
+    /// Memory, which is read and told in its place.
+    Alloc,
+    /// Frees that.
+    Free(u64),
     Ready(Work<u64>),
 }
 
@@ -456,9 +501,11 @@ pub(super) fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
         5 => AnyParams::Ready(Work::Empty),
         6 => AnyParams::Ready(Work::EventWait(handle()?)),
         7 => AnyParams::Ready(Work::EventRecord(handle()?)),
+        10 => AnyParams::Alloc,
+        11 => AnyParams::Free(handle()?),
         12 => AnyParams::Ready(Work::MemOps(mem_ops(at.cast())?)),
-        // Semaphores, memory that belongs to graphs, and conditions, whose handles are the driver's own.
-        8..=11 | 13 => return Err(code::ERROR_NOT_SUPPORTED),
+        // Semaphores, and conditions, whose handles are the driver's own.
+        8 | 9 | 13 => return Err(code::ERROR_NOT_SUPPORTED),
         _ => return Err(INVALID),
     })
 }

@@ -139,6 +139,19 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// Memory that a graph allocates, at an address that it has from the start.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct MemAlloc {
+        /// First byte.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// Ordinal of the device, as the program numbers them.
+        pub device: i32,
+    }
+}
+
 /// A conditional node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditional<G> {
@@ -180,6 +193,10 @@ pub enum Work<G> {
     EventWait(u64),
     /// Records an event.
     EventRecord(u64),
+    /// Allocates: the memory is there all the time, so that no place has anything to do.
+    MemAlloc(MemAlloc),
+    /// Frees what a graph has allocated.
+    MemFree(u64),
     /// Writes to and waits for memory: `CUstreamBatchMemOpParams` each.
     MemOps(Vec<[u64; 6]>),
     /// Runs one of its graphs, or none.
@@ -198,6 +215,8 @@ impl<G> Work<G> {
             Work::Empty => 5,
             Work::EventWait(_) => 6,
             Work::EventRecord(_) => 7,
+            Work::MemAlloc(_) => 10,
+            Work::MemFree(_) => 11,
             Work::MemOps(_) => 12,
             Work::Conditional(_) => 13,
         }
@@ -228,6 +247,8 @@ impl<G> Work<G> {
             Work::Empty => Work::Empty,
             Work::EventWait(e) => Work::EventWait(*e),
             Work::EventRecord(e) => Work::EventRecord(*e),
+            Work::MemAlloc(m) => Work::MemAlloc(*m),
+            Work::MemFree(a) => Work::MemFree(*a),
             Work::MemOps(m) => Work::MemOps(m.clone()),
             Work::Conditional(c) => {
                 Work::Conditional(Conditional { handle: c.handle, kind: c.kind, bodies: c.bodies.iter().map(name).collect() })
@@ -247,6 +268,8 @@ impl Wire for Work<u32> {
             Work::Child(g) => g.put(out),
             Work::Empty => {}
             Work::EventWait(e) | Work::EventRecord(e) => e.put(out),
+            Work::MemAlloc(m) => m.put(out),
+            Work::MemFree(a) => a.put(out),
             Work::MemOps(m) => m.put(out),
             Work::Conditional(c) => c.put(out),
         }
@@ -262,6 +285,8 @@ impl Wire for Work<u32> {
             5 => Work::Empty,
             6 => Work::EventWait(Wire::get(src)?),
             7 => Work::EventRecord(Wire::get(src)?),
+            10 => Work::MemAlloc(Wire::get(src)?),
+            11 => Work::MemFree(Wire::get(src)?),
             12 => Work::MemOps(Wire::get(src)?),
             13 => Work::Conditional(Wire::get(src)?),
             _ => return Err(Short),

@@ -9,6 +9,7 @@ use super::pool::{self, Level, NO_STREAM, Pool};
 use super::{Allocation, Fence, GRANULE, Home, Memory, encode, owner};
 use crate::context::give;
 use crate::enter::Entered;
+use crate::graph;
 use crate::job::Device;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
@@ -261,6 +262,16 @@ pub(crate) fn free(cx: &Entered, on: &'static Device, stream: u64, address: u64)
     Ok(())
 }
 
+/// Frees an allocation of `cuMemAlloc`'s kind that work which was submitted before may still use.
+pub(crate) fn free_later(cx: &Entered, address: u64) -> Result<(), Code> {
+    let (device, _) = owner(cx, address)?;
+    let mut m = device.memory_mut();
+    let a = m.forget(address)?;
+    let generation = m.generation;
+    m.late.push((generation, address, a));
+    Ok(())
+}
+
 /// A pool that the program may use, and its device.
 fn known(cx: &Entered, pool: sys::CUmemoryPool) -> Result<(&'static Device, u64), Code> {
     let pool = pool as u64;
@@ -274,15 +285,6 @@ fn with_pool<T>(cx: &Entered, pool: sys::CUmemoryPool, f: impl FnOnce(&mut Pool)
     f(device.memory_mut().pools.get_mut(&pool).ok_or(code::ERROR_INVALID_VALUE)?)
 }
 
-/// Memory of graphs is not there yet: a capture cannot take an allocation or a free.
-fn not_captured(cx: &Entered, device: &Device, stream: u64) -> Result<(), Code> {
-    let refused = || {
-        crate::log::missed("allocations in a capture".to_owned());
-        Err(code::ERROR_NOT_SUPPORTED)
-    };
-    if cx.job.graphs.capturing() { crate::graph::take(cx, device, stream, false, refused).map(drop) } else { Ok(()) }
-}
-
 pub(crate) fn cuMemAllocAsync(
     cx: &mut Entered,
     dptr: *mut sys::CUdeviceptr,
@@ -294,7 +296,9 @@ pub(crate) fn cuMemAllocAsync(
     }
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
-    not_captured(cx, device, stream)?;
+    if let Some(address) = graph::take_alloc(cx, device, stream, bytes as u64)? {
+        return give(dptr, address);
+    }
     let pool = device.memory().current_pool;
     give(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
 }
@@ -311,7 +315,10 @@ pub(crate) fn cuMemAllocFromPoolAsync(
     }
     let (device, pool) = known(cx, pool)?;
     let stream = cx.use_stream(stream as u64)?;
-    not_captured(cx, cx.device()?, stream)?;
+    let on = cx.device()?;
+    if let Some(address) = graph::take_alloc(cx, on, stream, bytes as u64)? {
+        return give(dptr, address);
+    }
     // Work of another device's stream tells nothing of this device's.
     let stream = if cx.device()?.index == device.index { stream } else { NO_STREAM };
     give(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
@@ -320,7 +327,9 @@ pub(crate) fn cuMemAllocFromPoolAsync(
 pub(crate) fn cuMemFreeAsync(cx: &mut Entered, dptr: sys::CUdeviceptr, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let on = cx.device()?;
-    not_captured(cx, on, stream)?;
+    if graph::take_free(cx, on, stream, dptr)? || graph::free_of_graph(cx, dptr)? {
+        return Ok(());
+    }
     free(cx, on, stream, dptr)
 }
 

@@ -47,7 +47,10 @@ impl Executor {
             Work::EventWait(e) => NodeParams::event(self.bindings.live(*e)?, false),
             Work::EventRecord(e) => NodeParams::event(self.bindings.live(*e)?, true),
             Work::MemOps(m) => NodeParams::mem_ops(m, context),
-            Work::Host(_) | Work::Child(_) | Work::Conditional(_) => return Err(code::ERROR_NOT_SUPPORTED),
+            // The job does not send those of memory: it has nothing to do in a place.
+            Work::Host(_) | Work::Child(_) | Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_) => {
+                return Err(code::ERROR_NOT_SUPPORTED);
+            }
         })
     }
 

@@ -3,8 +3,8 @@
 use super::Export;
 use crate::abi::Res;
 use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
-use crate::gpu::stream::{self, Default};
-use crate::gpu::{context, copy, event, launch, module, sched};
+use crate::gpu::stream::{self, Default, Target};
+use crate::gpu::{context, copy, event, launch, memory, module, sched};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
@@ -68,8 +68,22 @@ impl Host for Soft {
         self.context()
     }
 
-    fn check_host_call(&mut self) -> Result<(), Code> {
-        Ok(())
+    fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code> {
+        let live = coded(context::current())?;
+        if live.device.ordinal != device {
+            // Its context may not exist yet.
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        coded(memory::allocate(&live, bytes)).map(|address| (address, live.number))
+    }
+
+    fn release(&mut self, address: u64) -> Result<(), Code> {
+        coded(context::current().and_then(|live| graph::release(&live, address)))
+    }
+
+    fn ordinal(&mut self, _context: u64) -> i32 {
+        // Captures take calls of their own context only.
+        context::current().map_or(0, |live| live.device.ordinal)
     }
 
     fn instantiate(&mut self, context: u64, _flags: u64, spec: &Spec) -> Result<u64, Code> {
@@ -106,6 +120,27 @@ impl Host for Soft {
         let marks = context::current().ok().filter(|live| live.number == context).map(|live| live.outstanding());
         Box::new(move || sched::wait(&marks.unwrap_or_default()))
     }
+}
+
+/// An allocation in a stream that captures is one of the graph; none: the stream does not capture.
+pub(super) fn capture_alloc(target: &Target, bytes: u64) -> Res<Option<u64>> {
+    if !GRAPHS.capturing() {
+        return Ok(None);
+    }
+    api::capture_alloc(&mut Soft { default: Default::Legacy }, &seen(target), bytes).map_err(error)
+}
+
+/// As [`capture_alloc`] for a free.
+pub(super) fn capture_free(target: &Target, address: u64) -> Res<bool> {
+    if !GRAPHS.capturing() {
+        return Ok(false);
+    }
+    api::capture_free(&mut Soft { default: Default::Legacy }, &seen(target), address).map_err(error)
+}
+
+/// The program frees an address outside of graphs; false: it is none of theirs.
+pub(super) fn free_of_graph(address: u64) -> Res<bool> {
+    api::free_of_graph(&mut Soft { default: Default::Legacy }, address).map_err(error)
 }
 
 fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Code {

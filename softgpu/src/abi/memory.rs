@@ -38,6 +38,9 @@ abi! {
             return Ok(());
         }
         graph::forbid_unsafe()?;
+        if super::graph::free_of_graph(address)? {
+            return live.synchronise();
+        }
         memory::free(&live, address)
     }
 

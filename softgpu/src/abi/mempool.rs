@@ -34,6 +34,9 @@ abi! {
         out.check()?;
         let target = resolve(stream, default)?;
         target.live.check()?;
+        if let Some(address) = super::graph::capture_alloc(&target, size as u64)? {
+            return out.set(address);
+        }
         let pool = mempool::current_of(target.live.device.ordinal as usize);
         out.set(mempool::allocate(pool, &target.live, size as u64)?)
     }
@@ -45,12 +48,18 @@ abi! {
         mempool::resolve(pool as usize)?;
         let target = resolve(stream, default)?;
         target.live.check()?;
+        if let Some(address) = super::graph::capture_alloc(&target, size as u64)? {
+            return out.set(address);
+        }
         out.set(mempool::allocate(pool as usize, &target.live, size as u64)?)
     }
 
     stream fn cuMemFreeAsync / cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
         let target = resolve(stream, default)?;
         target.live.check()?;
+        if super::graph::capture_free(&target, address)? || super::graph::free_of_graph(address)? {
+            return Ok(());
+        }
         mempool::free(&target, address)
     }
 

@@ -8,7 +8,7 @@ use super::module::{self, Function};
 use super::sched::{self, Mark, Work};
 use super::stream::{Kind, Target};
 use super::table::Table;
-use super::{copy, lock};
+use super::{copy, lock, memory};
 use crate::abi::Res;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, HostCall, Kernel, Spec, SpecNode, Work as NodeWork, attribute_id, order};
@@ -167,7 +167,7 @@ fn op(work: &NodeWork<u32>) -> Res<Op> {
         }
         NodeWork::Host(h) => Op::Host(*h),
         NodeWork::Child(g) => Op::Child(*g),
-        NodeWork::Empty => Op::Nothing,
+        NodeWork::Empty | NodeWork::MemAlloc(_) | NodeWork::MemFree(_) => Op::Nothing,
         NodeWork::EventWait(e) => Op::Wait(super::event::resolve(*e as _)?),
         NodeWork::EventRecord(e) => Op::Record(super::event::resolve(*e as _)?),
         NodeWork::MemOps(_) | NodeWork::Conditional(_) => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
@@ -270,8 +270,21 @@ impl Instance {
     }
 }
 
+/// Takes memory of a graph away when the work that was submitted before is done.
+pub(crate) fn release(live: &Arc<Live>, address: u64) -> Res {
+    memory::mark_freed(address)?;
+    let before = live.outstanding();
+    let work = move |_: &Live| {
+        memory::release_device(&mut memory::write(), address);
+        Ok(())
+    };
+    sched::submit().push(fresh_queue(), live, Work::Always(Box::new(work)), before);
+    Ok(())
+}
+
 /// A context has ended, and its instances with it.
 pub(crate) fn end_context(live: &Arc<Live>) {
+    GRAPHS.forget_memory(live.number);
     INSTANCES.remove_if(|instance| instance.belongs_to(live));
 }
 

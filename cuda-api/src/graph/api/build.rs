@@ -1,6 +1,7 @@
 //! Building graphs and asking what is in them.
 
-use super::{Done, Host, INVALID, add, checked, is_conditional, kernel, work_of};
+use super::memory::{add_alloc, add_free, sweep};
+use super::{Done, Host, INVALID, add, checked, is_conditional, is_single, kernel, work_of};
 use crate::code;
 use crate::graph::model::Owner;
 use crate::graph::raw::{self, AnyParams, RawKernel, give, give_list, list, nodes};
@@ -30,7 +31,9 @@ pub fn cuGraphDestroy<H: Host>(h: &mut H, graph: CUgraph) -> Done {
         let held = g.store.drop_graph(graph);
         g.release_objects(held);
         Ok(())
-    })
+    })?;
+    sweep(h);
+    Ok(())
 }
 
 /// Copies a graph.
@@ -40,7 +43,7 @@ pub fn cuGraphClone<H: Host>(h: &mut H, to: *mut CUgraph, graph: CUgraph) -> Don
     }
     let copy = h.shared().with(|g| {
         g.store.graph(graph as u64)?;
-        if g.store.any(graph as u64, &is_conditional) {
+        if g.store.any(graph as u64, &is_single) {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         let copy = g.store.copy(graph as u64, Owner::Program)?;
@@ -170,6 +173,8 @@ pub fn cuGraphAddNode_v2<H: Host>(
             add(h, to, graph, after, work)
         }
         AnyParams::Child { graph: child, moved } => add_child(h, to, graph, after, child, moved),
+        AnyParams::Alloc => add_alloc(h, to, graph, after, raw::alloc_of_any(params)),
+        AnyParams::Free(address) => add_free(h, to, graph, after, address),
     }
 }
 
@@ -179,6 +184,9 @@ pub fn cuGraphDestroyNode<H: Host>(h: &mut H, node: CUgraphNode) -> Done {
         let graph = g.store.node(node as u64)?.graph;
         if g.store.is_captured_into(graph) {
             return Err(INVALID);
+        }
+        if g.store.has_memory(graph) {
+            return Err(code::ERROR_NOT_SUPPORTED);
         }
         let held = g.store.remove_node(node as u64)?;
         g.release_objects(held);
@@ -340,6 +348,9 @@ pub fn cuGraphRemoveDependencies_v2<H: Host>(
     h.shared().with(|g| {
         if g.store.is_captured_into(graph as u64) {
             return Err(INVALID);
+        }
+        if g.store.has_memory(graph as u64) {
+            return Err(code::ERROR_NOT_SUPPORTED);
         }
         g.store.disconnect(graph as u64, &edges)
     })

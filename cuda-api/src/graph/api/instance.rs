@@ -1,5 +1,6 @@
 //! Instances: making, changing, launching, ending.
 
+use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
 use crate::code::{self, Code};
 use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal, UPLOAD};
@@ -321,13 +322,22 @@ pub fn cuGraphLaunch<H: Host>(h: &mut H, instance: CUgraphExec, stream: CUstream
             return capture(h, &s, instance as u64);
         }
     }
-    h.launch(instance as u64, stream as u64)
+    if !h.shared().allocating() {
+        return h.launch(instance as u64, stream as u64);
+    }
+    h.shared().with(|g| g.check_launch(instance as u64))?;
+    h.launch(instance as u64, stream as u64)?;
+    h.shared().with(|g| g.launched(instance as u64));
+    Ok(())
 }
 
 /// A launch in a capturing stream becomes a child graph.
 fn capture<H: Host>(h: &H, stream: &crate::graph::Stream, instance: u64) -> Done {
     h.shared().with(|g| {
         let graph = g.instance(instance)?.graph;
+        if g.store.has_memory(graph) {
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
         let copy = g.store.copy(graph, Owner::Program)?;
         g.copy_retains(copy);
         let taken = g.add_captured(stream, Work::Child(copy));
@@ -355,6 +365,7 @@ pub fn cuGraphExecDestroy<H: Host>(h: &mut H, instance: CUgraphExec) -> Done {
         // Without a thread the objects stay until the process ends.
         let _ = std::thread::Builder::new().name("cuda-objects".into()).spawn(later);
     }
+    sweep(h);
     Ok(())
 }
 

@@ -85,6 +85,8 @@ fn label(work: &Work<u32>) -> String {
         Work::Empty => "EMPTY".into(),
         Work::EventWait(_) => "WAIT_EVENT".into(),
         Work::EventRecord(_) => "EVENT_RECORD".into(),
+        Work::MemAlloc(m) => format!("MEM_ALLOC {}", m.bytes),
+        Work::MemFree(_) => "MEM_FREE".into(),
         Work::MemOps(m) => format!("BATCH_MEM_OP {}", m.len()),
         Work::Conditional(c) => format!("CONDITIONAL graphs {:?}", c.bodies),
     }
