@@ -1,7 +1,6 @@
 //! Texture and surface objects. Kernels are given their numbers by value, so a number is what the first place's driver chose, and
 //! every later place must come to the same one (`replayer/src/executor/arrays.rs`).
 
-use crate::array;
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
@@ -39,8 +38,8 @@ fn find(cx: &Entered, surface: bool, number: u64) -> Result<(&'static Device, Ob
 /// What of the journal an object needs: its array, or what its memory lies in. The program may free both before the object.
 fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
     match r.kind {
-        OF_ARRAY => drop(array::use_array(cx, r.array as sys::CUarray)?),
-        OF_MIPMAP => drop(cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?),
+        OF_ARRAY => cx.use_handle(Kind::Array, Kind::Array, r.array)?,
+        OF_MIPMAP => cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?,
         _ => {
             // Nobody looks whether there is memory until a kernel does (measured, 580 driver).
             let (address, _) = r.memory().ok_or(code::ERROR_INVALID_VALUE)?;
@@ -48,7 +47,7 @@ fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<
             let alias = crate::vmm::find(address).map(|f| f.start);
             return Ok(chunk.or(alias).into_iter().collect());
         }
-    }
+    };
     if cx.device()?.index == device.index { Ok(vec![r.array]) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 

@@ -1,6 +1,7 @@
 // Textures of every kind: points and linear filtering, all that can happen outside, layers, volumes, mipmaps, gathering, memory and
 // rows of memory, numbers made of bytes; objects in a table of the device's, which change places from step to step.
-// Texels are small integers and coordinates sixteenths of a texel, so that every weighed sum is exact.
+// Texels are small integers, and coordinates so coarse that the weight of each texel is a whole 256th: the hardware rounds others
+// in a way of its own. So every weighed sum is exact.
 #include "program.cuh"
 
 #include <cuda_fp16.h>
@@ -24,7 +25,7 @@ __device__ inline uint32_t bits(float f) { return __float_as_uint(f); }
 __global__ void sample(const cudaTextureObject_t *table, uint64_t seed, uint32_t *out) {
     const int point = blockIdx.x * BLOCK + threadIdx.x;
     const Place p = place_of(seed, point);
-    const float x = p.x / 16.0f, y = p.y / 16.0f, z = p.z / 16.0f;
+    const float x = p.x / 16.0f, y = p.y / 16.0f;
     uint32_t *to = out + point * KINDS;
     to[POINT] = bits(tex2D<float>(table[POINT], x, y));
     to[LINEAR] = bits(tex2D<float>(table[LINEAR], x, y));
@@ -37,12 +38,12 @@ __global__ void sample(const cudaTextureObject_t *table, uint64_t seed, uint32_t
     to[ROWS] = bits(row.x * 256 + row.y);
     to[LAYERS] = bits(tex2DLayered<float>(table[LAYERS], x, y, (p.z + 64) / 100));
     to[LINES] = static_cast<uint32_t>(tex1DLayered<int>(table[LINES], x, (p.z + 64) / 100));
-    to[VOLUME] = bits(tex3D<float>(table[VOLUME], x / 4, y / 4, z));
+    to[VOLUME] = bits(tex3D<float>(table[VOLUME], (p.x >> 4) / 4.0f, (p.y >> 4) / 4.0f, (p.z >> 2) / 4.0f));
     const float4 colour = tex2D<float4>(table[COLOURS], x, y);
     to[COLOURS] = static_cast<uint32_t>(rintf(colour.x * 255)) | static_cast<uint32_t>(rintf(colour.y * 255)) << 8 |
                   static_cast<uint32_t>(rintf(colour.z * 255)) << 16 | static_cast<uint32_t>(rintf(colour.w * 255)) << 24;
     to[LEVELS] = bits(tex2DLod<float>(table[LEVELS], (x + 0.03125f) / 64, (y + 0.03125f) / 32, (point % 5) + 0.25f));
-    to[BETWEEN] = bits(tex2DLod<float>(table[BETWEEN], x / 64, y / 32, (point % 12) / 4.0f));
+    to[BETWEEN] = bits(tex2DLod<float>(table[BETWEEN], (p.x >> 5) / 32.0f, (p.y >> 5) / 16.0f, (point % 12) / 4.0f));
     const float2 halves = tex2D<float2>(table[HALVES], x, y);
     to[HALVES] = bits(halves.x + halves.y * 256);
     const float4 four = tex2Dgather<float4>(table[GATHER], x, y, 0);
@@ -98,10 +99,10 @@ static void host_sample(uint64_t seed, int point, uint32_t *to) {
     to[LAYERS] = raw(weighed(p.x * 16, p.y * 16, [](long i, int d) { return clamped(i, d ? 16 : 32); }, [layer](long i, long j) { return texel(3, i, j, layer); }));
     to[LINES] = static_cast<uint32_t>(static_cast<int>(texel(4, clamped(x, 100), 0, layer)) - 100);
     // A volume is two planes, weighed.
-    const long z = p.z * 16, k = below(z - 128, 256);
+    const long z = (p.z >> 2) * 64, k = below(z - 128, 256);
     const float c = static_cast<float>(z - 128 - k * 256) / 256;
     auto slice = [&](long s) {
-        return weighed(p.x * 4, p.y * 4, [](long i, int) { return clamped(i, 16); }, [s](long i, long j) { return texel(5, i, j, clamped(s, 16)); });
+        return weighed((p.x >> 4) * 64, (p.y >> 4) * 64, [](long i, int) { return clamped(i, 16); }, [s](long i, long j) { return texel(5, i, j, clamped(s, 16)); });
     };
     to[VOLUME] = raw((1 - c) * slice(k) + c * slice(k + 1));
     to[COLOURS] = 0;
@@ -112,7 +113,7 @@ static void host_sample(uint64_t seed, int point, uint32_t *to) {
     const int lod = point % 12, low = lod / 4;
     const float w = static_cast<float>(lod % 4) / 4;
     auto of_level = [&](int n) {
-        return weighed((p.x * 16) >> n, (p.y * 16) >> n, [n](long i, int d) { return clamped(i, (d ? 32 : 64) >> n); },
+        return weighed(((p.x >> 5) * 512) >> n, ((p.y >> 5) * 512) >> n, [n](long i, int d) { return clamped(i, (d ? 32 : 64) >> n); },
                        [n](long i, long j) { return texel(8 + n, i, j, 0); });
     };
     to[BETWEEN] = raw(w == 0 ? of_level(low) : of_level(low) * (1 - w) + of_level(low + 1) * w);

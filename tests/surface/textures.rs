@@ -56,7 +56,7 @@ pub fn build(s: &Surface) -> Objects {
     println!("  made: {:?} {code}", made.iter().map(|(code, _)| *code).collect::<Vec<_>>());
     tell!(s, array.cuTexObjectDestroy(made[0].1));
     tell!(s, array.cuTexObjectDestroy(made[3].1));
-    Objects { array, textures: [1, 2, 4, 5].map(|n| made[n].1).to_vec(), surface }
+    Objects { array, textures: vec![made[1].1, made[2].1, made[4].1, made[5].1], surface }
 }
 
 /// What is told, and what is wrong.

@@ -12,10 +12,11 @@ abi! {
         out: Out<CUtexObject> as *mut CUtexObject, what: *const CUDA_RESOURCE_DESC, how: *const CUDA_TEXTURE_DESC,
         seen_as: *const CUDA_RESOURCE_VIEW_DESC,
     ) {
+        let live = context::current()?;
         out.check()?;
         let sampling = Some(sampling(how).map_err(error)?);
         let made = Made { resource: resource(what).map_err(error)?, sampling, view: view(seen_as).map_err(error)? };
-        out.set(texture::create(&*context::current()?, made)?)
+        out.set(texture::create(&live, made)?)
     }
 
     call fn cuTexObjectDestroy(object: CUtexObject) {
@@ -38,9 +39,10 @@ abi! {
     }
 
     call fn cuSurfObjectCreate(out: Out<CUsurfObject> as *mut CUsurfObject, what: *const CUDA_RESOURCE_DESC) {
+        let live = context::current()?;
         out.check()?;
         let made = Made { resource: resource(what).map_err(error)?, sampling: None, view: None };
-        out.set(texture::create(&*context::current()?, made)?)
+        out.set(texture::create(&live, made)?)
     }
 
     call fn cuSurfObjectDestroy(object: CUsurfObject) {

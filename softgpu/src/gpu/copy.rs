@@ -114,6 +114,9 @@ fn side(e: &CopyEnd, c: &Copy3) -> Res<Side> {
 
 /// An end that is an array.
 fn of_array(e: &CopyEnd, c: &Copy3) -> Res<Side> {
+    if e.array == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let array = array::resolve(e.array as usize)?;
     array.shape.check(e, c).map_err(graph::error)?;
     let [pitch, rows, _] = array.shape.rows().map_err(graph::error)?;

@@ -1,7 +1,8 @@
 //! What texture and surface objects see, and how they sample it (CUDA C++ Programming Guide, "Texture Fetching").
 //!
-//! Weights of linear filtering have 8 fractional bits, as the hardware's: results are equal to native's as far as the sums that
-//! they weigh are exact.
+//! Weights of linear filtering have 8 fractional bits along each dimension, as the hardware's. Products of them are exact here, while
+//! an H200 rounds the weight of each texel to 8 bits too, in an order that is not known: results are equal where the products
+//! have no more bits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
