@@ -21,9 +21,7 @@ pub(crate) fn driver_version() -> i32 {
 /// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 8] = [
-        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
-        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    const ZERO: [A; 6] = [
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
@@ -44,8 +42,13 @@ fn fixed(attribute: u32) -> Option<i32> {
 /// An attribute as the program sees it.
 pub(crate) fn attribute(device: &Device, attribute: u32) -> Option<i32> {
     let known = device.info.attributes.iter().find(|(a, _)| *a as u32 == attribute).map(|(_, v)| *v)?;
-    let maps_host = attribute == sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY as u32;
-    Some(if maps_host { known * i32::from(device.maps_host) } else { fixed(attribute).unwrap_or(known) })
+    use sys::CUdevice_attribute_enum as A;
+    let of_machine = [
+        A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    ];
+    Some(if of_machine.iter().any(|a| *a as u32 == attribute) { known * i32::from(device.maps_host) } else { fixed(attribute).unwrap_or(known) })
 }
 
 pub(crate) fn cuDeviceGet(cx: &mut Entered, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {

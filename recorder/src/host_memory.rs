@@ -22,12 +22,22 @@ const PAGE: u64 = 4096;
 /// Addresses that something else of the program has may be stepped over so often.
 const TRIES: usize = 16;
 
+/// Whose the memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Made by `cuMemHostAlloc`.
+    Pinned,
+    /// Made by `cuMemAllocManaged`.
+    Managed,
+    /// The program's own, registered.
+    Registered,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Block {
     bytes: u64,
     flags: u32,
-    /// Made here, not registered by the program.
-    own: bool,
+    kind: Kind,
     /// It lies in the arena's file, which places of this machine map.
     filed: bool,
     /// In whose context: it ends with that.
@@ -66,6 +76,7 @@ pub(crate) struct Found {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) id: u64,
+    pub(crate) managed: bool,
     /// Ordinal of the device in whose context it was made.
     pub(crate) device: u32,
 }
@@ -77,7 +88,13 @@ fn around(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<(u64, &Block)> 
 
 /// The pinned block that contains `address`.
 pub(crate) fn find(address: u64) -> Option<Found> {
-    around(&lock(&BLOCKS), address).map(|(start, b)| Found { start, bytes: b.bytes, id: b.id, device: b.device })
+    around(&lock(&BLOCKS), address).map(|(start, b)| Found {
+        start,
+        bytes: b.bytes,
+        id: b.id,
+        managed: b.kind == Kind::Managed,
+        device: b.device,
+    })
 }
 
 /// Whether all of these bytes are pinned: a copy of them may be left to the place.
@@ -256,24 +273,33 @@ fn number() -> u64 {
 
 fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
-    let device = cx.device()?;
-    device.check()?;
-    let device = device.index;
+    cx.device()?.check()?;
     if pp.is_null() || bytes == 0 || flags & !ALLOC_FLAGS != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let bytes = bytes as u64;
+    give(pp, make(cx, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
+}
+
+/// Makes a block of this size, in the context of the thread's device.
+pub(crate) fn make(cx: &Entered, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
+    let device = cx.device()?;
     let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let _changing = lock(&CHANGING);
     let (at, filed) = map(&lock(&BLOCKS), len)?;
-    let block = Block { bytes, flags, own: true, filed, device, id: number(), mapped: false };
-    if let Err(rc) = pin_everywhere(cx, at, &block) {
+    // Any address in managed memory may be on its way to a kernel in any way.
+    let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), mapped: kind == Kind::Managed };
+    let pinned = if block.mapped && block.needs() > cx.place(device).reach() {
+        Err(code::ERROR_NOT_SUPPORTED)
+    } else {
+        pin_everywhere(cx, at, &block)
+    };
+    if let Err(rc) = pinned {
         unmap(at, len);
         return Err(rc);
     }
     lock(&BLOCKS).insert(at, block);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
-    give(pp, at as *mut c_void)
+    Ok(at)
 }
 
 pub(crate) fn cuMemAllocHost_v2(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize) -> Result<(), Code> {
@@ -284,10 +310,10 @@ pub(crate) fn cuMemHostAlloc(cx: &mut Entered, pp: *mut *mut c_void, bytesize: u
     allocate(cx, pp, bytesize, flags)
 }
 
-/// Takes a block off the table, then does `gone`. The native calls wait for running work, and copies of it may be on their way.
-fn take(cx: &mut Entered, at: u64, own: bool, absent: Code, gone: impl FnOnce(&Block)) -> Result<(), Code> {
+/// Takes a block off the table. The native calls wait for running work, and copies of it may be on their way.
+fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code> {
     let device = cx.device()?;
-    let known = |blocks: &BTreeMap<u64, Block>| blocks.get(&at).is_some_and(|b| b.own == own);
+    let known = |blocks: &BTreeMap<u64, Block>| blocks.get(&at).is_some_and(|b| b.kind == kind);
     if !known(&lock(&BLOCKS)) {
         return Err(absent);
     }
@@ -303,8 +329,16 @@ fn take(cx: &mut Entered, at: u64, own: bool, absent: Code, gone: impl FnOnce(&B
         if known(&blocks) { blocks.remove(&at) } else { None }.ok_or(absent)?
     };
     cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
-    gone(&block);
+    if kind != Kind::Registered {
+        unmap(at, block.bytes.next_multiple_of(PAGE));
+    }
     Ok(())
+}
+
+/// Frees managed memory; `None` if none begins there.
+pub(crate) fn free_managed(cx: &mut Entered, at: u64) -> Option<Result<(), Code>> {
+    let managed = lock(&BLOCKS).get(&at).is_some_and(|b| b.kind == Kind::Managed);
+    managed.then(|| take(cx, at, Kind::Managed, code::ERROR_INVALID_VALUE))
 }
 
 /// Ends all pinned memory of a device's context, in which nothing runs.
@@ -313,7 +347,7 @@ pub(crate) fn end_all(cx: &Entered, device: &Device) {
     let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., |_, b| b.device == device.index).collect();
     for (at, block) in gone {
         cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
-        if block.own {
+        if block.kind != Kind::Registered {
             unmap(at, block.bytes.next_multiple_of(PAGE));
         }
     }
@@ -324,11 +358,14 @@ pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code
     if p.is_null() {
         return Ok(());
     }
-    take(cx, p as u64, true, code::ERROR_INVALID_VALUE, |b| unmap(p as u64, b.bytes.next_multiple_of(PAGE)))
+    take(cx, p as u64, Kind::Pinned, code::ERROR_INVALID_VALUE)
 }
 
 pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
-    let found = around(&lock(&BLOCKS), p as u64).map(|(_, b)| b.flags).ok_or(code::ERROR_INVALID_VALUE)?;
+    let found = around(&lock(&BLOCKS), p as u64)
+        .filter(|(_, b)| b.kind != Kind::Managed)
+        .map(|(_, b)| b.flags)
+        .ok_or(code::ERROR_INVALID_VALUE)?;
     // The driver maps everything that it can.
     give(flags, found | if cx.device()?.maps_host { DEVICE_MAP } else { 0 })
 }
@@ -361,12 +398,15 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
     }
     let _changing = lock(&CHANGING);
     if let Some((_, b)) = lock(&BLOCKS).range(..start + bytes).next_back().filter(|(s, b)| **s + b.bytes > start) {
-        return Err(if b.own { code::ERROR_INVALID_VALUE } else { code::ERROR_HOST_MEMORY_ALREADY_REGISTERED });
+        return Err(match b.kind {
+            Kind::Registered => code::ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+            _ => code::ERROR_INVALID_VALUE,
+        });
     }
     if !is_mapped(start, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let block = Block { bytes, flags, own: false, filed: false, device: device.index, id: number(), mapped: false };
+    let block = Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), mapped: false };
     pin_everywhere(cx, start, &block)?;
     lock(&BLOCKS).insert(start, block);
     Ok(())
@@ -374,7 +414,7 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
 
 pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
-    take(cx, p as u64, false, code::ERROR_HOST_MEMORY_NOT_REGISTERED, |_| {})
+    take(cx, p as u64, Kind::Registered, code::ERROR_HOST_MEMORY_NOT_REGISTERED)
 }
 
 pub(crate) fn cuMemHostGetDevicePointer_v2(
@@ -401,7 +441,7 @@ mod tests {
     use super::*;
 
     fn block(bytes: u64) -> Block {
-        Block { bytes, flags: 0, own: true, filed: true, device: 0, id: 0, mapped: false }
+        Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, device: 0, id: 0, mapped: false }
     }
 
     #[test]

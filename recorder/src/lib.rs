@@ -6,7 +6,7 @@
 //! device's journal ([`ledger`]). A move ([`mover`]) closes the gate, replays the journal in the new place, copies memory,
 //! compares, and changes the place by one store.
 //!
-//! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`host_memory`], [`copy`], [`stream`],
+//! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`host_memory`], [`managed`], [`copy`], [`stream`],
 //! [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is the socket where
 //! `mrcuda migrate` knocks,
 //! [`moves`] keeps what was asked for and what became of it.
@@ -32,6 +32,7 @@ mod job;
 mod launch;
 mod ledger;
 mod log;
+mod managed;
 mod memory;
 mod module;
 mod mover;

@@ -439,6 +439,9 @@ pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(
         cx.device()?;
         return Ok(());
     }
+    if let Some(freed) = crate::host_memory::free_managed(cx, dptr) {
+        return freed;
+    }
     let (device, pooled) = owner(cx, dptr)?;
     // For memory of pools the call does not wait (CUDA driver API reference): the program has made sure that it is not used.
     if !pooled {
@@ -487,7 +490,9 @@ pub(crate) fn cuMemGetAddressRange_v2(
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
-    let (start, bytes) = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).ok_or(code::ERROR_NOT_FOUND)?;
+    let managed = || crate::host_memory::find(ptr).filter(|f| f.managed).map(|f| (f.start, f.bytes));
+    let found = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).or_else(managed);
+    let (start, bytes) = found.ok_or(code::ERROR_NOT_FOUND)?;
     if !base.is_null() {
         give(base, start)?;
     }

@@ -61,8 +61,8 @@ pub const NAMES: [&str; 28] = [
     "crowd",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
-/// `mapped` stays on its machine.
-const SPECIAL: [&str; 3] = ["assertion", "stuck", "mapped"];
+/// `mapped` and `managed` stay on their machine.
+const SPECIAL: [&str; 4] = ["assertion", "stuck", "mapped", "managed"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.

@@ -68,6 +68,26 @@ fn and_through_moves_between_them() {
 }
 
 #[test]
+fn managed_memory_is_used_at_every_place_of_the_machine_and_through_moves() {
+    let scene = Scene::new("managed");
+    let native = native(&scene, "managed");
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let (one, two) = (servers[0].near(0), servers[1].near(0));
+    through(&scene, "managed", &native, &[&one]);
+    through(&scene, "managed", &native, &["local", "helper", "local", &two, &one]);
+    // It does not leave the machine, and is refused elsewhere.
+    let mut job = Job::start(&scene, "job", &["--server", "helper"], &program("managed"), &ARGS, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    std::thread::sleep(PAUSE);
+    let report = job.migrate(&servers[0].place(0)).unwrap();
+    assert!(!report.ok() && report.reason().contains("does not reach"), "{}", report.0);
+    assert_identical(&job.wait(LIMIT), &native);
+    let far = Job::start(&scene, "far", &["--server", &servers[0].place(0)], &program("managed"), &ARGS, &[]).wait(LIMIT);
+    assert_eq!(far.code, Some(2), "{far:?}");
+    assert!(far.stderr.contains("cudaMallocManaged") && far.stderr.contains("cudaErrorNotSupported"), "{}", far.stderr);
+}
+
+#[test]
 fn it_does_not_leave_the_machine() {
     let scene = Scene::new("mapped-stays");
     let native = native(&scene, "mapped");

@@ -82,8 +82,18 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x0327 work custom fn cuMemsetD2D32_v2(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>) ptds;
     /// Fills a rectangle with 32-bit values, in stream order.
     0x0328 work custom fn cuMemsetD2D32Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
-    /// There is no managed memory to prefetch; libraries look the name up.
-    0x0360 refused refused fn cuMemPrefetchAsync(devPtr: Raw<u64>, count: Raw<usize>, dstDevice: Raw<c_int>, hStream: Raw<*mut c_void>) older ptsz;
+    /// Allocates managed memory, where place and job share memory.
+    0x0361 local custom fn cuMemAllocManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, flags: Raw<c_uint>);
+    /// Advice on managed memory: checked, nothing else.
+    0x0362 local custom fn cuMemAdvise(devPtr: Raw<u64>, count: Raw<usize>, advice: RawEnum<sys::CUmem_advise>, device: Raw<c_int>) older;
+    /// Advice on managed memory: checked, nothing else.
+    0x0363 local custom fn cuMemAdvise_v2(devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>, advice: RawEnum<sys::CUmem_advise>, location: RawPair<sys::CUmemLocation>);
+    /// Brings managed memory nearer: checked, nothing else.
+    0x0364 local custom fn cuMemPrefetchAsync(devPtr: Raw<u64>, count: Raw<usize>, dstDevice: Raw<c_int>, hStream: Raw<sys::CUstream>) older ptsz;
+    /// Brings managed memory nearer: checked, nothing else.
+    0x0365 local custom fn cuMemPrefetchAsync_v2(devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>, location: RawPair<sys::CUmemLocation>, flags: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Says who uses managed memory: checked, nothing else.
+    0x0366 local custom fn cuStreamAttachMemAsync(hStream: Raw<sys::CUstream>, dptr: Raw<sys::CUdeviceptr>, length: Raw<usize>, flags: Raw<c_uint>) ptsz;
     /// Allocates from the device's current pool, in stream order.
     0x0340 memory custom fn cuMemAllocAsync(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Frees in stream order.

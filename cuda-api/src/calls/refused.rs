@@ -37,8 +37,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
     /// There is no managed memory yet.
     0x0f11 refused refused fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
-    /// There is no managed memory yet.
-    0x0f12 refused refused fn cuMemAllocManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, flags: Raw<c_uint>);
     /// A driver notifies of its own memory budget, which is not that of the job.
     0x0f13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
     /// A driver notifies of its own memory budget, which is not that of the job.
@@ -72,8 +70,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
     0x0f36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
     /// There is no managed memory yet.
-    0x0f37 refused refused fn cuMemAdvise_v2(devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>, advice: RawEnum<sys::CUmem_advise>, location: Raw<sys::CUmemLocation>);
-    /// There is no managed memory yet.
     0x0f38 refused refused fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
     /// There is no managed memory yet.
     0x0f39 refused refused fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
@@ -83,8 +79,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
     /// There is no managed memory yet.
     0x0f3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
-    /// There is no managed memory yet.
-    0x0f3d refused refused fn cuStreamAttachMemAsync(hStream: Raw<sys::CUstream>, dptr: Raw<sys::CUdeviceptr>, length: Raw<usize>, flags: Raw<c_uint>) ptsz;
     /// Attributes of streams are not there yet.
     0x0f3e refused refused fn cuStreamCopyAttributes(dst: Raw<sys::CUstream>, src: Raw<sys::CUstream>) ptsz;
     /// Attributes of streams are not there yet.

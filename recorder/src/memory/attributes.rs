@@ -80,7 +80,11 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
             put64(crate::context::primary(block.device));
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-            put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32);
+            use sys::CUmemorytype_enum as M;
+            // Managed memory counts as a device's (cuPointerGetAttribute, with IS_MANAGED).
+            put32(if block.managed { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST } as u32);
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
+            put32(block.managed.into());
         } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || (is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) && mapped) {
             put64(ptr);
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
@@ -93,10 +97,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put64(block.bytes);
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) && mapped {
             put32(1);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
-            || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        {
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
             put32(0);
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
             put64(0);

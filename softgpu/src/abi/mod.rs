@@ -13,6 +13,7 @@ mod function;
 mod graph;
 mod launch;
 mod library;
+mod managed;
 mod memcpy;
 mod memory;
 mod mempool;
@@ -60,6 +61,7 @@ static BY_SUBJECT: &[&[Export]] = &[
     graph::EXPORTS,
     launch::EXPORTS,
     library::EXPORTS,
+    managed::EXPORTS,
     memcpy::EXPORTS,
     memory::EXPORTS,
     mempool::EXPORTS,

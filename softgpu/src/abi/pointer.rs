@@ -57,17 +57,19 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
     let word = |n: u32| n.to_le_bytes().to_vec();
     let long = |n: u64| n.to_le_bytes().to_vec();
     let plain = matches!(alloc.kind, Kind::Device);
+    let managed = matches!(alloc.kind, Kind::Managed);
     Ok(match attribute {
         // Memory of pools belongs to no context.
         1 => long(if matches!(alloc.kind, Kind::Pooled(_)) { 0 } else { alloc.context as u64 }),
-        2 => word(if alloc.is_host() { 1 } else { 2 }),
+        2 => word(if alloc.is_host() && !managed { 1 } else { 2 }),
         3 => long(address),
         4 if alloc.is_host() => long(address),
         // Synchronous copies of `cuMemAlloc` memory synchronise; such memory has legacy handles.
         6 | 10 => word(u32::from(plain)),
         7 | 20 => long(alloc.buffer),
-        // Managed, known to network cards, decompressed by hardware.
-        8 | 15 | 21 => word(0),
+        8 => word(u32::from(managed)),
+        // Known to network cards, decompressed by hardware.
+        15 | 21 => word(0),
         9 => word(alloc.device as u32),
         11 | 19 => long(base),
         12 | 18 => long(alloc.size),

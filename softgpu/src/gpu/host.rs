@@ -19,21 +19,43 @@ pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
     if size == 0 || flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    make(live, size, Kind::Pinned(flags))
+}
+
+fn make(live: &Live, size: u64, kind: Kind) -> Res<u64> {
     let len = size.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let address = os::anywhere(len)?;
-    memory::write().add(address, size, Kind::Pinned(flags), live.device.ordinal as usize, Some(live));
+    memory::write().add(address, size, kind, live.device.ordinal as usize, Some(live));
     Ok(address)
+}
+
+/// `cuMemAllocManaged`: memory of the host's that kernels use as it is.
+pub(crate) fn allocate_managed(live: &Live, size: u64) -> Res<u64> {
+    if size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    make(live, size, Kind::Managed)
 }
 
 /// `cuMemFreeHost`: waits for the work of the context.
 pub(crate) fn free(live: &Live, address: u64) -> Res {
-    let is_pinned = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Pinned(_)));
-    if !is_pinned(&memory::read()) {
+    free_if(live, address, |kind| matches!(kind, Kind::Pinned(_)))
+}
+
+/// `cuMemFree` of managed memory, likewise.
+pub(crate) fn free_managed(live: &Live, address: u64) -> Res {
+    free_if(live, address, |kind| matches!(kind, Kind::Managed))
+}
+
+fn free_if(live: &Live, address: u64, fits: impl Fn(&Kind) -> bool) -> Res {
+    let begins = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| fits(&a.kind));
+    if !begins(&memory::read()) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     live.synchronise()?;
     let mut memory = memory::write();
-    if !is_pinned(&memory) {
+    // Looked at again: another thread may have freed it meanwhile.
+    if !begins(&memory) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     release(&mut memory, address);
@@ -58,11 +80,7 @@ pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res 
     let mut memory = memory::write();
     if memory.overlaps(address, size) {
         let ours = memory.find(address).is_some_and(|(_, alloc)| !matches!(alloc.kind, Kind::Registered(_)));
-        return Err(if ours {
-            CUresult::CUDA_ERROR_INVALID_VALUE
-        } else {
-            CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-        });
+        return Err(if ours { CUresult::CUDA_ERROR_INVALID_VALUE } else { CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED });
     }
     memory.add(address, size, Kind::Registered(flags), live.device.ordinal as usize, Some(live));
     Ok(())
@@ -70,8 +88,7 @@ pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res 
 
 /// `cuMemHostUnregister`: waits for the work of the context.
 pub(crate) fn unregister(live: &Live, address: u64) -> Res {
-    let registered =
-        |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered(_)));
+    let registered = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered(_)));
     if !registered(&memory::read()) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     }

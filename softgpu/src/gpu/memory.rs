@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Mapped(Mapping),
     /// Page-locked memory made by `cuMemHostAlloc`, with its flags.
     Pinned(u32),
+    /// Memory of the host's, managed: made by `cuMemAllocManaged`.
+    Managed,
     /// The program's own memory, registered with these flags.
     Registered(u32),
     /// A module's variable.
@@ -50,9 +52,9 @@ pub(crate) struct Alloc {
 }
 
 impl Alloc {
-    /// Whether it is page-locked host memory.
+    /// Whether it is page-locked host memory, or managed, which is the same here.
     pub fn is_host(&self) -> bool {
-        matches!(self.kind, Kind::Pinned(_) | Kind::Registered(_))
+        matches!(self.kind, Kind::Pinned(_) | Kind::Managed | Kind::Registered(_))
     }
 
     fn usable_by(&self, live: &Live, peers: u32) -> bool {
@@ -61,7 +63,7 @@ impl Alloc {
             Kind::Device | Kind::Pooled(_) | Kind::Freed | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
             Kind::Heap => self.owner == live.number,
             Kind::Mapped(mapping) => mapping.access.contains(&device),
-            Kind::Pinned(_) | Kind::Registered(_) => true,
+            Kind::Pinned(_) | Kind::Managed | Kind::Registered(_) => true,
         }
     }
 }
@@ -240,6 +242,9 @@ pub(crate) fn free(live: &Live, address: u64) -> Res {
         release_device(&mut write(), address);
         return Ok(());
     }
+    if matches!(read().allocs.get(&address).map(|alloc| &alloc.kind), Some(Kind::Managed)) {
+        return super::host::free_managed(live, address);
+    }
     let device = device_of_start(&read(), address)?;
     context::wait_for_device(device);
     live.check()?;
@@ -277,7 +282,7 @@ pub(crate) fn end_context(live: &Live) {
     for base in mine {
         match memory.allocs.get(&base).map(|alloc| &alloc.kind) {
             Some(Kind::Device | Kind::Pooled(_) | Kind::Freed) => release_device(&mut memory, base),
-            Some(Kind::Pinned(_)) => super::host::release(&mut memory, base),
+            Some(Kind::Pinned(_) | Kind::Managed) => super::host::release(&mut memory, base),
             Some(Kind::Heap) => {
                 if let Some(alloc) = memory.remove(base) {
                     // At once, for the next context may want the place: only this one's kernels could use it.

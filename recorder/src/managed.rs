@@ -1,0 +1,141 @@
+//! Managed memory: memory of the arena that host and kernels use at one address, at every place on the job's machine. It lies with the
+//! host, so there is nothing to carry to and fro: advice and prefetches are checked, and change nothing that a program can see.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::host_memory::{self, Kind};
+use crate::log;
+use cuda_api::arg::Capture;
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{c_int, c_uint};
+
+/// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
+const GLOBAL: u32 = 1;
+const HOST: u32 = 2;
+const SINGLE: u32 = 4;
+/// The last `CUmem_advise`; the first two concern no location.
+const LAST_ADVICE: u32 = 6;
+const OF_A_PLACE: u32 = 3;
+/// `CU_DEVICE_CPU`
+const CPU: c_int = -1;
+// `CUmemLocationType`
+const ON_DEVICE: u32 = 1;
+const ON_HOST: u32 = 2;
+const ON_NODE: u32 = 3;
+const ON_NODE_OF_THREAD: u32 = 4;
+
+pub(crate) fn cuMemAllocManaged(
+    cx: &mut Entered,
+    dptr: *mut sys::CUdeviceptr,
+    bytesize: usize,
+    flags: c_uint,
+) -> Result<(), Code> {
+    crate::graph::forbid_unsafe(cx)?;
+    cx.device()?.check()?;
+    if dptr.is_null() || bytesize == 0 || !matches!(flags, GLOBAL | HOST) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let made = host_memory::make(cx, bytesize as u64, 0, Kind::Managed).inspect_err(|rc| {
+        if *rc == code::ERROR_NOT_SUPPORTED {
+            log::missed("managed memory that the GPU's place does not reach".to_owned());
+        }
+    })?;
+    give(dptr, made)
+}
+
+/// Whether all of a range is managed memory of one allocation.
+fn check_range(at: u64, bytes: u64) -> Result<(), Code> {
+    let found = host_memory::find(at).filter(|f| f.managed && bytes > 0 && bytes <= f.bytes - (at - f.start));
+    found.map(drop).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+/// Whether there is such a place for memory.
+fn check_location(cx: &Entered, kind: u32, ordinal: c_int) -> Result<(), Code> {
+    match kind {
+        ON_DEVICE => cx.job.device(ordinal).map(drop),
+        ON_HOST | ON_NODE | ON_NODE_OF_THREAD => Ok(()),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
+/// A `CUmemLocation` as it is passed by value: its kind and its number.
+fn parts(location: u64) -> (u32, c_int) {
+    (location as u32, (location >> 32) as c_int)
+}
+
+/// The older functions name a device, or the processor.
+fn named(device: c_int) -> (u32, c_int) {
+    if device == CPU { (ON_HOST, 0) } else { (ON_DEVICE, device) }
+}
+
+fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, (kind, ordinal): (u32, c_int)) -> Result<(), Code> {
+    cx.device()?.check()?;
+    if !(1..=LAST_ADVICE).contains(&advice) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    check_range(at, bytes as u64)?;
+    if advice < OF_A_PLACE { Ok(()) } else { check_location(cx, kind, ordinal) }
+}
+
+pub(crate) fn cuMemAdvise(cx: &mut Entered, at: u64, count: usize, advice: u32, device: c_int) -> Result<(), Code> {
+    advise(cx, at, count, advice, named(device))
+}
+
+pub(crate) fn cuMemAdvise_v2(cx: &mut Entered, at: u64, count: usize, advice: u32, location: u64) -> Result<(), Code> {
+    advise(cx, at, count, advice, parts(location))
+}
+
+fn prefetch(cx: &mut Entered, at: u64, bytes: usize, (kind, ordinal): (u32, c_int), stream: u64) -> Result<(), Code> {
+    let stream = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    device.check()?;
+    check_range(at, bytes as u64)?;
+    check_location(cx, kind, ordinal)?;
+    crate::graph::forbid_on(cx, device, stream)
+}
+
+pub(crate) fn cuMemPrefetchAsync(
+    cx: &mut Entered,
+    at: u64,
+    count: usize,
+    device: c_int,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    prefetch(cx, at, count, named(device), stream as u64)
+}
+
+pub(crate) fn cuMemPrefetchAsync_v2(
+    cx: &mut Entered,
+    at: u64,
+    count: usize,
+    location: u64,
+    flags: c_uint,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    prefetch(cx, at, count, parts(location), stream as u64)
+}
+
+pub(crate) fn cuStreamAttachMemAsync(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    at: sys::CUdeviceptr,
+    length: usize,
+    flags: c_uint,
+) -> Result<(), Code> {
+    // Only a stream of the program's own can have memory for itself.
+    if !matches!(flags, GLOBAL | HOST | SINGLE) || (flags == SINGLE && stream.is_null()) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    let found = host_memory::find(at).filter(|f| f.managed && f.start == at);
+    if found.is_none_or(|f| length != 0 && length as u64 != f.bytes) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    crate::graph::forbid_on(cx, device, stream)
+}

@@ -1,0 +1,84 @@
+//! Managed memory: it is the host's, so advice and prefetches are checked and change nothing.
+
+use super::{Out, Res, abi};
+use crate::gpu::stream::resolve;
+use crate::gpu::{context, device, graph, host, memory};
+use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmemLocation, CUresult, CUstream};
+use std::ffi::{c_int, c_uint};
+
+/// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
+const GLOBAL: c_uint = 1;
+const HOST: c_uint = 2;
+const SINGLE: c_uint = 4;
+
+/// `CUmemLocation`, with its enum as a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: c_uint,
+    ordinal: c_int,
+}
+
+const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
+
+abi! {
+    call fn cuMemAllocManaged(out: Out<CUdeviceptr> as *mut CUdeviceptr, size: usize, flags: c_uint) {
+        out.check()?;
+        if !matches!(flags, GLOBAL | HOST) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        graph::forbid_unsafe()?;
+        out.set(host::allocate_managed(&*context::current()?, size as u64)?)
+    }
+
+    call fn cuMemAdvise_v2(at: CUdeviceptr, size: usize, advice: c_uint as CUmem_advise, location: Location as CUmemLocation) {
+        context::current()?;
+        if !(1..=6).contains(&advice) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        check_range(at, size)?;
+        // The first two kinds of advice concern no location.
+        if advice < 3 { Ok(()) } else { check_location(location) }
+    }
+
+    stream fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
+        at: CUdeviceptr, size: usize, location: Location as CUmemLocation, flags: c_uint, stream: CUstream,
+    ) |default| {
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        resolve(stream, default)?;
+        check_range(at, size)?;
+        check_location(location)
+    }
+
+    stream fn cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz(
+        stream: CUstream, at: CUdeviceptr, size: usize, flags: c_uint,
+    ) |default| {
+        let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+        if !matches!(flags, GLOBAL | HOST | SINGLE) || flags == SINGLE && stream.is_null() {
+            return Err(bad);
+        }
+        resolve(stream, default)?;
+        let memory = memory::read();
+        let whole = memory.allocs.get(&at).filter(|a| matches!(a.kind, memory::Kind::Managed));
+        if whole.is_some_and(|a| size == 0 || size as u64 == a.size) { Ok(()) } else { Err(bad) }
+    }
+}
+
+/// Whether all of a range is managed memory of one allocation.
+fn check_range(at: u64, size: usize) -> Res {
+    let memory = memory::read();
+    let found = memory.find(at).filter(|(_, alloc)| matches!(alloc.kind, memory::Kind::Managed));
+    let inside = found.is_some_and(|(base, alloc)| size > 0 && size as u64 <= alloc.size - (at - base));
+    if inside { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+fn check_location(location: Location) -> Res {
+    match location.kind {
+        1 if usize::try_from(location.ordinal).is_ok_and(|i| i < device::all().len()) => Ok(()),
+        1 => Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
+        2..=4 => Ok(()),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
