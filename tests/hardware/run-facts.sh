@@ -6,7 +6,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?usage: run-facts.sh FOLDER [PART ...]}
 shift
-parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures}
+parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures hostmem}
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit
 cd "$bin" || exit
 driver=$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')
@@ -266,6 +266,7 @@ part_textures() {
     timeout 120 ./textures
     for how in 0 1 2 3 4 5; do timeout 60 ./textures $how; done
 }
+part_hostmem() { timeout 60 ./hostmem; }
 part_globals() { timeout 30 ./globals; }
 part_loader() { LD_LIBRARY_PATH=stand-in:${LD_LIBRARY_PATH:-} timeout 60 ./loader "$driver"; }
 
