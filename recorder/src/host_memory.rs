@@ -425,7 +425,7 @@ pub(crate) fn cuMemHostGetDevicePointer_v2(
 ) -> Result<(), Code> {
     let device = cx.device()?;
     device.check()?;
-    if to.is_null() || flags != 0 || find(p as u64).is_none() {
+    if to.is_null() || flags != 0 || find(p as u64).is_none_or(|f| f.managed) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     if !is_reached(cx.place(device), p as u64, 1) {
