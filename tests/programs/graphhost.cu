@@ -15,7 +15,7 @@ __global__ void step(uint64_t *state, const uint64_t *in) {
 // What the host functions of one graph share.
 struct Box {
     uint64_t *pinned;       // read by a copy at the start of each launch, written by the function of the launch before
-    uint64_t pageable[WORDS]; // written by the function, read by a copy behind it
+    uint64_t *reply;        // pinned: written by the function, read by a copy behind it
     std::vector<uint64_t> seen; // the state, copied out before the function
     uint64_t digest = 0, salt = 0;
     long calls = 0;
@@ -24,7 +24,7 @@ struct Box {
 static void answer(Box &box) {
     box.digest = program::mix(box.digest ^ box.salt ^ program::digest(box.seen.data(), box.seen.size() * sizeof(uint64_t)));
     for (int i = 0; i < WORDS; i++) {
-        box.pageable[i] = program::mix(box.digest + i);
+        box.reply[i] = program::mix(box.digest + i);
         box.pinned[i] = program::mix(box.digest - i);
     }
     box.calls++;
@@ -43,7 +43,7 @@ static void imitate(std::vector<uint64_t> &state, Box &box, size_t words, uint64
     std::memcpy(box.seen.data(), state.data(), words * sizeof(uint64_t));
     box.salt = salt;
     answer(box);
-    for (int i = 0; i < N; i++) state[i] = program::mix(state[i] ^ box.pageable[i % WORDS]);
+    for (int i = 0; i < N; i++) state[i] = program::mix(state[i] ^ box.reply[i % WORDS]);
 }
 
 static cudaKernelNodeParams kernel(void **args) {
@@ -67,7 +67,8 @@ int main(int argc, char **argv) {
         CHECK(cudaMalloc(&back[g], WORDS * sizeof(uint64_t)));
         CHECK(cudaMemset(state[g], 17 + g, BYTES));
         CHECK(cudaMallocHost(&boxes[g].pinned, WORDS * sizeof(uint64_t)));
-        want[g].pinned = new uint64_t[WORDS];
+        CHECK(cudaMallocHost(&boxes[g].reply, WORDS * sizeof(uint64_t)));
+        want[g].pinned = new uint64_t[WORDS], want[g].reply = new uint64_t[WORDS];
         for (Box *b : {&boxes[g], &want[g]}) {
             for (int i = 0; i < WORDS; i++) b->pinned[i] = program::mix(g * 100 + i);
             b->seen.assign(N, 0);
@@ -86,7 +87,7 @@ int main(int argc, char **argv) {
     CHECK_LAUNCH();
     CHECK(cudaMemcpyAsync(boxes[0].seen.data(), state[0], BYTES, cudaMemcpyDeviceToHost, s));
     CHECK(cudaLaunchHostFunc(s, look, &boxes[0]));
-    CHECK(cudaMemcpyAsync(back[0], boxes[0].pageable, WORDS * sizeof(uint64_t), cudaMemcpyHostToDevice, s));
+    CHECK(cudaMemcpyAsync(back[0], boxes[0].reply, WORDS * sizeof(uint64_t), cudaMemcpyHostToDevice, s));
     step<<<N / BLOCK, BLOCK, 0, s>>>(state[0], back[0]);
     CHECK_LAUNCH();
     CHECK(cudaStreamEndCapture(s, &graphs[0]));
@@ -103,7 +104,7 @@ int main(int argc, char **argv) {
     CHECK(cudaGraphAddMemcpyNode(&in_inner[0], inner, nullptr, 0, &slices));
     cudaHostNodeParams host = {look, &boxes[1]};
     CHECK(cudaGraphAddHostNode(&in_inner[1], inner, &in_inner[0], 1, &host));
-    CHECK(cudaGraphAddMemcpyNode1D(&in_inner[2], inner, &in_inner[1], 1, back[1], boxes[1].pageable, WORDS * sizeof(uint64_t),
+    CHECK(cudaGraphAddMemcpyNode1D(&in_inner[2], inner, &in_inner[1], 1, back[1], boxes[1].reply, WORDS * sizeof(uint64_t),
                                    cudaMemcpyHostToDevice));
     CHECK(cudaGraphCreate(&graphs[1], 0));
     cudaMemcpy3DParms rows = {};
@@ -178,6 +179,7 @@ int main(int argc, char **argv) {
         CHECK(cudaStreamDestroy(streams[g]));
         for (uint64_t *p : {state[g], in[g], back[g]}) CHECK(cudaFree(p));
         CHECK(cudaFreeHost(boxes[g].pinned));
+        CHECK(cudaFreeHost(boxes[g].reply));
     }
     CHECK(cudaGraphDestroy(inner));
     return report.finish();
