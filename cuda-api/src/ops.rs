@@ -134,6 +134,23 @@ ids! {
     TENSOR_MAP_IM2COL = 0x0fa7 "TensorMapIm2col";
     /// Body: a descriptor as 16 × u64, an address. The answer: the descriptor with the address in it.
     TENSOR_MAP_ADDRESS = 0x0fa8 "TensorMapAddress";
+    /// Body: event handle. Answered when what was recorded in it last, as of this call, is done.
+    EVENT_REACHED = 0x0fb0 "EventReached";
+    /// [`super::StreamHold`]: the stream goes on when the job has said [`id::HOST_DONE`] with the token, which may be before.
+    STREAM_HOLD = 0x0fb1 "StreamHold";
+    /// [`super::Chunk`]: offers a chunk's memory to other places of the machine. The answer: an [`super::Offer`]. Without bytes it is
+    /// memory of its own, by which another place finds out whether its GPU can use this one's.
+    CHUNK_OFFER = 0x0fb2 "ChunkOffer";
+    /// Body: first address of a chunk. Its memory is offered no more.
+    CHUNK_WITHDRAW = 0x0fb3 "ChunkWithdraw";
+    /// [`super::PeerMap`]: maps memory that another place of this machine offers. Waits. Without bytes it only tries.
+    PEER_MAP = 0x0fb4 "PeerMap";
+    /// [`super::Chunk`]: takes such a mapping away.
+    PEER_UNMAP = 0x0fb5 "PeerUnmap";
+    /// Body: event handle. The answer: the driver's handle of it for other processes, 64 bytes.
+    EVENT_SHARE = 0x0fb6 "EventShare";
+    /// [`super::EventOpen`]: an event of another process. Waits.
+    EVENT_OPEN = 0x0fb7 "EventOpen";
 }
 
 wire_struct! {
@@ -221,6 +238,54 @@ wire_struct! {
         pub flags: u32,
         /// In order.
         pub parts: Vec<MemoryPart>,
+    }
+}
+
+/// A stream of the place's own, as it travels: for copies between GPUs, which follow no stream of the program.
+pub const LANE: u64 = 3;
+
+/// Tokens of [`StreamHold`] have this bit, those of [`HostCall`] have not.
+pub const HOLD: u64 = 1 << 63;
+
+/// What names memory that a place offers: 16 bytes for the place's process, 16 for the memory.
+pub type Offer = [u8; 32];
+
+wire_struct! {
+    /// A stream stops until the job says that it may go on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct StreamHold {
+        /// Names it between job and place, with the bit [`HOLD`]; never used twice.
+        pub token: u64,
+        /// Stream as it travels.
+        pub stream: u64,
+    }
+}
+
+/// A driver's handle of an event for other processes.
+pub type EventOffer = [u8; 64];
+
+wire_struct! {
+    /// An event that a place of another process has made, on the same machine.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct EventOpen {
+        /// Our handle of it.
+        pub event: u64,
+        /// The driver's.
+        pub offer: EventOffer,
+    }
+}
+
+wire_struct! {
+    /// Memory of another place of the machine, and where it is mapped: at its address there, or in the range of the program's
+    /// reservations.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct PeerMap {
+        /// First byte.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// What the other place answered.
+        pub offer: Offer,
     }
 }
 

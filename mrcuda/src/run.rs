@@ -58,6 +58,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     // Triton looks for libcuda.so in this folder instead of asking the linker.
     command.env("TRITON_LIBCUDA_PATH", &libraries);
     set(&mut command, "MRCUDA_SERVERS", args.server.as_deref().map(OsStr::new));
+    // What a launcher inside the job makes of it later chooses among the places named here.
+    let shown = std::env::var_os("CUDA_VISIBLE_DEVICES").unwrap_or_else(|| "all".into());
+    set(&mut command, "MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown.as_os_str()));
     set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
     command.env("MRCUDA_ON_USR1", &args.on_usr1);
     command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));

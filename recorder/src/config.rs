@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 /// What `mrcuda run` tells the shim.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU.
+    /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU. `MRCUDA_VISIBLE` is what
+    /// `CUDA_VISIBLE_DEVICES` said then (`all` for nothing): what a launcher under the job has changed it to chooses among the places.
     pub(crate) servers: Vec<Spec>,
     /// `MRCUDA_ON_USR1`: where the job moves on the signal.
     pub(crate) on_signal: String,
@@ -33,6 +34,11 @@ fn read() -> Result<Config, String> {
         .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {e}"))).collect())
         .transpose()?
         .unwrap_or_else(|| vec![Spec::Local(None)]);
+    let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let servers = match std::env::var("MRCUDA_VISIBLE").ok() {
+        Some(before) if shown.as_deref().unwrap_or("all") != before => visible(servers, shown.as_deref()),
+        _ => servers,
+    };
     let signal = match var("MRCUDA_SIGNAL").as_deref() {
         None => libc::SIGUSR1,
         Some(name) => signal_number(name).ok_or_else(|| format!("MRCUDA_SIGNAL: no signal is called {name}"))?,
@@ -50,6 +56,19 @@ fn read() -> Result<Config, String> {
     })
 }
 
+/// What `CUDA_VISIBLE_DEVICES` lets through, by number: everything up to the first bad or repeated word, as natively.
+fn visible(places: Vec<Spec>, shown: Option<&str>) -> Vec<Spec> {
+    let Some(shown) = shown else { return places };
+    let mut chosen: Vec<usize> = Vec::new();
+    for word in shown.split(',') {
+        match word.trim().parse() {
+            Ok(n) if n < places.len() && !chosen.contains(&n) => chosen.push(n),
+            _ => break,
+        }
+    }
+    chosen.into_iter().map(|n| places[n].clone()).collect()
+}
+
 fn signal_number(name: &str) -> Option<i32> {
     let name = name.trim_start_matches("SIG");
     format!("SIG{name}").parse::<nix::sys::signal::Signal>().ok().map(|s| s as i32)
@@ -59,4 +78,19 @@ fn signal_number(name: &str) -> Option<i32> {
 pub(crate) fn get() -> Result<&'static Config, &'static str> {
     static CONFIG: OnceLock<Result<Config, String>> = OnceLock::new();
     CONFIG.get_or_init(read).as_ref().map_err(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_chooses_among_the_places() {
+        let places: Vec<Spec> = ["local:0", "helper:1", "unix:/run/s/2"].map(|p| p.parse().unwrap()).to_vec();
+        let seen = |shown| visible(places.clone(), shown).iter().map(Spec::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(seen(None), "local:0 helper:1 unix:/run/s/2");
+        assert_eq!(seen(Some("2, 0")), "unix:/run/s/2 local:0");
+        assert_eq!(seen(Some("1,1,0")), "helper:1");
+        assert_eq!((seen(Some("")), seen(Some("3,0")), seen(Some("-1"))), (String::new(), String::new(), String::new()));
+    }
 }

@@ -8,7 +8,7 @@ use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
 use crate::memory::pools;
-use crate::stream;
+use crate::{across, peer, stream};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
@@ -47,7 +47,7 @@ fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T, Code> {
 }
 
 /// Device of a context, if that is one of ours and alive.
-fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
+pub(crate) fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
     if kind(ctx) != Some(Kind::Context) {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
@@ -164,6 +164,8 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
         return Ok(());
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    across::settle(cx, device);
+    peer::forget(cx, device, primary(device.index));
     stream::end_all(cx, device)?;
     crate::host_memory::end_all(cx, device);
     crate::texture::end_all(cx, device)?;
@@ -207,6 +209,7 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    peer::forget(cx, device, ctx);
     lock(&CREATED).get_or_insert_default().remove(&ctx);
     cuda_api::cudart::context_destroyed(ctx as usize);
     with_stack(|s| {
@@ -306,20 +309,6 @@ pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut Entered, least: *mut c_int, g
         }
     }
     Ok(())
-}
-
-pub(crate) fn cuCtxEnablePeerAccess(cx: &mut Entered, peer: sys::CUcontext, flags: c_uint) -> Result<(), Code> {
-    let (here, there) = (cx.device()?, device_of(cx.job, peer as u64)?);
-    if flags != 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    if here.index == there.index { Err(code::ERROR_INVALID_DEVICE) } else { Err(code::ERROR_PEER_ACCESS_UNSUPPORTED) }
-}
-
-pub(crate) fn cuCtxDisablePeerAccess(cx: &mut Entered, peer: sys::CUcontext) -> Result<(), Code> {
-    cx.device()?;
-    device_of(cx.job, peer as u64)?;
-    Err(code::ERROR_PEER_ACCESS_NOT_ENABLED)
 }
 
 /// What NVIDIA's libraries ask through the private tables.

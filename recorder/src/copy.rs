@@ -5,9 +5,9 @@ use crate::enter::Entered;
 use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
-use crate::memory::is_device;
+use crate::memory::{self, is_device};
 use crate::place::{Place, Reach, Waiting, lost};
-use crate::{host_function, host_memory, stream_memory};
+use crate::{across, context, host_function, host_memory, peer, stream_memory};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
@@ -65,11 +65,24 @@ impl End {
 
 /// A copy of `rows` rows of `width` bytes.
 #[derive(Debug, Clone, Copy)]
-struct Rect {
-    dst: End,
-    src: End,
-    width: u64,
-    rows: u64,
+pub(crate) struct Rect {
+    pub(crate) dst: End,
+    pub(crate) src: End,
+    pub(crate) width: u64,
+    pub(crate) rows: u64,
+}
+
+impl Rect {
+    /// Its parts of at most [`PIECE`] bytes, in order.
+    pub(crate) fn pieces(&self) -> Vec<Rect> {
+        let mut all = Vec::new();
+        // Taking note does not fail.
+        let _ = pieces(*self, |piece| {
+            all.push(piece);
+            Ok(())
+        });
+        all
+    }
 }
 
 impl Rect {
@@ -227,6 +240,13 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
+    if cx.job.devices.len() > 1 {
+        let home = |e: End| if e.device { memory::home(cx.job, e.address) } else { None }.unwrap_or(device);
+        let (from, to) = (home(r.src), home(r.dst));
+        if from.index != device.index || to.index != device.index {
+            return elsewhere(cx, r, (device, stream), (from, to), until);
+        }
+    }
     if cx.job.graphs.capturing() && graph::take(cx, device, stream, until == Until::Done, || node(device, r))? {
         return Ok(());
     }
@@ -241,7 +261,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     device.check()?;
     match (r.src.device, r.dst.device) {
-        (true, true) => submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))]),
+        (true, true) => copy_device(cx, device, known, r, stream),
         (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
             faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
             submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))])?;
@@ -276,6 +296,36 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             Ok(())
         }
     }
+}
+
+/// A copy with an end on another device than the stream's.
+fn elsewhere(
+    cx: &mut Entered,
+    r: Rect,
+    (device, stream): (&'static Device, u64),
+    (from, to): (&'static Device, &'static Device),
+    until: Until,
+) -> Result<(), Code> {
+    graph::forbid_on(cx, device, stream)?;
+    if r.src.device && r.dst.device {
+        let mut known = true;
+        for (device, end) in [(from, r.src), (to, r.dst)] {
+            known &= device.check_range(end.address, end.span(r.width, r.rows)?)?;
+        }
+        if known && stream != LEGACY && peer::reaches(device, from) && peer::reaches(device, to) {
+            return copy_device(cx, device, known, r, stream);
+        }
+        return across::copy(cx, (device, stream), (from, to), r, until == Until::Done);
+    }
+    // Between the host and a device whose context is not current: when the stream is there, and done when the call returns.
+    cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+    cx.on(if r.src.device { from } else { to });
+    copy(cx, r, LEGACY, Until::Done)
+}
+
+/// A copy that the device can make by itself.
+pub(crate) fn copy_device(cx: &Entered, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
+    submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))])
 }
 
 /// A copy inside the host's memory.
@@ -313,9 +363,10 @@ pub(crate) fn note_landing(address: u64, bytes: u64, answer: Reply) {
 }
 
 /// Whether something that was given to a GPU before may still change these bytes of host memory: a host function that has not run,
-/// a copy that has not landed, or a stream that waits for a word of memory (behind which the program itself may write them).
+/// a copy that has not landed, a stream that waits for another GPU, or for a word of memory (behind which the program itself may write
+/// them).
 pub(crate) fn changes_later(address: u64, bytes: u64) -> bool {
-    host_function::any_outstanding() || stream_memory::any_waiting() || {
+    host_function::any_outstanding() || stream_memory::any_waiting() || across::any() || {
         let mut all = lock(&LANDINGS);
         all.retain(|(_, _, r)| !r.is_here());
         all.iter().any(|(start, end, _)| *start < address + bytes && address < *end)
@@ -728,6 +779,61 @@ pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D,
     copy_3d(cx, p, stream as u64, Until::Submitted)
 }
 
+pub(crate) fn cuMemcpyPeer(
+    cx: &mut Entered,
+    dst: sys::CUdeviceptr,
+    to: sys::CUcontext,
+    src: sys::CUdeviceptr,
+    from: sys::CUcontext,
+    n: usize,
+) -> Result<(), Code> {
+    contexts(cx, [to, from])?;
+    linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpyPeerAsync(
+    cx: &mut Entered,
+    dst: sys::CUdeviceptr,
+    to: sys::CUcontext,
+    src: sys::CUdeviceptr,
+    from: sys::CUcontext,
+    n: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    contexts(cx, [to, from])?;
+    linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
+}
+
+/// The contexts of a copy between devices must be some; where the memory is, its address says.
+fn contexts(cx: &Entered, both: [sys::CUcontext; 2]) -> Result<(), Code> {
+    both.into_iter().try_for_each(|c| context::device_of(cx.job, c as u64).map(drop))
+}
+
+fn copy_3d_peer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64, until: Until) -> Result<(), Code> {
+    if p.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null; only pointer fields are read.
+    contexts(cx, unsafe { [(*p).dstContext, (*p).srcContext] })?;
+    // The plain struct has the same fields at the same offsets, and reserves those of the contexts.
+    copy_3d(cx, p.cast(), stream, until)
+}
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<sys::CUDA_MEMCPY3D_PEER>() == size_of::<sys::CUDA_MEMCPY3D>());
+    assert!(offset_of!(sys::CUDA_MEMCPY3D_PEER, srcPitch) == offset_of!(sys::CUDA_MEMCPY3D, srcPitch));
+    assert!(offset_of!(sys::CUDA_MEMCPY3D_PEER, dstXInBytes) == offset_of!(sys::CUDA_MEMCPY3D, dstXInBytes));
+    assert!(offset_of!(sys::CUDA_MEMCPY3D_PEER, Depth) == offset_of!(sys::CUDA_MEMCPY3D, Depth));
+};
+
+pub(crate) fn cuMemcpy3DPeer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<(), Code> {
+    copy_3d_peer(cx, p, 0, Until::Done)
+}
+
+pub(crate) fn cuMemcpy3DPeerAsync(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: sys::CUstream) -> Result<(), Code> {
+    copy_3d_peer(cx, p, stream as u64, Until::Submitted)
+}
+
 #[allow(clippy::too_many_arguments)]
 fn fill(
     cx: &mut Entered,
@@ -751,7 +857,16 @@ fn fill(
     if dst % size != 0 || (rows > 1 && (pitch as u64 % size != 0 || (pitch as u64) < bytes)) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let known = device.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    let home = if cx.job.devices.len() > 1 { memory::home(cx.job, dst) } else { None }.unwrap_or(device);
+    let known = home.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    if home.index != device.index && !peer::reaches(device, home) {
+        // On a device whose context is not current: when the stream is there, and done when the call returns.
+        graph::forbid_on(cx, device, stream)?;
+        cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+        cx.on(home);
+        fill(cx, dst, pitch, value, element, width, rows, LEGACY, true)?;
+        return cx.wait(home, ops::id::STREAM_SYNC, &LEGACY.to_le_bytes()).map(drop);
+    }
     if cx.job.graphs.capturing() {
         let (pitch, width, rows) = (pitch as u64, width as u64, rows as u64);
         let node = || Ok(Work::Fill(work::Fill { dst, pitch, value, element: element.into(), width, rows }));

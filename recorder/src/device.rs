@@ -134,30 +134,6 @@ pub(crate) fn cuDeviceComputeCapability(
     give(minor, b)
 }
 
-pub(crate) fn cuDeviceCanAccessPeer(
-    cx: &mut Entered,
-    can: *mut c_int,
-    dev: sys::CUdevice,
-    peer: sys::CUdevice,
-) -> Result<(), Code> {
-    cx.job.device(dev)?;
-    cx.job.device(peer)?;
-    give(can, 0)
-}
-
-pub(crate) fn cuDeviceGetP2PAttribute(
-    cx: &mut Entered,
-    value: *mut c_int,
-    _attrib: u32,
-    src: sys::CUdevice,
-    dst: sys::CUdevice,
-) -> Result<(), Code> {
-    if cx.job.device(src)?.index == cx.job.device(dst)?.index {
-        return Err(code::ERROR_INVALID_DEVICE);
-    }
-    give(value, 0)
-}
-
 pub(crate) fn cuDeviceGetTexture1DLinearMaxWidth(
     cx: &mut Entered,
     width: *mut usize,

@@ -105,17 +105,28 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
-    if cx.device()?.index != device.index {
-        return Err(code::ERROR_INVALID_HANDLE);
-    }
+    let other = cx.device()?;
     let data = &cx.job.tables.events.get(event)?.data;
+    if other.index != device.index {
+        forbid_on(cx, device, stream)?;
+        if data.captured.load(Ordering::Relaxed) {
+            crate::log::missed("a capture that goes from GPU to GPU".to_owned());
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        return crate::across::wait_event(cx, device, stream, event, other);
+    }
     if cx.job.graphs.capturing() || data.captured.load(Ordering::Relaxed) {
         let recorded = data.epoch.load(Ordering::Relaxed) != 0;
         if cx.job.graphs.wait_event(event, &seen(cx, stream, device)?, flags == 1, recorded)? {
             return Ok(());
         }
     }
-    cx.work(device, ops::id::STREAM_WAIT_EVENT, &[&encode(&(stream, event))])
+    let body = encode(&(stream, event));
+    // A wait for an event of several processes is for what it stands for now: before the program can tell another one to go on.
+    if crate::ipc::is_shared(data) {
+        return cx.ask(device, ops::id::STREAM_WAIT_EVENT, &[&body]).map(drop);
+    }
+    cx.work(device, ops::id::STREAM_WAIT_EVENT, &[&body])
 }
 
 /// Ends the instances of a device.

@@ -295,6 +295,10 @@ pub(crate) fn start() -> Result<(), Code> {
         return Err(code::ERROR_NOT_INITIALIZED);
     }
     JOB.get_or_init(|| {
+        if config::get().is_ok_and(|c| c.servers.is_empty()) {
+            // What the program, or who started it, wanted.
+            return Err(code::ERROR_NO_DEVICE);
+        }
         open().map_err(|why| {
             log::tell(&why);
             code::ERROR_NO_DEVICE

@@ -7,13 +7,15 @@
 //! compares, and changes the place by one store.
 //!
 //! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`host_memory`], [`managed`], [`copy`], [`stream`],
-//! [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is the socket where
+//! [`across`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is
+//! the socket where
 //! `mrcuda migrate` knocks,
 //! [`moves`] keeps what was asked for and what became of it.
 
 // Hand-written functions carry the names that CUDA gives them.
 #![allow(non_snake_case, non_upper_case_globals)]
 
+mod across;
 mod answers;
 mod array;
 mod array_copy;
@@ -28,6 +30,7 @@ mod gate;
 mod graph;
 mod host_function;
 mod host_memory;
+mod ipc;
 mod job;
 mod launch;
 mod ledger;
@@ -38,6 +41,7 @@ mod module;
 mod mover;
 mod moves;
 mod output;
+mod peer;
 mod place;
 mod quiet;
 mod stream;

@@ -10,9 +10,10 @@
 
 use crate::context::give;
 use crate::enter::Entered;
-use crate::job::Device;
+use crate::job::{Device, Job};
 use crate::log::lock;
 use crate::place::Waiting;
+use crate::{across, peer};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -187,6 +188,17 @@ impl Memory {
         (address - start < bytes).then_some(start)
     }
 
+    /// All physical memory, by address.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
+        self.chunks.iter().map(|(address, bytes)| Chunk { address: *address, bytes: *bytes })
+    }
+
+    /// The physical memory around an address.
+    pub(crate) fn chunk_around(&self, address: u64) -> Option<Chunk> {
+        let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
+        (address - start < bytes).then_some(Chunk { address: start, bytes })
+    }
+
     fn in_arena(&self, address: u64) -> bool {
         (self.base..self.base + ARENA).contains(&address)
     }
@@ -282,6 +294,7 @@ impl Memory {
 
     /// Gives the memory of an allocation back that is in no table and that nothing uses any more.
     fn release(&mut self, cx: &Entered, device: &'static Device, address: u64, a: Allocation) {
+        crate::ipc::freed(cx, device, address);
         match a.home {
             Home::Own => self.give_chunk(cx, device, address),
             Home::Shared => {
@@ -323,6 +336,17 @@ impl Device {
     }
 }
 
+/// The device that an address belongs to, as far as the address says so: own allocations, what the driver places, and what the
+/// program maps there.
+pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
+    let index = match address {
+        OWN..PLACED => (address - OWN) / ARENA,
+        PLACED.. if address - PLACED < 32 * ARENA => (address - PLACED) / ARENA,
+        _ => u64::from(crate::vmm::find(address)?.device),
+    };
+    job.devices.get(usize::try_from(index).ok()?)
+}
+
 /// Whether an address is device memory (own, reserved by the program, driver-placed, or the device heap); everything else is
 /// the host's.
 pub(crate) fn is_device(address: u64) -> bool {
@@ -357,11 +381,17 @@ fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges
 
 fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
     let edges = Edges { creates: vec![address], ..Edges::default() };
-    chunk_op(cx, device, ops::id::CHUNK_MAP, &Chunk { address, bytes }, &edges, true)
+    let chunk = Chunk { address, bytes };
+    chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
+    peer::mapped(cx, device, chunk).inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = unmap(cx, device, address, bytes);
+    })
 }
 
 fn unmap(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
     let edges = Edges { ends: Some(address), ..Edges::default() };
+    peer::unmapped(cx, device, Chunk { address, bytes });
     chunk_op(cx, device, ops::id::CHUNK_UNMAP, &Chunk { address, bytes }, &edges, false)
 }
 
@@ -388,6 +418,7 @@ pub(crate) fn drop_spare(cx: &Entered, device: &'static Device) {
 /// Frees everything that a device has allocated.
 pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     crate::vmm::forget(cx, device);
+    crate::ipc::forget(device);
     let mut m = device.memory_mut();
     for (address, bytes) in std::mem::take(&mut m.chunks) {
         unmap(cx, device, address, bytes)?;
@@ -446,6 +477,7 @@ pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(
     // For memory of pools the call does not wait (CUDA driver API reference): the program has made sure that it is not used.
     if !pooled {
         cx.settle(device)?;
+        across::settle(cx, device);
     }
     device.check()?;
     if crate::graph::free_of_graph(cx, dptr)? {

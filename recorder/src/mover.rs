@@ -59,6 +59,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         }
         plan.blockers.extend(leg::blockers(device, source, to));
     }
+    plan.blockers.extend(crate::peer::blockers(&devices));
     plan.ok = plan.blockers.is_empty();
     plan.reason = (!plan.ok).then(|| plan.blockers.join("; "));
     Ok(plan)
@@ -133,6 +134,8 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
 
 fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {
     each(legs, |leg| leg.check_source(job))?;
+    let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
+    together_or_not(&together)?;
     legs.iter().for_each(|leg| crate::memory::drop_spare(&Entered::inside(job), leg.device));
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
@@ -151,7 +154,11 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
         leg.told.kernel_running = *was_busy;
     }
     let idle_since = Instant::now();
-    let finished = each(legs, |leg| leg.delta(job)).and_then(|()| each(legs, Leg::verify)).and_then(|()| task.commit());
+    let finished = together_or_not(&together)
+        .and_then(|()| each(legs, |leg| leg.delta(job)))
+        .and_then(|()| crate::peer::rebuild(&legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, String>>()?))
+        .and_then(|()| each(legs, Leg::verify))
+        .and_then(|()| task.commit());
     let old: Vec<Box<Place>> = match &finished {
         Ok(()) => legs.iter_mut().filter_map(|leg| leg.commit(&quiet.gate, moving)).collect(),
         Err(_) => Vec::new(),
@@ -170,6 +177,14 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     old.into_iter().for_each(|place| place.release());
     legs.iter_mut().for_each(|leg| leg.note("release", since));
     Ok(())
+}
+
+/// Devices that use each other's memory, and processes that do, move all or none. Asked again when all is at rest: the program may
+/// have begun it meanwhile.
+fn together_or_not(devices: &[&'static Device]) -> Result<(), String> {
+    let mut why = crate::peer::blockers(devices);
+    why.extend(devices.iter().filter_map(|d| crate::ipc::blocker(d)));
+    if why.is_empty() { Ok(()) } else { Err(why.join("; ")) }
 }
 
 /// Random bytes of the system.

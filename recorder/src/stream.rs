@@ -3,6 +3,7 @@
 use crate::context::give;
 use crate::enter::{Entered, encoded};
 use crate::graph;
+use crate::ipc;
 use crate::job::Device;
 use crate::log::lock;
 use crate::memory::pools;
@@ -190,9 +191,17 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     if graph::record_event(cx, event, stream, device, flags == 1)? {
         return Ok(());
     }
-    let span = encoded(&ops::EventRecord { event, stream, flags: 0 }, |body| cx.work_at(device, ops::id::EVENT_RECORD, &[body]))?;
     let data = &cx.job.tables.events.get(event)?.data;
-    data.recorded(device.epoch.load(Ordering::Relaxed), stream, span.map(|s| s.end));
+    let epoch = device.epoch.load(Ordering::Relaxed);
+    let body = ops::EventRecord { event, stream, flags: 0 };
+    if ipc::is_shared(data) {
+        // It is in the place before the program can tell another process of it. Who records it next is not known here.
+        encoded(&body, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body]))?;
+        data.recorded(epoch, stream, None);
+        return Ok(());
+    }
+    let span = encoded(&body, |body| cx.work_at(device, ops::id::EVENT_RECORD, &[body]))?;
+    data.recorded(epoch, stream, span.map(|s| s.end));
     Ok(())
 }
 
@@ -200,7 +209,12 @@ pub(crate) fn cuEventRecord(cx: &mut Entered, event: sys::CUevent, stream: sys::
     record(cx, event, stream, 0)
 }
 
-pub(crate) fn cuEventRecordWithFlags(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuEventRecordWithFlags(
+    cx: &mut Entered,
+    event: sys::CUevent,
+    stream: sys::CUstream,
+    flags: c_uint,
+) -> Result<(), Code> {
     record(cx, event, stream, flags)
 }
 
@@ -294,7 +308,9 @@ fn elapsed(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUeven
         return Err(code::ERROR_INVALID_VALUE);
     }
     device.check()?;
-    let known = |h: u64| cx.job.tables.events.get(h).map(|e| (e.data.flags.load(Ordering::Relaxed), e.data.epoch.load(Ordering::Acquire)));
+    let known = |h: u64| {
+        cx.job.tables.events.get(h).map(|e| (e.data.flags.load(Ordering::Relaxed), e.data.epoch.load(Ordering::Acquire)))
+    };
     let ((flags_a, epoch_a), (flags_b, epoch_b)) = (known(start)?, known(end)?);
     if (flags_a | flags_b) & DISABLE_TIMING != 0 || epoch_a == 0 || epoch_b == 0 || from.index != device.index {
         return Err(code::ERROR_INVALID_HANDLE);

@@ -11,10 +11,11 @@ use crate::job::Device;
 use crate::log::{self, lock};
 use crate::memory::ranges::Ranges;
 use crate::memory::{ARENA, GRANULE, encode, pools};
+use crate::peer;
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{self, Alias, VMM, VMM_END};
+use cuda_api::ops::{self, Alias, Chunk, VMM, VMM_END};
 use cuda_api::sys;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -33,6 +34,8 @@ const DESCRIPTOR: u32 = 1;
 const READ_WRITE: u32 = 3;
 /// More places of memory than any machine has.
 const MOST_LOCATIONS: usize = 4096;
+/// In the place of a handle: the memory is another process's.
+const FOREIGN: u64 = 0;
 /// First bytes of what an exported descriptor says.
 const TOKEN: [u8; 8] = *b"mrcudaVM";
 
@@ -141,7 +144,7 @@ impl Vmm {
         let end = address.checked_add(bytes).filter(|_| bytes != 0).ok_or(code::ERROR_INVALID_VALUE)?;
         let (mut at, mut all) = (address, Vec::new());
         while at < end {
-            let m = self.mappings.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
+            let m = self.mappings.get(&at).filter(|m| m.physical != FOREIGN).ok_or(code::ERROR_INVALID_VALUE)?;
             all.push(at);
             at += m.bytes;
         }
@@ -205,8 +208,37 @@ pub(crate) fn forget(cx: &Entered, device: &'static Device) {
     v.physical.retain(|_, p| p.device.index != device.index);
 }
 
+/// Addresses for memory of another process.
+pub(crate) fn take_room(bytes: u64) -> Option<u64> {
+    write().room.take_aligned(bytes, GRANULE)
+}
+
+/// Takes back [`take_room`].
+pub(crate) fn give_room(address: u64, bytes: u64) {
+    write().room.put(address, bytes);
+}
+
+/// Memory of another process is mapped there for a device: the program can use it, and not unmap it.
+pub(crate) fn note_foreign(address: u64, bytes: u64, device: &Device) {
+    let mut v = write();
+    v.next_id += 1;
+    let id = v.next_id;
+    v.mappings.insert(address, Mapping { bytes, physical: FOREIGN, device: device.index, access: READ_WRITE, id });
+}
+
+/// Takes back [`note_foreign`].
+pub(crate) fn forget_foreign(address: u64) {
+    write().mappings.remove(&address);
+}
+
 fn unmap(cx: &Entered, v: &mut Vmm, at: u64) -> Result<(), Code> {
     let Some(m) = v.mappings.remove(&at) else { return Err(code::ERROR_INVALID_VALUE) };
+    if m.physical == FOREIGN {
+        v.room.put(at, m.bytes);
+        let device = cx.job.devices.get(m.device as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
+        return cx.work(device, ops::id::PEER_UNMAP, &[&encode(&Chunk { address: at, bytes: m.bytes })]);
+    }
+    peer::unshare_alias(cx, None, at);
     let Some(p) = v.physical.get_mut(&m.physical) else { return Err(code::ERROR_INVALID_VALUE) };
     p.mappings -= 1;
     let alias = Alias { address: at, bytes: m.bytes, chunk: p.chunk, access: 0 };
@@ -387,11 +419,17 @@ pub(crate) fn cuMemSetAccess(
     for at in all {
         let Some((m, p)) = v.mappings.get(&at).and_then(|m| Some((*m, v.physical.get(&m.physical)?))) else { continue };
         let (device, chunk) = (p.device, p.chunk);
+        let whole = Chunk { address: chunk, bytes: p.bytes };
         for (index, access) in &changes {
             if *index != m.device {
-                if *access != 0 {
-                    log::missed("access of one GPU to the memory of another (not supported)".to_owned());
-                    return Err(code::ERROR_NOT_SUPPORTED);
+                let user = cx.job.devices.get(*index as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
+                match *access {
+                    0 => peer::unshare_alias(cx, Some(*index), at),
+                    READ_WRITE => peer::share_alias(cx, user, device, whole, Chunk { address: at, bytes: m.bytes })?,
+                    _ => {
+                        log::missed("read-only access of one GPU to the memory of another (not supported)".to_owned());
+                        return Err(code::ERROR_NOT_SUPPORTED);
+                    }
                 }
                 continue;
             }
@@ -423,7 +461,8 @@ pub(crate) fn cuMemGetAccess(
         _ => return Err(code::ERROR_INVALID_VALUE),
     };
     let found = find(ptr).ok_or(code::ERROR_INVALID_VALUE)?;
-    let access = read().mappings.get(&found.start).filter(|m| m.device == device).map_or(0, |m| m.access);
+    let own = read().mappings.get(&found.start).filter(|m| m.device == device).map_or(0, |m| m.access);
+    let access = if peer::shares_alias(device, found.start) { READ_WRITE } else { own };
     give(flags, c_ulonglong::from(access))
 }
 

@@ -5,10 +5,12 @@ mod arrays;
 mod copies;
 mod graph_calls;
 mod graphs;
+mod holds;
 pub(crate) mod host;
 mod life;
 mod modules;
 mod own;
+mod peers;
 mod pinned;
 mod rows;
 mod streams;
@@ -76,6 +78,8 @@ pub struct Executor {
     /// Functions and kernels that may print, by slot.
     printers: [Cells<AtomicU64>; 2],
     hosts: Arc<Hosts>,
+    holds: holds::Holds,
+    peers: peers::Peers,
     /// Host memory of the job that is registered with the driver.
     pinned: PinnedMemory,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
@@ -165,6 +169,8 @@ impl Executor {
             prints: AtomicBool::new(false),
             printers: [Cells::new(), Cells::new()],
             hosts: Arc::default(),
+            holds: holds::Holds::default(),
+            peers: peers::Peers::default(),
             pinned: PinnedMemory::default(),
             mapping: RwLock::default(),
             rdma,
@@ -244,7 +250,7 @@ impl Executor {
     pub fn apply(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
         if call == id::HOST_DONE {
             // Nothing that the call may be waiting for is touched.
-            return Applied::Done(self.hosts.done(body).err().unwrap_or(code::SUCCESS));
+            return Applied::Done(self.job_says_done(body).err().unwrap_or(code::SUCCESS));
         }
         match self.make_current().and_then(|()| self.carry(call, body, reply)) {
             Ok(None) => Applied::Done(code::SUCCESS),
@@ -274,6 +280,14 @@ impl Executor {
             id::ALIAS_UNMAP => self.unmap_alias(body)?,
             id::HOST_PIN => self.host_pin(body)?,
             id::HOST_UNPIN => self.host_unpin(body)?,
+            id::EVENT_REACHED => return self.event_reached(&life, handle(body)?),
+            id::STREAM_HOLD => self.hold_stream(&life, body)?,
+            id::CHUNK_OFFER => self.offer_chunk(body)?.put(reply),
+            id::CHUNK_WITHDRAW => self.withdraw_chunk(handle(body)?),
+            id::PEER_MAP => self.map_peer(body)?,
+            id::PEER_UNMAP => self.unmap_peer(body)?,
+            id::EVENT_SHARE => self.share_event(handle(body)?)?.put(reply),
+            id::EVENT_OPEN => self.open_event(body)?,
             id::MEMORY_INFO => self.gpu.memory_info()?.put(reply),
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
@@ -357,6 +371,7 @@ impl Executor {
         let memory = chunks.get(&op.address).filter(|c| c.bytes == op.bytes).ok_or(code::ERROR_NOT_MAPPED)?.memory;
         self.gpu.unmap(op.address, op.bytes)?;
         chunks.remove(&op.address);
+        self.withdraw_chunk(op.address);
         self.gpu.release_memory(memory)
     }
 
@@ -367,6 +382,7 @@ impl Executor {
 
     fn unmap_all(&self) {
         self.end_aliases();
+        self.end_peers();
         for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
             // Both fail only when the driver has given the memory up already.
             let _ = self.gpu.unmap(address, c.bytes);
@@ -382,6 +398,7 @@ impl Executor {
         self.arrays_ended();
         transfer::forget_spares(&self.gpu, life.number);
         self.forget_all_waits();
+        self.end_holds();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         lock(&self.modules).context_ended();
@@ -419,7 +436,9 @@ impl Executor {
         }
         // Errors are of no use here: what the context owns goes with it, and after an error of execution nothing else can be
         // done anyway.
+        self.let_go();
         let _ = self.gpu.synchronize();
+        self.end_holds();
         for library in lock(&self.modules).take_libraries() {
             let _ = self.gpu.unload_library(library);
         }

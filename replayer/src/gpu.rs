@@ -4,9 +4,10 @@
 
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{MemoryPart, StreamMemory, TensorMapTiled};
+use cuda_api::ops::{EventOffer, MemoryPart, StreamMemory, TensorMapTiled};
 use cuda_api::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 const _: () = assert!(size_of::<sys::CUstreamBatchMemOpParams>() == size_of::<[u64; 6]>());
@@ -14,6 +15,9 @@ const _: () = assert!(size_of::<sys::CUstreamBatchMemOpParams>() == size_of::<[u
 /// Calls of one loaded driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Gpu(pub(crate) Arc<Driver>);
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const DESCRIPTOR: u32 = 1;
 
 fn checked(rc: Code) -> Result<(), Code> {
     if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
@@ -174,6 +178,19 @@ impl Gpu {
         call!(self.stream.cuStreamWaitEvent(stream as sys::CUstream, event as sys::CUevent, 0))
     }
 
+    /// What names an event to other processes.
+    pub(crate) fn share_event(&self, event: u64) -> Result<EventOffer, Code> {
+        let mut handle = sys::CUipcEventHandle { reserved: [0; 64] };
+        call!(self.memory.cuIpcGetEventHandle(&raw mut handle, event as sys::CUevent)).map(|()| handle.reserved.map(|b| b as u8))
+    }
+
+    /// An event of another process.
+    pub(crate) fn open_event(&self, offer: &EventOffer) -> Result<u64, Code> {
+        let mut event = std::ptr::null_mut();
+        let handle = sys::CUipcEventHandle { reserved: offer.map(|b| b as c_char) };
+        call!(self.memory.cuIpcOpenEventHandle(&raw mut event, handle)).map(|()| event as u64)
+    }
+
     pub(crate) fn query_event(&self, event: u64) -> Result<(), Code> {
         call!(self.stream.cuEventQuery(event as sys::CUevent))
     }
@@ -217,6 +234,21 @@ impl Gpu {
 
     pub(crate) fn release_memory(&self, handle: u64) -> Result<(), Code> {
         call!(self.vmm.cuMemRelease(handle))
+    }
+
+    /// A descriptor of memory, for other processes.
+    pub(crate) fn export(&self, memory: u64) -> Result<OwnedFd, Code> {
+        let mut fd: c_int = -1;
+        call!(self.vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), memory, DESCRIPTOR, 0))?;
+        // SAFETY: a fresh descriptor, which the driver has given to us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Memory of a descriptor, which stays the caller's.
+    pub(crate) fn import(&self, fd: RawFd) -> Result<u64, Code> {
+        let mut handle = 0;
+        let fd = std::ptr::without_provenance_mut(fd as usize);
+        call!(self.vmm.cuMemImportFromShareableHandle(&raw mut handle, fd, DESCRIPTOR)).map(|()| handle)
     }
 
     pub(crate) fn map(&self, at: u64, bytes: u64, handle: u64) -> Result<(), Code> {

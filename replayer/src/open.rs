@@ -205,7 +205,9 @@ fn load(path: &Path) -> Result<Gpu, OpenError> {
 }
 
 fn start(driver: &Gpu, gpu: u32) -> Result<(), OpenError> {
-    let environment = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    // In a job the variable may have been changed to choose among its places; their numbers are those of its start.
+    let environment = std::env::var("MRCUDA_VISIBLE").or_else(|_| std::env::var("CUDA_VISIBLE_DEVICES"));
+    let environment = environment.ok().filter(|v| v != "all");
     let none = || OpenError::NoSuchGpu { gpu, visible: environment.clone().unwrap_or_default() };
     let text = visible(gpu, environment.as_deref()).ok_or_else(none)?;
     let text = CString::new(text).map_err(|_| none())?;

@@ -15,7 +15,7 @@
 use std::sync::OnceLock;
 
 /// Most devices of one machine: the address plan of moves has room for 32.
-const MAX_DEVICES: usize = 32;
+pub(crate) const MAX_DEVICES: usize = 32;
 
 /// The settings of this process.
 #[derive(Debug, Clone)]

@@ -72,9 +72,21 @@ class Solver(nn.Module):
         return torch.linalg.solve(a, x.unsqueeze(-1)).squeeze(-1) + torch.linalg.cholesky(a).sum() * 1e-3
 
 
-def batches(shape, steps, workers):
+class Split(nn.Module):
+    """Half of the layers on each of two GPUs: activations and gradients go from GPU to GPU."""
+
+    def __init__(self, width=512):
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(64, width), nn.GELU(), nn.LayerNorm(width)).to("cuda:0")
+        self.second = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 64)).to("cuda:1")
+
+    def forward(self, x):
+        return self.second(self.first(x).to("cuda:1")).to("cuda:0")
+
+
+def batches(shape, steps, workers, rank=0):
     if not workers:
-        generator = torch.Generator().manual_seed(7)
+        generator = torch.Generator().manual_seed(7 + rank)
         for _ in range(steps):
             yield torch.randn(shape, generator=generator), torch.randn(shape[0], 64, generator=generator)
         return
@@ -95,8 +107,17 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
 
-    models = {"cudnn": Conv, "attention": Attention, "fft": Fourier, "solver": Solver}
-    model = models.get(mode, Mlp)().to(device)
+    rank = int(os.environ.get("RANK", "0"))
+    distributed = {"ddp": "nccl", "ddp-gloo": "gloo"}.get(mode)
+    if distributed:
+        # Each rank has one GPU, which it sees as the first.
+        torch.cuda.set_device(device)
+        torch.distributed.init_process_group(distributed)
+    models = {"cudnn": Conv, "attention": Attention, "fft": Fourier, "solver": Solver, "split": Split}
+    model = models.get(mode, Mlp)()
+    model = model if mode == "split" else model.to(device)
+    if distributed:
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
     shape = {"cudnn": (32, 3, 32, 32), "attention": (8, 128, 64)}.get(mode, (256, 64))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=mode == "graph")
     scaler = torch.amp.GradScaler("cuda", enabled=mode == "amp")
@@ -126,7 +147,7 @@ def main():
             static_loss = step(static_x, static_y)
 
     began = time.perf_counter()
-    for k, (x, y) in enumerate(batches(shape, args.steps, 2 if mode == "dataloader" else 0)):
+    for k, (x, y) in enumerate(batches(shape, args.steps, 2 if mode == "dataloader" else 0, rank)):
         x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
         if graph:
             static_x.copy_(x)
@@ -146,6 +167,8 @@ def main():
     for t in tensors:
         digest.update(t.detach().cpu().contiguous().numpy().tobytes())
     print(f"{mode} loss {loss.item().hex()} digest {digest.hexdigest()}")
+    if distributed:
+        torch.distributed.destroy_process_group()
 
 
 main()

@@ -16,7 +16,7 @@ done
 "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -o "$to/twin.cubin" twin.cu &
 "$nvcc" -arch=compute_75 -ptx -DK=1 -o "$to/module1.ptx" module.cu &
 flags="-std=gnu11 -O2 -Wall -Wextra -isystem $include"
-for p in placement requests memory waits heap globals graphs graph_rest textures hostmem; do
+for p in placement requests memory waits heap globals graphs graph_rest textures hostmem peers; do
     gcc $flags -o "$to/$p" $p.c hook.c "$libcuda" -Wl,--allow-shlib-undefined -ldl -lpthread
 done
 gcc $flags -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$to/stand-in/libcuda.so.1" stand_in.c

@@ -267,6 +267,7 @@ part_textures() {
     for how in 0 1 2 3 4 5; do timeout 60 ./textures $how; done
 }
 part_hostmem() { timeout 60 ./hostmem; }
+part_peers() { timeout 120 ./peers; }
 part_globals() { timeout 30 ./globals; }
 part_loader() { LD_LIBRARY_PATH=stand-in:${LD_LIBRARY_PATH:-} timeout 60 ./loader "$driver"; }
 

@@ -30,13 +30,14 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 29] = [
     "vecadd",
     "matmul",
     "stencil",
     "killer",
     "threads8",
     "twogpu",
+    "peers",
     "callbacks",
     "pinned",
     "printf",
@@ -61,8 +62,8 @@ pub const NAMES: [&str; 28] = [
     "crowd",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
-/// `mapped` and `managed` stay on their machine.
-const SPECIAL: [&str; 4] = ["assertion", "stuck", "mapped", "managed"];
+/// `mapped` and `managed` stay on their machine; `ipc` is two processes.
+const SPECIAL: [&str; 5] = ["assertion", "stuck", "mapped", "managed", "ipc"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.

@@ -8,6 +8,7 @@
 //! | `host_memory` | host memory that kernels use by its address |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
+//! | `peers` | GPUs that use each other's memory, processes that share it |
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
@@ -32,6 +33,7 @@ mod lost;
 mod moves;
 mod nvml;
 mod output;
+mod peers;
 mod places;
 mod programs;
 mod refusals;

@@ -12,6 +12,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "killer" => (480, 4000),
         "threads8" => (160, 10000),
         "twogpu" => (200, 8000),
+        "peers" => (200, 8000),
         "capture" => (240, 6000),
         "graphs" => (240, 6000),
         "printf" => (120, 6000),
@@ -117,6 +118,8 @@ programs! {
     surfaces_shared: "surfaces", Shared;
     twogpu_static: "twogpu", Static;
     twogpu_shared: "twogpu", Shared;
+    peers_static: "peers", Static;
+    peers_shared: "peers", Shared;
     capture_static: "capture", Static;
     capture_shared: "capture", Shared;
     graphs_static: "graphs", Static;

@@ -5,15 +5,13 @@ use tests::scene::wait_for;
 use tests::{Job, Outcome, Scene, Server};
 
 /// Lines that may differ from native, and why. Docs/design.md has the list for users.
-const MAY_DIFFER: [(&str, &str); 8] = [
+const MAY_DIFFER: [(&str, &str); 6] = [
     ("  89 cuDeviceGetAttribute", "there is no managed memory on another machine"),
     ("cuDeviceGetTexture1DLinearMaxWidth", "the CPU driver lacks it"),
     ("cuDeviceGetExecAffinitySupport", "the CPU driver lacks it"),
     ("cuProfiler", "the CPU driver lacks it"),
     ("cuCtxGetFlags", "host memory is not mapped"),
     ("cuMemHostGetFlags", "host memory is not mapped"),
-    ("cuCtxEnablePeerAccess", "there are no peers yet"),
-    ("cuCtxDisablePeerAccess", "there are no peers yet"),
 ];
 /// Attributes of pinned memory that speak of its place in the device's addresses, which it does not have.
 const OF_MAPPED_MEMORY: [&str; 3] = ["    3 cuPointerGetAttribute", "   11 cuPointerGetAttribute", "   13 cuPointerGetAttribute"];

@@ -128,14 +128,22 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x034f refused refused fn cuMemPoolExportPointer(shareData_out: Raw<*mut sys::CUmemPoolPtrExportData>, ptr: Raw<sys::CUdeviceptr>);
     /// Pools are not shared with other processes yet.
     0x0350 refused refused fn cuMemPoolImportPointer(ptr_out: Raw<*mut sys::CUdeviceptr>, pool: Raw<sys::CUmemoryPool>, shareData: Raw<*mut sys::CUmemPoolPtrExportData>);
-    /// Memory is not shared with other processes yet: a move would have to move them together.
-    0x0351 refused refused fn cuIpcGetMemHandle(pHandle: Raw<*mut sys::CUipcMemHandle>, dptr: Raw<sys::CUdeviceptr>);
-    /// Memory is not shared with other processes yet: a move would have to move them together.
-    0x0352 refused refused fn cuIpcOpenMemHandle_v2(pdptr: Raw<*mut sys::CUdeviceptr>, handle: Raw<sys::CUipcMemHandle>, Flags: Raw<c_uint>);
-    /// Memory is not shared with other processes yet: a move would have to move them together.
-    0x0353 refused refused fn cuIpcCloseMemHandle(dptr: Raw<sys::CUdeviceptr>);
-    /// Events are not shared with other processes yet: a move would have to move them together.
-    0x0354 refused refused fn cuIpcGetEventHandle(pHandle: Raw<*mut sys::CUipcEventHandle>, event: Raw<sys::CUevent>);
-    /// Events are not shared with other processes yet: a move would have to move them together.
-    0x0355 refused refused fn cuIpcOpenEventHandle(phEvent: Raw<*mut sys::CUevent>, handle: Raw<sys::CUipcEventHandle>);
+    /// A handle by which other processes open an allocation.
+    0x0351 local custom fn cuIpcGetMemHandle(pHandle: Raw<*mut sys::CUipcMemHandle>, dptr: Raw<sys::CUdeviceptr>);
+    /// Opens an allocation of another process.
+    0x0352 memory custom fn cuIpcOpenMemHandle_v2(pdptr: Raw<*mut sys::CUdeviceptr>, handle: Raw<sys::CUipcMemHandle>, Flags: Raw<c_uint>);
+    /// Closes an allocation of another process.
+    0x0353 memory custom fn cuIpcCloseMemHandle(dptr: Raw<sys::CUdeviceptr>);
+    /// A handle by which other processes open an event.
+    0x0354 local custom fn cuIpcGetEventHandle(pHandle: Raw<*mut sys::CUipcEventHandle>, event: Raw<sys::CUevent>);
+    /// Opens an event of another process.
+    0x0355 state custom fn cuIpcOpenEventHandle(phEvent: Raw<*mut sys::CUevent>, handle: Raw<sys::CUipcEventHandle>);
+    /// Copies between devices.
+    0x0370 work custom fn cuMemcpyPeer(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>) ptds;
+    /// Copies between devices, in stream order.
+    0x0371 work custom fn cuMemcpyPeerAsync(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies a box between devices.
+    0x0372 work custom fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds;
+    /// Copies a box between devices, in stream order.
+    0x0373 work custom fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz;
 }

@@ -41,14 +41,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
     /// A driver notifies of its own memory budget, which is not that of the job.
     0x0f14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
-    /// Copies between devices are not there yet.
-    0x0f15 refused refused fn cuMemcpyPeer(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>) ptds;
-    /// Copies between devices are not there yet.
-    0x0f1b refused refused fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds;
-    /// Copies between devices are not there yet.
-    0x0f1c refused refused fn cuMemcpyPeerAsync(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Copies between devices are not there yet.
-    0x0f1f refused refused fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz;
     /// Batches of copies are not there yet.
     0x0f20 refused refused fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Batches of copies are not there yet.

@@ -141,6 +141,7 @@ pub(super) struct RawCopy {
 }
 
 const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D>());
+const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
 
 fn end(e: RawEnd) -> CopyEnd {
     CopyEnd {
@@ -196,6 +197,16 @@ fn raw_copy(c: &Copy3) -> RawCopy {
 /// `INVALID_VALUE` for null or reserved fields that are used.
 pub fn copy_3d(p: *const sys::CUDA_MEMCPY3D) -> Result<Copy3, Code> {
     copy(read(p.cast::<RawCopy>())?)
+}
+
+/// Reads a three-dimensional copy between devices: the same fields, with contexts where the plain struct has reserved ones.
+///
+/// # Errors
+/// `INVALID_VALUE` for null.
+pub fn copy_3d_peer(p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<Copy3, Code> {
+    let mut c = read(p.cast::<RawCopy>())?;
+    (c.src.reserved, c.dst.reserved) = (0, 0);
+    copy(c)
 }
 
 /// Writes a three-dimensional copy for the program, or for a driver.

@@ -120,7 +120,8 @@ impl<'a> Leg<'a> {
         r.map_err(|why| if why.starts_with("cannot") { why } else { format!("{name}: {why}") })
     }
 
-    fn target(&self) -> Result<&Place, String> {
+    /// The place that it goes to.
+    pub(super) fn target(&self) -> Result<&Place, String> {
         self.target.as_ref().ok_or_else(|| "cannot move: the target is not open".to_owned())
     }
 
@@ -281,7 +282,8 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
 
 fn blockers_at_source(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
     let failed = |rc| format!("cannot move: the context has failed with error {rc}");
-    Some(device.sticky()).filter(|rc| *rc != 0).map(failed).into_iter().chain(mapped(source, to)).collect()
+    let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(failed);
+    sticky.into_iter().chain(mapped(source, to)).chain(crate::ipc::blocker(device)).collect()
 }
 
 /// Whether a device is in this process already, and there is no second place like it to move to.

@@ -26,8 +26,14 @@ impl Executor {
         }
         let chunks = lock(&self.chunks);
         let memory = chunks.get(&op.chunk).filter(|c| op.bytes <= c.bytes).ok_or(code::ERROR_INVALID_VALUE)?.memory;
+        drop(chunks);
+        self.map_in_arena(arena, op.address, op.bytes, memory)
+    }
+
+    /// Maps memory in an arena, which is reserved at its first use.
+    pub(super) fn map_in_arena(&self, arena: u64, address: u64, bytes: u64, memory: u64) -> Result<(), Code> {
         let mut aliases = lock(&self.aliases);
-        if aliases.mapped.range(..end).next_back().is_some_and(|(at, bytes)| at + bytes > op.address) {
+        if aliases.mapped.range(..address + bytes).next_back().is_some_and(|(at, len)| at + len > address) {
             return Err(code::ERROR_ALREADY_MAPPED);
         }
         if !aliases.arenas.contains(&arena) {
@@ -39,9 +45,18 @@ impl Executor {
             }
             aliases.arenas.insert(arena);
         }
-        self.gpu.map(op.address, op.bytes, memory)?;
-        aliases.mapped.insert(op.address, op.bytes);
+        self.gpu.map(address, bytes, memory)?;
+        aliases.mapped.insert(address, bytes);
         Ok(())
+    }
+
+    /// Takes away what lies there.
+    pub(super) fn unmap_in_arena(&self, address: u64) {
+        let mut aliases = lock(&self.aliases);
+        if let Some(bytes) = aliases.mapped.remove(&address) {
+            // Fails only when the driver has given the mapping up already.
+            let _ = self.gpu.unmap(address, bytes);
+        }
     }
 
     /// The alias that an operation names.

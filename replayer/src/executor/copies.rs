@@ -153,7 +153,7 @@ impl Executor {
         if size(op.dst, op.pitch, op.width, op.rows)? != body.len() as u64 {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let stream = stage_stream(op.stream, &self.bindings)?;
+        let stream = self.stream_or_lane(life, op.stream)?;
         for (skip, packed, width, rows) in pieces(op.pitch, op.width, op.rows) {
             let bytes = (width * rows) as usize;
             let source = body.get(packed as usize..packed as usize + bytes).ok_or(code::ERROR_INVALID_VALUE)?;
@@ -212,7 +212,7 @@ impl Executor {
         if total == 0 {
             return Ok(None);
         }
-        let stream = stage_stream(op.stream, &self.bindings)?;
+        let stream = self.stream_or_lane(life, op.stream)?;
         let mut pending = self.pending(life, Vec::new());
         // All buffers first: once a part is submitted the rest must follow at once, in the stream's order.
         for (_, _, width, rows) in pieces(op.pitch, op.width, op.rows) {

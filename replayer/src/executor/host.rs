@@ -9,7 +9,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::{Pools, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{CopyInLate, HostCall, StreamMemory};
+use cuda_api::ops::{CopyInLate, HOLD, HostCall, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -258,7 +258,13 @@ impl Executor {
 
     /// Host calls that are not over: their end may have to be read from the job while another call waits for the GPU.
     pub fn host_calls(&self) -> usize {
-        self.hosts.count.load(Ordering::Acquire)
+        self.hosts.count.load(Ordering::Acquire) + self.holds.count()
+    }
+
+    /// The job's word that a host call is done, or that a stream may go on. Waits for nothing.
+    pub(super) fn job_says_done(&self, body: &[u8]) -> Result<(), Code> {
+        let token = super::handle(body)?;
+        if token & HOLD != 0 { self.holds.go(token) } else { self.hosts.done(body) }
     }
 
     fn enqueue(&self, call: &Arc<Call>, live: u64) -> Result<(), Code> {
@@ -381,6 +387,7 @@ impl Executor {
                 (Some(c), _) if c.room.is_some() => (1, format!("{} waits for bytes that the job must read", name(stream))),
                 (Some(_), _) => (0, format!("{} waits for a host function of the program that has not returned", name(stream))),
                 (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that nobody has written", name(stream))),
+                (None, None) if self.holds.holds(stream) => (1, format!("{} waits for another GPU of the job", name(stream))),
                 (None, None) => {
                     (2, format!("{} runs kernels or copies that have not ended, or waits for another stream", name(stream)))
                 }

@@ -6,7 +6,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::EventRecord;
+use cuda_api::ops::{EventOffer, EventOpen, EventRecord};
 use cuda_api::wire::Wire;
 
 /// What a synchronisation of the whole context must wait for.
@@ -62,7 +62,7 @@ impl Executor {
     }
 
     pub(super) fn sync_stream(&self, life: &Life, stream: u64) -> Result<Option<Pending>, Code> {
-        let live = stage_stream(stream, &self.bindings)?;
+        let live = self.stream_or_lane(life, stream)?;
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
     }
 
@@ -118,6 +118,17 @@ impl Executor {
         let op = EventRecord::get(&mut body).map_err(short)?;
         let (event, stream) = (self.bindings.live(op.event)?, stage_stream(op.stream, &self.bindings)?);
         if op.flags == 0 { self.gpu.record(event, stream) } else { self.gpu.record_with_flags(event, stream, op.flags) }
+    }
+
+    pub(super) fn share_event(&self, event: u64) -> Result<EventOffer, Code> {
+        self.gpu.share_event(self.bindings.live(event)?)
+    }
+
+    pub(super) fn open_event(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = EventOpen::get(&mut body).map_err(short)?;
+        let live = self.gpu.open_event(&op.offer)?;
+        self.bindings.bind(op.event, live);
+        Ok(())
     }
 
     pub(super) fn wait_event(&self, mut body: &[u8]) -> Result<(), Code> {

@@ -4,7 +4,7 @@ use super::{Out, Res, abi};
 use crate::gpu::event::{self, Event};
 use crate::gpu::graph::{self, GRAPHS};
 use crate::gpu::stream::{Default, resolve};
-use cuda_api::sys::{CUevent, CUresult, CUstream};
+use cuda_api::sys::{CUevent, CUipcEventHandle, CUresult, CUstream};
 use std::ffi::c_uint;
 
 abi! {
@@ -50,6 +50,18 @@ abi! {
     ) {
         milliseconds.check()?;
         milliseconds.set(Event::elapsed(&*event::resolve(start)?, &*event::resolve(end)?)?)
+    }
+
+    call fn cuIpcGetEventHandle(out: Out<event::Handle> as *mut CUipcEventHandle, event: CUevent) {
+        out.check()?;
+        out.set(event::resolve(event)?.handle_for_others()?)
+    }
+
+    call fn cuIpcOpenEventHandle(out: Out<CUevent> as *mut CUevent, handle: CUipcEventHandle) {
+        out.check()?;
+        // SAFETY: both are 64 bytes, and any of these is a number.
+        let words = unsafe { std::mem::transmute::<CUipcEventHandle, event::Handle>(handle) };
+        out.set(event::open(&words)?.handle as CUevent)
     }
 
     call fn cuEventElapsedTime_v2(milliseconds: Out<f32> as *mut f32, start: CUevent, end: CUevent) {

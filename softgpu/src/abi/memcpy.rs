@@ -7,7 +7,7 @@ use crate::gpu::graph::error;
 use crate::gpu::stream::{Target, resolve};
 use cuda_api::graph;
 use cuda_api::graph::work::{Copy3, CopyEnd};
-use cuda_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUstream};
+use cuda_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUresult, CUstream};
 use std::ffi::{c_uint, c_void};
 
 /// The default stream, for functions without a stream parameter.
@@ -93,6 +93,16 @@ abi! {
     ) |default| {
         copy_3d(&resolve(stream, default)?, three(what)?, false)
     }
+
+    stream fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(what: *const CUDA_MEMCPY3D_PEER) |default| {
+        copy_3d(&resolve(DEFAULT, default)?, three_peer(what)?, true)
+    }
+
+    stream fn cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz(
+        what: *const CUDA_MEMCPY3D_PEER, stream: CUstream,
+    ) |default| {
+        copy_3d(&resolve(stream, default)?, three_peer(what)?, false)
+    }
 }
 
 /// A plain copy, as a described one.
@@ -107,6 +117,19 @@ fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, wa
 
 fn three(what: *const CUDA_MEMCPY3D) -> Res<Copy3> {
     graph::copy_3d(what).map_err(error)
+}
+
+/// The struct for two devices has the plain one's fields at the same offsets, contexts where that one reserves room. Where memory is
+/// its address says.
+fn three_peer(p: *const CUDA_MEMCPY3D_PEER) -> Res<Copy3> {
+    if p.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null; only pointer fields are read.
+    let (to, from) = unsafe { ((*p).dstContext, (*p).srcContext) };
+    context::resolve(to)?.live()?;
+    context::resolve(from)?.live()?;
+    graph::copy_3d_peer(p).map_err(error)
 }
 
 /// `CUDA_MEMCPY2D` with its enums as plain numbers, since C can put anything there.

@@ -47,7 +47,9 @@ abi! {
         if graph::wait(&target, &event, flags == 1)? {
             return Ok(());
         }
-        if let Some(mark) = event.mark() {
+        if let Some(done) = event.present() {
+            target.submit(sched::Work::Until(Box::new(move |_| Ok(done()))), Vec::new());
+        } else if let Some(mark) = event.mark() {
             target.submit(sched::Work::Nothing, vec![mark]);
         }
         Ok(())

@@ -45,26 +45,25 @@ pub(crate) struct Device {
 pub(crate) fn all() -> &'static [Arc<Device>] {
     static ALL: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let config = config::get();
-        let machine: Vec<[u8; 16]> = (0..config.devices).map(|i| uuid(&config.seed_id, i)).collect();
-        visible(&machine, config.visible.as_deref())
-            .into_iter()
-            .enumerate()
-            .map(|(ordinal, physical)| {
-                Arc::new(Device {
-                    ordinal: ordinal as CUdevice,
-                    physical,
-                    uuid: machine[physical],
-                    pci_domain: if config.seed_id.is_empty() { 0 } else { (hash(&config.seed_id, 0) & 0xff) as i32 },
-                    pci_bus: 0x10 + physical as i32,
-                    total: config.memory,
-                    used: AtomicU64::new(0),
-                    running: AtomicUsize::new(0),
-                    primary: OnceLock::new(),
-                })
-            })
-            .collect()
+        let visible = visible(&machine(), config::get().visible.as_deref());
+        visible.into_iter().enumerate().map(|(ordinal, physical)| Arc::new(Device::new(ordinal, physical))).collect()
     })
+}
+
+/// Devices of the machine that this process does not see: memory of theirs may be imported. Their ordinals are nobody's.
+pub(crate) fn unseen() -> &'static [Arc<Device>] {
+    static UNSEEN: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
+    UNSEEN.get_or_init(|| {
+        let other = |physical: &usize| all().iter().all(|d| d.physical != *physical);
+        let others = (0..config::get().devices).filter(other);
+        others.map(|physical| Arc::new(Device::new(config::MAX_DEVICES + physical, physical))).collect()
+    })
+}
+
+/// Identities of the machine's devices.
+fn machine() -> Vec<[u8; 16]> {
+    let config = config::get();
+    (0..config.devices).map(|i| uuid(&config.seed_id, i)).collect()
 }
 
 /// The device of an ordinal.
@@ -74,8 +73,7 @@ pub(crate) fn get(ordinal: CUdevice) -> Res<&'static Arc<Device>> {
 
 fn hash(text: &str, salt: u64) -> u64 {
     // FNV-1a, then the finaliser of splitmix64, so that neighbours differ in every byte.
-    let mut h =
-        text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ salt, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let mut h = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ salt, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     h ^ (h >> 31)
@@ -118,6 +116,21 @@ fn visible(machine: &[[u8; 16]], setting: Option<&str>) -> Vec<usize> {
 }
 
 impl Device {
+    fn new(ordinal: usize, physical: usize) -> Device {
+        let config = config::get();
+        Device {
+            ordinal: ordinal as CUdevice,
+            physical,
+            uuid: uuid(&config.seed_id, physical),
+            pci_domain: if config.seed_id.is_empty() { 0 } else { (hash(&config.seed_id, 0) & 0xff) as i32 },
+            pci_bus: 0x10 + physical as i32,
+            total: config.memory,
+            used: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
+            primary: OnceLock::new(),
+        }
+    }
+
     /// The primary context, active or not.
     pub fn primary(self: &Arc<Self>) -> &Arc<Context> {
         self.primary.get_or_init(|| Context::primary(self.clone()))
@@ -126,9 +139,7 @@ impl Device {
     /// Takes `bytes` of the device's memory.
     pub fn take(&self, bytes: u64) -> Res {
         self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|n| *n <= self.total)
-            })
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| used.checked_add(bytes).filter(|n| *n <= self.total))
             .map(drop)
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }

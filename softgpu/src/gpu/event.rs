@@ -1,13 +1,16 @@
 //! Events: a mark in a stream, with its time.
 
 use super::context::{self, Live};
-use super::lock;
 use super::sched::{self, Mark, Work};
 use super::stream::Target;
 use super::table::Table;
+use super::{lock, os};
 use crate::abi::Res;
 use cuda_api::sys::{CUevent, CUresult};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 /// Events by handle.
 pub(crate) static EVENTS: LazyLock<Table<Event>> = LazyLock::new(|| Table::new(2));
@@ -23,6 +26,8 @@ pub(crate) struct Event {
     flags: u32,
     live: Arc<Live>,
     recorded: Mutex<Option<Arc<Mark>>>,
+    /// For an event of several processes.
+    shared: Option<Arc<Shared>>,
 }
 
 /// The event of a handle.
@@ -32,16 +37,85 @@ pub(crate) fn resolve(handle: CUevent) -> Res<Arc<Event>> {
 
 /// Makes an event of the current context.
 pub(crate) fn create(flags: u32) -> Res<Arc<Event>> {
-    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0
-        || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS
-    {
+    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if flags & INTERPROCESS != 0 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
     let live = context::current()?;
-    Ok(EVENTS.insert_with(|handle| Event { handle, flags, live, recorded: Mutex::new(None) }))
+    let shared = if flags & INTERPROCESS != 0 { Some(Arc::new(Shared::make()?)) } else { None };
+    Ok(EVENTS.insert_with(|handle| Event { handle, flags, live, recorded: Mutex::new(None), shared }))
+}
+
+/// Opens an event of another process in the current context.
+pub(crate) fn open(handle: &Handle) -> Res<Arc<Event>> {
+    let live = context::current()?;
+    let shared = Some(Arc::new(Shared::open(handle)?));
+    let flags = INTERPROCESS | DISABLE_TIMING;
+    Ok(EVENTS.insert_with(|handle| Event { handle, flags, live, recorded: Mutex::new(None), shared }))
+}
+
+/// What names an event to other processes: mark, process, descriptor there, device and inode of the file.
+pub(crate) type Handle = [u64; 8];
+const MARK: u64 = u64::from_le_bytes(*b"softgpuE");
+const PAGE: u64 = 4096;
+
+/// Records of an event that several processes have: how many were submitted, and up to which all are done, in a memory file.
+struct Shared {
+    fd: OwnedFd,
+    at: u64,
+}
+
+impl Shared {
+    fn make() -> Res<Shared> {
+        Shared::map(os::memory_file("softgpu-event", PAGE)?)
+    }
+
+    fn map(fd: OwnedFd) -> Res<Shared> {
+        let at = os::reserve(0, PAGE, PAGE)?;
+        let shared = Shared { fd, at };
+        os::map_file(at, PAGE, &shared.fd)?;
+        os::protect(at, PAGE, os::Protection::ReadWrite)?;
+        Ok(shared)
+    }
+
+    fn handle(&self) -> Res<Handle> {
+        let (_, (device, inode)) = os::file_identity(&self.fd)?;
+        let fd = u64::from(self.fd.as_raw_fd().unsigned_abs());
+        Ok([MARK, u64::from(std::process::id()), fd, device, inode, 0, 0, 0])
+    }
+
+    fn open([mark, pid, fd, device, inode, ..]: &Handle) -> Res<Shared> {
+        let bad = CUresult::CUDA_ERROR_INVALID_HANDLE;
+        if *mark != MARK {
+            return Err(bad);
+        }
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).map_err(|_| bad)?;
+        let fd = OwnedFd::from(file);
+        if os::file_identity(&fd)? == (PAGE, (*device, *inode)) { Shared::map(fd) } else { Err(bad) }
+    }
+
+    fn word(&self, n: u64) -> &AtomicU64 {
+        // SAFETY: the mapping holds two aligned words and lives as long as `self`; every process uses them as atomics only.
+        unsafe { AtomicU64::from_ptr((self.at + 8 * n) as *mut u64) }
+    }
+
+    fn submitted(&self) -> &AtomicU64 {
+        self.word(0)
+    }
+
+    fn done(&self) -> &AtomicU64 {
+        self.word(1)
+    }
+
+    fn is_done(&self, record: u64) -> bool {
+        self.done().load(Ordering::Acquire) >= record
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        os::unmap(self.at, PAGE);
+    }
 }
 
 impl Event {
@@ -57,8 +131,30 @@ impl Event {
         }
         // Locked over the submission, so that of two recordings the later one in the queue is remembered.
         let mut recorded = lock(&self.recorded);
-        *recorded = Some(target.submit(Work::Nothing, Vec::new()));
+        let work = match self.shared.clone() {
+            None => Work::Nothing,
+            Some(shared) => {
+                let record = shared.submitted().fetch_add(1, Ordering::AcqRel) + 1;
+                Work::Always(Box::new(move |_| {
+                    shared.done().fetch_max(record, Ordering::AcqRel);
+                    Ok(())
+                }))
+            }
+        };
+        *recorded = Some(target.submit(work, Vec::new()));
         Ok(())
+    }
+
+    /// What names it to other processes.
+    pub fn handle_for_others(&self) -> Res<Handle> {
+        self.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.handle()
+    }
+
+    /// For an event of several processes: whether its present record is done, to be asked again and again.
+    pub fn present(&self) -> Option<impl Fn() -> bool + Send + use<>> {
+        let shared = self.shared.clone()?;
+        let record = shared.submitted().load(Ordering::Acquire);
+        Some(move || shared.is_done(record))
     }
 
     /// Number of its context.
@@ -79,6 +175,9 @@ impl Event {
     /// `NOT_READY` while the last recording has not been reached.
     pub fn query(&self) -> Res {
         self.live.check()?;
+        if let Some(done) = self.present() {
+            return if done() { self.live.check() } else { Err(CUresult::CUDA_ERROR_NOT_READY) };
+        }
         match self.mark() {
             Some(mark) if !mark.done() => Err(CUresult::CUDA_ERROR_NOT_READY),
             _ => self.live.check(),
@@ -88,7 +187,11 @@ impl Event {
     /// Waits for the last recording.
     pub fn synchronise(&self) -> Res {
         self.live.check()?;
-        if let Some(mark) = self.mark() {
+        if let Some(done) = self.present() {
+            while !done() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        } else if let Some(mark) = self.mark() {
             sched::wait(&[mark]);
         }
         self.live.settle()

@@ -140,7 +140,7 @@ pub(crate) fn export(handle: u64) -> Res<i32> {
 pub(crate) fn import(descriptor: i32) -> Res<u64> {
     let fd = os::duplicate(descriptor)?;
     let name = os::memory_file_name(&fd).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let device = device::all().iter().find(|d| file_name(d) == name).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    let device = device::all().iter().chain(device::unseen()).find(|d| file_name(d) == name).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let (size, identity) = os::file_identity(&fd)?;
     if !whole_granules(size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -1,0 +1,231 @@
+//! Memory and events of other processes, and this job's for them: `cuIpc…`.
+//!
+//! Each process has its own places. A handle names the memory of the chunk around an allocation as the place offers it to other places
+//! of its machine; who opens it has the chunk mapped in its own place, in the range of the program's reservations. As long as that is
+//! so neither device moves: the other process would go on with memory that is no longer the job's. Events are shared by the driver's
+//! own handles, by places of one machine.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::{self, Device};
+use crate::log::{self, lock};
+use crate::memory::{ARENA, GRANULE, encode};
+use crate::tables::EventData;
+use crate::{peer, vmm};
+use cuda_api::arg::{Capture, Edges};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::ops::{Chunk, EventOffer, EventOpen, Offer, PeerMap, id};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use cuda_api::wire_struct;
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+const MAGIC: [u8; 8] = *b"mrcudaIM";
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
+const LAZY: u32 = 1;
+
+/// `CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING`
+const INTERPROCESS: u32 = 6;
+/// Among an event's flags: other processes have it too.
+const SHARED: u32 = 1 << 31;
+
+wire_struct! {
+    /// What a handle says.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Handle {
+        magic: [u8; 8],
+        offer: Offer,
+        /// Bytes of the chunk.
+        bytes: u64,
+        /// Where the allocation begins in it.
+        offset: u64,
+        /// Zero.
+        rest: u64,
+    }
+}
+
+/// An allocation that other processes may open.
+#[derive(Debug, Clone, Copy)]
+struct Export {
+    device: u32,
+    chunk: u64,
+    offer: Offer,
+}
+
+/// Opened memory of another process.
+#[derive(Debug)]
+struct Import {
+    handle: Handle,
+    device: u32,
+    /// Where the chunk is mapped.
+    at: u64,
+    opened: u64,
+}
+
+#[derive(Debug)]
+struct Ipc {
+    exports: BTreeMap<u64, Export>,
+    /// By the address that the program has.
+    imports: BTreeMap<u64, Import>,
+}
+
+static IPC: Mutex<Ipc> = Mutex::new(Ipc { exports: BTreeMap::new(), imports: BTreeMap::new() });
+
+/// Whether other processes have an event too.
+pub(crate) fn is_shared(event: &EventData) -> bool {
+    event.flags.load(Ordering::Relaxed) & SHARED != 0
+}
+
+/// Why a device cannot move.
+pub(crate) fn blocker(device: &Device) -> Option<String> {
+    let job = job::get().ok()?;
+    let ipc = lock(&IPC);
+    let exports = ipc.exports.values().filter(|e| e.device == device.index).count();
+    let imports = ipc.imports.values().filter(|i| i.device == device.index).count();
+    let shared = |h: u64| job.tables.events.get(h).is_ok_and(|e| is_shared(&e.data));
+    match (exports, imports) {
+        (0, 0) if job.tables.events.all(device.index).into_iter().any(|(h, _)| shared(h)) => {
+            Some("cannot move: events are shared with other processes (cuIpcGetEventHandle)".to_owned())
+        }
+        (0, 0) => None,
+        (0, n) => Some(format!("cannot move: {n} allocations of other processes are open (cuIpcOpenMemHandle)")),
+        (n, _) => Some(format!("cannot move: {n} allocations are shared with other processes (cuIpcGetMemHandle)")),
+    }
+}
+
+/// An allocation is gone.
+pub(crate) fn freed(cx: &Entered, device: &'static Device, address: u64) {
+    let mut ipc = lock(&IPC);
+    let Some(gone) = ipc.exports.remove(&address) else { return };
+    if ipc.exports.values().all(|e| (e.device, e.chunk) != (gone.device, gone.chunk)) {
+        // It fails only if the place is lost, and then nothing is offered.
+        let _ = cx.work(device, id::CHUNK_WITHDRAW, &[&gone.chunk.to_le_bytes()]);
+    }
+}
+
+/// The context of a device ends: nothing of it is shared, nothing is open.
+pub(crate) fn forget(device: &Device) {
+    let mut ipc = lock(&IPC);
+    ipc.exports.retain(|_, e| e.device != device.index);
+    ipc.imports.retain(|_, i| i.device != device.index);
+}
+
+pub(crate) fn cuIpcGetMemHandle(cx: &mut Entered, to: *mut sys::CUipcMemHandle, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let found = cx.job.devices.iter().find_map(|d| Some((d, d.memory().find(dptr).filter(|f| f.pool == 0)?)));
+    let (device, allocation) = found.ok_or(code::ERROR_INVALID_VALUE)?;
+    device.check()?;
+    // Who frees memory holds it and asks here: never the other way round.
+    let chunk = device.memory().chunk_around(allocation.start).ok_or(code::ERROR_INVALID_VALUE)?;
+    let offer = peer::offer(cx, device, chunk)?;
+    lock(&IPC).exports.insert(allocation.start, Export { device: device.index, chunk: chunk.address, offer });
+    let offset = allocation.start - chunk.address;
+    let handle = encode(&Handle { magic: MAGIC, offer, bytes: chunk.bytes, offset, rest: 0 });
+    let bytes: [u8; size_of::<sys::CUipcMemHandle>()] = handle.try_into().map_err(|_| code::ERROR_UNKNOWN)?;
+    // SAFETY: the program's output, which is not null; the handle is so many bytes.
+    unsafe { to.cast::<[u8; size_of::<sys::CUipcMemHandle>()]>().write(bytes) };
+    Ok(())
+}
+
+pub(crate) fn cuIpcOpenMemHandle_v2(
+    cx: &mut Entered,
+    to: *mut sys::CUdeviceptr,
+    handle: sys::CUipcMemHandle,
+    flags: c_uint,
+) -> Result<(), Code> {
+    if to.is_null() || flags != LAZY {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let device = cx.device()?;
+    device.check()?;
+    let bytes: Vec<u8> = handle.reserved.iter().map(|b| *b as u8).collect();
+    let bad = code::ERROR_INVALID_VALUE;
+    let handle = Handle::get(&mut &bytes[..]).map_err(|_| bad)?;
+    let whole = handle.bytes != 0 && handle.bytes % GRANULE == 0 && handle.bytes <= ARENA && handle.offset < handle.bytes;
+    if handle.magic != MAGIC || handle.rest != 0 || !whole {
+        return Err(bad);
+    }
+    let mut ipc = lock(&IPC);
+    if ipc.exports.values().any(|e| e.offer == handle.offer) {
+        // As natively in the process that has the memory.
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    if let Some((address, import)) = ipc.imports.iter_mut().find(|(_, i)| i.handle == handle && i.device == device.index) {
+        import.opened += 1;
+        return give(to, *address);
+    }
+    let at = vmm::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
+    if let Err(rc) = cx.ask(device, id::PEER_MAP, &[&encode(&map)]) {
+        vmm::give_room(at, handle.bytes);
+        if rc == code::ERROR_PEER_ACCESS_UNSUPPORTED {
+            log::missed("memory of another process whose GPU is not on the same machine, or that is gone".to_owned());
+            return Err(code::ERROR_MAP_FAILED);
+        }
+        return Err(rc);
+    }
+    vmm::note_foreign(at, handle.bytes, device);
+    let address = at + handle.offset;
+    ipc.imports.insert(address, Import { handle, device: device.index, at, opened: 1 });
+    give(to, address)
+}
+
+pub(crate) fn cuIpcGetEventHandle(cx: &mut Entered, to: *mut sys::CUipcEventHandle, event: sys::CUevent) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    let bytes = cx.ask(device, id::EVENT_SHARE, &[&event.to_le_bytes()])?;
+    let offer = EventOffer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    shared(cx, event, device)?;
+    // SAFETY: the program's output, which is not null; the handle is so many bytes.
+    unsafe { to.cast::<EventOffer>().write(offer) };
+    Ok(())
+}
+
+pub(crate) fn cuIpcOpenEventHandle(cx: &mut Entered, to: *mut sys::CUevent, handle: sys::CUipcEventHandle) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let device = cx.device()?;
+    let event = cx.new_handle(Kind::Event)?;
+    let body = encode(&EventOpen { event, offer: handle.reserved.map(|b| b as u8) });
+    cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: vec![event], ..Edges::default() }, false)?;
+    shared(cx, event, device)?;
+    give(to, event as sys::CUevent)
+}
+
+/// An event is one of several processes: whether it has happened only the place can tell.
+fn shared(cx: &Entered, event: u64, device: &Device) -> Result<(), Code> {
+    let data = &cx.job.tables.events.get(event)?.data;
+    data.flags.fetch_or(INTERPROCESS | SHARED, Ordering::Relaxed);
+    data.recorded(device.epoch.load(Ordering::Relaxed), 0, None);
+    Ok(())
+}
+
+pub(crate) fn cuIpcCloseMemHandle(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+    let known = lock(&IPC).imports.get(&dptr).map(|i| i.device).ok_or(code::ERROR_INVALID_VALUE)?;
+    let device = cx.job.devices.get(known as usize).ok_or(code::ERROR_INVALID_VALUE)?;
+    // What was submitted may still use it.
+    cx.settle(device)?;
+    let mut ipc = lock(&IPC);
+    let import = ipc.imports.get_mut(&dptr).ok_or(code::ERROR_INVALID_VALUE)?;
+    import.opened -= 1;
+    if import.opened > 0 {
+        return Ok(());
+    }
+    let (at, bytes) = (import.at, import.handle.bytes);
+    ipc.imports.remove(&dptr);
+    vmm::forget_foreign(at);
+    let unmapped = cx.ask(device, id::PEER_UNMAP, &[&encode(&Chunk { address: at, bytes })]);
+    vmm::give_room(at, bytes);
+    unmapped.map(drop)
+}

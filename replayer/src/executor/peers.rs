@@ -1,0 +1,124 @@
+//! Memory that one place uses of another: GPUs of one machine whose places are processes of their own.
+//!
+//! A place offers the memory of a chunk as a descriptor ([`crate::share`]); another one imports it and maps it at the same address,
+//! or where the program has opened it. So pointers mean the same in both, and kernels, copies and atomics work on it as on any peer
+//! memory.
+
+use super::{Executor, GRANULE, short};
+use crate::pools::lock;
+use crate::share;
+use crate::steer::{ARENA, DEVICES, own_base};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{Chunk, Offer, PeerMap, VMM, VMM_END};
+use cuda_api::wire::Wire;
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+
+/// What is offered, by the first address of its chunk, and the imported memory by where it is mapped.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    offers: Mutex<BTreeMap<u64, Offer>>,
+    imported: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// The key of memory that is offered for a trial.
+const TRIAL: u64 = 0;
+
+impl Executor {
+    /// Offers a chunk's memory.
+    pub(super) fn offer_chunk(&self, mut body: &[u8]) -> Result<Offer, Code> {
+        let Chunk { address, bytes } = Chunk::get(&mut body).map_err(short)?;
+        let key = if bytes == 0 { TRIAL } else { address };
+        let chunks = lock(&self.chunks);
+        let mut offers = lock(&self.peers.offers);
+        if let Some(known) = offers.get(&key) {
+            return Ok(*known);
+        }
+        let fd = if key == TRIAL {
+            let memory = self.gpu.create_memory(GRANULE, false)?;
+            let fd = self.gpu.export(memory);
+            // The descriptor keeps the memory.
+            self.gpu.release_memory(memory)?;
+            fd?
+        } else {
+            let chunk = chunks.get(&address).filter(|c| c.bytes == bytes).ok_or(code::ERROR_NOT_MAPPED)?;
+            self.gpu.export(chunk.memory)?
+        };
+        let offer = share::offer(fd).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
+        offers.insert(key, offer);
+        Ok(offer)
+    }
+
+    /// Offers a chunk no more; who has mapped its memory keeps it.
+    pub(super) fn withdraw_chunk(&self, address: u64) {
+        if let Some(offer) = lock(&self.peers.offers).remove(&address) {
+            share::withdraw(&offer);
+        }
+    }
+
+    /// Maps memory that another place offers.
+    pub(super) fn map_peer(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = PeerMap::get(&mut body).map_err(short)?;
+        if op.bytes == 0 {
+            return self.try_peer(&op.offer);
+        }
+        let bad = code::ERROR_INVALID_VALUE;
+        let end = op.address.checked_add(op.bytes).ok_or(bad)?;
+        // Arenas of other devices and the program's reservations begin at multiples of an arena's size.
+        let arena = op.address - op.address % ARENA;
+        let of_peer = (0..DEVICES).any(|d| d != self.virtual_device && own_base(d) == arena);
+        let reserved = op.address >= VMM && end <= VMM_END;
+        if op.bytes % GRANULE != 0 || op.address % GRANULE != 0 || end > arena + ARENA || !(of_peer || reserved) {
+            return Err(bad);
+        }
+        let memory = self.import(&op.offer)?;
+        let mapped = self.map_in_arena(arena, op.address, op.bytes, memory);
+        let mapped = mapped.and_then(|()| self.gpu.allow(op.address, op.bytes).inspect_err(|_| self.unmap_in_arena(op.address)));
+        if let Err(rc) = mapped {
+            // The first error is the one to report.
+            let _ = self.gpu.release_memory(memory);
+            return Err(rc);
+        }
+        lock(&self.peers.imported).insert(op.address, memory);
+        Ok(())
+    }
+
+    /// Takes away what [`Executor::map_peer`] has mapped.
+    pub(super) fn unmap_peer(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = Chunk::get(&mut body).map_err(short)?;
+        let memory = lock(&self.peers.imported).remove(&op.address).ok_or(code::ERROR_NOT_MAPPED)?;
+        self.unmap_in_arena(op.address);
+        self.gpu.release_memory(memory)
+    }
+
+    fn import(&self, offer: &Offer) -> Result<u64, Code> {
+        // A place that is not on this machine cannot be asked.
+        let fd = share::fetch(offer).map_err(|_| code::ERROR_PEER_ACCESS_UNSUPPORTED)?;
+        self.gpu.import(fd.as_raw_fd())
+    }
+
+    /// Whether this GPU can use memory of the other place's.
+    fn try_peer(&self, offer: &Offer) -> Result<(), Code> {
+        let memory = self.import(offer)?;
+        // The end of the range of reservations: what the driver would choose by itself may be where it places variables.
+        let at = VMM_END - GRANULE;
+        let tried = self.map_in_arena(VMM_END - ARENA, at, GRANULE, memory).and_then(|()| {
+            let allowed = self.gpu.allow(at, GRANULE);
+            self.unmap_in_arena(at);
+            allowed
+        });
+        tried.and(self.gpu.release_memory(memory))
+    }
+
+    /// The context ends: what is imported goes (its mappings with the other aliases), and nothing is offered any more.
+    pub(super) fn end_peers(&self) {
+        for memory in std::mem::take(&mut *lock(&self.peers.imported)).into_values() {
+            // Fails only when the driver has given the memory up already.
+            let _ = self.gpu.release_memory(memory);
+        }
+        for offer in std::mem::take(&mut *lock(&self.peers.offers)).into_values() {
+            share::withdraw(&offer);
+        }
+    }
+}

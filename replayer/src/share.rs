@@ -1,0 +1,220 @@
+//! Descriptors that pass from process to process on one machine: how a place gets at physical memory of another.
+//!
+//! Each process that offers something listens at an abstract Unix socket of a random name. Who knows the name and the sixteen bytes
+//! that stand for a descriptor, and is the same user (or root), gets it. Both are random: they are told to the job alone.
+
+use crate::pools::lock;
+use cuda_api::ops::Offer;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// How long each side waits for the other's words.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Room for one descriptor in a control message.
+const CONTROL: usize = 64;
+
+static OFFERS: Mutex<Option<HashMap<[u8; 16], OwnedFd>>> = Mutex::new(None);
+
+fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0u8; 16];
+    // SAFETY: the buffer has this length.
+    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if usize::try_from(n) == Ok(bytes.len()) { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+fn address(name: &[u8; 16]) -> io::Result<SocketAddr> {
+    let hex: String = name.iter().map(|b| format!("{b:02x}")).collect();
+    SocketAddr::from_abstract_name(format!("mrcuda-share-{hex}"))
+}
+
+/// Whether the other end is of our user, or root.
+fn is_ours(stream: &UnixStream) -> bool {
+    let mut who = MaybeUninit::<libc::ucred>::uninit();
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (fd, at) = (stream.as_raw_fd(), who.as_mut_ptr().cast());
+    // SAFETY: the descriptor is open and the buffer has this length.
+    let rc = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len) };
+    // SAFETY: it cannot fail.
+    let me = unsafe { libc::geteuid() };
+    // SAFETY: filled by the call, which has succeeded.
+    rc == 0 && matches!(unsafe { who.assume_init() }.uid, uid if uid == 0 || uid == me)
+}
+
+/// The name of this process's socket, which is made at the first use.
+fn server() -> io::Result<[u8; 16]> {
+    static NAME: OnceLock<Option<[u8; 16]>> = OnceLock::new();
+    let name = NAME.get_or_init(|| listen().ok());
+    name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
+}
+
+fn listen() -> io::Result<[u8; 16]> {
+    let name = random()?;
+    let listener = UnixListener::bind_addr(&address(&name)?)?;
+    without_signals(|| {
+        let serve = move || listener.incoming().for_each(|visitor| drop(visitor.and_then(answer)));
+        std::thread::Builder::new().name("mrcuda-share".into()).spawn(serve).map(drop)
+    })?;
+    Ok(name)
+}
+
+/// A thread that is started meanwhile takes no signal: the program's handlers run on the program's threads.
+fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: plain sets of signals, filled by the first call; the mask is this thread's own.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = run();
+    // SAFETY: `before` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
+/// One visitor: reads which descriptor it wants, and gives it.
+fn answer(mut visitor: UnixStream) -> io::Result<()> {
+    visitor.set_read_timeout(Some(PATIENCE))?;
+    visitor.set_write_timeout(Some(PATIENCE))?;
+    if !is_ours(&visitor) {
+        return Ok(());
+    }
+    let mut ticket = [0; 16];
+    visitor.read_exact(&mut ticket)?;
+    let wanted = lock(&OFFERS).as_ref().and_then(|all| all.get(&ticket)?.try_clone().ok());
+    match wanted {
+        Some(fd) => send(&visitor, fd.as_raw_fd()),
+        None => visitor.write_all(&[0]),
+    }
+}
+
+/// A message of one byte, with room for one descriptor; `use_it` sends or receives it.
+fn message(
+    socket: RawFd,
+    byte: &mut u8,
+    control: &mut [u64; CONTROL / 8],
+    use_it: impl FnOnce(RawFd, *mut libc::msghdr) -> isize,
+) -> isize {
+    let mut part = libc::iovec { iov_base: std::ptr::from_mut(byte).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid message without anything.
+    let mut m: libc::msghdr = unsafe { std::mem::zeroed() };
+    (m.msg_iov, m.msg_iovlen) = (&raw mut part, 1);
+    (m.msg_control, m.msg_controllen) = (control.as_mut_ptr().cast(), CONTROL);
+    use_it(socket, &raw mut m)
+}
+
+fn send(to: &UnixStream, fd: RawFd) -> io::Result<()> {
+    let (mut byte, mut control) = (1, [0; CONTROL / 8]);
+    let sent = message(to.as_raw_fd(), &mut byte, &mut control, |socket, m| {
+        // SAFETY: the message's control buffer has room for one descriptor (64 bytes, aligned), and lives across the call.
+        unsafe {
+            (*m).msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize;
+            let head = libc::CMSG_FIRSTHDR(m);
+            ((*head).cmsg_level, (*head).cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+            (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+            libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
+            libc::sendmsg(socket, m, libc::MSG_NOSIGNAL)
+        }
+    });
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
+    let (mut byte, mut control) = (0, [0; CONTROL / 8]);
+    let mut found = None;
+    let got = message(from.as_raw_fd(), &mut byte, &mut control, |socket, m| {
+        // SAFETY: buffers of the stated lengths, which live across the call; the kernel fills in what the macros read.
+        unsafe {
+            let got = libc::recvmsg(socket, m, libc::MSG_CMSG_CLOEXEC);
+            let head = libc::CMSG_FIRSTHDR(m);
+            let one = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+            if got == 1
+                && !head.is_null()
+                && ((*head).cmsg_level, (*head).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+                && (*head).cmsg_len == one
+            {
+                found = Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()));
+            }
+            got
+        }
+    });
+    match found {
+        Some(fd) => Ok(fd),
+        None if got < 0 => Err(io::Error::last_os_error()),
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "it is not offered any more")),
+    }
+}
+
+/// Offers a descriptor to whoever knows the answer.
+pub(crate) fn offer(fd: OwnedFd) -> io::Result<Offer> {
+    let (name, ticket) = (server()?, random()?);
+    lock(&OFFERS).get_or_insert_default().insert(ticket, fd);
+    let mut offer = [0; 32];
+    offer[..16].copy_from_slice(&name);
+    offer[16..].copy_from_slice(&ticket);
+    Ok(offer)
+}
+
+/// Takes an offer of this process back.
+pub(crate) fn withdraw(offer: &Offer) {
+    if let (Some(all), Some(ticket)) = (lock(&OFFERS).as_mut(), offer.last_chunk::<16>()) {
+        all.remove(ticket);
+    }
+}
+
+/// The descriptor of an offer, from this process or another one.
+pub(crate) fn fetch(offer: &Offer) -> io::Result<OwnedFd> {
+    let (name, ticket) = offer.split_at(16);
+    let name = name.try_into().map_err(io::Error::other)?;
+    let mut stream = UnixStream::connect_addr(&address(name)?)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    if !is_ours(&stream) {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+    }
+    stream.write_all(ticket)?;
+    receive(&stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn who_knows_the_words_gets_the_descriptor() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let inode = |f: &File| std::os::unix::fs::MetadataExt::ino(&f.metadata().unwrap());
+        let want = inode(&file);
+        let offered = offer(file.into()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(inode(&fetch(&offered).unwrap().into()), want);
+        }
+        let mut wrong = offered;
+        wrong[20] ^= 1;
+        assert_eq!(fetch(&wrong).unwrap_err().kind(), io::ErrorKind::NotFound);
+        withdraw(&offered);
+        assert_eq!(fetch(&offered).unwrap_err().kind(), io::ErrorKind::NotFound);
+        wrong[3] ^= 1;
+        assert_eq!(fetch(&wrong).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn one_who_says_nothing_keeps_nobody_for_long() {
+        let offered = offer(File::open("/proc/self/exe").unwrap().into()).unwrap();
+        let _silent = UnixStream::connect_addr(&address(offered.first_chunk().unwrap()).unwrap()).unwrap();
+        let short = UnixStream::connect_addr(&address(offered.first_chunk().unwrap()).unwrap()).unwrap();
+        (&short).write_all(&[1, 2, 3]).unwrap();
+        drop(short);
+        let mut tries = 0;
+        while fetch(&offered).is_err() {
+            tries += 1;
+            assert!(tries < 4);
+        }
+    }
+}
