@@ -33,6 +33,14 @@ wire_struct! {
     }
 }
 
+impl Gpu {
+    /// The identity in words, as `CUDA_VISIBLE_DEVICES` and NVML have it.
+    pub fn uuid_text(&self) -> String {
+        let hex: String = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
 wire_struct! {
     /// All GPUs, and the driver.
     #[derive(Debug, Clone, PartialEq, Eq)]

@@ -52,6 +52,8 @@ ids! {
     MAX_CLUSTER_SIZE = 0x0f17 "MaxClusterSize";
     /// [`super::TensorMapTiled`]. The answer: the 128 bytes of the descriptor.
     TENSOR_MAP_TILED = 0x0f18 "TensorMapTiled";
+    /// [`super::Link`]. The answer: [`super::Linked`], also when the compiler or the linker refuses.
+    LINK = 0x0f1c "Link";
     /// Body: stream as it travels. Answered when everything in it is done.
     STREAM_SYNC = 0x0f20 "StreamSync";
     /// No body. Answered when everything in the context is done.
@@ -590,5 +592,48 @@ wire_struct! {
         pub modes: [u32; 4],
         /// `CUtensorMapIm2ColWideMode` of the wide form.
         pub wide: Option<u32>,
+    }
+}
+
+wire_struct! {
+    /// A part of a program that is linked.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct LinkInput {
+        /// `CUjitInputType`
+        pub kind: u32,
+        /// What the linker's messages call it.
+        pub name: Vec<u8>,
+        /// Options that are numbers.
+        pub options: Vec<(u32, u64)>,
+        /// Its bytes.
+        pub data: Vec<u8>,
+    }
+}
+
+wire_struct! {
+    /// A whole link. The job keeps the parts, so a place that is left in between has no state of it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Link {
+        /// Options that are numbers.
+        pub options: Vec<(u32, u64)>,
+        /// Parts in order.
+        pub inputs: Vec<LinkInput>,
+        /// Whether all parts are there.
+        pub complete: bool,
+    }
+}
+
+wire_struct! {
+    /// What became of a link.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Linked {
+        /// The driver's result code.
+        pub code: i32,
+        /// The image, when it is complete.
+        pub image: Vec<u8>,
+        /// What there is to say.
+        pub info: Vec<u8>,
+        /// What is wrong.
+        pub errors: Vec<u8>,
     }
 }

@@ -91,11 +91,6 @@ fn find(to: *mut Device, wanted: impl Fn(usize, &Gpu) -> bool, otherwise: Code) 
     })
 }
 
-fn uuid_text(gpu: &Gpu) -> String {
-    let hex: String = gpu.uuid.iter().map(|b| format!("{b:02x}")).collect();
-    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 /// Domain, bus and device of a PCI address.
 fn pci_of(text: &str) -> Option<[i32; 3]> {
     let text = text.split('.').next()?;
@@ -195,7 +190,7 @@ exports! {
     /// A GPU by its identity.
     fn nvmlDeviceGetHandleByUUID: (uuid: *const c_char, device: *mut Device) {
         match read_text(uuid) {
-            Ok(text) => find(device, |_, gpu| uuid_text(gpu) == text, code::NOT_FOUND),
+            Ok(text) => find(device, |_, gpu| gpu.uuid_text() == text, code::NOT_FOUND),
             Err(rc) => rc,
         }
     }
@@ -221,7 +216,7 @@ exports! {
 
     /// Identity of a GPU.
     fn nvmlDeviceGetUUID: (device: Device, uuid: *mut c_char, length: c_uint) {
-        with(device, false, |gpu, _, _| give_text(uuid, length, &uuid_text(gpu)))
+        with(device, false, |gpu, _, _| give_text(uuid, length, &gpu.uuid_text()))
     }
 
     /// PCI address of a GPU; earlier forms have the first 36 bytes.

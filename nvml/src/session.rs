@@ -3,24 +3,16 @@
 use crate::code::{self, Code};
 use cuda_api::calls::Driver;
 use cuda_api::facts::{self, Facts};
-use cuda_api::wire::Wire;
 use rcuda_forwarder::orphan;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::io::Read;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the process that asks may take: with several GPUs a real driver needs some seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How old figures that change may be when another process must be started for them.
 const FRESH: Duration = Duration::from_secs(2);
-/// More than any answer has.
-const LONGEST: u64 = 1 << 20;
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
 static KNOWN: Mutex<Option<(Instant, Arc<Facts>)>> = Mutex::new(None);
@@ -124,20 +116,7 @@ fn find(handle: *mut c_void) -> Option<Shim> {
 
 /// Asks through a process of ours that starts a job of its own with the same places.
 fn ask_elsewhere() -> Option<Facts> {
-    let program = beside("mrcuda")?;
-    let arguments = [program.into_os_string().into_vec(), b"facts".to_vec()].map(|a| CString::new(a).unwrap_or_default());
-    let others = std::env::vars_os().filter(|(name, _)| name != "CUDA_VISIBLE_DEVICES");
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
-    };
-    let environment: Vec<CString> = others.filter_map(text).collect();
-    let (ours, theirs) = UnixStream::pair().ok()?;
-    orphan::start(&arguments, &environment, theirs.as_fd()).ok()?;
-    drop(theirs);
-    ours.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut answer = Vec::new();
-    ours.take(LONGEST).read_to_end(&mut answer).ok()?;
-    Facts::get(&mut &answer[..]).ok()
+    orphan::facts(&beside("mrcuda")?).ok()
 }
 
 /// A file of the installation to which this library belongs.

@@ -4,12 +4,22 @@
 //! that is started on the way starts it and ends. The one on the way raises no signal either, and no `wait` of the program finds
 //! it. Neither copies the program's memory: both borrow it, like `vfork`, until the new program runs.
 
+use cuda_api::facts::Facts;
+use cuda_api::wire::Wire;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
+/// How long a process that asks about GPUs may take: with several of them a real driver needs some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than any answer has.
+const LONGEST: u64 = 1 << 20;
 /// Bytes of the stack on which a few system calls are made.
 const STACK: usize = 64 << 10;
 
@@ -101,12 +111,28 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
     }
 }
 
+/// Lets `program` (`mrcuda`) ask about the GPUs of all places of this process's environment, in a process of its own: nothing is
+/// started here, and `CUDA_VISIBLE_DEVICES` hides nothing.
+///
+/// # Errors
+/// The system's, and that there is no answer or a damaged one.
+pub fn facts(program: &Path) -> io::Result<Facts> {
+    let arguments = [CString::new(program.as_os_str().as_bytes())?, c"facts".to_owned()];
+    let visible = std::env::vars_os().filter(|(name, _)| name != "CUDA_VISIBLE_DEVICES");
+    let environment: Vec<CString> =
+        visible.filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()).collect();
+    let (ours, theirs) = UnixStream::pair()?;
+    start(&arguments, &environment, theirs.as_fd())?;
+    drop(theirs);
+    ours.set_read_timeout(Some(PATIENCE))?;
+    let mut answer = Vec::new();
+    ours.take(LONGEST).read_to_end(&mut answer)?;
+    Facts::get(&mut &answer[..]).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
 
     fn run(script: &str) -> io::Result<String> {
         let (mut ours, theirs) = UnixStream::pair()?;

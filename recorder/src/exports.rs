@@ -16,7 +16,7 @@ use std::time::Duration;
 mod bodies {
     pub(super) use crate::memory::{attributes::*, pools::*};
     pub(super) use crate::{
-        array::*, array_copy::*, context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, ipc::*, launch::*,
+        array::*, array_copy::*, context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, ipc::*, launch::*, linker::*,
         managed::*, memory::*, module::*, peer::*, stream::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, vmm::*,
     };
 }

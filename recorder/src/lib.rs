@@ -34,6 +34,7 @@ mod ipc;
 mod job;
 mod launch;
 mod ledger;
+mod linker;
 mod log;
 mod managed;
 mod memory;

@@ -8,6 +8,7 @@ mod graphs;
 mod holds;
 pub(crate) mod host;
 mod life;
+mod linker;
 mod modules;
 mod own;
 mod peers;
@@ -268,6 +269,7 @@ impl Executor {
             id::LAUNCH => self.launch(body)?,
             id::MAX_ACTIVE_CLUSTERS | id::MAX_CLUSTER_SIZE => self.clusters(call, body)?.put(reply),
             id::TENSOR_MAP_TILED => self.tensor_map(body, reply)?,
+            id::LINK => self.link(body)?.put(reply),
             id::COPY_IN => self.copy_in(&life, body)?,
             id::COPY_IN_AT_REST => self.copy_in_at_rest(&life, body)?,
             id::COPY_OUT => return self.copy_out(&life, body),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use tests::{Job, Scene, Server, install, toolchain};
 
-fn compile(scene: &Scene) -> PathBuf {
-    let program = scene.path.join("agrees");
-    let source = install::root().join("tests/nvml/agrees.c");
+fn compile(scene: &Scene, name: &str) -> PathBuf {
+    let program = scene.path.join(name);
+    let source = install::root().join("tests/nvml").join(format!("{name}.c"));
     let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
     program
@@ -16,7 +16,7 @@ fn compile(scene: &Scene) -> PathBuf {
 #[test]
 fn nvml_says_what_cuda_says() {
     let scene = Scene::new("agrees");
-    let program = compile(&scene);
+    let program = compile(&scene, "agrees");
     let server = Server::start(&scene, "one");
     let two = format!("{},{}", server.place(0), "local");
     for (name, places, count) in [("remote", server.place(0), "1"), ("local", "local".to_owned(), "1"), ("two", two, "2")] {

@@ -68,14 +68,14 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x051e query wait fn cuFuncIsLoaded(state: OutEnum<sys::CUfunctionLoadingState>, function: Use<Function>);
     /// Puts the code of a function on the device.
     0x051f state wait fn cuFuncLoad(function: Use<Function>);
-    /// Linking at run time is not carried to other places yet.
-    0x0520 refused refused fn cuLinkCreate_v2(numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>, stateOut: Raw<*mut sys::CUlinkState>);
-    /// Linking at run time is not carried to other places yet.
-    0x0521 refused refused fn cuLinkAddData_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: Raw<*mut c_void>, size: Raw<usize>, name: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>);
-    /// Linking at run time is not carried to other places yet.
-    0x0522 refused refused fn cuLinkAddFile_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>);
-    /// Linking at run time is not carried to other places yet.
-    0x0523 refused refused fn cuLinkComplete(state: Raw<sys::CUlinkState>, cubinOut: Raw<*mut *mut c_void>, sizeOut: Raw<*mut usize>);
-    /// Linking at run time is not carried to other places yet.
-    0x0524 refused refused fn cuLinkDestroy(state: Raw<sys::CUlinkState>);
+    /// Begins to link code.
+    0x0520 local custom fn cuLinkCreate_v2(numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>, stateOut: Raw<*mut sys::CUlinkState>);
+    /// Adds a part in memory to a link.
+    0x0521 query custom fn cuLinkAddData_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: Raw<*mut c_void>, size: Raw<usize>, name: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>);
+    /// Adds a part in a file to a link.
+    0x0522 query custom fn cuLinkAddFile_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>);
+    /// Links the parts; the image belongs to the link.
+    0x0523 query custom fn cuLinkComplete(state: Raw<sys::CUlinkState>, cubinOut: Raw<*mut *mut c_void>, sizeOut: Raw<*mut usize>);
+    /// Ends a link.
+    0x0524 local custom fn cuLinkDestroy(state: Raw<sys::CUlinkState>);
 }

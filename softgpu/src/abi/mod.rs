@@ -13,6 +13,7 @@ mod function;
 mod graph;
 mod launch;
 mod library;
+mod linker;
 mod managed;
 mod memcpy;
 mod memory;
@@ -61,6 +62,7 @@ static BY_SUBJECT: &[&[Export]] = &[
     graph::EXPORTS,
     launch::EXPORTS,
     library::EXPORTS,
+    linker::EXPORTS,
     managed::EXPORTS,
     memcpy::EXPORTS,
     memory::EXPORTS,

@@ -357,3 +357,16 @@ fn fill(global: &mut GlobalVar, var: &VarDecl, symbols: &Symbols) -> Result<(), 
     }
     Ok(())
 }
+
+/// Why a text made of several parts is no whole program, if it is none: somebody calls what nobody defines, or two define the same.
+pub fn unlinkable(text: &str) -> Result<Option<String>, PtxError> {
+    let module = parse(text)?;
+    let mut defined = std::collections::HashSet::new();
+    for function in module.functions.iter().filter(|f| f.body.is_some()) {
+        if !defined.insert(function.name.as_str()) {
+            return Ok(Some(format!("{} is defined twice", function.name)));
+        }
+    }
+    let missing = module.functions.iter().find(|f| !defined.contains(f.name.as_str()) && super::builtin::named(&f.name).is_none());
+    Ok(missing.map(|f| format!("nobody defines {}", f.name)))
+}

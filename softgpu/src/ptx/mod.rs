@@ -51,7 +51,7 @@ use std::sync::atomic::AtomicBool;
 pub use bench::bench_tiled_matmul;
 pub use code::Target;
 pub use grid::run;
-pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space};
+pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space, unlinkable};
 pub use mem::Ranges;
 pub use program::{CodeMap, Program};
 pub use texture::{Channel, Level, Object, Objects, Outside, Sampler};
