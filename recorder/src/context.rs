@@ -269,6 +269,17 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
     give(flags, value | maps_host)
 }
 
+pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code> {
+    let ctx = current();
+    let device = current_device(cx.job)?;
+    check_flags(flags)?;
+    match lock(&CREATED).as_mut().and_then(|c| c.get_mut(&ctx)) {
+        Some((_, now)) => *now = flags,
+        None => lock(&device.primary).flags = flags,
+    }
+    Ok(())
+}
+
 pub(crate) fn cuCtxGetId(cx: &mut Entered, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;

@@ -101,6 +101,33 @@ pub(crate) fn cuDeviceGetAttribute(cx: &mut Entered, pi: *mut c_int, attrib: u32
     give(pi, attribute(device, attrib).ok_or(code::ERROR_INVALID_VALUE)?)
 }
 
+pub(crate) fn cuDeviceGetProperties(cx: &mut Entered, prop: *mut sys::CUdevprop, dev: sys::CUdevice) -> Result<(), Code> {
+    use sys::CUdevice_attribute_enum as A;
+    let device = cx.job.device(dev)?;
+    let get = |which: A| attribute(device, which as u32).unwrap_or(0);
+    let properties = sys::CUdevprop {
+        maxThreadsPerBlock: get(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        maxThreadsDim: [
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
+        ],
+        maxGridSize: [
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+            get(A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
+        ],
+        sharedMemPerBlock: get(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        totalConstantMemory: get(A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+        SIMDWidth: get(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        memPitch: get(A::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+        regsPerBlock: get(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        clockRate: get(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        textureAlign: get(A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+    };
+    give(prop, properties)
+}
+
 pub(crate) fn cuDeviceGetPCIBusId(cx: &mut Entered, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
     let [domain, bus, device] = cx.job.device(dev)?.info.pci;
     give_text(to, len, &format!("{domain:08X}:{bus:02X}:{device:02X}.0"))

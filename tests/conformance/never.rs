@@ -10,7 +10,8 @@ pub const NEVER: [(&str, &str); 3] = [
 ];
 
 /// The same for calls with arguments that nobody chose: sections of their own call these rightly.
-pub const NOT_AT_RANDOM: [(&str, &str); 7] = [
+pub const NOT_AT_RANDOM: [(&str, &str); 8] = [
+    ("cuInit", "would start what a section is to do without"),
     ("cuDevicePrimaryCtxReset", "ends the context of the other cases"),
     ("cuDevicePrimaryCtxRelease", "ends the context of the other cases"),
     ("cuCtxDetach", "ends the context of the other cases"),

@@ -6,6 +6,7 @@
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `host_memory` | host memory that kernels use by its address |
+//! | `process` | ends, exec, libraries closed and opened, resets: as natively |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `peers` | GPUs that use each other's memory, processes that share it |
@@ -35,6 +36,7 @@ mod nvml;
 mod output;
 mod peers;
 mod places;
+mod process;
 mod programs;
 mod refusals;
 mod scheduler;

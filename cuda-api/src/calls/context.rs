@@ -64,4 +64,10 @@ calls! { $ for_each_context_call context ContextCalls;
     0x021e local custom fn cuCtxPushCurrent(ctx: Raw<sys::CUcontext>) older;
     /// As `cuCtxPopCurrent_v2`.
     0x021f local custom fn cuCtxPopCurrent(pctx: Raw<*mut sys::CUcontext>) older;
+    /// Changes the flags of the current context.
+    0x0220 local custom fn cuCtxSetFlags(flags: Raw<c_uint>);
+    /// Width of the banks of shared memory.
+    0x0221 query wait fn cuCtxGetSharedMemConfig(pConfig: OutEnum<sys::CUsharedconfig>);
+    /// Changes the width of the banks of shared memory, where it can be changed.
+    0x0222 state wait fn cuCtxSetSharedMemConfig(config: Enum<sys::CUsharedconfig>);
 }

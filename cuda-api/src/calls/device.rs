@@ -54,4 +54,6 @@ calls! { $ for_each_device_call device DeviceCalls;
     0x0119 local custom fn cuProfilerStop();
     /// Chooses the pool that a device allocates from.
     0x0120 local custom fn cuDeviceSetMemPool(dev: Raw<sys::CUdevice>, pool: Raw<sys::CUmemoryPool>);
+    /// Some properties of a device, as the first versions of CUDA put them together.
+    0x0121 local custom fn cuDeviceGetProperties(prop: Raw<*mut sys::CUdevprop>, dev: Raw<sys::CUdevice>);
 }

@@ -78,4 +78,6 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x0523 query custom fn cuLinkComplete(state: Raw<sys::CUlinkState>, cubinOut: Raw<*mut *mut c_void>, sizeOut: Raw<*mut usize>);
     /// Ends a link.
     0x0524 local custom fn cuLinkDestroy(state: Raw<sys::CUlinkState>);
+    /// Changes the width of the banks of shared memory for a function, where it can be changed.
+    0x0527 state wait fn cuFuncSetSharedMemConfig(hfunc: Use<Function>, config: Enum<sys::CUsharedconfig>);
 }

@@ -10,10 +10,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     /// Not there yet.
     0x0f03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
     /// Not there yet.
-    0x0f04 refused refused fn cuDeviceGetProperties(prop: Raw<*mut sys::CUdevprop>, dev: Raw<sys::CUdevice>);
-    /// Not there yet.
-    0x0f05 refused refused fn cuCtxSetFlags(flags: Raw<c_uint>);
-    /// Not there yet.
     0x0f06 refused refused fn cuCtxResetPersistingL2Cache();
     /// Contexts cannot be bound to multiprocessors.
     0x0f07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
@@ -25,10 +21,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f0a refused refused fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
     /// Not there yet.
     0x0f0b refused refused fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
-    /// Deprecated by CUDA.
-    0x0f0c refused refused fn cuCtxGetSharedMemConfig(pConfig: Raw<*mut sys::CUsharedconfig>);
-    /// Deprecated by CUDA.
-    0x0f0d refused refused fn cuCtxSetSharedMemConfig(config: RawEnum<sys::CUsharedconfig>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
@@ -115,8 +107,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f52 refused refused fn cuLaunchGridAsync(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>, hStream: Raw<sys::CUstream>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// Deprecated by CUDA.
-    0x0f54 refused refused fn cuFuncSetSharedMemConfig(hfunc: Raw<sys::CUfunction>, config: RawEnum<sys::CUsharedconfig>);
     /// External memory and semaphores are not carried to other places yet.
     0x0f55 refused refused fn cuGraphAddExternalSemaphoresSignalNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
