@@ -51,6 +51,9 @@ fn parse(line: &'static str) -> Option<Symbol> {
     Some(Symbol { base, since: since.parse().ok()?, per_thread: form != "-", symbol })
 }
 
+/// The first version with per-thread default streams.
+const PER_THREAD_SINCE: i32 = 7000;
+
 /// Resolves a request. `flags`: 0 default, 1 legacy stream, 2 per-thread default stream.
 pub fn resolve(base: &str, version: i32, flags: u64) -> Lookup {
     static BY_BASE: OnceLock<HashMap<&'static str, Vec<Symbol>>> = OnceLock::new();
@@ -65,7 +68,12 @@ pub fn resolve(base: &str, version: i32, flags: u64) -> Lookup {
     let newest = |per_thread: bool| {
         forms.iter().filter(|s| s.per_thread == per_thread && s.since <= version).max_by_key(|s| s.since)
     };
-    let found = if flags & 2 != 0 { newest(true).or_else(|| newest(false)) } else { newest(false) };
+    // A function that has per-thread forms has none of them before CUDA 7 (measured: nor is its other form given instead).
+    let found = match flags & 2 != 0 && forms.iter().any(|s| s.per_thread) {
+        true if version < PER_THREAD_SINCE => None,
+        true => newest(true).or_else(|| newest(false)),
+        false => newest(false),
+    };
     found.map_or(Lookup::NeedsNewer, |s| Lookup::Found(s.symbol))
 }
 

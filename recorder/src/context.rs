@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `CU_CTX_FLAGS_MASK` of CUDA 13.0's header.
 const FLAGS_MASK: u32 = 0xff;
+/// `CU_CTX_MAP_HOST`: every primary context reports it (measured).
+const MAP_HOST: u32 = 8;
 /// First slot of contexts that the program creates; below are the primary ones.
 const FIRST_CREATED: u32 = 32;
 
@@ -54,7 +56,7 @@ pub(crate) fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, 
     let index = if slot(ctx) < FIRST_CREATED {
         slot(ctx)
     } else {
-        lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)).map(|c| c.0).ok_or(code::ERROR_CONTEXT_IS_DESTROYED)?
+        lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)).map(|c| c.0).ok_or(code::ERROR_INVALID_CONTEXT)?
     };
     job.devices.get(index as usize).ok_or(code::ERROR_INVALID_CONTEXT)
 }
@@ -72,6 +74,11 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
     Ok(device)
 }
 
+/// Flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
+fn check_primary_flags(flags: u32) -> Result<(), Code> {
+    if flags & MAP_HOST != 0 { Err(code::ERROR_INVALID_VALUE) } else { check_flags(flags) }
+}
+
 /// One way of waiting at most, and nothing that CUDA does not know.
 fn check_flags(flags: u32) -> Result<(), Code> {
     let known = flags & !FLAGS_MASK == 0 && matches!(flags & sys::CUctx_flags::CU_CTX_SCHED_MASK as u32, 0 | 1 | 2 | 4);
@@ -80,6 +87,16 @@ fn check_flags(flags: u32) -> Result<(), Code> {
 
 fn given_or_current(job: &'static Job, ctx: sys::CUcontext) -> Result<&'static Device, Code> {
     if ctx.is_null() { current_device(job) } else { device_of(job, ctx as u64) }
+}
+
+/// A context that the program must name.
+fn given(ctx: sys::CUcontext) -> Result<u64, Code> {
+    if ctx.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(ctx as u64) }
+}
+
+/// An output that must not be null, where that is said before anything else.
+fn wanted<T>(to: *mut T) -> Result<(), Code> {
+    if to.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
 /// Writes an output that must not be null.
@@ -106,6 +123,9 @@ pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice)
     let last = {
         let mut p = lock(&device.primary);
         p.references = p.references.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)?;
+        if p.references == 0 {
+            p.flags = 0;
+        }
         p.references == 0
     };
     if last { empty(cx, device) } else { Ok(()) }
@@ -122,14 +142,23 @@ macro_rules! older {
 older! {
     cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(dev: sys::CUdevice);
     cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2(dev: sys::CUdevice);
-    cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2(dev: sys::CUdevice, flags: c_uint);
     cuCtxPushCurrent = cuCtxPushCurrent_v2(ctx: sys::CUcontext);
     cuCtxPopCurrent = cuCtxPopCurrent_v2(pctx: *mut sys::CUcontext);
 }
 
+/// The first version of this function refuses an active context.
+pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    check_primary_flags(flags)?;
+    if lock(&device.primary).is_active() {
+        return Err(code::ERROR_PRIMARY_CONTEXT_ACTIVE);
+    }
+    cuDevicePrimaryCtxSetFlags_v2(cx, dev, flags)
+}
+
 pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    check_flags(flags)?;
+    check_primary_flags(flags)?;
     lock(&device.primary).flags = flags;
     Ok(())
 }
@@ -203,7 +232,7 @@ pub(crate) fn cuCtxCreate_v4(
 }
 
 pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
-    let ctx = ctx as u64;
+    let ctx = given(ctx)?;
     let device = device_of(cx.job, ctx)?;
     if slot(ctx) < FIRST_CREATED {
         return Err(code::ERROR_INVALID_CONTEXT);
@@ -236,8 +265,9 @@ pub(crate) fn cuCtxSetCurrent(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
 }
 
 pub(crate) fn cuCtxPushCurrent_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
-    device_of(cx.job, ctx as u64)?;
-    with_stack(|s| s.push(ctx as u64))
+    let ctx = given(ctx)?;
+    device_of(cx.job, ctx)?;
+    with_stack(|s| s.push(ctx))
 }
 
 pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
@@ -246,6 +276,7 @@ pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut Entered, pctx: *mut sys::CUcontext) -
 }
 
 pub(crate) fn cuCtxGetDevice(cx: &mut Entered, device: *mut sys::CUdevice) -> Result<(), Code> {
+    wanted(device)?;
     let ctx = current();
     if ctx == 0 {
         return Err(code::ERROR_INVALID_CONTEXT);
@@ -258,11 +289,12 @@ pub(crate) fn cuCtxGetDevice_v2(cx: &mut Entered, device: *mut sys::CUdevice, ct
 }
 
 pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), Code> {
+    wanted(flags)?;
     let ctx = current();
     let device = current_device(cx.job)?;
     let value = match lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)) {
         Some((_, flags)) => *flags,
-        None => lock(&device.primary).flags,
+        None => lock(&device.primary).flags | MAP_HOST,
     };
     // The driver counts it in where it holds, asked for or not.
     let maps_host = if device.maps_host { sys::CUctx_flags_enum::CU_CTX_MAP_HOST as u32 } else { 0 };
@@ -281,6 +313,7 @@ pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code>
 }
 
 pub(crate) fn cuCtxGetId(cx: &mut Entered, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
+    wanted(id)?;
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
     give(id, c_ulonglong::from(slot(ctx)) + 1)

@@ -183,12 +183,12 @@ pub(crate) fn cuDeviceGetExecAffinitySupport(
     give(pi, 0)
 }
 
-pub(crate) fn cuProfilerStart(_cx: &mut Entered) -> Result<(), Code> {
-    Ok(())
+pub(crate) fn cuProfilerStart(cx: &mut Entered) -> Result<(), Code> {
+    cx.device().map(drop)
 }
 
-pub(crate) fn cuProfilerStop(_cx: &mut Entered) -> Result<(), Code> {
-    Ok(())
+pub(crate) fn cuProfilerStop(cx: &mut Entered) -> Result<(), Code> {
+    cx.device().map(drop)
 }
 
 /// `cuDriverGetVersion` works before `cuInit` (driver-abi 1.6), so it does not enter.

@@ -98,7 +98,7 @@ pub(crate) fn record_event(cx: &Entered, event: u64, stream: u64, device: &Devic
 }
 
 pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: sys::CUevent, flags: c_uint) -> Result<(), Code> {
-    // `CU_EVENT_WAIT_EXTERNAL` only changes what a capture does.
+    // `CU_EVENT_WAIT_EXTERNAL` is for captures only.
     if flags > 1 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -120,6 +120,9 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
         if cx.job.graphs.wait_event(event, &seen(cx, stream, device)?, flags == 1, recorded)? {
             return Ok(());
         }
+    }
+    if flags != 0 {
+        return Err(code::ERROR_ILLEGAL_STATE);
     }
     let body = encode(&(stream, event));
     // A wait for an event of several processes is for what it stands for now: before the program can tell another one to go on.

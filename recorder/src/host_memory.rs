@@ -414,6 +414,9 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
 
 pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
+    if p.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
     take(cx, p as u64, Kind::Registered, code::ERROR_HOST_MEMORY_NOT_REGISTERED)
 }
 

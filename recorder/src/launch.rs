@@ -23,6 +23,11 @@ const EXTRA_SIZE: usize = 2;
 /// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
 const MAX_PARAM_BYTES: usize = 32764;
 
+/// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
+const LAST_ATTRIBUTE: u32 = 16;
+/// Blocks of the largest cluster of any kernel (CUDA programming guide).
+const LARGEST_CLUSTER: u64 = 16;
+
 thread_local! {
     static BODY: RefCell<Vec<u8>> = RefCell::default();
 }
@@ -80,8 +85,11 @@ pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<
     if threads > u64::from(limits.threads) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if (info.max_threads != 0 && threads > u64::from(info.max_threads)) || l.shared > info.max_dynamic_shared {
+    if info.max_threads != 0 && threads > u64::from(info.max_threads) {
         return Err(code::ERROR_INVALID_VALUE);
+    }
+    if l.shared > info.max_dynamic_shared {
+        return Err(if l.cooperative { code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE } else { code::ERROR_INVALID_VALUE });
     }
     Ok(())
 }
@@ -93,9 +101,6 @@ pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<
 unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<(), Code> {
     let start = body.len();
     if !extra.is_null() {
-        if !params.is_null() {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
         let (mut buffer, mut size) = (std::ptr::null::<u8>(), std::ptr::null::<usize>());
         let mut at = extra;
         loop {
@@ -119,12 +124,18 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
         }
         // SAFETY: the value of this key points at the size of the buffer.
         let n = unsafe { size.read() };
-        if n > MAX_PARAM_BYTES {
+        // As the driver answers (measured): an empty buffer is none, there must not be both, and not more than fits.
+        if n > 0 && !params.is_null() || n > MAX_PARAM_BYTES {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        // SAFETY: the program says that the buffer has this size.
-        body.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer, n) });
-        return Ok(());
+        if n > info.params.last().map_or(0, |(offset, bytes)| (offset + bytes) as usize).next_multiple_of(8) {
+            return Err(code::ERROR_LAUNCH_OUT_OF_RESOURCES);
+        }
+        if n > 0 {
+            // SAFETY: the program says that the buffer has this size.
+            body.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer, n) });
+            return Ok(());
+        }
     }
     if info.params.is_empty() {
         return Ok(());
@@ -272,8 +283,23 @@ fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'sta
         unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
     };
     check_attributes(bytes)?;
+    check_clusters(bytes, g)?;
     let head = Launch { attributes: count as u16, ..head(g, b, shared) };
     Ok((head, stream as u64, bytes))
+}
+
+/// Clusters must divide the grid, and be no larger than any can be.
+fn check_clusters(bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
+    let is_cluster = |a: &&[u8]| a[..4] == (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as u32).to_le_bytes();
+    for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(is_cluster) {
+        let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
+        let cluster = [word(8), word(12), word(16)];
+        let divides = cluster.iter().zip(grid).all(|(c, g)| *c != 0 && g % c == 0);
+        if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > LARGEST_CLUSTER {
+            return Err(code::ERROR_INVALID_CLUSTER_SIZE);
+        }
+    }
+    Ok(())
 }
 
 /// Refuses attributes that name handles, which would need translation.
@@ -286,6 +312,10 @@ pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
             A::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
             A::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
         ];
+        // A setting of streams, and what nobody knows.
+        if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_ATTRIBUTE {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
         if names_handles.iter().any(|x| *x as u32 == id) {
             crate::log::missed(format!("launch attribute {id}"));
             return Err(code::ERROR_NOT_SUPPORTED);

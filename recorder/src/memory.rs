@@ -429,10 +429,10 @@ pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), 
 
 pub(crate) fn cuMemAlloc_v2(cx: &mut Entered, dptr: *mut sys::CUdeviceptr, bytesize: usize) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
+    let device = cx.device()?;
     if dptr.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let device = cx.device()?;
     give(dptr, allocate(cx, device, bytesize as u64)?)
 }
 
@@ -445,10 +445,10 @@ pub(crate) fn cuMemAllocPitch_v2(
     element: c_uint,
 ) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
+    let device = cx.device()?;
     if dptr.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let device = cx.device()?;
     let row = width.checked_next_multiple_of(STEP as usize).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let bytes = row.checked_mul(height).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     give(dptr, allocate(cx, device, bytes as u64)?)?;
@@ -467,7 +467,6 @@ fn owner(cx: &Entered, address: u64) -> Result<(&'static Device, bool), Code> {
 pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     if dptr == 0 {
-        cx.device()?;
         return Ok(());
     }
     if let Some(freed) = crate::host_memory::free_managed(cx, dptr) {
@@ -521,6 +520,10 @@ pub(crate) fn cuMemGetAddressRange_v2(
     size: *mut usize,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
+    if base.is_null() && size.is_null() {
+        return Ok(());
+    }
+    cx.device()?;
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
     let managed = || crate::host_memory::find(ptr).filter(|f| f.managed).map(|f| (f.start, f.bytes));
     let found = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).or_else(managed);

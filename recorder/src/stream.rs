@@ -177,7 +177,7 @@ pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(
 }
 
 fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
-    // `CU_EVENT_RECORD_EXTERNAL` only changes what a capture does.
+    // `CU_EVENT_RECORD_EXTERNAL` is for captures only.
     if flags > 1 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -190,6 +190,9 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     }
     if graph::record_event(cx, event, stream, device, flags == 1)? {
         return Ok(());
+    }
+    if flags != 0 {
+        return Err(code::ERROR_ILLEGAL_STATE);
     }
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);

@@ -32,7 +32,7 @@ pub(crate) fn cuGetErrorString(error: u32, to: *mut *const c_char) -> Result<(),
 /// Resolves a name; `Ok(None)` with a status when there is nothing to hand out.
 fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<*mut c_void>, u32), Code> {
     use sys::CUdriverProcAddressQueryResult_enum as S;
-    if symbol.is_null() || flags > 2 {
+    if symbol.is_null() || flags > 3 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     // SAFETY: the program's strings are NUL-terminated.

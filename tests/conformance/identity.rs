@@ -51,8 +51,6 @@ pub fn symbols(t: &Tell) {
     let mut function = std::ptr::null_mut();
     let mut status = 9u32;
     let place = (&raw mut status).cast();
-    say!(t, device.cuGetProcAddress_v2(std::ptr::null(), &raw mut function, 13000, 0, place));
-    say!(t, device.cuGetProcAddress_v2(c"cuInit".as_ptr(), std::ptr::null_mut(), 13000, 0, place));
     say!(t, device.cuGetProcAddress_v2(c"cuInit".as_ptr(), &raw mut function, 13000, 3, place));
     say!(t, device.cuGetProcAddress_v2(c"cuInit".as_ptr(), &raw mut function, 99000, 0, place));
     say!(t, device.cuGetProcAddress_v2(c"cuInit".as_ptr(), &raw mut function, -1, 0, place));
@@ -131,8 +129,11 @@ fn one(t: &Tell, ordinal: i32) {
     say!(t, device.cuDeviceGet(&raw mut device, ordinal) => device);
     say!(t, device.cuDeviceGet(std::ptr::null_mut(), ordinal));
     say!(t, device.cuDeviceGetName(name.as_mut_ptr().cast(), 128, ordinal) => text(&name));
-    for length in [-1, 0, 1, 5] {
-        t.begin(&format!("cuDeviceGetName of {length} bytes"));
+    // The driver crashes when it is told that there is no room at all.
+    for length in [1, 5] {
+        if !t.begin(&format!("cuDeviceGetName of {length} bytes")) {
+            continue;
+        }
         let code = call!(t, device.cuDeviceGetName(name.as_mut_ptr().cast(), length, ordinal));
         t.end(&format!("{code} {}", text(&name)));
     }

@@ -47,7 +47,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Preference between cache and shared memory.
     0x0216 query wait fn cuCtxGetCacheConfig(pconfig: OutEnum<sys::CUfunc_cache>);
     /// Changes the preference between cache and shared memory.
-    0x0217 state send fn cuCtxSetCacheConfig(config: Enum<sys::CUfunc_cache>);
+    0x0217 state wait fn cuCtxSetCacheConfig(config: Enum<sys::CUfunc_cache>);
     /// Lowest and highest priority of streams.
     0x0218 local custom fn cuCtxGetStreamPriorityRange(leastPriority: Raw<*mut c_int>, greatestPriority: Raw<*mut c_int>);
     /// Access to the memory of another context.

@@ -299,6 +299,9 @@ pub(crate) fn cuMemAllocAsync(
     if let Some(address) = graph::take_alloc(cx, device, stream, bytes as u64)? {
         return give(dptr, address);
     }
+    if bytes == 0 {
+        return give(dptr, 0);
+    }
     let pool = device.memory().current_pool;
     give(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
 }
@@ -327,6 +330,9 @@ pub(crate) fn cuMemAllocFromPoolAsync(
 pub(crate) fn cuMemFreeAsync(cx: &mut Entered, dptr: sys::CUdeviceptr, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let on = cx.device()?;
+    if dptr == 0 {
+        return Ok(());
+    }
     if graph::take_free(cx, on, stream, dptr)? || graph::free_of_graph(cx, dptr)? {
         return Ok(());
     }

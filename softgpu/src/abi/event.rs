@@ -26,7 +26,7 @@ abi! {
     stream fn cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(
         event: CUevent, stream: CUstream, flags: c_uint,
     ) |default| {
-        // 1 is the external form, which matters only in captures.
+        // 1 is the external form, for captures only.
         if flags > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -72,5 +72,9 @@ abi! {
 
 fn record(event: CUevent, stream: CUstream, default: Default, external: bool) -> Res {
     let (event, target) = (event::resolve(event)?, resolve(stream, default)?);
-    if graph::record(&target, &event, external)? { Ok(()) } else { event.record(&target) }
+    match graph::record(&target, &event, external)? {
+        true => Ok(()),
+        false if external => Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
+        false => event.record(&target),
+    }
 }

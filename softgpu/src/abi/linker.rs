@@ -85,7 +85,8 @@ abi! {
         with(state, |link| {
             if let Some(why) = unlinkable(&link.text).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)? {
                 code::complain(&why);
-                return Err(CUresult::CUDA_ERROR_INVALID_PTX);
+                // Measured: the real driver has no better word for it.
+                return Err(CUresult::CUDA_ERROR_UNKNOWN);
             }
             link.image = link.text.bytes().chain([0]).collect();
             size.set_if_wanted(link.image.len());

@@ -38,7 +38,7 @@ abi! {
 
 fn find(symbol: Text, version: c_int, flags: u64) -> Res<(*mut c_void, c_int)> {
     let name = symbol.get()?;
-    if flags > 2 || version > config::get().driver_version {
+    if flags > 3 || version > config::get().driver_version {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(match versions::resolve(name, version, flags) {

@@ -39,13 +39,16 @@ abi! {
     }
 
     stream fn cuStreamWaitEvent / cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
-        // 1 is the external form, which matters only in captures.
+        // 1 is the external form, for captures only.
         if flags > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (target, event) = (resolve(stream, default)?, event::resolve(event)?);
         if graph::wait(&target, &event, flags == 1)? {
             return Ok(());
+        }
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
         }
         if let Some(done) = event.present() {
             target.submit(sched::Work::Until(Box::new(move |_| Ok(done()))), Vec::new());
