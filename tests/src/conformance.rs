@@ -139,7 +139,8 @@ impl Reasons {
     }
 
     fn find(&self, key: &str, want: &str, have: &str) -> Option<String> {
-        if let Some((_, reason)) = self.listed.iter().find(|(start, _)| key.starts_with(start)) {
+        let line = format!("{key} = {want}");
+        if let Some((_, reason)) = self.listed.iter().find(|(start, _)| line.starts_with(start)) {
             return Some((*reason).to_owned());
         }
         if key.starts_with("symbols: ") {
