@@ -114,6 +114,7 @@ macro_rules! module_cases { ($($rows:tt)*) => { fn module(to: &mut Vec<Case>) { 
 macro_rules! launch_cases { ($($rows:tt)*) => { fn launch(to: &mut Vec<Case>) { cases! { to launch $($rows)* } } }; }
 macro_rules! vmm_cases { ($($rows:tt)*) => { fn vmm(to: &mut Vec<Case>) { cases! { to vmm $($rows)* } } }; }
 macro_rules! graph_cases { ($($rows:tt)*) => { fn graph(to: &mut Vec<Case>) { cases! { to graph $($rows)* } } }; }
+macro_rules! array_cases { ($($rows:tt)*) => { fn array(to: &mut Vec<Case>) { cases! { to array $($rows)* } } }; }
 macro_rules! refused_cases { ($($rows:tt)*) => { fn refused(to: &mut Vec<Case>) { cases! { to refused $($rows)* } } }; }
 
 cuda_api::for_each_device_call!(device_cases);
@@ -124,11 +125,12 @@ cuda_api::for_each_module_call!(module_cases);
 cuda_api::for_each_launch_call!(launch_cases);
 cuda_api::for_each_vmm_call!(vmm_cases);
 cuda_api::for_each_graph_call!(graph_cases);
+cuda_api::for_each_array_call!(array_cases);
 cuda_api::for_each_refused_call!(refused_cases);
 
 fn all() -> Vec<Case> {
     let mut to = Vec::new();
-    for family in [device, context, memory, stream, module, launch, vmm, graph, refused] {
+    for family in [device, context, memory, stream, module, launch, vmm, graph, array, refused] {
         family(&mut to);
     }
     to
