@@ -137,37 +137,6 @@ mod tests {
         assert!(lines.iter().all(|l| l.version >= 2000), "a function without a version");
     }
 
-    /// docs/calls.md: every base function of CUDA 13.0 and what becomes of it.
-    fn page() -> String {
-        let lines = lines(&tested());
-        let count = |state: fn(&Line) -> bool| lines.iter().filter(|l| state(l)).count();
-        let refused = |l: &Line| l.class == "refused";
-        let mut page = format!(
-            "# Driver functions\n\nEvery function of CUDA 13.0's `cuda.h`, as `mrcuda calls` lists them; written by \
-             `UPDATE=1 cargo test -p mrcuda calls_page`.\nOf {} functions {} are carried out ({} of them called by the whole-system \
-             tests) and {} refused: they answer `CUDA_ERROR_NOT_SUPPORTED`.\n\n| function | since | class | tested | what it does, or why \
-             it is refused |\n|---|---|---|---|---|\n",
-            lines.len(),
-            count(|l| l.class != "refused" && l.class != "absent"),
-            count(|l| l.tested),
-            lines.iter().filter(|l| refused(l)).count(),
-        );
-        for l in &lines {
-            let tested = if l.tested { "yes" } else { "" };
-            page += &format!("| `{}` | {} | {} | {tested} | {} |\n", l.name, l.version_text(), l.class, l.reason);
-        }
-        page
-    }
-
-    #[test]
-    fn calls_page_is_up_to_date() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/calls.md");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, page()).unwrap();
-        }
-        assert!(std::fs::read_to_string(&path).is_ok_and(|text| text == page()), "docs/calls.md is stale: UPDATE=1 writes it");
-    }
-
     #[test]
     fn every_base_function_has_a_row() {
         let absent: Vec<&str> = lines(&tested()).iter().filter(|l| l.class == "absent").map(|l| l.name).collect();

@@ -13,7 +13,6 @@
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
-//! | `conformance` | every function, with arguments of every kind, answers the same in every place |
 //! | `kill` | a part of the kill matrix |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `shortage` | no disk, no descriptors |
@@ -27,7 +26,6 @@
 mod bench;
 mod cancel;
 mod commands;
-mod conformance;
 mod coverage;
 mod host_memory;
 mod journals;

@@ -23,11 +23,6 @@ fn same_as_native(mode: &str) {
 }
 
 #[test]
-fn process_uses_cuda_while_it_ends() {
-    same_as_native("exit");
-}
-
-#[test]
 fn process_closes_and_opens_the_library() {
     same_as_native("close");
 }

@@ -37,6 +37,9 @@ abi! {
         if let Some(address) = super::graph::capture_alloc(&target, size as u64)? {
             return out.set(address);
         }
+        if size == 0 {
+            return out.set(0);
+        }
         let pool = mempool::current_of(target.live.device.ordinal as usize);
         out.set(mempool::allocate(pool, &target.live, size as u64)?)
     }
