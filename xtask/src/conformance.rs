@@ -71,5 +71,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
         return Ok(());
     }
     println!("conformance: FAILED: {failures}");
+    // The server and its files end with their owners, which leaving this process here would not let them do.
+    drop((server, scene));
     std::process::exit(1)
 }
