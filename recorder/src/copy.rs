@@ -195,6 +195,12 @@ fn rows(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = u64> {
     (0..c.depth).flat_map(move |z| (0..c.rows).map(move |y| (z, y))).map(move |(z, y)| first + (z * height + y) * pitch)
 }
 
+/// Whether a [`plain`] copy takes pageable memory to the device: it is read when the graph is launched (docs/measurements.md).
+pub(crate) fn pageable(c: &Copy3) -> bool {
+    let span = ((c.depth - 1) * c.src.height + c.rows - 1) * c.src.pitch + c.width;
+    c.src.memory == HOST && c.dst.memory != HOST && !host_memory::is_pinned(c.src.host, span)
+}
+
 /// The bytes that a [`plain`] copy reads from the host.
 ///
 /// # Safety

@@ -35,12 +35,14 @@ enum Task {
     Read { at: u64, pitch: u64, width: u64, rows: u64 },
     /// A copy of a graph that reads memory of this process, writes it, or both.
     Graph(Copy3),
+    /// What a copy of a graph has read from pageable memory, when it was launched.
+    Bytes(Vec<u8>),
 }
 
 impl Task {
     /// Whether it only reads, so that nothing here changes until it is over.
     fn only_reads(&self) -> bool {
-        matches!(self, Task::Read { .. }) || matches!(self, Task::Graph(c) if c.dst.memory != HOST)
+        matches!(self, Task::Read { .. } | Task::Bytes(_)) || matches!(self, Task::Graph(c) if c.dst.memory != HOST)
     }
 }
 
@@ -106,6 +108,10 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
         unsafe { crate::copy::write_plain(copy, &crate::copy::read_plain(copy)) };
     }
+    if matches!(task, Task::Function { .. } | Task::Callback { .. }) {
+        // Text of the kernels before it is shown by then (docs/measurements.md).
+        crate::output::show();
+    }
     INSIDE.set(true);
     match (task, arrived) {
         // SAFETY: the program gave function and data to be called like this, once.
@@ -145,6 +151,7 @@ fn perform((token, arrived): Arrival) {
             let bytes = unsafe { crate::copy::read_plain(copy) };
             link.send(id::HOST_DONE, &[&token, &bytes])
         }
+        Task::Bytes(bytes) => link.send(id::HOST_DONE, &[&token, bytes]),
         _ => link.send(id::HOST_DONE, &[&token]),
     };
 }
@@ -239,7 +246,11 @@ pub(crate) fn launch_graph(
                 let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
                 Some(Task::Function { function, data: call.data as usize })
             }
-            (Work::Copy(copy), Place::Remote { .. }) if node.on => Some(Task::Graph(*copy)),
+            (Work::Copy(copy), Place::Remote { .. }) if node.on => Some(match crate::copy::pageable(copy) {
+                // SAFETY: the program says that its source has these bytes.
+                true => Task::Bytes(unsafe { crate::copy::read_plain(copy) }),
+                false => Task::Graph(*copy),
+            }),
             _ => None,
         };
         let token = match (task, place) {

@@ -16,6 +16,7 @@ __global__ void step(uint64_t *state, const uint64_t *in) {
 struct Box {
     uint64_t *pinned;       // read by a copy at the start of each launch, written by the function of the launch before
     uint64_t *reply;        // pinned: written by the function, read by a copy behind it
+    uint64_t given[WORDS];  // pageable: read when the graph is launched
     std::vector<uint64_t> seen; // the state, copied out before the function
     uint64_t digest = 0, salt = 0;
     long calls = 0;
@@ -40,6 +41,7 @@ static void CUDART_CB salt_3(void *data) {
 // What a launch does, by the host alone; `words` of the state are copied out.
 static void imitate(std::vector<uint64_t> &state, Box &box, size_t words, uint64_t salt) {
     for (int i = 0; i < N; i++) state[i] = program::mix(state[i] ^ box.pinned[i % WORDS]);
+    for (int i = 0; i < N; i++) state[i] = program::mix(state[i] ^ box.given[i % WORDS]);
     std::memcpy(box.seen.data(), state.data(), words * sizeof(uint64_t));
     box.salt = salt;
     answer(box);
@@ -57,7 +59,7 @@ static cudaKernelNodeParams kernel(void **args) {
 int main(int argc, char **argv) {
     program::Options options(argc, argv, 60);
     cudaStream_t streams[2];
-    uint64_t *state[2], *in[2], *back[2];
+    uint64_t *state[2], *in[2], *back[2], *more[2];
     Box boxes[2], want[2];
     std::vector<uint64_t> wanted[2];
     for (int g = 0; g < 2; g++) {
@@ -65,6 +67,7 @@ int main(int argc, char **argv) {
         CHECK(cudaMalloc(&state[g], BYTES));
         CHECK(cudaMalloc(&in[g], WORDS * sizeof(uint64_t)));
         CHECK(cudaMalloc(&back[g], WORDS * sizeof(uint64_t)));
+        CHECK(cudaMalloc(&more[g], WORDS * sizeof(uint64_t)));
         CHECK(cudaMemset(state[g], 17 + g, BYTES));
         CHECK(cudaMallocHost(&boxes[g].pinned, WORDS * sizeof(uint64_t)));
         CHECK(cudaMallocHost(&boxes[g].reply, WORDS * sizeof(uint64_t)));
@@ -83,7 +86,9 @@ int main(int argc, char **argv) {
     cudaStream_t s = streams[0];
     CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
     CHECK(cudaMemcpyAsync(in[0], boxes[0].pinned, WORDS * sizeof(uint64_t), cudaMemcpyHostToDevice, s));
+    CHECK(cudaMemcpyAsync(more[0], boxes[0].given, WORDS * sizeof(uint64_t), cudaMemcpyHostToDevice, s));
     step<<<N / BLOCK, BLOCK, 0, s>>>(state[0], in[0]);
+    step<<<N / BLOCK, BLOCK, 0, s>>>(state[0], more[0]);
     CHECK_LAUNCH();
     CHECK(cudaMemcpyAsync(boxes[0].seen.data(), state[0], BYTES, cudaMemcpyDeviceToHost, s));
     CHECK(cudaLaunchHostFunc(s, look, &boxes[0]));
@@ -94,7 +99,7 @@ int main(int argc, char **argv) {
 
     // The second is built: what the function does is in a graph of its own, copies are rows and slices.
     cudaGraph_t inner;
-    cudaGraphNode_t in_inner[3], nodes[4];
+    cudaGraphNode_t in_inner[3], nodes[6];
     CHECK(cudaGraphCreate(&inner, 0));
     cudaMemcpy3DParms slices = {};
     slices.srcPtr = make_cudaPitchedPtr(state[1], 64, 64, 4);
@@ -113,20 +118,24 @@ int main(int argc, char **argv) {
     rows.extent = make_cudaExtent(32, 4, 1);
     rows.kind = cudaMemcpyHostToDevice;
     CHECK(cudaGraphAddMemcpyNode(&nodes[0], graphs[1], nullptr, 0, &rows));
-    void *first[] = {&state[1], &in[1]}, *second[] = {&state[1], &back[1]};
+    void *first[] = {&state[1], &in[1]}, *second[] = {&state[1], &more[1]}, *third[] = {&state[1], &back[1]};
     cudaKernelNodeParams params = kernel(first);
     CHECK(cudaGraphAddKernelNode(&nodes[1], graphs[1], &nodes[0], 1, &params));
-    CHECK(cudaGraphAddChildGraphNode(&nodes[2], graphs[1], &nodes[1], 1, inner));
+    CHECK(cudaGraphAddMemcpyNode1D(&nodes[2], graphs[1], &nodes[1], 1, more[1], boxes[1].given, WORDS * sizeof(uint64_t),
+                                   cudaMemcpyHostToDevice));
     params = kernel(second);
     CHECK(cudaGraphAddKernelNode(&nodes[3], graphs[1], &nodes[2], 1, &params));
+    CHECK(cudaGraphAddChildGraphNode(&nodes[4], graphs[1], &nodes[3], 1, inner));
+    params = kernel(third);
+    CHECK(cudaGraphAddKernelNode(&nodes[5], graphs[1], &nodes[4], 1, &params));
     for (int g = 0; g < 2; g++) CHECK(cudaGraphInstantiate(&execs[g], graphs[g], 0));
 
     // Nodes of the captured graph that change between launches.
     size_t count = 0;
-    cudaGraphNode_t captured[6], out = nullptr, function = nullptr;
+    cudaGraphNode_t captured[8], out = nullptr, function = nullptr;
     CHECK(cudaGraphGetNodes(graphs[0], nullptr, &count));
     program::Report report;
-    report.expect_value("captured nodes", count, 6);
+    report.expect_value("captured nodes", count, 8);
     CHECK(cudaGraphGetNodes(graphs[0], captured, &count));
     for (size_t i = 0; i < count; i++) {
         cudaGraphNodeType type;
@@ -149,6 +158,7 @@ int main(int argc, char **argv) {
                                                  cudaMemcpyDeviceToHost));
         CHECK(cudaGraphNodeSetEnabled(execs[0], out, round % 7 != 6));
         for (int g = 0; g < 2; g++) {
+            for (int i = 0; i < WORDS; i++) boxes[g].given[i] = want[g].given[i] = program::mix(round * 7 + g * 3 + i);
             CHECK(cudaGraphLaunch(execs[g], streams[g]));
             windows[g].round_done(streams[g]);
         }
@@ -177,7 +187,7 @@ int main(int argc, char **argv) {
         report.expect_value("calls at the end", boxes[g].calls, options.steps + 1);
         windows[g].destroy();
         CHECK(cudaStreamDestroy(streams[g]));
-        for (uint64_t *p : {state[g], in[g], back[g]}) CHECK(cudaFree(p));
+        for (uint64_t *p : {state[g], in[g], back[g], more[g]}) CHECK(cudaFree(p));
         CHECK(cudaFreeHost(boxes[g].pinned));
         CHECK(cudaFreeHost(boxes[g].reply));
     }

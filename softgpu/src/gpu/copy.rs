@@ -12,7 +12,7 @@ use super::stream::Target;
 use crate::abi::Res;
 use super::graph;
 use cuda_api::array::ARRAY;
-use cuda_api::graph::work::{Copy3, CopyEnd, Work as GraphWork};
+use cuda_api::graph::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
 use cuda_api::sys::CUresult;
 use std::sync::Arc;
 
@@ -140,6 +140,25 @@ pub(crate) fn check(c: &Copy3) -> Res {
     let memory = memory::read();
     end(&memory, &to, &shape)?;
     end(&memory, &from, &shape).map(drop)
+}
+
+/// What a copy reads when its graph is launched: pageable memory, as hardware was seen to do (docs/measurements.md). The bytes are those
+/// that the copy is to have instead.
+pub(crate) fn at_launch(c: &Copy3) -> Option<(Copy3, Vec<u8>)> {
+    let e = &c.src;
+    let or = |n: u64, other: u64| if n == 0 { other } else { n };
+    let (pitch, height) = (or(e.pitch, c.width), or(e.height, c.rows));
+    let row = |z: u64, y: u64| e.host + ((e.z + z) * height + e.y + y) * pitch + e.x;
+    if e.memory != HOST || c.dst.memory == HOST || memory::read().find(e.host).is_some() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    for (z, y) in (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z, y))) {
+        // SAFETY: the program says that its source has these bytes.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(row(z, y) as *const u8, c.width as usize) });
+    }
+    let src = CopyEnd { memory: HOST, host: bytes.as_ptr() as u64, pitch: c.width, height: c.rows, ..CopyEnd::default() };
+    Some((Copy3 { src, ..*c }, bytes))
 }
 
 /// A copy that is made now, by the thread that runs a graph.

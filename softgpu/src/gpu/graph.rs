@@ -291,7 +291,14 @@ pub(crate) fn end_context(live: &Arc<Live>) {
 fn work(op: Op) -> Work {
     match op {
         Op::Kernel(function, shape, params) => Work::Kernel(Box::new(move |live| launch::run(live, &function, &shape, &params))),
-        Op::Copy(c) => Work::Run(Box::new(move |_| copy::perform(&c))),
+        Op::Copy(c) => match copy::at_launch(&c) {
+            Some((own, bytes)) => Work::Run(Box::new(move |_| {
+                let done = copy::perform(&own);
+                drop(bytes);
+                done
+            })),
+            None => Work::Run(Box::new(move |_| copy::perform(&c))),
+        },
         Op::Fill(f) => Work::Run(Box::new(move |_| copy::perform_fill(&f))),
         Op::Host(h) => Work::Run(Box::new(move |live| {
             // Nothing is called after the context has been destroyed.
