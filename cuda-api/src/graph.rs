@@ -68,14 +68,21 @@ pub trait Host {
     fn check_copy(&mut self, copy: &Copy3) -> Result<u64, Code>;
     /// Checks a fill of device memory; its context.
     fn check_fill(&mut self, fill: &Fill) -> Result<u64, Code>;
+    /// Checks operations on words of memory; the context.
+    fn check_words(&mut self, parts: &[[u64; 6]]) -> Result<u64, Code>;
     /// Allocates memory for a graph on a device; its address and the context.
     fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code>;
     /// Frees it; work that was submitted before may still use it.
     fn release(&mut self, address: u64) -> Result<(), Code>;
     /// The ordinal of the device that a context is on.
     fn ordinal(&mut self, context: u64) -> i32;
-    /// Makes an instance in a context; its handle.
-    fn instantiate(&mut self, context: u64, flags: u64, spec: &Spec) -> Result<u64, Code>;
+    /// Makes a condition for a node of a graph: the handle that device code uses, and the context. `home` is the graph that is instantiated, `inside`
+    /// says that the node is in a graph further inside.
+    fn condition(&mut self, home: u64, inside: bool, default: u32, flags: u32) -> Result<(u64, u64), Code>;
+    /// Nothing needs the conditions of a graph any more.
+    fn end_conditions(&mut self, context: u64, home: u64, conditions: &[u64]) -> Result<(), Code>;
+    /// Makes an instance in a context; its handle. `home`: the graph, if it has conditions.
+    fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: &Spec) -> Result<u64, Code>;
     /// Changes what a node of an instance does in later launches. `plain`: only values change that were checked already.
     fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code>;
     /// Lets later launches of an instance skip a node, or not.
@@ -109,7 +116,7 @@ impl Shared {
         self.capturing.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether graphs have memory: while none has, launches and frees need not ask further.
+    /// Whether graphs have memory or conditions: while none has, launches and frees need not ask further.
     pub fn allocating(&self) -> bool {
         self.allocating.load(Ordering::Relaxed)
     }
@@ -120,7 +127,7 @@ impl Shared {
             let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
             let result = f(&mut graphs);
             self.capturing.store(u32::from(!graphs.captures.is_empty()), Ordering::Relaxed);
-            self.allocating.store(!graphs.memories.is_empty(), Ordering::Relaxed);
+            self.allocating.store(!graphs.memories.is_empty() || !graphs.conditions.is_empty(), Ordering::Relaxed);
             (result, std::mem::take(&mut graphs.due))
         };
         object::run(due);
@@ -209,6 +216,13 @@ impl Shared {
     }
 }
 
+/// The conditions of a graph, with their context.
+#[derive(Debug, Default)]
+struct Conditions {
+    context: u64,
+    handles: Vec<u64>,
+}
+
 /// The graphs of a process.
 #[derive(Debug)]
 struct Graphs {
@@ -217,6 +231,8 @@ struct Graphs {
     instances: HashMap<u64, Instance>,
     objects: Slab<Object>,
     memories: Memories,
+    /// Conditions by the graph that is instantiated.
+    conditions: HashMap<u64, Conditions>,
     /// Destructors that are to be run.
     due: Vec<object::Destructor>,
 }
@@ -229,6 +245,7 @@ impl Graphs {
             instances: HashMap::new(),
             objects: Slab::new(crate::handle::Kind::UserObject, mark),
             memories: Memories::default(),
+            conditions: HashMap::new(),
             due: Vec::new(),
         }
     }

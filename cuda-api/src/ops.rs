@@ -89,6 +89,10 @@ ids! {
     /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as [`id::HOST_CALL`] when the node
     /// is reached; bytes of a copy to the host follow, and the node goes on by itself then.
     GRAPH_CALL = 0x0f89 "GraphCall";
+    /// [`super::GraphCondition`]: makes a condition that device code can set. The answer: the driver's own handle (u64). Waits.
+    GRAPH_CONDITION = 0x0f8a "GraphCondition";
+    /// Body: the job's name (u64) of a graph. Its conditions are needed no more.
+    GRAPH_CONDITIONS_END = 0x0f8b "GraphConditionsEnd";
     /// When events happened that are older than the reference event: body a list of events, reply a list of f64 milliseconds from
     /// it, not a number where there is no time.
     EVENT_TIMES = 0x0f2e "EventTimes";
@@ -496,6 +500,8 @@ wire_struct! {
         pub instance: u64,
         /// `CUgraphInstantiate_flags`
         pub flags: u64,
+        /// The name under which conditions were made for it; 0: it has none.
+        pub home: u64,
         /// The graph.
         pub spec: Spec,
     }
@@ -511,6 +517,21 @@ wire_struct! {
         pub at: At,
         /// What it does from now on; no other kind of work than before.
         pub work: Work<u32>,
+    }
+}
+
+wire_struct! {
+    /// Makes a condition of a graph.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct GraphCondition {
+        /// The job's name for the graph.
+        pub home: u64,
+        /// Value at the start of a launch, if the flags say so.
+        pub default: u32,
+        /// `CU_GRAPH_COND_*`
+        pub flags: u32,
+        /// The handle that the first place gave, which kernels know; 0: any.
+        pub wanted: u64,
     }
 }
 

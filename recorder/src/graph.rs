@@ -17,8 +17,9 @@ use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
 use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::handle::Kind;
-use cuda_api::ops::{self, GraphChange, GraphMake, GraphSwitch};
+use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::sys;
+use cuda_api::wire::Wire;
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -182,13 +183,18 @@ fn needs(work: &Work<u32>) -> Vec<u64> {
     }
 }
 
+/// The journal's name for a condition, whose handle is whatever the driver says.
+fn journal_name(condition: u64) -> u64 {
+    0x5e << 56 | condition & ((1 << 56) - 1)
+}
+
 /// Names the kind of memory at each end of a copy: what a place is told stays true of any place. Notes what host memory a kernel is given.
 fn named(work: &mut Work<u32>) {
-    if let Work::Kernel(kernel) = work {
-        crate::host_memory::note_parameters(&kernel.params);
-    }
-    if let Work::Copy(c) = work {
-        *c = plain(c);
+    match work {
+        Work::Kernel(kernel) => crate::host_memory::note_parameters(&kernel.params),
+        Work::Copy(c) => *c = plain(c),
+        Work::MemOps(parts) => crate::stream_memory::note_node(parts),
+        _ => {}
     }
 }
 
@@ -316,6 +322,12 @@ impl Host for Entered {
         Ok(number(device))
     }
 
+    fn check_words(&mut self, parts: &[[u64; 6]]) -> Result<u64, Code> {
+        let device = context::current_device(self.job)?;
+        crate::stream_memory::check_node(self, device, parts)?;
+        Ok(number(device))
+    }
+
     fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code> {
         let device = self.job.device(device)?;
         Ok((memory::allocate(self, device, bytes)?, number(device)))
@@ -329,7 +341,42 @@ impl Host for Entered {
         context as i32 - 1
     }
 
-    fn instantiate(&mut self, context: u64, flags: u64, spec: &Spec) -> Result<u64, Code> {
+    fn condition(&mut self, home: u64, inside: bool, default: u32, flags: u32) -> Result<(u64, u64), Code> {
+        let device = context::current_device(self.job)?;
+        device.check()?;
+        if inside {
+            // A place has only graphs that are instantiated.
+            crate::log::missed("conditions of graphs inside of others".to_owned());
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        let mut ledger = lock(&device.ledger);
+        let condition = GraphCondition { home, default, flags, wanted: 0 };
+        let reply = self.ask(device, ops::id::GRAPH_CONDITION, &[&encode(&condition)])?;
+        let handle = u64::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+        // Kernels know it: no other place may give another one.
+        let record = encode(&GraphCondition { wanted: handle, ..condition });
+        let edges = Edges { creates: vec![journal_name(handle)], ..Edges::default() };
+        ledger.append(ops::id::GRAPH_CONDITION, &record, &reply, &edges, false)?;
+        Ok((handle, number(device)))
+    }
+
+    fn end_conditions(&mut self, context: u64, home: u64, conditions: &[u64]) -> Result<(), Code> {
+        let device = self.of(context)?;
+        device.check()?;
+        let mut ledger = lock(&device.ledger);
+        let body = home.to_le_bytes();
+        device.noting(self.place(device).send(ops::id::GRAPH_CONDITIONS_END, &[&body]))?;
+        for (n, handle) in conditions.iter().enumerate() {
+            let edges = Edges { ends: Some(journal_name(*handle)), ..Edges::default() };
+            // The first record frees them all; the others are for the journal alone.
+            let (op, body) =
+                if n == 0 { (ops::id::GRAPH_CONDITIONS_END, body) } else { (ops::id::GRAPH_OVERTAKEN, handle.to_le_bytes()) };
+            ledger.append(op, &body, &[], &edges, false)?;
+        }
+        Ok(())
+    }
+
+    fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: &Spec) -> Result<u64, Code> {
         let device = self.of(context)?;
         device.check()?;
         let works = || spec.graphs.iter().flatten().map(|n| &n.work);
@@ -339,8 +386,10 @@ impl Host for Entered {
         spec.graphs.iter_mut().flatten().for_each(|n| named(&mut n.work));
         let calls = spec.calls().map(|(at, work)| GraphNode { at, work: work.clone(), on: true }).collect();
         let mut body = Vec::new();
-        cuda_api::wire::Wire::put(&GraphMake { instance, flags, spec }, &mut body);
-        let edges = Edges { creates: vec![instance], ends: None, uses: works().flat_map(needs).collect() };
+        Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);
+        let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
+        let uses = works().flat_map(needs).chain(conditions).collect();
+        let edges = Edges { creates: vec![instance], ends: None, uses };
         self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;

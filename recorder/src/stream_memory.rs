@@ -7,6 +7,7 @@ use crate::place::{Place, lost};
 use crate::{device, graph, host_memory, log};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
+use cuda_api::graph::work::Work;
 use cuda_api::ops::{MemoryPart, StreamMemory, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
@@ -31,15 +32,15 @@ const MOST: u32 = 256;
 /// Waits of streams at workers that have not ended.
 static WAITS: AtomicUsize = AtomicUsize::new(0);
 
-/// Streams of this process's driver have been made to wait: nobody is told when such a wait ends.
+/// Streams of this process's driver, or graphs, have been made to wait: nobody is told when such a wait ends.
 static WAITED_HERE: AtomicBool = AtomicBool::new(false);
 
 /// Whether a stream of a worker may still wait for a word of memory.
 pub(crate) fn any_waiting() -> bool {
-    WAITS.load(Ordering::Acquire) > 0
+    WAITS.load(Ordering::Acquire) > 0 || waited_here()
 }
 
-/// Whether a stream of this process's driver has ever been made to wait.
+/// Whether a stream of this process's driver, or a graph, has ever been made to wait.
 pub(crate) fn waited_here() -> bool {
     WAITED_HERE.load(Ordering::Acquire)
 }
@@ -102,12 +103,11 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
     }
     let place = cx.place(device);
     parts.iter().try_for_each(|p| check(device, place, p, first_version))?;
-    let refused = || {
-        log::missed("memory operations in a capture".to_owned());
-        Err(code::ERROR_NOT_SUPPORTED)
-    };
-    if cx.job.graphs.capturing() && graph::take(cx, device, stream, false, refused)? {
-        return Ok(());
+    if cx.job.graphs.capturing() {
+        let node = || Ok(Work::MemOps(parts.iter().map(words_of).collect()));
+        if graph::take(cx, device, stream, false, node)? {
+            return Ok(());
+        }
     }
     let waits = parts.iter().any(MemoryPart::waits);
     let mut body = Vec::with_capacity(64);
@@ -130,6 +130,39 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
     }))
 }
 
+/// An operation as a node of a graph has it.
+fn words_of(p: &MemoryPart) -> [u64; 6] {
+    match p.bytes() {
+        Some(_) => [p.operation.into(), p.address, p.value, p.flags.into(), 0, 0],
+        None => [u64::from(p.operation) | u64::from(p.flags) << 32, 0, 0, 0, 0, 0],
+    }
+}
+
+/// An operation from the header's union, which has six words whatever is in them.
+fn part_of(w: &[u64; 6]) -> MemoryPart {
+    let operation = w[0] as u32;
+    let bare = MemoryPart { operation, address: 0, value: 0, flags: (w[0] >> 32) as u32 };
+    match bare.bytes() {
+        // The upper half of a short value's word is padding.
+        Some(4) => MemoryPart { operation, address: w[1], value: w[2] & 0xffff_ffff, flags: w[3] as u32 },
+        Some(_) => MemoryPart { operation, address: w[1], value: w[2], flags: w[3] as u32 },
+        None => bare,
+    }
+}
+
+/// Checks the operations of a node of a graph.
+pub(crate) fn check_node(cx: &Entered, device: &'static Device, parts: &[[u64; 6]]) -> Result<(), Code> {
+    if parts.is_empty() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    parts.iter().try_for_each(|w| check(device, cx.place(device), &part_of(w), false))
+}
+
+/// Takes note of an instance with such operations: nobody tells when a stream has got past them.
+pub(crate) fn note_node(parts: &[[u64; 6]]) {
+    WAITED_HERE.fetch_or(parts.iter().any(|w| part_of(w).waits()), Ordering::AcqRel);
+}
+
 fn batch(
     cx: &mut Entered,
     stream: sys::CUstream,
@@ -141,19 +174,9 @@ fn batch(
     if array.is_null() || count == 0 || count >= MOST || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program says that there are `count` of these unions, which have six words whatever is in them.
+    // SAFETY: the program says that there are `count` of these unions.
     let words = unsafe { std::slice::from_raw_parts(array.cast::<[u64; 6]>(), count as usize) };
-    let parts = words.iter().map(|w| {
-        let operation = w[0] as u32;
-        let bare = MemoryPart { operation, address: 0, value: 0, flags: (w[0] >> 32) as u32 };
-        match bare.bytes() {
-            // The upper half of a short value's word is padding.
-            Some(4) => MemoryPart { operation, address: w[1], value: w[2] & 0xffff_ffff, flags: w[3] as u32 },
-            Some(_) => MemoryPart { operation, address: w[1], value: w[2], flags: w[3] as u32 },
-            None => bare,
-        }
-    });
-    submit(cx, stream, first_version, parts.collect(), flags)
+    submit(cx, stream, first_version, words.iter().map(part_of).collect(), flags)
 }
 
 macro_rules! words {

@@ -313,6 +313,8 @@ impl Executor {
             id::GRAPH_OVERTAKEN => {}
             id::GRAPH_LAUNCH => self.launch_graph(&life, body, false)?,
             id::GRAPH_UPLOAD => self.launch_graph(&life, body, true)?,
+            id::GRAPH_CONDITION => self.new_condition(body)?.put(reply),
+            id::GRAPH_CONDITIONS_END => self.end_conditions(handle(body)?)?,
             id::GRAPH_CALL => return self.graph_call(&life, body),
             id::GRAPH_END => self.end_graph(handle(body)?)?,
             id::ARRAY_MAKE => self.make_array(body)?,

@@ -60,6 +60,7 @@ pub const NAMES: [&str; 29] = [
     "rest",
     "graphmem",
     "crowd",
+    "graphif",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `mapped` and `managed` stay on their machine; `ipc` is two processes.

@@ -9,6 +9,7 @@ mod arrays;
 mod contexts;
 mod copies;
 mod devices;
+mod graphs;
 mod memory;
 mod modules;
 mod pools;
@@ -54,6 +55,7 @@ fn main() {
     memory::use_them(&s, &buffers);
     copies::all(&s, &buffers, streams.plain);
     streams::words(&s, &streams, buffers.device + 32768);
+    graphs::all(&s, streams.plain, streams.untimed, buffers.device + 32768);
     pools::use_them(&s, &pooled, streams.plain);
     vmm::use_them(&s, &mapped);
     arrays::use_them(&s, &shaped, &buffers, streams.plain);

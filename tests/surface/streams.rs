@@ -10,7 +10,8 @@ pub struct Streams {
     pub plain: CUstream,
     urgent: CUstream,
     timed: [CUevent; 2],
-    untimed: CUevent,
+    /// An event that was never recorded.
+    pub untimed: CUevent,
 }
 
 /// Makes streams and events, some of them wrongly.

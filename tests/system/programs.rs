@@ -33,6 +33,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
         "crowd" => (40, 20000),
+        "graphif" => (200, 6000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -108,6 +109,7 @@ programs! {
     rest_static: "rest", Static;
     rest_shared: "rest", Shared;
     graphmem_static: "graphmem", Static;
+    graphif_static: "graphif", Static;
     crowd_static: "crowd", Static;
     threads8_shared: "threads8", Shared;
     arrays_static: "arrays", Static;

@@ -196,4 +196,6 @@ calls! { $ for_each_graph_call graph GraphCalls;
     0x0860 local custom fn cuDeviceGetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
     /// Sets a high watermark back.
     0x0861 local custom fn cuDeviceSetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
+    /// Makes a condition for a node of a graph.
+    0x0862 state custom fn cuGraphConditionalHandleCreate(pHandle_out: Raw<*mut sys::CUgraphConditionalHandle>, hGraph: Raw<sys::CUgraph>, ctx: Raw<sys::CUcontext>, defaultLaunchValue: Raw<c_uint>, flags: Raw<c_uint>);
 }

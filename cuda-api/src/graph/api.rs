@@ -2,6 +2,7 @@
 //! integers; every one follows the CUDA driver API reference.
 
 mod build;
+mod condition;
 mod instance;
 mod memory;
 mod objects;
@@ -9,6 +10,7 @@ mod params;
 mod streams;
 
 pub use build::*;
+pub use condition::*;
 pub use instance::*;
 pub use memory::*;
 pub use objects::*;
@@ -32,7 +34,7 @@ fn checked<H: Host>(h: &mut H, work: Work<u64>) -> Result<(Work<u64>, u64), Code
         Work::Copy(c) => h.check_copy(c)?,
         Work::Fill(f) => h.check_fill(f)?,
         Work::EventWait(e) | Work::EventRecord(e) => h.event(*e)?,
-        Work::MemOps(_) => h.context()?,
+        Work::MemOps(m) => h.check_words(m)?,
         // Memory is checked where it is allocated.
         Work::Host(_) | Work::Child(_) | Work::Empty | Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_) => 0,
     };
@@ -75,7 +77,9 @@ fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u6
             kernel(h, args, attributes)
         }
         AnyParams::Ready(work) => checked(h, work),
-        AnyParams::Child { .. } | AnyParams::Alloc | AnyParams::Free(_) => Err(code::ERROR_NOT_SUPPORTED),
+        AnyParams::Child { .. } | AnyParams::Alloc | AnyParams::Free(_) | AnyParams::Conditional => {
+            Err(code::ERROR_NOT_SUPPORTED)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Instances: a frozen copy of each instantiated graph, and what may be changed in it.
 
-use super::Graphs;
+use super::{Conditions, Graphs};
 use super::memory::Effect;
 use super::model::{Node, Owner};
 use super::work::{At, Copy3, Fill, Spec, Work};
@@ -41,6 +41,8 @@ pub(super) struct Instance {
 pub(super) struct Prepared {
     pub(super) spec: Spec,
     pub(super) context: u64,
+    /// The graph, if it has conditions.
+    pub(super) home: u64,
     instance: Instance,
 }
 
@@ -94,6 +96,9 @@ impl Graphs {
         if self.instances.values().any(|i| i.source == graph) && self.store.any(graph, &single) {
             return Err(invalid(INVALID));
         }
+        if let Some(node) = self.store.unfit(graph, false) {
+            return Err(refuse(INVALID, 3, node));
+        }
         let (spec, at) = self.store.spec(graph).map_err(invalid)?;
         if spec.check().is_err() {
             return Err(refuse(INVALID, 2, 0));
@@ -113,7 +118,15 @@ impl Graphs {
         let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
         let context = if context == 0 { current } else { context };
         let instance = Instance { graph: copy, source: graph, flags, context, of, places, off: HashSet::new(), effect };
-        Ok(Prepared { spec, context, instance })
+        let home = if self.conditions.contains_key(&graph) { graph } else { 0 };
+        Ok(Prepared { spec, context, home, instance })
+    }
+
+    /// Takes conditions out of the books that nothing needs any more.
+    pub(super) fn unused_conditions(&mut self) -> Vec<(u64, Conditions)> {
+        let (store, instances) = (&self.store, &self.instances);
+        let gone = |home: &u64| store.graphs.get(*home).is_none() && !instances.values().any(|i| i.source == *home);
+        self.conditions.extract_if(|home, _| gone(home)).collect()
     }
 
     /// The instance exists.

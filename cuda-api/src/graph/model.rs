@@ -282,6 +282,17 @@ impl Store {
         nodes.into_iter().all(|n| seen.contains(&n) || self.nodes.get(n).is_none())
     }
 
+    /// The graph that contains a graph, and is inside none.
+    pub(super) fn outermost(&self, mut graph: u64) -> Result<u64, Code> {
+        for _ in 0..=MAX_DEPTH {
+            match self.graph(graph)?.owner {
+                Owner::Node(node) => graph = self.node(node)?.graph,
+                _ => return Ok(graph),
+            }
+        }
+        Err(INVALID)
+    }
+
     /// Whether a node like this is anywhere inside.
     pub(super) fn any(&self, graph: u64, wanted: &dyn Fn(&Node) -> bool) -> bool {
         self.graphs.get(graph).is_some_and(|g| {
@@ -289,6 +300,19 @@ impl Store {
                 .iter()
                 .filter_map(|n| self.nodes.get(*n))
                 .any(|n| wanted(n) || n.work.inner().iter().any(|inner| self.any(*inner, wanted)))
+        })
+    }
+
+    /// A node that must not be where it is: in the graphs of conditional nodes there are only kernels, copies, fills, empty nodes and
+    /// graphs of such (CUDA driver API reference, `CUDA_CONDITIONAL_NODE_PARAMS`).
+    pub(super) fn unfit(&self, graph: u64, conditional: bool) -> Option<u64> {
+        self.graphs.get(graph)?.nodes.iter().find_map(|n| {
+            let work = &self.nodes.get(*n)?.work;
+            if conditional && !matches!(work.node_type(), 0 | 1 | 2 | 4 | 5 | 13) {
+                return Some(*n);
+            }
+            let inside = conditional || matches!(work, Work::Conditional(_));
+            work.inner().iter().find_map(|g| self.unfit(*g, inside))
         })
     }
 

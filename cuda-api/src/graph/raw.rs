@@ -458,6 +458,24 @@ pub(super) fn raw_alloc(m: &MemAlloc) -> RawAlloc {
     }
 }
 
+/// `CUDA_CONDITIONAL_NODE_PARAMS` with its enum as a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawConditional {
+    pub(super) handle: u64,
+    pub(super) kind: u32,
+    pub(super) size: u32,
+    pub(super) graphs: *const u64,
+    pub(super) context: u64,
+}
+
+const _: () = assert!(size_of::<RawConditional>() == size_of::<sys::CUDA_CONDITIONAL_NODE_PARAMS>());
+
+/// Where those of a condition are in those of a node of any kind.
+pub(super) fn conditional_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawConditional {
+    p.cast::<u8>().wrapping_add(UNION).cast()
+}
+
 /// Where the parameters of memory are in those of a node of any kind.
 pub(super) fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
     p.cast::<u8>().wrapping_add(UNION).cast()
@@ -478,6 +496,8 @@ pub(super) enum AnyParams {
     Alloc,
     /// Frees that.
     Free(u64),
+    /// A condition with graphs, which are told in their place.
+    Conditional,
     Ready(Work<u64>),
 }
 
@@ -514,9 +534,10 @@ pub(super) fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
         7 => AnyParams::Ready(Work::EventRecord(handle()?)),
         10 => AnyParams::Alloc,
         11 => AnyParams::Free(handle()?),
+        13 => AnyParams::Conditional,
         12 => AnyParams::Ready(Work::MemOps(mem_ops(at.cast())?)),
-        // Semaphores, and conditions, whose handles are the driver's own.
-        8 | 9 | 13 => return Err(code::ERROR_NOT_SUPPORTED),
+        // Semaphores.
+        8 | 9 => return Err(code::ERROR_NOT_SUPPORTED),
         _ => return Err(INVALID),
     })
 }

@@ -334,6 +334,22 @@ impl Spec {
         })
     }
 
+    /// For each graph, whether a launch may run it any number of times: those inside conditional nodes.
+    pub fn conditional(&self) -> Vec<bool> {
+        let mut inside = vec![false; self.graphs.len()];
+        for (number, nodes) in self.graphs.iter().enumerate() {
+            for node in nodes {
+                let own = inside[number] || matches!(node.work, Work::Conditional(_));
+                for inner in node.work.inner() {
+                    if let Some(slot) = inside.get_mut(*inner as usize) {
+                        *slot |= own;
+                    }
+                }
+            }
+        }
+        inside
+    }
+
     /// Checks that the graphs form a tree and that edges stay inside their graphs without a cycle. What comes from another
     /// process is used only after this.
     ///

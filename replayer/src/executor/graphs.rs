@@ -9,22 +9,40 @@ use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Edge, HOST, Spec, Work, attribute_id};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::ops::{GraphChange, GraphMake, GraphSwitch};
+use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// An instance with the graph that it was made of: changes name the nodes of that.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Built {
     graph: u64,
     nodes: HashMap<At, u64>,
     calls: Arc<Calls>,
 }
 
+/// A graph for which conditions were made: only this one can have their nodes.
+#[derive(Debug)]
+struct Home {
+    graph: u64,
+    made: Made,
+}
+
+/// What is in such a graph.
+#[derive(Debug)]
+enum Made {
+    Nothing,
+    /// It can be instantiated again as it is.
+    Whole(Spec, Built),
+    /// Some of what should be there.
+    Part,
+}
+
 /// The instances of a place.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
+    homes: HashMap<u64, Home>,
     built: HashMap<u64, Built>,
     /// What ended instances had, until their last launches have ended.
     ended: Vec<(Arc<Launched>, Arc<Calls>)>,
@@ -62,7 +80,7 @@ impl Executor {
     /// Builds one graph of a spec with what is inside it; on failure nothing is left.
     fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
         let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), calls: calls.clone() };
-        match self.fill_graph(spec, number, &mut built) {
+        match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
                 // The first error is the one to report.
@@ -72,7 +90,7 @@ impl Executor {
         }
     }
 
-    fn fill_graph(&self, spec: &Spec, number: u32, built: &mut Built) -> Result<(), Code> {
+    fn fill_graph(&self, spec: &Spec, number: u32, graph: u64, built: &mut Built) -> Result<(), Code> {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         let mut edges = Vec::new();
         // The driver's nodes for each node: where it begins and where it ends.
@@ -80,13 +98,13 @@ impl Executor {
         for (node, i) in nodes.iter().zip(0..) {
             let at = At { graph: number, node: i };
             if let Some(calling) = built.calls.clone().at(at) {
-                own.push(self.add_calling(built, at, &node.work, calling, &mut edges)?);
+                own.push(self.add_calling(graph, built, at, &node.work, calling, &mut edges)?);
                 continue;
             }
             let made = match &node.work {
                 Work::Child(inner) => {
                     let child = self.build_graph(spec, *inner, &built.calls)?;
-                    let added = self.gpu.add_node(built.graph, &mut NodeParams::child(child.graph));
+                    let added = self.gpu.add_node(graph, &mut NodeParams::child(child.graph));
                     let copied = added.and_then(|made| {
                         let copy = self.gpu.child_graph(made)?;
                         self.copied(spec, *inner, copy, &child.nodes, &mut built.nodes).map(|()| made)
@@ -94,7 +112,15 @@ impl Executor {
                     self.gpu.destroy_graph(child.graph)?;
                     copied?
                 }
-                work => self.gpu.add_node(built.graph, &mut self.node_params(work)?)?,
+                Work::Conditional(c) => {
+                    let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
+                    let (made, bodies) = self.gpu.add_conditional(graph, c, context)?;
+                    for (inner, body) in c.bodies.iter().zip(bodies) {
+                        self.fill_graph(spec, *inner, body, built)?;
+                    }
+                    made
+                }
+                work => self.gpu.add_node(graph, &mut self.node_params(work)?)?,
             };
             if let Work::Kernel(k) = &node.work {
                 for a in &k.attributes {
@@ -109,12 +135,13 @@ impl Executor {
                 edges.push((own.get(*before as usize).ok_or(code::ERROR_INVALID_VALUE)?.1, *to, *edge));
             }
         }
-        if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(built.graph, &edges) }
+        if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(graph, &edges) }
     }
 
     /// Adds a node that calls the job: the call, and for a copy the driver's part of it before or behind.
     fn add_calling(
         &self,
+        graph: u64,
         built: &mut Built,
         at: At,
         work: &Work<u32>,
@@ -122,12 +149,12 @@ impl Executor {
         edges: &mut Vec<(u64, u64, Edge)>,
     ) -> Result<(u64, u64), Code> {
         let copy = if let Work::Copy(c) = work { self.staged(calling, c)?.map(|own| (c, own)) } else { None };
-        let call = self.gpu.add_node(built.graph, &mut calling.params())?;
+        let call = self.gpu.add_node(graph, &mut calling.params())?;
         let Some((c, own)) = copy else {
             built.nodes.insert(at, call);
             return Ok((call, call));
         };
-        let made = self.gpu.add_node(built.graph, &mut self.node_params(&Work::Copy(own))?)?;
+        let made = self.gpu.add_node(graph, &mut self.node_params(&Work::Copy(own))?)?;
         built.nodes.insert(at, made);
         let (first, last) = if c.src.memory == HOST { (call, made) } else { (made, call) };
         edges.push((first, last, Edge::default()));
@@ -163,7 +190,13 @@ impl Executor {
         }
         op.spec.check().map_err(short)?;
         let calls = Arc::new(Calls::of(&op.spec, self.is_here()));
-        let built = self.build_graph(&op.spec, 0, &calls)?;
+        let often = op.spec.conditional();
+        if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
+            // How often such a node would ask the job is known only when it runs.
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        let built =
+            if op.home == 0 { self.build_graph(&op.spec, 0, &calls) } else { self.build_home(op.home, &op.spec, &calls) }?;
         match self.gpu.instantiate(built.graph, op.flags & !UPLOAD) {
             Ok(live) => {
                 self.bindings.bind(op.instance, live);
@@ -171,11 +204,75 @@ impl Executor {
                 Ok(())
             }
             Err(rc) => {
-                // The first error is the one to report.
-                let _ = self.gpu.destroy_graph(built.graph);
+                self.drop_built(&built);
                 Err(rc)
             }
         }
+    }
+
+    /// A graph with conditions: built once, in the driver's graph for which they were made.
+    fn build_home(&self, home: u64, spec: &Spec, calls: &Arc<Calls>) -> Result<Built, Code> {
+        let mut graphs = lock(&self.graphs);
+        let home = graphs.homes.get_mut(&home).ok_or(code::ERROR_INVALID_HANDLE)?;
+        match &home.made {
+            Made::Whole(was, built) if was == spec => return Ok(built.clone()),
+            Made::Nothing => {}
+            // The driver takes no conditional node out of a graph.
+            _ => return Err(code::ERROR_NOT_SUPPORTED),
+        }
+        home.made = Made::Part;
+        let mut built = Built { graph: home.graph, nodes: HashMap::new(), calls: calls.clone() };
+        self.fill_graph(spec, 0, home.graph, &mut built)?;
+        home.made = Made::Whole(spec.clone(), built.clone());
+        Ok(built)
+    }
+
+    /// Destroys the graph of an instance, unless conditions need it.
+    fn drop_built(&self, built: &Built) {
+        if !lock(&self.graphs).homes.values().any(|h| h.graph == built.graph) {
+            // Fails only when the context has ended, and the graph with it.
+            let _ = self.gpu.destroy_graph(built.graph);
+        }
+    }
+
+    /// Makes a condition. Kernels know its handle: if a certain one is wanted, others are made until it comes.
+    pub(super) fn new_condition(&self, mut body: &[u8]) -> Result<u64, Code> {
+        /// So many others are tried.
+        const TRIES: usize = 64;
+        let op = GraphCondition::get(&mut body).map_err(short)?;
+        let mut graphs = lock(&self.graphs);
+        let graph = match graphs.homes.get(&op.home) {
+            Some(home) => home.graph,
+            None => {
+                let graph = self.gpu.new_graph()?;
+                graphs.homes.insert(op.home, Home { graph, made: Made::Nothing });
+                graph
+            }
+        };
+        let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
+        let mut others = Vec::new();
+        while op.wanted != 0 && others.len() < TRIES {
+            // In a graph of its own, so that it can be given up.
+            let other = self.gpu.new_graph()?;
+            let next = self.gpu.new_condition(other, context, 0, 0);
+            if next == Ok(op.wanted) || next.is_err() {
+                self.gpu.destroy_graph(other)?;
+                break;
+            }
+            others.push(other);
+        }
+        let made = self.gpu.new_condition(graph, context, op.default, op.flags);
+        for other in others {
+            // They did nothing: what they hold is the driver's own memory.
+            let _ = self.gpu.destroy_graph(other);
+        }
+        made
+    }
+
+    /// The conditions of a graph are needed no more.
+    pub(super) fn end_conditions(&self, home: u64) -> Result<(), Code> {
+        let home = lock(&self.graphs).homes.remove(&home).ok_or(code::ERROR_INVALID_HANDLE)?;
+        self.gpu.destroy_graph(home.graph)
     }
 
     fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
@@ -233,17 +330,21 @@ impl Executor {
         graphs.ended.retain(|(last, _)| last.runs(&self.gpu));
         let built = graphs.built.remove(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
         if let Some(last) = built.calls.last().filter(|last| last.runs(&self.gpu)) {
-            graphs.ended.push((last, built.calls));
+            graphs.ended.push((last, built.calls.clone()));
         }
-        self.gpu.destroy_graph(built.graph)
+        drop(graphs);
+        self.drop_built(&built);
+        Ok(())
     }
 
     /// The instances end with the context; the graphs that they were made of are the driver's own memory.
     pub(super) fn graphs_ended(&self) {
         let mut graphs = lock(&self.graphs);
-        for (_, built) in graphs.built.drain() {
+        let homes: Vec<u64> = graphs.homes.drain().map(|(_, h)| h.graph).collect();
+        let others: Vec<u64> = graphs.built.drain().map(|(_, b)| b.graph).filter(|g| !homes.contains(g)).collect();
+        for graph in homes.into_iter().chain(others) {
             // Fails only when the driver has given it up already.
-            let _ = self.gpu.destroy_graph(built.graph);
+            let _ = self.gpu.destroy_graph(graph);
         }
         graphs.ended.clear();
     }

@@ -1,7 +1,7 @@
 //! Graphs: nodes of any kind are added and changed by the one structure that the driver has for all of them.
 
 use super::{Code, Gpu, checked, code, sys};
-use cuda_api::graph::work::{Attribute, Copy3, Edge, Fill, Kernel};
+use cuda_api::graph::work::{Attribute, Conditional, Copy3, Edge, Fill, Kernel};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::ATTRIBUTE_BYTES;
 
@@ -76,6 +76,13 @@ impl NodeParams {
         p
     }
 
+    /// A condition with as many graphs, which the driver makes.
+    fn conditional(handle: u64, kind: u32, graphs: u32, context: u64) -> NodeParams {
+        let mut p = NodeParams::new(13);
+        p.put(0, &[handle, u64::from(kind) | u64::from(graphs) << 32, 0, context]);
+        p
+    }
+
     /// Nothing.
     pub(crate) fn empty() -> NodeParams {
         NodeParams::new(5)
@@ -116,6 +123,27 @@ impl Gpu {
         let (none, no_edges) = (std::ptr::null(), std::ptr::null());
         call!(self.graph.cuGraphAddNode_v2(&raw mut node, graph as sys::CUgraph, none, no_edges, 0, params.as_ptr()))?;
         Ok(node as u64)
+    }
+
+    /// Adds a conditional node; the graphs in it, to be filled.
+    pub(crate) fn add_conditional(&self, graph: u64, c: &Conditional<u32>, context: u64) -> Result<(u64, Vec<u64>), Code> {
+        let count = u32::try_from(c.bodies.len()).map_err(|_| code::ERROR_INVALID_VALUE)?;
+        let mut params = NodeParams::conditional(c.handle, c.kind, count, context);
+        let node = self.add_node(graph, &mut params)?;
+        let list = params.words[UNION + 2] as *const u64;
+        if list.is_null() {
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        // SAFETY: the driver's own array of so many graphs, which lives as long as the node.
+        Ok((node, (0..c.bodies.len()).map(|i| unsafe { list.add(i).read() }).collect()))
+    }
+
+    /// Makes a condition for a node of a graph; its handle.
+    pub(crate) fn new_condition(&self, graph: u64, context: u64, default: u32, flags: u32) -> Result<u64, Code> {
+        let mut handle = 0;
+        let (graph, context) = (graph as sys::CUgraph, context as sys::CUcontext);
+        call!(self.graph.cuGraphConditionalHandleCreate(&raw mut handle, graph, context, default, flags))?;
+        Ok(handle)
     }
 
     pub(crate) fn add_edges(&self, graph: u64, edges: &[(u64, u64, Edge)]) -> Result<(), Code> {

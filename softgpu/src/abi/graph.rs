@@ -1,10 +1,11 @@
 //! Captures and graphs: the rows of the driver API over the graphs that all drivers of ours share.
 
 use super::Export;
+use super::stream_memory::Part;
 use crate::abi::Res;
 use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
 use crate::gpu::stream::{self, Default, Target};
-use crate::gpu::{context, copy, event, launch, memory, module, sched};
+use crate::gpu::{condition, context, copy, event, launch, memory, module, sched};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
@@ -68,11 +69,17 @@ impl Host for Soft {
         self.context()
     }
 
+    fn check_words(&mut self, parts: &[[u64; 6]]) -> Result<u64, Code> {
+        coded(parts.iter().try_for_each(|p| Part::of(p).map(drop)))?;
+        self.context()
+    }
+
     fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code> {
         let live = coded(context::current())?;
         if live.device.ordinal != device {
-            // Its context may not exist yet.
-            return Err(code::ERROR_NOT_SUPPORTED);
+            let known = usize::try_from(device).is_ok_and(|n| n < crate::gpu::device::all().len());
+            // The context of another one may not exist yet.
+            return Err(if known { code::ERROR_NOT_SUPPORTED } else { code::ERROR_INVALID_DEVICE });
         }
         coded(memory::allocate(&live, bytes)).map(|address| (address, live.number))
     }
@@ -86,7 +93,17 @@ impl Host for Soft {
         context::current().map_or(0, |live| live.device.ordinal)
     }
 
-    fn instantiate(&mut self, context: u64, _flags: u64, spec: &Spec) -> Result<u64, Code> {
+    fn condition(&mut self, _home: u64, _inside: bool, default: u32, flags: u32) -> Result<(u64, u64), Code> {
+        let context = self.context()?;
+        Ok((condition::create(default, flags), context))
+    }
+
+    fn end_conditions(&mut self, _context: u64, _home: u64, conditions: &[u64]) -> Result<(), Code> {
+        conditions.iter().for_each(|c| condition::end(*c));
+        Ok(())
+    }
+
+    fn instantiate(&mut self, context: u64, _flags: u64, _home: u64, spec: &Spec) -> Result<u64, Code> {
         let live = coded(context::current())?;
         if live.number != context {
             return Err(code::ERROR_INVALID_CONTEXT);

@@ -23,7 +23,7 @@ mod module;
 mod pointer;
 mod procaddr;
 mod stream;
-mod stream_memory;
+pub(crate) mod stream_memory;
 mod system;
 mod tables;
 mod texture;

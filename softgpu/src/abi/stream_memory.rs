@@ -2,8 +2,10 @@
 
 use super::{In, Res, abi};
 use crate::gpu::copy::{check_word, load_word, store_word};
+use crate::gpu::graph;
 use crate::gpu::sched::Work;
 use crate::gpu::stream::{Default, resolve};
+use cuda_api::graph::work::Work as NodeWork;
 use cuda_api::sys::{CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams};
 use std::ffi::c_uint;
 
@@ -78,7 +80,7 @@ abi! {
 /// One operation of a batch; see the header's union of the same name.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Part {
+pub(crate) struct Part {
     operation: u32,
     /// Flags of those without an address.
     short_flags: u32,
@@ -123,6 +125,36 @@ impl Part {
         }
     }
 
+    /// As it is in a node of a graph.
+    fn words(&self) -> [u64; 6] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let [a, b] = self.alias;
+        [pair(self.operation, self.short_flags), self.address, self.value, pair(self.flags, self.padding), a, b]
+    }
+
+    /// One of a node of a graph, checked.
+    pub(crate) fn of(words: &[u64; 6]) -> Res<Part> {
+        let [head, address, value, flags, a, b] = *words;
+        let (operation, short_flags) = (head as u32, (head >> 32) as u32);
+        let part = Part { operation, short_flags, address, value, flags: flags as u32, padding: 0, alias: [a, b] };
+        part.check(0).map(|()| part)
+    }
+
+    /// What a stream does.
+    pub(crate) fn work(&self) -> Work {
+        let (at, size) = (self.address, self.size());
+        let value = if size == 4 { self.value & u64::from(u32::MAX) } else { self.value };
+        match self.operation {
+            1 | 4 => {
+                let comparison = self.flags & COMPARISON;
+                let condition = move || Ok(holds(comparison, load_word(at, size)?, value, size));
+                Work::Until(Box::new(move |_| condition()))
+            }
+            2 | 5 => Work::Run(Box::new(move |_| store_word(at, size, value))),
+            _ => Work::Nothing,
+        }
+    }
+
     fn check(&self, write_flags: c_uint) -> Res {
         let allowed = match self.operation {
             1 | 4 => self.flags & !COMPARISON == 0,
@@ -146,18 +178,11 @@ impl Part {
 fn batch(stream: CUstream, default: Default, parts: &[Part], write_flags: c_uint) -> Res {
     let target = resolve(stream, default)?;
     parts.iter().try_for_each(|p| p.check(write_flags))?;
+    if graph::take(&target, false, || Ok(NodeWork::MemOps(parts.iter().map(Part::words).collect())))? {
+        return Ok(());
+    }
     for part in parts {
-        let (at, size) = (part.address, part.size());
-        let value = if size == 4 { part.value & u64::from(u32::MAX) } else { part.value };
-        match part.operation {
-            1 | 4 => {
-                let comparison = part.flags & COMPARISON;
-                let condition = move || Ok(holds(comparison, load_word(at, size)?, value, size));
-                target.submit(Work::Until(Box::new(move |_| condition())), Vec::new());
-            }
-            2 | 5 => drop(target.submit(Work::Run(Box::new(move |_| store_word(at, size, value))), Vec::new())),
-            _ => {}
-        }
+        target.submit(part.work(), Vec::new());
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use super::module::{self, Function};
 use super::sched::{self, Mark, Work};
 use super::stream::{Kind, Target};
 use super::table::Table;
-use super::{copy, lock, memory};
+use super::{condition, copy, lock, memory};
 use crate::abi::Res;
+use crate::abi::stream_memory::Part;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, HostCall, Kernel, Spec, SpecNode, Work as NodeWork, attribute_id, order};
 use cuda_api::graph::{Shared, Stream};
@@ -110,6 +111,8 @@ enum Op {
     Record(Arc<Event>),
     Wait(Arc<Event>),
     Child(u32),
+    Conditional { handle: u64, kind: u32, bodies: Vec<u32> },
+    Words(Vec<Part>),
 }
 
 #[derive(Clone)]
@@ -126,7 +129,7 @@ pub(crate) struct Instance {
     live: Weak<Live>,
     graphs: Mutex<Vec<Vec<Node>>>,
     /// Order in which each graph's nodes are submitted.
-    orders: Vec<Vec<u32>>,
+    orders: Arc<Vec<Vec<u32>>>,
     /// End of the last launch: launches of one instance follow each other.
     last: Mutex<Option<Arc<Mark>>>,
 }
@@ -170,7 +173,8 @@ fn op(work: &NodeWork<u32>) -> Res<Op> {
         NodeWork::Empty | NodeWork::MemAlloc(_) | NodeWork::MemFree(_) => Op::Nothing,
         NodeWork::EventWait(e) => Op::Wait(super::event::resolve(*e as _)?),
         NodeWork::EventRecord(e) => Op::Record(super::event::resolve(*e as _)?),
-        NodeWork::MemOps(_) | NodeWork::Conditional(_) => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        NodeWork::Conditional(c) => Op::Conditional { handle: c.handle, kind: c.kind, bodies: c.bodies.clone() },
+        NodeWork::MemOps(parts) => Op::Words(parts.iter().map(Part::of).collect::<Res<_>>()?),
     })
 }
 
@@ -183,7 +187,7 @@ pub(crate) fn instantiate(live: &Arc<Live>, spec: &Spec) -> Res<Arc<Instance>> {
     spec.check().map_err(|_| INVALID)?;
     let orders = spec.graphs.iter().map(|g| order(g).ok_or(INVALID)).collect::<Res<Vec<_>>>()?;
     let graphs = spec.graphs.iter().map(|g| g.iter().map(node).collect()).collect::<Res<Vec<_>>>()?;
-    let live = Arc::downgrade(live);
+    let (live, orders) = (Arc::downgrade(live), Arc::new(orders));
     Ok(INSTANCES.insert_with(|handle| Instance { handle, live, graphs: Mutex::new(graphs), orders, last: Mutex::default() }))
 }
 
@@ -226,18 +230,73 @@ impl Instance {
         if !self.belongs_to(&target.live) {
             return Err(INVALID);
         }
-        let graphs = lock(&self.graphs).clone();
+        let all = All { graphs: Arc::new(lock(&self.graphs).clone()), orders: self.orders.clone() };
         // Locked over the submission, so that of two launches the later one in the queues is remembered.
         let mut last = lock(&self.last);
-        let begin = target.submit(Work::Nothing, last.iter().cloned().collect());
-        let ends = self.submit(&graphs, 0, &[begin], &target.live);
+        let conditions = all.conditions();
+        let begins = move |_: &Live| {
+            conditions.into_iter().for_each(condition::begin);
+            Ok(())
+        };
+        let begin = target.submit(Work::Run(Box::new(begins)), last.iter().cloned().collect());
+        let ends = all.submit(0, &[begin], &target.live);
         *last = Some(target.submit(Work::Nothing, ends));
+        Ok(())
+    }
+}
+
+/// What a launch runs.
+#[derive(Clone)]
+struct All {
+    graphs: Arc<Vec<Vec<Node>>>,
+    orders: Arc<Vec<Vec<u32>>>,
+}
+
+impl All {
+    fn conditions(&self) -> Vec<u64> {
+        let handle = |n: &Node| if let Op::Conditional { handle, .. } = n.op { Some(handle) } else { None };
+        self.graphs.iter().flatten().filter_map(handle).collect()
+    }
+
+    /// Runs one of a conditional node's graphs at once, or none, or one again and again.
+    fn choose(&self, handle: u64, kind: u32, bodies: &[u32], live: &Live) -> Res {
+        const IF: u32 = 0;
+        const WHILE: u32 = 1;
+        loop {
+            let value = condition::get(handle);
+            let chosen = match kind {
+                IF | WHILE if value != 0 => Some(0),
+                IF => Some(1),
+                WHILE => None,
+                _ => Some(value as usize),
+            };
+            let Some(body) = chosen.and_then(|n| bodies.get(n)) else { return Ok(()) };
+            self.run(*body, live)?;
+            if kind != WHILE || live.cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs a graph inside a conditional node at once.
+    fn run(&self, number: u32, live: &Live) -> Res {
+        let nodes = &self.graphs[number as usize];
+        for node in self.orders[number as usize].iter().map(|n| &nodes[*n as usize]) {
+            match &node.op {
+                Op::Child(inner) => self.run(*inner, live)?,
+                Op::Conditional { handle, kind, bodies } => self.choose(*handle, *kind, bodies, live)?,
+                Op::Kernel(function, shape, params) if node.on => launch::run(live, function, shape, params)?,
+                Op::Copy(c) if node.on => copy::perform(c)?,
+                Op::Fill(f) if node.on => copy::perform_fill(f)?,
+                _ => {}
+            }
+        }
         Ok(())
     }
 
     /// Submits a graph that starts after some marks; the marks at which it has ended.
-    fn submit(&self, graphs: &[Vec<Node>], number: u32, start: &[Arc<Mark>], live: &Arc<Live>) -> Vec<Arc<Mark>> {
-        let nodes = &graphs[number as usize];
+    fn submit(&self, number: u32, start: &[Arc<Mark>], live: &Arc<Live>) -> Vec<Arc<Mark>> {
+        let nodes = &self.graphs[number as usize];
         let mut marks: Vec<Vec<Arc<Mark>>> = vec![Vec::new(); nodes.len()];
         let mut inner: HashSet<u32> = HashSet::new();
         for n in &self.orders[number as usize] {
@@ -248,7 +307,20 @@ impl Instance {
                 after = start.to_vec();
             }
             marks[*n as usize] = match &node.op {
-                Op::Child(g) => self.submit(graphs, *g, &after, live),
+                Op::Child(g) => self.submit(*g, &after, live),
+                Op::Conditional { handle, kind, bodies } => {
+                    let (all, handle, kind, bodies) = (self.clone(), *handle, *kind, bodies.clone());
+                    let run = move |live: &Live| all.choose(handle, kind, &bodies, live);
+                    vec![sched::submit().push(fresh_queue(), live, Work::Run(Box::new(run)), after)]
+                }
+                Op::Words(parts) => {
+                    let (queue, mut submission) = (fresh_queue(), sched::submit());
+                    let mut last = submission.push(queue, live, Work::Nothing, after);
+                    for part in parts {
+                        last = submission.push(queue, live, part.work(), Vec::new());
+                    }
+                    vec![last]
+                }
                 Op::Wait(event) => {
                     after.extend(event.mark());
                     vec![sched::submit().push(fresh_queue(), live, Work::Nothing, after)]
@@ -310,6 +382,6 @@ fn work(op: Op) -> Work {
             }
             Ok(())
         })),
-        Op::Nothing | Op::Record(_) | Op::Wait(_) | Op::Child(_) => Work::Nothing,
+        Op::Nothing | Op::Record(_) | Op::Wait(_) | Op::Child(_) | Op::Conditional { .. } | Op::Words(_) => Work::Nothing,
     }
 }

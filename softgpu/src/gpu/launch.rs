@@ -144,6 +144,7 @@ pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]
         objects: texture::of_context(live.number),
         heap,
         output: Arc::new(move |text: &[u8]| output.print(text, fifo)),
+        set_condition: super::condition::set,
         cancel: live.cancel.clone(),
         threads: *THREADS,
         clock_hz: 1_980_000_000,

@@ -12,6 +12,7 @@
 
 pub(crate) mod array;
 pub(crate) mod code;
+pub(crate) mod condition;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;

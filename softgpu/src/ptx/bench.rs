@@ -48,6 +48,7 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
         objects: Arc::default(),
         heap: Arc::new(NoHeap),
         output: Arc::new(|_| {}),
+        set_condition: |_, _| false,
         cancel: Arc::new(AtomicBool::new(false)),
         threads: 1,
         clock_hz: 1_000_000_000,

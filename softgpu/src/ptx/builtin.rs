@@ -21,6 +21,7 @@ pub(crate) enum Builtin {
     AssertFail = 1,
     Malloc = 2,
     Free = 3,
+    SetCondition = 4,
 }
 
 /// The function of the runtime called `name`.
@@ -30,6 +31,7 @@ pub(crate) fn named(name: &str) -> Option<Builtin> {
         "__assertfail" => Builtin::AssertFail,
         "malloc" => Builtin::Malloc,
         "free" => Builtin::Free,
+        "cudaGraphSetConditional" => Builtin::SetCondition,
         _ => return None,
     })
 }
@@ -42,6 +44,7 @@ pub(crate) fn check(kind: Builtin, site: &CallSite) -> Result<(), String> {
         Builtin::AssertFail => sizes == [8, 8, 4, 8, 8],
         Builtin::Malloc => sizes == [8] && site.rets.len() == 1,
         Builtin::Free => sizes == [8],
+        Builtin::SetCondition => sizes == [8, 4],
     };
     if fits {
         Ok(())
@@ -73,6 +76,13 @@ impl Exec for CallBuiltin {
                     }
                 }
                 2 => c.env.heap.malloc(arg(w, 0)),
+                4 => {
+                    let handle = arg(w, 0);
+                    if !(c.env.set_condition)(handle, arg(w, 1) as u32) {
+                        return w.fail(Fault::IllegalAddress(handle));
+                    }
+                    0
+                }
                 _ => {
                     let address = arg(w, 0);
                     if address != 0 && !c.env.heap.free(address) {

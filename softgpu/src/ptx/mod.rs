@@ -104,6 +104,8 @@ pub struct Env {
     pub heap: Arc<dyn DeviceHeap>,
     /// Takes the text of each device `printf` in one piece.
     pub output: Arc<Output>,
+    /// Sets a condition of a graph; false: there is none with this handle.
+    pub set_condition: fn(handle: u64, value: u32) -> bool,
     /// The launch ends with `Fault::Cancelled` soon after this turns true.
     pub cancel: Arc<AtomicBool>,
     /// CPU threads to spread CTAs over, the calling one included.

@@ -1,5 +1,6 @@
 //! Building graphs and asking what is in them.
 
+use super::condition::add_conditional;
 use super::memory::{add_alloc, add_free, sweep};
 use super::{Done, Host, INVALID, add, checked, is_conditional, is_single, kernel, work_of};
 use crate::code;
@@ -175,6 +176,7 @@ pub fn cuGraphAddNode_v2<H: Host>(
         AnyParams::Child { graph: child, moved } => add_child(h, to, graph, after, child, moved),
         AnyParams::Alloc => add_alloc(h, to, graph, after, raw::alloc_of_any(params)),
         AnyParams::Free(address) => add_free(h, to, graph, after, address),
+        AnyParams::Conditional => add_conditional(h, to, graph, after, raw::conditional_of_any(params)),
     }
 }
 

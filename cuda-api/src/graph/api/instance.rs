@@ -26,7 +26,7 @@ fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64)
         h.shared().with(|g| g.not_made(prepared));
         return Err(failed(code::ERROR_NOT_SUPPORTED));
     }
-    match h.instantiate(prepared.context, flags, &prepared.spec) {
+    match h.instantiate(prepared.context, flags, prepared.home, &prepared.spec) {
         Ok(instance) => {
             h.shared().with(|g| g.made(instance, prepared));
             give(to, instance as CUgraphExec).map_err(failed)?;

@@ -17,6 +17,10 @@ pub(super) fn sweep<H: Host>(h: &mut H) {
         // Fails only when the context has ended or failed, and the memory is gone with it.
         let _ = h.release(address);
     }
+    for (home, conditions) in h.shared().with(Graphs::unused_conditions) {
+        // As above.
+        let _ = h.end_conditions(conditions.context, home, &conditions.handles);
+    }
 }
 
 /// Allocates, and takes it back unless `used` succeeds.

@@ -121,6 +121,7 @@ impl Machine {
             objects: Arc::default(),
             heap: self.arena.clone(),
             output: Arc::new(move |text| output.lock().expect("unpoisoned").extend_from_slice(text)),
+            set_condition: |handle, _| handle == 1,
             cancel: self.cancel.clone(),
             threads: self.threads,
             clock_hz: 1_000_000_000,
