@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 29] = [
+pub const NAMES: [&str; 30] = [
     "vecadd",
     "matmul",
     "stencil",
