@@ -183,8 +183,9 @@ pub(crate) fn count(symbol: &'static str) {
     }
 }
 
-/// How long the end of the program may wait for a move that cannot be given up at once.
-const LAST_MOVE: Duration = Duration::from_secs(10);
+/// How long the end of the program may wait for a move that cannot be given up at once: one that opens a driver in this process
+/// takes seconds on a busy machine, and a driver whose process ends meanwhile may abort it.
+const LAST_MOVE: Duration = Duration::from_secs(60);
 
 /// The end: moves stop. Then the exit report: what the program wanted to use and did not get, and what was called.
 pub(crate) extern "C" fn at_exit() {

@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -35,13 +36,20 @@ def environment(mode, extra=None):
     return env
 
 
+def free_port():
+    """A port that nobody uses: other runs on the machine have servers, too."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Servers:
     """Two servers on this machine, each at a TCP port and a Unix socket (there memory is shared)."""
 
     def __init__(self, mrcuda, folder):
         self.running, self.names = [], {"tcp": [], "shm": []}
         for n in range(2):
-            tcp, unix = f"127.0.0.1:{7910 + n}", f"{folder}/s{n}"
+            tcp, unix = f"127.0.0.1:{free_port()}", f"{folder}/s{n}"
             log = open(f"{folder}/server{n}.log", "w")
             self.running.append(subprocess.Popen([mrcuda, "serve", "--listen", tcp, "--unix", unix], stdout=log, stderr=log))
             self.names["tcp"].append(tcp)
