@@ -113,12 +113,16 @@ int main(int argc, char **argv) {
     CHECK_LAUNCH();
     // Now nothing is stuck for long, but host functions still need the lock from time to time.
     for (int round = 0; round < ROUNDS; round++) {
-        std::lock_guard<std::mutex> guard(held);
-        advance<<<N / 128, 128, 0, first>>>(state);
-        advance<<<N / 128, 128, 0, second>>>(twin);
-        CHECK_LAUNCH();
-        if (round % 10 == 0) CHECK(cudaLaunchHostFunc(first, needs_lock, &calls));
-        usleep(10000);
+        {
+            std::lock_guard<std::mutex> guard(held);
+            advance<<<N / 128, 128, 0, first>>>(state);
+            advance<<<N / 128, 128, 0, second>>>(twin);
+            CHECK_LAUNCH();
+            if (round % 10 == 0) CHECK(cudaLaunchHostFunc(first, needs_lock, &calls));
+            usleep(5000);
+        }
+        // A mutex is not fair: whoever takes it again at once starves the functions.
+        usleep(5000);
     }
     CHECK(cudaDeviceSynchronize());
     std::vector<uint64_t> want(N);
