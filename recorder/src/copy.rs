@@ -1,4 +1,5 @@
-//! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device.
+//! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device. The functions
+//! themselves: [`calls`], [`fill`].
 
 use crate::array_copy;
 use crate::enter::Entered;
@@ -7,19 +8,24 @@ use crate::job::Device;
 use crate::log::lock;
 use crate::memory::{self, is_device};
 use crate::place::{Place, Reach, Waiting, lost};
-use crate::{across, context, host_function, host_memory, peer, stream_memory};
+use crate::{across, host_function, host_memory, peer, stream_memory};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{self, Copy3, CopyEnd, Work};
-use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut, Fill};
+use cuda_api::graph::work::{Copy3, CopyEnd, Work};
+use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use faults::Point;
 use rcuda_forwarder::{Landing, Reply};
-use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+
+mod calls;
+mod fill;
+pub(crate) use calls::*;
+pub(crate) use fill::*;
 
 /// Bytes that travel in one operation: larger copies are several, which a stream keeps in order.
 const PIECE: u64 = 4 << 20;
@@ -83,9 +89,7 @@ impl Rect {
         });
         all
     }
-}
 
-impl Rect {
     /// Whether a worker maps the end that is host memory: its driver copies it by itself, in stream order.
     fn reached_from_afar(&self, place: &Place) -> Result<bool, Code> {
         if place.reach() != Reach::File {
@@ -156,6 +160,22 @@ pub(crate) fn ends(c: &Copy3) -> Result<[Option<(End, u64)>; 2], Code> {
         Ok(Some((end, last)))
     };
     Ok([one(&c.dst)?, one(&c.src)?])
+}
+
+/// One end of a 2-D or 3-D copy, from the fields that its memory type selects.
+fn described(kind: u32, host: *const c_void, device: u64, pitch: usize, offset: u64) -> Result<End, Code> {
+    use sys::CUmemorytype_enum as M;
+    let pitch = pitch as u64;
+    let end = if kind == M::CU_MEMORYTYPE_HOST as u32 {
+        End::host(host, pitch)
+    } else if kind == M::CU_MEMORYTYPE_DEVICE as u32 {
+        End::device(device, pitch)
+    } else if kind == M::CU_MEMORYTYPE_UNIFIED as u32 {
+        End::at(device, pitch)
+    } else {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    };
+    Ok(End { address: end.address.checked_add(offset).ok_or(code::ERROR_INVALID_VALUE)?, ..end })
 }
 
 /// Checks both ends of a described copy on a device.
@@ -585,323 +605,4 @@ fn direct_rect(exec: &replayer::Executor, r: Rect, live: u64) -> Result<(), Code
         unsafe { f(&raw const *c, stream) }
     };
     if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
-}
-
-fn linear(cx: &mut Entered, dst: End, src: End, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
-    copy(cx, Rect { dst, src, width: bytes as u64, rows: 1 }, stream, until)
-}
-
-pub(crate) fn cuMemcpy(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
-    linear(cx, End::at(dst, 0), End::at(src, 0), n, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpyAsync(
-    cx: &mut Entered,
-    dst: sys::CUdeviceptr,
-    src: sys::CUdeviceptr,
-    n: usize,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    linear(cx, End::at(dst, 0), End::at(src, 0), n, stream as u64, Until::Submitted)
-}
-
-pub(crate) fn cuMemcpyHtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: *const c_void, n: usize) -> Result<(), Code> {
-    linear(cx, End::device(dst, 0), End::host(src, 0), n, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpyHtoDAsync_v2(
-    cx: &mut Entered,
-    dst: sys::CUdeviceptr,
-    src: *const c_void,
-    n: usize,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    linear(cx, End::device(dst, 0), End::host(src, 0), n, stream as u64, Until::Submitted)
-}
-
-pub(crate) fn cuMemcpyDtoH_v2(cx: &mut Entered, dst: *mut c_void, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
-    linear(cx, End::host(dst, 0), End::device(src, 0), n, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpyDtoHAsync_v2(
-    cx: &mut Entered,
-    dst: *mut c_void,
-    src: sys::CUdeviceptr,
-    n: usize,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    linear(cx, End::host(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
-}
-
-pub(crate) fn cuMemcpyDtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
-    linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpyDtoDAsync_v2(
-    cx: &mut Entered,
-    dst: sys::CUdeviceptr,
-    src: sys::CUdeviceptr,
-    n: usize,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
-}
-
-/// One end of a 2-D or 3-D copy, from the fields that its memory type selects.
-fn described(kind: u32, host: *const c_void, device: u64, pitch: usize, offset: u64) -> Result<End, Code> {
-    use sys::CUmemorytype_enum as M;
-    let pitch = pitch as u64;
-    let end = if kind == M::CU_MEMORYTYPE_HOST as u32 {
-        End::host(host, pitch)
-    } else if kind == M::CU_MEMORYTYPE_DEVICE as u32 {
-        End::device(device, pitch)
-    } else if kind == M::CU_MEMORYTYPE_UNIFIED as u32 {
-        End::at(device, pitch)
-    } else {
-        return Err(code::ERROR_NOT_SUPPORTED);
-    };
-    Ok(End { address: end.address.checked_add(offset).ok_or(code::ERROR_INVALID_VALUE)?, ..end })
-}
-
-/// Reads a field of a C struct that the program filled, enums as integers.
-macro_rules! raw_enum {
-    ($s:expr, $field:ident) => {
-        // SAFETY: the pointer was checked for null and the program says that it is such a struct.
-        unsafe { (&raw const (*$s).$field).cast::<u32>().read() }
-    };
-}
-
-fn copy_2d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: u64, until: Until) -> Result<(), Code> {
-    if p.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let (src_kind, dst_kind) = (raw_enum!(p, srcMemoryType), raw_enum!(p, dstMemoryType));
-    // SAFETY: not null; every field but the enums read above is valid for any bits.
-    let c = unsafe { (&raw const (*p)).cast::<std::mem::MaybeUninit<sys::CUDA_MEMCPY2D>>().read() };
-    let c = c.as_ptr();
-    // SAFETY: `c` is a copy of the program's struct; only integer and pointer fields are read.
-    let (sx, sy, sh, sd, sp) = unsafe { ((*c).srcXInBytes, (*c).srcY, (*c).srcHost, (*c).srcDevice, (*c).srcPitch) };
-    if src_kind == ARRAY || dst_kind == ARRAY {
-        // SAFETY: as above.
-        let copy = unsafe { flat(c, src_kind, dst_kind) };
-        return array_copy::copy(cx, &copy, stream, until);
-    }
-    // SAFETY: as above.
-    let (dx, dy, dh, dd, dp, w, h) =
-        unsafe { ((*c).dstXInBytes, (*c).dstY, (*c).dstHost, (*c).dstDevice, (*c).dstPitch, (*c).WidthInBytes, (*c).Height) };
-    let offset = |x: usize, y: usize, pitch: usize| {
-        y.checked_mul(pitch).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE)
-    };
-    let (sp, dp) = (if sp == 0 { w } else { sp }, if dp == 0 { w } else { dp });
-    let src = described(src_kind, sh, sd, sp, offset(sx, sy, sp)?)?;
-    let dst = described(dst_kind, dh, dd, dp, offset(dx, dy, dp)?)?;
-    copy(cx, Rect { dst, src, width: w as u64, rows: h as u64 }, stream, until)
-}
-
-/// A rectangle as a box.
-///
-/// # Safety
-/// `c` points at the struct; nothing but its enums may hold any bits.
-unsafe fn flat(c: *const sys::CUDA_MEMCPY2D, src_kind: u32, dst_kind: u32) -> Copy3 {
-    let end = |x: usize, y: usize, memory, host: u64, device, array: sys::CUarray, pitch: usize| CopyEnd {
-        x: x as u64,
-        y: y as u64,
-        memory,
-        host,
-        device,
-        array: array as u64,
-        pitch: pitch as u64,
-        ..CopyEnd::default()
-    };
-    // SAFETY: as the caller says; only integer and pointer fields are read.
-    unsafe {
-        let host = (*c).srcHost as u64;
-        let src = end((*c).srcXInBytes, (*c).srcY, src_kind, host, (*c).srcDevice, (*c).srcArray, (*c).srcPitch);
-        let host = (*c).dstHost as u64;
-        let dst = end((*c).dstXInBytes, (*c).dstY, dst_kind, host, (*c).dstDevice, (*c).dstArray, (*c).dstPitch);
-        Copy3 { src, dst, width: (*c).WidthInBytes as u64, rows: (*c).Height as u64, depth: 1 }
-    }
-}
-
-pub(crate) fn cuMemcpy2D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
-    copy_2d(cx, p, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
-    copy_2d(cx, p, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: sys::CUstream) -> Result<(), Code> {
-    copy_2d(cx, p, stream as u64, Until::Submitted)
-}
-
-fn copy_3d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: u64, until: Until) -> Result<(), Code> {
-    if p.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let (src_kind, dst_kind) = (raw_enum!(p, srcMemoryType), raw_enum!(p, dstMemoryType));
-    // SAFETY: not null; only integer and pointer fields are read.
-    let (w, h, depth, slod, dlod) = unsafe { ((*p).WidthInBytes, (*p).Height, (*p).Depth, (*p).srcLOD, (*p).dstLOD) };
-    if slod != 0 || dlod != 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: as above.
-    let (sx, sy, sz, sh, sd, sp, sheight) =
-        unsafe { ((*p).srcXInBytes, (*p).srcY, (*p).srcZ, (*p).srcHost, (*p).srcDevice, (*p).srcPitch, (*p).srcHeight) };
-    // SAFETY: as above.
-    let (dx, dy, dz, dh, dd, dp, dheight) =
-        unsafe { ((*p).dstXInBytes, (*p).dstY, (*p).dstZ, (*p).dstHost, (*p).dstDevice, (*p).dstPitch, (*p).dstHeight) };
-    let offset = |x: usize, y: usize, z: usize, pitch: usize, height: usize| {
-        let rows = z.checked_mul(height).and_then(|r| r.checked_add(y));
-        rows.and_then(|r| r.checked_mul(pitch)).and_then(|b| b.checked_add(x)).map(|b| b as u64).ok_or(code::ERROR_INVALID_VALUE)
-    };
-    if src_kind == ARRAY || dst_kind == ARRAY {
-        return array_copy::copy(cx, &cuda_api::graph::copy_3d(p)?, stream, until);
-    }
-    if cx.job.graphs.capturing() {
-        let described = cuda_api::graph::copy_3d(p)?;
-        let stream = cx.use_stream(stream)?;
-        let device = cx.device()?;
-        let node = || check_ends(device, &described).map(|()| Work::Copy(described));
-        if graph::take(cx, device, stream, until == Until::Done, node)? {
-            return Ok(());
-        }
-    }
-    let (sp, dp) = (if sp == 0 { w } else { sp }, if dp == 0 { w } else { dp });
-    let (sheight, dheight) = (if sheight == 0 { h } else { sheight }, if dheight == 0 { h } else { dheight });
-    for z in 0..depth {
-        let src = described(src_kind, sh, sd, sp, offset(sx, sy, sz + z, sp, sheight)?)?;
-        let dst = described(dst_kind, dh, dd, dp, offset(dx, dy, dz + z, dp, dheight)?)?;
-        copy(cx, Rect { dst, src, width: w as u64, rows: h as u64 }, stream, until)?;
-    }
-    Ok(())
-}
-
-pub(crate) fn cuMemcpy3D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D) -> Result<(), Code> {
-    copy_3d(cx, p, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: sys::CUstream) -> Result<(), Code> {
-    copy_3d(cx, p, stream as u64, Until::Submitted)
-}
-
-pub(crate) fn cuMemcpyPeer(
-    cx: &mut Entered,
-    dst: sys::CUdeviceptr,
-    to: sys::CUcontext,
-    src: sys::CUdeviceptr,
-    from: sys::CUcontext,
-    n: usize,
-) -> Result<(), Code> {
-    contexts(cx, [to, from])?;
-    linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpyPeerAsync(
-    cx: &mut Entered,
-    dst: sys::CUdeviceptr,
-    to: sys::CUcontext,
-    src: sys::CUdeviceptr,
-    from: sys::CUcontext,
-    n: usize,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    contexts(cx, [to, from])?;
-    linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
-}
-
-/// The contexts of a copy between devices must be some; where the memory is, its address says.
-fn contexts(cx: &Entered, both: [sys::CUcontext; 2]) -> Result<(), Code> {
-    both.into_iter().try_for_each(|c| context::device_of(cx.job, c as u64).map(drop))
-}
-
-fn copy_3d_peer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64, until: Until) -> Result<(), Code> {
-    if p.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null; only pointer fields are read.
-    contexts(cx, unsafe { [(*p).dstContext, (*p).srcContext] })?;
-    // The plain struct has the same fields at the same offsets, and reserves those of the contexts.
-    copy_3d(cx, p.cast(), stream, until)
-}
-const _: () = {
-    use std::mem::offset_of;
-    assert!(size_of::<sys::CUDA_MEMCPY3D_PEER>() == size_of::<sys::CUDA_MEMCPY3D>());
-    assert!(offset_of!(sys::CUDA_MEMCPY3D_PEER, srcPitch) == offset_of!(sys::CUDA_MEMCPY3D, srcPitch));
-    assert!(offset_of!(sys::CUDA_MEMCPY3D_PEER, dstXInBytes) == offset_of!(sys::CUDA_MEMCPY3D, dstXInBytes));
-    assert!(offset_of!(sys::CUDA_MEMCPY3D_PEER, Depth) == offset_of!(sys::CUDA_MEMCPY3D, Depth));
-};
-
-pub(crate) fn cuMemcpy3DPeer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<(), Code> {
-    copy_3d_peer(cx, p, 0, Until::Done)
-}
-
-pub(crate) fn cuMemcpy3DPeerAsync(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: sys::CUstream) -> Result<(), Code> {
-    copy_3d_peer(cx, p, stream as u64, Until::Submitted)
-}
-
-#[allow(clippy::too_many_arguments)]
-fn fill(
-    cx: &mut Entered,
-    dst: u64,
-    pitch: usize,
-    value: u32,
-    element: u8,
-    width: usize,
-    rows: usize,
-    stream: u64,
-    waits: bool,
-) -> Result<(), Code> {
-    let stream = cx.use_stream(stream)?;
-    let device = cx.device()?;
-    device.check()?;
-    let bytes = width.checked_mul(element.into()).ok_or(code::ERROR_INVALID_VALUE)? as u64;
-    if bytes == 0 || rows == 0 {
-        return Ok(());
-    }
-    let size = u64::from(element);
-    if dst % size != 0 || (rows > 1 && (pitch as u64 % size != 0 || (pitch as u64) < bytes)) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let home = if cx.job.devices.len() > 1 { memory::home(cx.job, dst) } else { None }.unwrap_or(device);
-    let known = home.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
-    if home.index != device.index && !peer::reaches(device, home) {
-        // On a device whose context is not current: when the stream is there, and done when the call returns.
-        graph::forbid_on(cx, device, stream)?;
-        cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
-        cx.on(home);
-        fill(cx, dst, pitch, value, element, width, rows, LEGACY, true)?;
-        return cx.wait(home, ops::id::STREAM_SYNC, &LEGACY.to_le_bytes()).map(drop);
-    }
-    if cx.job.graphs.capturing() {
-        let (pitch, width, rows) = (pitch as u64, width as u64, rows as u64);
-        let node = || Ok(Work::Fill(work::Fill { dst, pitch, value, element: element.into(), width, rows }));
-        if graph::take(cx, device, stream, waits, node)? {
-            return Ok(());
-        }
-    }
-    let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
-    submit(cx, device, known, ops::id::FILL, &[&encode(&op)])
-}
-
-macro_rules! fills {
-    ($($plain:ident $plain_async:ident $pitched:ident $pitched_async:ident $t:ty, $size:literal;)*) => {$(
-        pub(crate) fn $plain(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize) -> Result<(), Code> {
-            fill(cx, dst, 0, v.into(), $size, n, 1, 0, true)
-        }
-        pub(crate) fn $plain_async(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize, stream: sys::CUstream) -> Result<(), Code> {
-            fill(cx, dst, 0, v.into(), $size, n, 1, stream as u64, false)
-        }
-        pub(crate) fn $pitched(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize) -> Result<(), Code> {
-            fill(cx, dst, pitch, v.into(), $size, w, h, 0, true)
-        }
-        pub(crate) fn $pitched_async(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize, stream: sys::CUstream) -> Result<(), Code> {
-            fill(cx, dst, pitch, v.into(), $size, w, h, stream as u64, false)
-        }
-    )*};
-}
-fills! {
-    cuMemsetD8_v2 cuMemsetD8Async cuMemsetD2D8_v2 cuMemsetD2D8Async c_uchar, 1;
-    cuMemsetD16_v2 cuMemsetD16Async cuMemsetD2D16_v2 cuMemsetD2D16Async c_ushort, 2;
-    cuMemsetD32_v2 cuMemsetD32Async cuMemsetD2D32_v2 cuMemsetD2D32Async c_uint, 4;
 }

@@ -7,6 +7,7 @@ use cuda_api::ops::{self, TensorMapIm2col, TensorMapTiled};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::{c_int, c_void};
+use std::ops::RangeInclusive;
 
 const _: () = assert!(size_of::<sys::CUtensorMap>() == ops::TENSOR_MAP_BYTES);
 
@@ -21,6 +22,18 @@ fn elements<T: Copy>(from: *const T, n: usize) -> Result<Vec<T>, Code> {
     // SAFETY: not null; the program says that there are this many.
     Ok((0..n).map(|i| unsafe { from.add(i).read_unaligned() }).collect())
 }
+
+/// Dimensions of a descriptor that is to be made: `to` must be there, the rank one of those that exist.
+fn rank_of(cx: &Entered, to: *const sys::CUtensorMap, rank: u32, exist: RangeInclusive<u32>) -> Result<usize, Code> {
+    cx.device()?;
+    if to.is_null() || !exist.contains(&rank) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    Ok(rank as usize)
+}
+
+/// Ranks of im2col descriptors: channels and images are two of the dimensions.
+const IM2COL: RangeInclusive<u32> = 3..=5;
 
 /// Asks for a descriptor and writes it for the program.
 fn encode(cx: &mut Entered, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire) -> Result<(), Code> {
@@ -53,12 +66,8 @@ pub(crate) fn cuTensorMapEncodeTiled(
     l2_promotion: u32,
     fill: u32,
 ) -> Result<(), Code> {
-    cx.device()?;
-    // Ranks of 1 to 5 exist (CUDA driver API reference).
-    if to.is_null() || !(1..=5).contains(&rank) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let n = rank as usize;
+    // CUDA driver API reference.
+    let n = rank_of(cx, to, rank, 1..=5)?;
     let op = TensorMapTiled {
         data_type,
         address: address as u64,
@@ -90,12 +99,7 @@ pub(crate) fn cuTensorMapEncodeIm2col(
     l2_promotion: u32,
     fill: u32,
 ) -> Result<(), Code> {
-    cx.device()?;
-    // Ranks of 3 to 5 exist: channels and images are two of the dimensions.
-    if to.is_null() || !(3..=5).contains(&rank) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let n = rank as usize;
+    let n = rank_of(cx, to, rank, IM2COL)?;
     let op = TensorMapIm2col {
         data_type,
         address: address as u64,
@@ -132,11 +136,7 @@ pub(crate) fn cuTensorMapEncodeIm2colWide(
     l2_promotion: u32,
     fill: u32,
 ) -> Result<(), Code> {
-    cx.device()?;
-    if to.is_null() || !(3..=5).contains(&rank) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let n = rank as usize;
+    let n = rank_of(cx, to, rank, IM2COL)?;
     let op = TensorMapIm2col {
         data_type,
         address: address as u64,

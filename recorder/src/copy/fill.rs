@@ -1,0 +1,77 @@
+//! The fill functions.
+
+use super::{End, encode, submit};
+use crate::enter::Entered;
+use crate::{graph, memory, peer};
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{self, Work};
+use cuda_api::ops::{self, Fill};
+use cuda_api::sys;
+use std::ffi::{c_uchar, c_uint, c_ushort};
+
+#[allow(clippy::too_many_arguments)]
+fn fill(
+    cx: &mut Entered,
+    dst: u64,
+    pitch: usize,
+    value: u32,
+    element: u8,
+    width: usize,
+    rows: usize,
+    stream: u64,
+    waits: bool,
+) -> Result<(), Code> {
+    let stream = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    device.check()?;
+    let bytes = width.checked_mul(element.into()).ok_or(code::ERROR_INVALID_VALUE)? as u64;
+    if bytes == 0 || rows == 0 {
+        return Ok(());
+    }
+    let size = u64::from(element);
+    if dst % size != 0 || (rows > 1 && (pitch as u64 % size != 0 || (pitch as u64) < bytes)) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let home = if cx.job.devices.len() > 1 { memory::home(cx.job, dst) } else { None }.unwrap_or(device);
+    let known = home.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    if home.index != device.index && !peer::reaches(device, home) {
+        // On a device whose context is not current: when the stream is there, and done when the call returns.
+        graph::forbid_on(cx, device, stream)?;
+        cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+        cx.on(home);
+        fill(cx, dst, pitch, value, element, width, rows, LEGACY, true)?;
+        return cx.wait(home, ops::id::STREAM_SYNC, &LEGACY.to_le_bytes()).map(drop);
+    }
+    if cx.job.graphs.capturing() {
+        let (pitch, width, rows) = (pitch as u64, width as u64, rows as u64);
+        let node = || Ok(Work::Fill(work::Fill { dst, pitch, value, element: element.into(), width, rows }));
+        if graph::take(cx, device, stream, waits, node)? {
+            return Ok(());
+        }
+    }
+    let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
+    submit(cx, device, known, ops::id::FILL, &[&encode(&op)])
+}
+
+macro_rules! fills {
+    ($($plain:ident $plain_async:ident $pitched:ident $pitched_async:ident $t:ty, $size:literal;)*) => {$(
+        pub(crate) fn $plain(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize) -> Result<(), Code> {
+            fill(cx, dst, 0, v.into(), $size, n, 1, 0, true)
+        }
+        pub(crate) fn $plain_async(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+            fill(cx, dst, 0, v.into(), $size, n, 1, stream as u64, false)
+        }
+        pub(crate) fn $pitched(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize) -> Result<(), Code> {
+            fill(cx, dst, pitch, v.into(), $size, w, h, 0, true)
+        }
+        pub(crate) fn $pitched_async(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize, stream: sys::CUstream) -> Result<(), Code> {
+            fill(cx, dst, pitch, v.into(), $size, w, h, stream as u64, false)
+        }
+    )*};
+}
+fills! {
+    cuMemsetD8_v2 cuMemsetD8Async cuMemsetD2D8_v2 cuMemsetD2D8Async c_uchar, 1;
+    cuMemsetD16_v2 cuMemsetD16Async cuMemsetD2D16_v2 cuMemsetD2D16Async c_ushort, 2;
+    cuMemsetD32_v2 cuMemsetD32Async cuMemsetD2D32_v2 cuMemsetD2D32Async c_uint, 4;
+}
