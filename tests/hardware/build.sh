@@ -1,13 +1,12 @@
 #!/bin/sh
 # Builds the hardware tests into the folder given as the first argument. Needs gcc, and nvcc and
 # CUDA's headers: NVCC (default: nvcc of the PATH), CUDA_INCLUDE (default: found beside it).
-# LIBCUDA names a libcuda.so.1 to link with: the driver's, or any library of that soname.
+# The driver itself is not needed: a library of its name, with functions that do nothing, stands in for it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 to=${1:?usage: build.sh FOLDER}
 nvcc=${NVCC:-nvcc}
 include=${CUDA_INCLUDE:-$(dirname "$(command -v "$nvcc")")/../include}
-libcuda=${LIBCUDA:-$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')}
 mkdir -p "$to/stand-in"
 cd "$here"
 for k in 0 1 2 3 4; do
@@ -16,9 +15,12 @@ done
 "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -o "$to/twin.cubin" twin.cu &
 "$nvcc" -arch=compute_75 -ptx -DK=1 -o "$to/module1.ptx" module.cu &
 flags="-std=gnu11 -O2 -Wall -Wextra -isystem $include"
-for p in placement requests memory waits heap globals graphs graph_rest textures hostmem peers; do
-    gcc $flags -o "$to/$p" $p.c hook.c "$libcuda" -Wl,--allow-shlib-undefined -ldl -lpthread
-done
+parts="placement requests memory waits heap globals graphs graph_rest textures hostmem peers"
+for p in $parts hook; do gcc $flags -c -o "$to/$p.o" $p.c; done
+# Every function that they name, without a body: the loader takes the driver's.
+nm -u "$to"/*.o | awk '$2 ~ /^cu[A-Z]/ { print "void " $2 "(void) {}" }' | sort -u >"$to/names.c"
+gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$to/names.so" "$to/names.c"
+for p in $parts; do gcc -o "$to/$p" "$to/$p.o" "$to/hook.o" "$to/names.so" -ldl -lpthread; done
 gcc $flags -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$to/stand-in/libcuda.so.1" stand_in.c
 gcc $flags -o "$to/loader" loader.c hook.c "$to/stand-in/libcuda.so.1" -Wl,-rpath,'$ORIGIN/stand-in' -ldl
 wait

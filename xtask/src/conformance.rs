@@ -19,6 +19,9 @@ pub(crate) struct ConformanceArgs {
     /// How many sections at a time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
+    /// How many seconds one transcript may take
+    #[arg(long, default_value_t = 600)]
+    limit: u64,
     /// Also write everything to this file: the native transcript, and all differences of the others
     #[arg(long)]
     out: Option<PathBuf>,
@@ -28,7 +31,7 @@ pub(crate) struct ConformanceArgs {
 pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
     let hardware = if args.driver == "real" { Hardware::Real } else { Hardware::Soft };
     let scene = Scene::on("conformance", hardware);
-    let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(600) };
+    let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(args.limit) };
     let server = Server::start(&scene, "local");
     let (native, others) = std::thread::scope(|s| {
         let native = s.spawn(|| conformance::native(&scene, plan));
