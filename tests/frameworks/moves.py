@@ -1,13 +1,16 @@
 """Runs training programs under mrcuda, moves each at random steps, and compares their output with a native run's.
 
     moves.py --mrcuda PATH [--modes eager,graph,...] [--transports tcp,shm] [--runs N] [--steps N] [--moves N] [--seed N]
-             [--gpus N] [--at-once N] [--costs N]
+             [--pace MS] [--gpus N] [--at-once N] [--costs N]
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
 random steps, to the other or into the job's own process; it counts when its output is native's to the last bit. The table has one
 line for each mode and transport. With --costs no run moves while it is measured: the table shows the time of a step natively,
-remote, and after a move into the process at the first steps (medians over so many runs, one at a time). The exit status is 1 if
-any run differed.
+remote, and after a move into the process (medians over so many runs of their second half, one run at a time; moves and pace are in
+the first half). The exit status is 1 if any run differed.
+
+A step of these small models takes a millisecond or two, so that 200 of them are over before a move is: with --pace each step is
+followed by a rest, as a loader of data or a larger model would make it.
 """
 
 import argparse
@@ -65,13 +68,15 @@ class Servers:
             s.wait()
 
 
-def train(mode, steps):
-    return [sys.executable, f"{HERE}/train.py", mode, "--steps", str(steps)]
+def train(args, mode, pace=0):
+    """The program; paced in the first half where times are measured, else all the time."""
+    command = [sys.executable, f"{HERE}/train.py", mode, "--steps", str(args.steps), "--pace", str(pace)]
+    return command + (["--paced", str(args.steps // 2)] if args.costs else [])
 
 
-def native(mode, steps, gpu=0):
+def native(args, mode, gpu=0):
     env = environment(mode, {"CUDA_VISIBLE_DEVICES": str(gpu)})
-    done = subprocess.run(train(mode, steps), env=env, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(train(args, mode), env=env, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode:
         raise RuntimeError(f"{mode} fails natively: {done.stderr[-500:]}")
     return done.stdout, progress(done.stderr)
@@ -89,7 +94,7 @@ class Run:
         self.args, self.err = args, f"{folder}/{name}.err"
         self.out, self.moves, self.refusals = f"{folder}/{name}.out", [], []
         with open(self.out, "w") as out, open(self.err, "w") as err:
-            command = [args.mrcuda, "run", "--server", place, "--"] + train(mode, args.steps)
+            command = [args.mrcuda, "run", "--server", place, "--"] + train(args, mode, args.pace)
             env = environment(mode, {"MRCUDA_LOG": f"{folder}/{name}.log"} if args.logs else None)
             self.job = subprocess.Popen(command, stdout=out, stderr=err, env=env)
         self.deadline = time.monotonic() + LIMIT
@@ -136,7 +141,7 @@ def one_run(args, servers, folder, mode, transport, number):
     places = servers.places(transport, gpu)
     here = places[0]
     run = Run(args, folder, f"{mode}-{transport}-{number}", mode, here)
-    for step in sorted(rng.randrange(10, max(args.steps - 20, 11)) for _ in range(args.moves)):
+    for step in sorted(rng.randrange(10, max(args.steps * 3 // 4, 11)) for _ in range(args.moves)):
         # A step is said in tens; the rest of the moment is chance.
         if not run.reaches(step // 10 * 10):
             break
@@ -168,9 +173,9 @@ def exactness(args, servers, folder, mode, transport, want, pool):
     return same == len(runs)
 
 
-def settled(steps, after=20):
-    """The median time of the steps after the first ones."""
-    times = [ms for step, ms in steps if step > after]
+def settled(args, steps):
+    """The median time of the steps of the second half."""
+    times = [ms for step, ms in steps if step > args.steps // 2 + 10]
     return statistics.median(times) if times else float("nan")
 
 
@@ -178,18 +183,17 @@ def cost(args, servers, folder, mode, gpu):
     """Medians of a step: native, over TCP, over shared memory, in the process after a move; and whether all gave the same."""
     found, outputs = {"native": [], "tcp": [], "shm": [], "local": []}, set()
     for number in range(args.costs):
-        out, steps = native(mode, args.steps, gpu)
+        out, steps = native(args, mode, gpu)
         outputs.add((out, 0))
-        found["native"].append(settled(steps))
+        found["native"].append(settled(args, steps))
         for kind in ["tcp", "shm", "local"]:
             place = servers.places("shm" if kind == "local" else kind, gpu)[0]
             run = Run(args, folder, f"cost-{mode}-{kind}-{number}", mode, place)
-            after = 20
-            if kind == "local" and run.reaches(10) and run.migrate(f"local:{gpu}"):
-                after = run.progress()[-1][0] + 20
+            moved = kind == "local" and run.reaches(10) and run.migrate(f"local:{gpu}")
+            paced = run.progress()[-1][0] < args.steps // 2 if moved else False
             outputs.add(run.end())
-            if kind != "local" or run.moves:
-                found[kind].append(settled(run.progress(), after))
+            if kind != "local" or paced:
+                found[kind].append(settled(args, run.progress()))
     return {kind: statistics.median(times) if times else float("nan") for kind, times in found.items()}, len(outputs) == 1
 
 
@@ -201,6 +205,7 @@ def main():
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--moves", type=int, default=1)
+    parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step, so that moves get in")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4)
@@ -224,7 +229,7 @@ def main():
         else:
             print(f"{'mode':<12}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}{'s':>8}")
             with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-                wants = {mode: pool.submit(native, mode, args.steps, n % args.gpus) for n, mode in enumerate(modes)}
+                wants = {mode: pool.submit(native, args, mode, n % args.gpus) for n, mode in enumerate(modes)}
                 for mode in modes:
                     try:
                         want = wants[mode].result()[0]

@@ -1,6 +1,7 @@
 """Runs training on two GPUs under mrcuda, moves it at random steps, and compares its output with a native run's.
 
     ranks.py --mrcuda PATH [--modes ddp,ddp-gloo,split] [--transports shm,tcp,local] [--nccl net|p2p] [--runs N] [--steps N] [--moves N]
+             [--pace MS]
 
 Two servers are started on this machine. In the modes `ddp…` there are two processes, each a job of its own under `mrcuda run` with one
 GPU; a move concerns one of them. In the mode `split` there is one job with two GPUs, which move together. A run counts when all output
@@ -31,7 +32,7 @@ def rank_environment(args, rank, port):
 def native(args, mode, port):
     """What each process prints."""
     def start(env):
-        return subprocess.Popen(train(mode, args.steps), env=environment(mode, env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(train(args, mode), env=environment(mode, env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if mode == "split":
         started = [start({})]
     else:
@@ -88,10 +89,11 @@ def main():
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--moves", type=int, default=1)
+    parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step, so that moves get in")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
     args = parser.parse_args()
-    args.mrcuda = os.path.abspath(args.mrcuda)
+    args.mrcuda, args.costs = os.path.abspath(args.mrcuda), 0
     folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-ranks-")
     os.makedirs(folder, exist_ok=True)
     right, port = True, 29400

@@ -101,6 +101,8 @@ def main():
     parser.add_argument("mode")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
+    parser.add_argument("--paced", type=int, metavar="N", help="only after the first N steps")
     args = parser.parse_args()
     mode, device = args.mode, torch.device(args.device)
     torch.manual_seed(1)
@@ -156,6 +158,8 @@ def main():
             loss = static_loss
         else:
             loss = step(x, y)
+        if args.pace and k < (args.steps if args.paced is None else args.paced):
+            time.sleep(args.pace / 1000)
         if k % 10 == 9:
             shown = loss.item()
             now = time.perf_counter()
