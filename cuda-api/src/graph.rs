@@ -76,9 +76,9 @@ pub trait Host {
     fn release(&mut self, address: u64) -> Result<(), Code>;
     /// The ordinal of the device that a context is on.
     fn ordinal(&mut self, context: u64) -> i32;
-    /// Makes a condition for a node of a graph: the handle that device code uses, and the context. `home` is the graph that is instantiated, `inside`
-    /// says that the node is in a graph further inside.
-    fn condition(&mut self, home: u64, inside: bool, default: u32, flags: u32) -> Result<(u64, u64), Code>;
+    /// Makes a condition for a node of a graph, or of one inside it: the handle that device code uses, and the context. `home` is the
+    /// graph that is instantiated.
+    fn condition(&mut self, home: u64, default: u32, flags: u32) -> Result<(u64, u64), Code>;
     /// Nothing needs the conditions of a graph any more.
     fn end_conditions(&mut self, context: u64, home: u64, conditions: &[u64]) -> Result<(), Code>;
     /// Makes an instance in a context; its handle. `home`: the graph, if it has conditions.

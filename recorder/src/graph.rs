@@ -341,14 +341,9 @@ impl Host for Entered {
         context as i32 - 1
     }
 
-    fn condition(&mut self, home: u64, inside: bool, default: u32, flags: u32) -> Result<(u64, u64), Code> {
+    fn condition(&mut self, home: u64, default: u32, flags: u32) -> Result<(u64, u64), Code> {
         let device = context::current_device(self.job)?;
         device.check()?;
-        if inside {
-            // A place has only graphs that are instantiated.
-            crate::log::missed("conditions of graphs inside of others".to_owned());
-            return Err(code::ERROR_NOT_SUPPORTED);
-        }
         let mut ledger = lock(&device.ledger);
         let condition = GraphCondition { home, default, flags, wanted: 0 };
         let reply = self.ask(device, ops::id::GRAPH_CONDITION, &[&encode(&condition)])?;

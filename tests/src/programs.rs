@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -61,6 +61,7 @@ pub const NAMES: [&str; 30] = [
     "graphmem",
     "crowd",
     "graphif",
+    "graphdeep",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `mapped` and `managed` stay on their machine; `ipc` is two processes.

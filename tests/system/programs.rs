@@ -33,7 +33,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
         "crowd" => (40, 20000),
-        "graphif" => (200, 6000),
+        "graphif" | "graphdeep" => (200, 6000),
         other => panic!("{other} is no test program"),
     }
 }
@@ -110,6 +110,7 @@ programs! {
     rest_shared: "rest", Shared;
     graphmem_static: "graphmem", Static;
     graphif_static: "graphif", Static;
+    graphdeep_static: "graphdeep", Static;
     crowd_static: "crowd", Static;
     threads8_shared: "threads8", Shared;
     arrays_static: "arrays", Static;

@@ -1,9 +1,9 @@
 //! Instances: a frozen copy of each instantiated graph, and what may be changed in it.
 
-use super::{Conditions, Graphs};
 use super::memory::Effect;
 use super::model::{Node, Owner};
 use super::work::{At, Copy3, Fill, Spec, Work};
+use super::{Conditions, Graphs};
 use crate::code::{self, Code};
 use std::collections::{HashMap, HashSet};
 
@@ -79,7 +79,7 @@ impl Graphs {
     /// Checks a graph and copies it for an instance.
     pub(super) fn prepare(&mut self, graph: u64, flags: u64, current: u64) -> Result<Prepared, Refusal> {
         let invalid = |rc: Code| refuse(rc, 1, 0);
-        let g = self.store.graph(graph).map_err(invalid)?;
+        self.store.graph(graph).map_err(invalid)?;
         if flags & !(AUTO_FREE | UPLOAD | DEVICE_LAUNCH | NODE_PRIORITY) != 0 {
             return Err(invalid(INVALID));
         }
@@ -89,7 +89,7 @@ impl Graphs {
         if self.store.is_captured_into(graph) {
             return Err(invalid(code::ERROR_ILLEGAL_STATE));
         }
-        if let Some((_, false)) = g.conditions.iter().find(|(_, used)| !used) {
+        if self.store.has_loose_condition(graph) {
             return Err(refuse(INVALID, 5, 0));
         }
         let single = |n: &Node| matches!(n.work, Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_));

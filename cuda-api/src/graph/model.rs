@@ -293,6 +293,29 @@ impl Store {
         Err(INVALID)
     }
 
+    /// The graph for which a condition was made that a node of `graph` can have: this one or one around it.
+    pub(super) fn condition_owner(&self, mut graph: u64, handle: u64) -> Result<u64, Code> {
+        for _ in 0..=MAX_DEPTH {
+            let g = self.graph(graph)?;
+            if let Some((_, used)) = g.conditions.iter().find(|(own, _)| *own == handle) {
+                return if *used { Err(INVALID) } else { Ok(graph) };
+            }
+            match g.owner {
+                Owner::Node(node) => graph = self.node(node)?.graph,
+                _ => return Err(INVALID),
+            }
+        }
+        Err(INVALID)
+    }
+
+    /// Whether a condition of the graph, or of one inside it, is in no node.
+    pub(super) fn has_loose_condition(&self, graph: u64) -> bool {
+        self.graphs.get(graph).is_some_and(|g| {
+            let inner = g.nodes.iter().filter_map(|n| self.nodes.get(*n)).flat_map(|n| n.work.inner());
+            g.conditions.iter().any(|(_, used)| !used) || inner.into_iter().any(|inner| self.has_loose_condition(*inner))
+        })
+    }
+
     /// Whether a node like this is anywhere inside.
     pub(super) fn any(&self, graph: u64, wanted: &dyn Fn(&Node) -> bool) -> bool {
         self.graphs.get(graph).is_some_and(|g| {

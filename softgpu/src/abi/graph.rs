@@ -93,7 +93,7 @@ impl Host for Soft {
         context::current().map_or(0, |live| live.device.ordinal)
     }
 
-    fn condition(&mut self, _home: u64, _inside: bool, default: u32, flags: u32) -> Result<(u64, u64), Code> {
+    fn condition(&mut self, _home: u64, default: u32, flags: u32) -> Result<(u64, u64), Code> {
         let context = self.context()?;
         Ok((condition::create(default, flags), context))
     }

@@ -27,7 +27,7 @@ pub fn cuGraphConditionalHandleCreate<H: Host>(
         return Err(INVALID);
     }
     let home = h.shared().with(|g| g.store.outermost(graph))?;
-    let (handle, context) = h.condition(home, home != graph, default, flags)?;
+    let (handle, context) = h.condition(home, default, flags)?;
     h.shared().with(|g| {
         let own = g.conditions.entry(home).or_default();
         own.context = context;
@@ -65,8 +65,7 @@ impl Graphs {
         p: &RawConditional,
         context: u64,
     ) -> Result<(u64, *const u64), Code> {
-        let own = |(handle, used): &&mut (u64, bool)| *handle == p.handle && !*used;
-        self.store.graph_mut(graph)?.conditions.iter_mut().find(own).ok_or(INVALID)?;
+        let owner = self.store.condition_owner(graph, p.handle)?;
         let bodies: Vec<u64> = (0..p.size).map(|_| self.store.create(Owner::Program)).collect();
         let work = Work::Conditional(Conditional { handle: p.handle, kind: p.kind, bodies: bodies.clone() });
         let node = self.store.add(graph, after, work, context).inspect_err(|_| {
@@ -77,7 +76,7 @@ impl Graphs {
         let list = bodies.into_boxed_slice();
         let graphs = list.as_ptr();
         self.store.node_mut(node)?.lent = vec![list];
-        if let Some((_, used)) = self.store.graph_mut(graph)?.conditions.iter_mut().find(own) {
+        if let Some((_, used)) = self.store.graph_mut(owner)?.conditions.iter_mut().find(|(handle, _)| *handle == p.handle) {
             *used = true;
         }
         Ok((node, graphs))
