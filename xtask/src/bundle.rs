@@ -8,7 +8,18 @@ use std::process::Command;
 /// The largest bundle that is easy to carry.
 const LIMIT: u64 = 64 << 20;
 /// What is carried of the installation.
-const FILES: [&str; 9] = ["mrcuda", "mhelper", "libmrcuda_shim.so", "libmrcuda_nvml.so", "libsoftgpu.so", "orbit", "microbench", "conformance", "xtask"];
+const FILES: [&str; 10] = [
+    "mrcuda",
+    "mhelper",
+    "libmrcuda_shim.so",
+    "libmrcuda_nvml.so",
+    "libsoftgpu.so",
+    "orbit",
+    "mill",
+    "microbench",
+    "conformance",
+    "xtask",
+];
 
 /// What is run there.
 const SCRIPTS: [(&str, &str); 3] = [
@@ -57,7 +68,11 @@ pub(crate) fn bundle() -> Result<(), String> {
         executable(&script)?;
     }
     let bytes = size(&folder)?;
-    println!("{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh", folder.display(), bytes as f64 / (1 << 20) as f64);
+    println!(
+        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh",
+        folder.display(),
+        bytes as f64 / (1 << 20) as f64
+    );
     if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
 }
 

@@ -65,7 +65,8 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     let subjects = subjects(args.program.as_deref())?;
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let folder = install.target.join("soak");
-    let references = run::References::new(folder.join("native"), hardware, args.seconds);
+    // On a GPU the pace says how long a run takes, wherever it is.
+    let references = run::References::new(folder.join("native"), hardware, args.seconds, !args.hardware);
     let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));
     let next = AtomicU32::new(1);
@@ -73,7 +74,10 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
         let subject = &subjects[(number as usize - 1) % subjects.len()];
         let reference = match references.get(subject) {
             Ok(reference) => reference,
-            Err(why) => return lock(&failed).push(format!("run {number}: {why}")),
+            Err(why) => {
+                println!("{number:4} {why}");
+                return lock(&failed).push(format!("run {number}: {why}"));
+            }
         };
         let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
         let plan = Plan::new(&mut random, args.direction);

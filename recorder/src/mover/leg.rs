@@ -18,7 +18,7 @@ use faults::Point;
 use journal::OwnedRecord;
 use rcuda_forwarder::{Control, ControlReply};
 use replayer::replay::{Record, Sink, replay};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 /// Records on their way to the target at a time.
@@ -157,7 +157,7 @@ impl<'a> Leg<'a> {
     /// Feeds the live journal to the target.
     pub(super) fn replay(&mut self, job: &Job) -> Result<(), String> {
         self.phase("replay", |leg| {
-            let live = lock(&leg.device.ledger).begin_move()?;
+            let live = objects_by_number(lock(&leg.device.ledger).begin_move()?);
             let count = Count::of(&live);
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
@@ -357,8 +357,50 @@ impl Sink for ToPlace<'_> {
     }
 }
 
+/// Brings texture and surface objects into the order of their numbers, as far as nothing ends between them: a driver that has given
+/// no numbers yet gives them in this order, and a number that is free again only after a while (tests/hardware/textures.c).
+fn objects_by_number(records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
+    let (mut all, mut objects) = (Vec::with_capacity(records.len()), BTreeMap::new());
+    for record in records {
+        // The answer begins with the number.
+        match record.reply.first_chunk() {
+            Some(number) if record.id == ops::id::OBJECT_MAKE => {
+                objects.insert((u64::from_le_bytes(*number), record.seq), record);
+            }
+            _ => {
+                if record.ends.is_some() {
+                    all.extend(std::mem::take(&mut objects).into_values());
+                }
+                all.push(record);
+            }
+        }
+    }
+    all.extend(objects.into_values());
+    all
+}
+
 fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), String> {
     let mut sink = ToPlace { place, waiting: VecDeque::new(), task };
     let all = records.iter().map(|r| Record { seq: r.seq, id: r.id, body: &r.body, reply: &r.reply });
     replay(all, &mut sink, WINDOW).map(drop).map_err(|d| d.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(seq: u64, id: u16, ends: Option<u64>, number: u64) -> OwnedRecord {
+        let reply = number.to_le_bytes().to_vec();
+        OwnedRecord { seq, id, ordered: false, device: 0, creates: vec![], ends, uses: vec![], body: vec![], reply }
+    }
+
+    #[test]
+    fn objects_come_by_number_and_before_what_ends() {
+        let object = |seq, number| record(seq, ops::id::OBJECT_MAKE, None, number);
+        let array = |seq| record(seq, ops::id::ARRAY_MAKE, None, 0);
+        let end = |seq| record(seq, ops::id::ARRAY_END, Some(7), 0);
+        let records = vec![object(0, 9), array(1), object(2, 4), end(3), object(4, 3), array(5), object(6, 1)];
+        let order: Vec<u64> = objects_by_number(records).iter().map(|r| r.seq).collect();
+        assert_eq!(order, [1, 2, 0, 3, 5, 6, 4]);
+    }
 }

@@ -1,9 +1,10 @@
 //! Arrays, and texture and surface objects.
 //!
 //! **Numbers of objects.** Kernels have them by value, so an object that is made again must get the number that it had. The driver
-//! gives out the lowest that is free, to textures and surfaces alike (tests/hardware/textures.c). If another one comes out, more
-//! objects are made, as fillers, until the right one comes, and then the fillers go again; a number that does not come is
-//! answered as it is, which ends the replay.
+//! gives out the lowest that is free, to textures and surfaces alike, but not at once one that has just become free
+//! (tests/hardware/textures.c). If a lower one comes out, more objects are made, as fillers, until the right one comes. Fillers stay
+//! until the job makes an object itself: replays make objects by rising numbers, and a number once given is slow to come back. One
+//! that does not come is answered as it is, which ends the replay.
 //!
 //! **Contents.** Nothing but copies sees what is in an array, so moves do the same: each array has a window of numbers that stand
 //! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes.
@@ -48,6 +49,8 @@ pub(super) struct Arrays {
     windows: BTreeMap<u64, Window>,
     /// Numbers of objects, and whether they are surfaces.
     objects: HashMap<u64, (u64, bool)>,
+    /// Numbers of objects that only keep lower numbers from being given out, and whether they are surfaces.
+    fillers: BTreeMap<u64, bool>,
 }
 
 /// Whether a number names contents of arrays.
@@ -114,20 +117,29 @@ impl Executor {
         }
         let surface = op.sampling.is_none();
         let make = || self.gpu.make_object(&resource, op.sampling.as_ref(), op.view.as_ref());
+        let mut arrays = lock(&self.arrays);
+        if op.number == 0 {
+            for (filler, surface) in std::mem::take(&mut arrays.fillers) {
+                self.gpu.destroy_object(filler, surface)?;
+            }
+        } else if let Some(surface) = arrays.fillers.remove(&op.number) {
+            self.gpu.destroy_object(op.number, surface)?;
+        }
         let mut number = make()?;
-        let mut fillers = Vec::new();
-        while op.number != 0 && number != op.number && fillers.len() < MOST_FILLERS {
-            fillers.push(number);
+        for _ in 0..MOST_FILLERS {
+            if op.number == 0 || number == op.number {
+                break;
+            }
+            arrays.fillers.insert(number, surface);
             let Ok(next) = make() else { break };
             number = next;
         }
-        let found = fillers.last() != Some(&number);
-        for filler in fillers {
-            self.gpu.destroy_object(filler, surface)?;
+        if op.number == 0 || number == op.number {
+            arrays.objects.insert(op.handle, (number, surface));
+        } else {
+            arrays.fillers.insert(number, surface);
         }
-        if found {
-            lock(&self.arrays).objects.insert(op.handle, (number, surface));
-        }
+        drop(arrays);
         let told = if surface { None } else { Some(self.gpu.sampling(number)?) };
         Ok((number, told))
     }
@@ -148,7 +160,7 @@ impl Executor {
     pub(super) fn end_arrays(&self) {
         let arrays = std::mem::take(&mut *lock(&self.arrays));
         // Fails only when the driver has given them up already.
-        for (number, surface) in arrays.objects.into_values() {
+        for (number, surface) in arrays.objects.into_values().chain(arrays.fillers) {
             let _ = self.gpu.destroy_object(number, surface);
         }
         for (handle, made) in arrays.made {
