@@ -1,7 +1,7 @@
 """Runs training programs under mrcuda, moves each at random steps, and compares their output with a native run's.
 
     moves.py --mrcuda PATH [--modes eager,graph,...] [--transports tcp,shm] [--runs N] [--steps N] [--moves N] [--seed N]
-             [--pace MS] [--gpus N] [--at-once N] [--costs N]
+             [--pace MS] [--gpus N] [--at-once N] [--limit SECONDS] [--costs N]
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
 random steps, to the other or into the job's own process; it counts when its output is native's to the last bit. The table has one
@@ -132,7 +132,8 @@ class Run:
         except subprocess.TimeoutExpired:
             self.job.kill()
             status = "hung"
-        return open(self.out).read(), status
+        self.output, self.status = open(self.out).read(), status
+        return self.output, status
 
 
 def one_run(args, servers, folder, mode, transport, number):
@@ -149,7 +150,8 @@ def one_run(args, servers, folder, mode, transport, number):
         to = rng.choice([p for p in places + [f"local:{gpu}"] if p != here])
         if run.migrate(to):
             here = to
-    return (*run.end(), run.moves, run.refusals)
+    run.end()
+    return run
 
 
 def show_refusals(refusals):
@@ -157,20 +159,39 @@ def show_refusals(refusals):
         print(f"    refused {refusals.count(why)} times: {why[:300]}")
 
 
-def exactness(args, servers, folder, mode, transport, want, pool):
-    began = time.monotonic()
-    runs = list(pool.map(lambda n: one_run(args, servers, folder, mode, transport, n), range(args.runs)))
-    same = sum(out == want and status == 0 for out, status, _, _ in runs)
-    moves = [m for _, _, moves, _ in runs for m in moves]
+def exactness(mode, transport, runs, want):
+    same = sum(r.output == want and r.status == 0 for r in runs)
+    moves = [m for r in runs for m in r.moves]
     downs = sorted(m["downtime_ms"] for m in moves) or [float("nan")]
-    moved = sum(bool(r[2]) for r in runs)
-    print(f"{mode:<12}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}"
-          f"{time.monotonic() - began:>8.0f}", flush=True)
-    show_refusals([why for r in runs for why in r[3]])
-    for out, status, _, _ in runs:
-        if out != want or status != 0:
-            print(f"    DIFFERS (status {status}): {out.strip()[-160:]!r}")
+    moved = sum(bool(r.moves) for r in runs)
+    print(f"{mode:<12}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}", flush=True)
+    show_refusals([why for r in runs for why in r.refusals])
+    for r in runs:
+        if r.output != want or r.status != 0:
+            print(f"    DIFFERS (status {r.status}): {r.output.strip()[-160:]!r}")
     return same == len(runs)
+
+
+def all_runs(args, servers, folder, modes):
+    """Native runs first, then first runs of all modes over all transports, then second ones, …, until the time is over."""
+    until = time.monotonic() + args.limit
+    started = lambda *run: one_run(args, servers, folder, *run) if time.monotonic() < until else None
+    kinds = [(mode, transport) for mode in modes for transport in args.transports.split(",")]
+    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+        wants = {mode: pool.submit(native, args, mode, n % args.gpus) for n, mode in enumerate(modes)}
+        runs = [(kind, pool.submit(started, *kind, n)) for n in range(args.runs) for kind in kinds]
+    print(f"{'mode':<12}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}")
+    right = True
+    for mode, transport in kinds:
+        try:
+            want = wants[mode].result()[0]
+        except (RuntimeError, subprocess.TimeoutExpired) as why:
+            print(f"{mode:<12}{why}", flush=True)
+            right = False
+            continue
+        made = [run.result() for kind, run in runs if kind == (mode, transport) and run.result()]
+        right &= exactness(mode, transport, made, want)
+    return right
 
 
 def settled(args, steps):
@@ -210,6 +231,7 @@ def main():
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--costs", type=int, default=0, metavar="N", help="measure the time of a step over N runs instead")
+    parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS", help="begin no run after so long")
     parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda = os.path.abspath(args.mrcuda)
@@ -227,18 +249,7 @@ def main():
                           + ("" if same else "   OUTPUTS DIFFER"), flush=True)
                     right &= same
         else:
-            print(f"{'mode':<12}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}{'s':>8}")
-            with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-                wants = {mode: pool.submit(native, args, mode, n % args.gpus) for n, mode in enumerate(modes)}
-                for mode in modes:
-                    try:
-                        want = wants[mode].result()[0]
-                    except (RuntimeError, subprocess.TimeoutExpired) as why:
-                        print(f"{mode:<12}{why}", flush=True)
-                        right = False
-                        continue
-                    for transport in args.transports.split(","):
-                        right &= exactness(args, servers, folder, mode, transport, want, pool)
+            right = all_runs(args, servers, folder, modes)
     finally:
         servers.stop()
     sys.exit(not right)

@@ -1,7 +1,8 @@
 // Device printf: every kind of conversion that CUDA documents (a precision of `*` is none: the driver takes later arguments for
 // widths then, and fills disks with blanks), shown by every kind of call that shows it, between lines that the host prints. The
-// order of all lines is part of the output: a kernel's text appears in the first call after its end that shows text (CUDA C++
-// Programming Guide, "Formatted Output"), neither before nor after.
+// order of all lines is part of the output: a kernel's text is there after the first call after its end that shows text (CUDA C++
+// Programming Guide, "Formatted Output"). Other calls show it too, seldom (0.5 % of the rounds on an H200), so the host says nothing
+// between a launch and the call that must show.
 #include "program.cuh"
 
 __device__ const char *const words[4] = {"north", "east", "south", "west"};
@@ -41,12 +42,11 @@ int main(int argc, char **argv) {
     program::Bystanders bystanders;
     for (long round = 0; round < options.steps; round++) {
         double x = (static_cast<int>(program::mix(round) % 4096) - 2048) * 0.0625;
+        std::printf("host before %ld\n", round);
         say<<<1, 32, 0, stream>>>(round, x, table);
         CHECK_LAUNCH();
         CHECK(cudaEventRecord(event, stream));
-        // The kernel may have ended long ago: its text is still not there.
         if (round % 3 == 0) options.nap();
-        std::printf("host before %ld\n", round);
         switch (round % 6) {
         case 0: CHECK(cudaStreamSynchronize(stream)); break;
         case 1: CHECK(cudaEventSynchronize(event)); break;
@@ -55,9 +55,8 @@ int main(int argc, char **argv) {
             while (cudaEventQuery(event) == cudaErrorNotReady) usleep(100);
             CHECK(cudaMemcpy(&word, table, sizeof word, cudaMemcpyDeviceToHost));
             break;
-        case 4: // The kernel is known to have ended. The next launch may show its text or not: an H200 mostly does not.
+        case 4: // The kernel is known to have ended when the next one is launched.
             while (cudaStreamQuery(stream) == cudaErrorNotReady) usleep(100);
-            std::printf("host has seen %ld\n", round);
             recite<<<1, 1, 0, stream>>>(round, 3);
             CHECK_LAUNCH();
             CHECK(cudaStreamSynchronize(stream));

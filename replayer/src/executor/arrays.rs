@@ -1,10 +1,9 @@
 //! Arrays, and texture and surface objects.
 //!
 //! **Numbers of objects.** Kernels have them by value, so an object that is made again must get the number that it had. The driver
-//! gives out the lowest that is free, to textures and surfaces alike, but not at once one that has just become free
-//! (tests/hardware/textures.c). If a lower one comes out, more objects are made, as fillers, until the right one comes. Fillers stay
-//! until the job makes an object itself: replays make objects by rising numbers, and a number once given is slow to come back. One
-//! that does not come is answered as it is, which ends the replay.
+//! gives out the lowest that is free, to textures and surfaces alike, but one that has just become free only after a while
+//! (tests/hardware/textures.c). Further objects are made, as fillers, until the right number comes; where only higher ones come, the
+//! driver is given time. A number that does not come is answered as another one, which ends the replay.
 //!
 //! **Contents.** Nothing but copies sees what is in an array, so moves do the same: each array has a window of numbers that stand
 //! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes.
@@ -20,9 +19,12 @@ use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::TensorMapIm2col;
 use cuda_api::wire::Wire;
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 /// So many fillers are made in the search for a number.
 const MOST_FILLERS: usize = 1 << 16;
+/// How long the driver may take until a number is free again. It takes milliseconds after the GPU has come to rest.
+const FREE_AGAIN: Duration = Duration::from_millis(500);
 
 /// An array or mipmapped array.
 #[derive(Debug)]
@@ -49,8 +51,6 @@ pub(super) struct Arrays {
     windows: BTreeMap<u64, Window>,
     /// Numbers of objects, and whether they are surfaces.
     objects: HashMap<u64, (u64, bool)>,
-    /// Numbers of objects that only keep lower numbers from being given out, and whether they are surfaces.
-    fillers: BTreeMap<u64, bool>,
 }
 
 /// Whether a number names contents of arrays.
@@ -117,29 +117,27 @@ impl Executor {
         }
         let surface = op.sampling.is_none();
         let make = || self.gpu.make_object(&resource, op.sampling.as_ref(), op.view.as_ref());
-        let mut arrays = lock(&self.arrays);
-        if op.number == 0 {
-            for (filler, surface) in std::mem::take(&mut arrays.fillers) {
-                self.gpu.destroy_object(filler, surface)?;
-            }
-        } else if let Some(surface) = arrays.fillers.remove(&op.number) {
-            self.gpu.destroy_object(op.number, surface)?;
-        }
         let mut number = make()?;
-        for _ in 0..MOST_FILLERS {
-            if op.number == 0 || number == op.number {
-                break;
+        let (mut fillers, mut until) = (Vec::new(), None);
+        while op.number != 0 && number != op.number && fillers.len() < MOST_FILLERS {
+            fillers.push(number);
+            if number > op.number {
+                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + FREE_AGAIN) {
+                    break;
+                }
+                self.gpu.synchronize()?;
+                std::thread::sleep(Duration::from_millis(1));
             }
-            arrays.fillers.insert(number, surface);
             let Ok(next) = make() else { break };
             number = next;
         }
-        if op.number == 0 || number == op.number {
-            arrays.objects.insert(op.handle, (number, surface));
-        } else {
-            arrays.fillers.insert(number, surface);
+        let found = fillers.last() != Some(&number);
+        for filler in fillers {
+            self.gpu.destroy_object(filler, surface)?;
         }
-        drop(arrays);
+        if found {
+            lock(&self.arrays).objects.insert(op.handle, (number, surface));
+        }
         let told = if surface { None } else { Some(self.gpu.sampling(number)?) };
         Ok((number, told))
     }
@@ -160,7 +158,7 @@ impl Executor {
     pub(super) fn end_arrays(&self) {
         let arrays = std::mem::take(&mut *lock(&self.arrays));
         // Fails only when the driver has given them up already.
-        for (number, surface) in arrays.objects.into_values().chain(arrays.fillers) {
+        for (number, surface) in arrays.objects.into_values() {
             let _ = self.gpu.destroy_object(number, surface);
         }
         for (handle, made) in arrays.made {
