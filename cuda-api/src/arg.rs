@@ -5,6 +5,7 @@
 //! written for the program ([`Arg::deliver`]). A row of [`crate::calls`] lists one kind per parameter.
 
 use crate::code::{self, Code};
+use crate::few::Few;
 use crate::handle::{Bindings, Kind};
 use crate::sys;
 use crate::wire::Wire;
@@ -73,11 +74,11 @@ pub const LEGACY: u64 = 1;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Edges {
     /// Handles that the call makes.
-    pub creates: Vec<u64>,
+    pub creates: Few,
     /// The handle that the call ends.
     pub ends: Option<u64>,
     /// Handles that the call's effect belongs to.
-    pub uses: Vec<u64>,
+    pub uses: Few,
 }
 
 /// One parameter.
@@ -369,6 +370,7 @@ impl Arg for StreamArg {
 }
 
 /// The driver's value of a stream as it travels.
+#[inline]
 pub fn stage_stream(sent: u64, h: &Bindings) -> Result<u64, Code> {
     if sent == LEGACY { Ok(LEGACY) } else { h.live(sent) }
 }

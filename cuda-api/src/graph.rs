@@ -112,6 +112,7 @@ impl Shared {
     }
 
     /// Whether any stream captures: while none does, calls need not ask further.
+    #[inline]
     pub fn capturing(&self) -> bool {
         self.capturing.load(Ordering::Relaxed) != 0
     }

@@ -21,6 +21,7 @@ pub mod code;
 pub mod cudart;
 pub mod driver;
 pub mod facts;
+pub mod few;
 pub mod graph;
 pub mod handle;
 pub mod image;

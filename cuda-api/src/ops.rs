@@ -68,7 +68,7 @@ ids! {
     EVENT_ELAPSED = 0x0f25 "EventElapsed";
     /// Body: event handle. The answer: f64, milliseconds from the place's reference event to the event's last record.
     EVENT_TIME = 0x0f26 "EventTime";
-    /// Body: stream as it travels, event handle.
+    /// [`super::StreamWaitEvent`]
     STREAM_WAIT_EVENT = 0x0f80 "StreamWaitEvent";
     /// Body: stream as it travels. The answer is the result code alone: success or not ready.
     STREAM_QUERY = 0x0f81 "StreamQuery";
@@ -361,6 +361,17 @@ wire_struct! {
         pub rows: u64,
         /// Stream as it travels.
         pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// Later work of a stream waits for an event.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct StreamWaitEvent {
+        /// Stream as it travels.
+        pub stream: u64,
+        /// Handle of the event.
+        pub event: u64,
     }
 }
 

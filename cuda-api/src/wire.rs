@@ -95,13 +95,16 @@ impl Wire for String {
     }
 }
 
-impl<T: Wire, const N: usize> Wire for [T; N] {
+impl<T: Wire + Copy + Default, const N: usize> Wire for [T; N] {
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|v| v.put(out));
     }
     fn get(src: &mut &[u8]) -> Result<Self, Short> {
-        let v: Vec<T> = (0..N).map(|_| T::get(src)).collect::<Result<_, _>>()?;
-        v.try_into().map_err(|_| Short)
+        let mut all = [T::default(); N];
+        for v in &mut all {
+            *v = T::get(src)?;
+        }
+        Ok(all)
     }
 }
 

@@ -99,6 +99,9 @@ impl Mapped {
         let Some(map) = &mut self.map else { return Ok(()) };
         // SAFETY: the file has `grown` bytes now, and `&mut self` says that no reference into the old mapping is left.
         unsafe { map.remap(grown, RemapOptions::new().may_move(true)) }.map_err(io_error("map", path))?;
+        // Its pages are there at once: faults, one for every few records, would cost more than all else. Older kernels do not know
+        // how to.
+        let _ = map.advise_range(Advice::PopulateWrite, have, grown - have);
         // The kernel keeps the advice when it extends a mapping; asking again costs nothing beside the growth.
         map.advise(Advice::DontFork).map_err(io_error("map", path))
     }

@@ -41,6 +41,9 @@ pub(crate) enum Case {
     MemoryInfo,
     /// Asking for a property of the device.
     Attribute,
+    /// What PyTorch calls for one operation in eager mode: a launch in the default stream, and looks at device and context, many
+    /// times.
+    Operation,
 }
 
 /// Host memory at the other end of a copy.
@@ -54,7 +57,7 @@ use Case::*;
 use Memory::*;
 
 /// The cases without an amount.
-const PLAIN: [(&str, Case); 12] = [
+const PLAIN: [(&str, Case); 13] = [
     ("launch", Launch),
     ("spaced", Spaced),
     ("wait", Wait),
@@ -67,6 +70,7 @@ const PLAIN: [(&str, Case); 12] = [
     ("stream", Stream),
     ("memory-info", MemoryInfo),
     ("attribute", Attribute),
+    ("operation", Operation),
 ];
 
 impl Case {
@@ -75,7 +79,7 @@ impl Case {
         match self {
             Launch | Fill | Record => 20,
             QueryEvent | QueryStream | Attribute => 50,
-            Event => 10,
+            Event | Operation => 10,
             _ => 1,
         }
     }
@@ -132,6 +136,7 @@ impl Case {
             Stream => "make and end stream".into(),
             MemoryInfo => "query free memory".into(),
             Attribute => "query attribute".into(),
+            Operation => "operation of PyTorch".into(),
         }
     }
 }

@@ -32,6 +32,8 @@ const NAMED: &str = "20 1000";
 const SPACE: Duration = Duration::from_micros(100);
 /// Device attribute: multiprocessors.
 const MULTIPROCESSORS: u32 = 16;
+/// How often PyTorch asks for the current device and for the state of the primary context between two launches, as traced.
+const LOOKS: [u32; 2] = [10, 3];
 /// Launches before anything is measured.
 const WARM: u32 = 50;
 /// Batches of a case that are not measured, at its first time.
@@ -176,6 +178,11 @@ impl Client {
             Case::Stream => gpu.stream().and_then(|s| gpu.end_stream(s)),
             Case::MemoryInfo => gpu.free_bytes().map(drop),
             Case::Attribute => gpu.attribute(MULTIPROCESSORS).map(drop),
+            Case::Operation => {
+                (0..LOOKS[0]).try_for_each(|_| gpu.current_device().map(drop))?;
+                (0..LOOKS[1]).try_for_each(|_| gpu.primary_state().map(drop))?;
+                gpu.launch(self.kernel, 1, 32, std::ptr::null_mut(), &[self.memory, 1, 2])
+            }
         }
     }
 }

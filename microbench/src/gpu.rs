@@ -3,7 +3,7 @@
 use cuda_api::code::{Code, SUCCESS};
 use cuda_api::driver::Loaded;
 use cuda_api::sys::{CUcontext, CUevent, CUfunction, CUmodule, CUstream};
-use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 
 /// Our kernels.
@@ -180,6 +180,20 @@ impl Gpu {
         let mut value = 0;
         call!(self, device.cuDeviceGetAttribute(&raw mut value, which, 0))?;
         Ok(value)
+    }
+
+    /// The GPU of the current context.
+    pub(crate) fn current_device(&self) -> Done<i32> {
+        let mut device = 0;
+        call!(self, context.cuCtxGetDevice_v2(&raw mut device, std::ptr::null_mut()))?;
+        Ok(device)
+    }
+
+    /// Flags of the primary context, and whether it is there.
+    pub(crate) fn primary_state(&self) -> Done<(c_uint, c_int)> {
+        let (mut flags, mut active) = (0, 0);
+        call!(self, context.cuDevicePrimaryCtxGetState(0, &raw mut flags, &raw mut active))?;
+        Ok((flags, active))
     }
 
     /// Launches a kernel; each parameter is passed as the 8 bytes in which its value stands first.

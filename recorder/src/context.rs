@@ -8,6 +8,7 @@ use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
 use crate::memory::pools;
+use crate::thread::here;
 use crate::{across, peer, stream};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
@@ -41,11 +42,17 @@ pub(crate) fn primary(device: u32) -> u64 {
 
 /// The calling thread's context, 0 without one.
 pub(crate) fn current() -> u64 {
-    STACK.try_with(|s| s.borrow().last().copied().unwrap_or(0)).unwrap_or(0)
+    here().context.get()
 }
 
 fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T, Code> {
-    STACK.try_with(|s| f(&mut s.borrow_mut())).map_err(|_| code::ERROR_DEINITIALIZED)
+    let changed = STACK.try_with(|s| {
+        let mut stack = s.borrow_mut();
+        let result = f(&mut stack);
+        here().context.set(stack.last().copied().unwrap_or(0));
+        result
+    });
+    changed.map_err(|_| code::ERROR_DEINITIALIZED)
 }
 
 /// Device of a context, if that is one of ours and alive.
@@ -68,7 +75,7 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     let device = device_of(job, ctx)?;
-    if slot(ctx) < FIRST_CREATED && !lock(&device.primary).is_active() {
+    if slot(ctx) < FIRST_CREATED && !device.primary_now().1 {
         return Err(code::ERROR_CONTEXT_IS_DESTROYED);
     }
     Ok(device)
@@ -112,23 +119,23 @@ pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
 pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut Entered, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     give(pctx, primary(device.index) as sys::CUcontext)?;
-    let mut p = lock(&device.primary);
-    p.references += 1;
-    p.reset = false;
+    device.change_primary(|p| {
+        p.references += 1;
+        p.reset = false;
+    });
     Ok(())
 }
 
 pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    let last = {
-        let mut p = lock(&device.primary);
-        p.references = p.references.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)?;
+    let last = device.change_primary(|p| {
+        p.references = p.references.checked_sub(1)?;
         if p.references == 0 {
             p.flags = 0;
         }
-        p.references == 0
-    };
-    if last { empty(cx, device) } else { Ok(()) }
+        Some(p.references == 0)
+    });
+    if last.ok_or(code::ERROR_INVALID_CONTEXT)? { empty(cx, device) } else { Ok(()) }
 }
 
 /// Functions of CUDA's first versions that some libraries look up by name.
@@ -150,7 +157,7 @@ older! {
 pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     check_primary_flags(flags)?;
-    if lock(&device.primary).is_active() {
+    if device.primary_now().1 {
         return Err(code::ERROR_PRIMARY_CONTEXT_ACTIVE);
     }
     cuDevicePrimaryCtxSetFlags_v2(cx, dev, flags)
@@ -159,7 +166,7 @@ pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut Entered, dev: sys::CUdevice, f
 pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     check_primary_flags(flags)?;
-    lock(&device.primary).flags = flags;
+    device.change_primary(|p| p.flags = flags);
     Ok(())
 }
 
@@ -170,9 +177,9 @@ pub(crate) fn cuDevicePrimaryCtxGetState(
     active: *mut c_int,
 ) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    let p = lock(&device.primary);
-    give(flags, p.flags)?;
-    give(active, c_int::from(p.is_active()))
+    let (now, is_active) = device.primary_now();
+    give(flags, now)?;
+    give(active, c_int::from(is_active))
 }
 
 pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
@@ -182,7 +189,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     empty(cx, device)?;
     // Libraries stay loaded and get their first values again in the new context.
     cx.build(device, ops::id::CONTEXT_RESET, &[], &Edges::default(), true)?;
-    lock(&device.primary).reset = true;
+    device.change_primary(|p| p.reset = true);
     Ok(())
 }
 
@@ -294,7 +301,7 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
     let device = current_device(cx.job)?;
     let value = match lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)) {
         Some((_, flags)) => *flags,
-        None => lock(&device.primary).flags | MAP_HOST,
+        None => device.primary_now().0 | MAP_HOST,
     };
     // The driver counts it in where it holds, asked for or not.
     let maps_host = if device.maps_host { sys::CUctx_flags_enum::CU_CTX_MAP_HOST as u32 } else { 0 };
@@ -307,7 +314,7 @@ pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code>
     check_flags(flags)?;
     match lock(&CREATED).as_mut().and_then(|c| c.get_mut(&ctx)) {
         Some((_, now)) => *now = flags,
-        None => lock(&device.primary).flags = flags,
+        None => device.change_primary(|p| p.flags = flags),
     }
     Ok(())
 }

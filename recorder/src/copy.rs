@@ -2,7 +2,7 @@
 //! themselves: [`calls`], [`fill`].
 
 use crate::array_copy;
-use crate::enter::Entered;
+use crate::enter::{Entered, encoded};
 use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
@@ -18,6 +18,7 @@ use cuda_api::sys;
 use cuda_api::wire::Wire;
 use faults::Point;
 use rcuda_forwarder::{Landing, Reply};
+use replayer::Direct;
 use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -290,7 +291,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
         (true, true) => copy_device(cx, device, known, r, stream),
         (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
             faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
-            submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))])?;
+            operate(cx, device, known, &r.within_reach(stream))?;
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (false, true) => {
@@ -351,7 +352,7 @@ fn elsewhere(
 
 /// A copy that the device can make by itself.
 pub(crate) fn copy_device(cx: &Entered, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
-    submit(cx, device, known, ops::id::COPY_DEVICE, &[&encode(&r.within_reach(stream))])
+    operate(cx, device, known, &r.within_reach(stream))
 }
 
 /// A copy inside the host's memory.
@@ -404,26 +405,35 @@ pub(crate) fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16
     if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
 }
 
+/// As [`submit`], an operation that needs no encoding in this process.
+fn operate<O: Direct>(cx: &Entered, device: &'static Device, known: bool, op: &O) -> Result<(), Code> {
+    if known || cx.place(device).in_process().is_some() {
+        return cx.operate(device, op).map(drop);
+    }
+    encoded(op, |body| cx.ask(device, O::ID, &[body])).map(drop)
+}
+
 /// A synchronous copy on the default stream by the driver of this process, which has functions for just that. False if it is
 /// another copy, or the place is elsewhere.
 fn copy_here(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     if until != Until::Done || r.rows != 1 || stream != LEGACY {
         return Ok(false);
     }
-    let Some(exec) = cx.place(device).in_process().cloned() else { return Ok(false) };
+    let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
     exec.make_current()?;
     let calls = &exec.driver().memory;
     let (Some(inwards), Some(outwards)) = (calls.cuMemcpyHtoD_v2, calls.cuMemcpyDtoH_v2) else { return Ok(false) };
     let bytes = r.width as usize;
-    cx.wait_here(device, || {
+    cx.wait_here(device, exec, |_| {
         // SAFETY: the program's pointers and size, checked against what is known of them.
-        unsafe {
+        let rc = unsafe {
             if r.dst.device {
                 inwards(r.dst.address, r.src.address as *const c_void, bytes)
             } else {
                 outwards(r.dst.address as *mut c_void, r.src.address, bytes)
             }
-        }
+        };
+        if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
     })?;
     Ok(true)
 }

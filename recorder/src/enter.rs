@@ -3,24 +3,27 @@
 use crate::context;
 use crate::gate::{self, Pass};
 use crate::graph;
-use crate::host_function;
 use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
 use crate::output;
 use crate::place::{Place, Waiting};
 use crate::stream;
+use crate::thread::here;
 use crate::tables::{EVERY_DEVICE, FunctionData};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
 use cuda_api::handle::Kind;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use faults::Point;
+use replayer::{Direct, Executor};
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
@@ -65,22 +68,22 @@ pub(crate) struct Entered {
     /// Whether the `_ptsz`/`_ptds` form was called: stream 0 means the thread's own.
     pub(crate) per_thread: bool,
     device: Option<u32>,
-    made: Vec<u64>,
+    made: Few,
 }
 
 /// Runs the body of an exported symbol: nothing unwinds into C, and nothing runs without a job.
 pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut Entered) -> Result<(), Code>) -> Code {
     let run = || -> Result<(), Code> {
-        let job = job::get()?;
-        if host_function::inside() {
+        let (job, here) = (job::get()?, here());
+        if here.in_host_function.get() {
             // What the driver's reference says of calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = Entered { per_thread, ..Entered::inside(job) };
+        let mut cx = Entered { job, pass: gate::enter(here), per_thread, device: None, made: Few::new() };
         let r = body(&mut cx);
         if r.is_err() {
-            for h in cx.made.drain(..) {
-                cx.job.tables.end(h);
+            for h in &cx.made {
+                cx.job.tables.end(*h);
             }
         }
         r
@@ -90,7 +93,10 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
 
 /// As [`guard`] for calls that need no job.
 pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
-    crate::exports::count(symbol);
+    let is_watched = log::is_watched();
+    if is_watched {
+        crate::exports::count(symbol);
+    }
     let result = catch_unwind(AssertUnwindSafe(body));
     let rc = match result {
         Ok(Ok(())) => code::SUCCESS,
@@ -100,7 +106,9 @@ pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), 
             code::ERROR_UNKNOWN
         }
     };
-    log::result(symbol, rc);
+    if is_watched {
+        log::result(symbol, rc);
+    }
     rc
 }
 
@@ -153,7 +161,7 @@ impl Capture for Entered {
 impl Entered {
     /// Passes the gate, for calls of the program or of our own.
     pub(crate) fn inside(job: &'static Job) -> Entered {
-        Entered { job, pass: gate::enter(), per_thread: false, device: None, made: Vec::new() }
+        Entered { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() }
     }
 
     /// The device of this call: that of its handles, else of the thread's context.
@@ -319,6 +327,9 @@ impl Entered {
 
     /// Asks whether a stream or an event is done; where the question lies in the place's order, if that has one.
     pub(crate) fn query(&self, device: &'static Device, id: u16, handle: u64) -> Result<Option<Range<u64>>, Code> {
+        if let Some(exec) = self.place(device).in_process() {
+            return exec.is_done(id, handle).map(|()| None).map_err(|rc| self.failed(device, rc));
+        }
         let waiting = device.noting(self.place(device).begin(id, &[&handle.to_le_bytes()]))?;
         let span = waiting.span();
         // A question leaves nothing to do.
@@ -335,12 +346,17 @@ impl Entered {
         if !bytes.is_empty() {
             log::trace(|| format!("a call failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
         }
+        Err(self.failed(device, rc))
+    }
+
+    /// Takes note of a code that the place has answered.
+    fn failed(&self, device: &'static Device, rc: Code) -> Code {
         device.note(rc);
         if code::is_sticky(rc) {
             // The text of a failed assertion. Callers may hold the ledger, so nobody steps outside the gate here.
             output::show();
         }
-        Err(rc)
+        rc
     }
 
     /// Hands a call over and waits for its answer outside the gate: for what the GPU must reach first.
@@ -373,6 +389,9 @@ impl Entered {
             return Ok(());
         }
         device.check()?;
+        if let Some(exec) = self.place(device).in_process() {
+            return self.wait_here(device, exec, |exec| exec.wait_for(ops::id::STREAM_SYNC, stream));
+        }
         let epoch = device.epoch.load(Ordering::Relaxed);
         let waiting = device.noting(self.place(device).begin(ops::id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
         self.wait_for_stream(device, waiting, epoch, stream)
@@ -396,10 +415,15 @@ impl Entered {
     }
 
     /// Lets the driver of this process wait, outside the gate.
-    pub(crate) fn wait_here(&self, device: &'static Device, call: impl FnOnce() -> Code) -> Result<(), Code> {
-        let rc = self.waiting(device, call);
-        device.note(rc);
-        if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
+    pub(crate) fn wait_here(
+        &self,
+        device: &'static Device,
+        exec: &Arc<Executor>,
+        wait: impl FnOnce(&Executor) -> Result<(), Code>,
+    ) -> Result<(), Code> {
+        // The place may be left while a wait that has been counted out returns.
+        let exec = exec.clone();
+        device.noting(self.waiting(device, move || wait(&exec)))
     }
 
     /// Steps outside the gate for a wait. The place stays: a move waits for who waits for it.
@@ -422,6 +446,15 @@ impl Entered {
         let bytes = self.ask(device, op, &[body])?;
         ledger.append(op, body, &bytes, edges, ordered)?;
         Ok(bytes)
+    }
+
+    /// Sends an operation that needs no encoding in this process; where it lies in the place's order, if that has one.
+    pub(crate) fn operate<O: Direct>(&self, device: &'static Device, op: &O) -> Result<Option<Range<u64>>, Code> {
+        device.check()?;
+        match self.place(device) {
+            Place::Local { exec, .. } => device.noting(exec.carry_out(op)).map(|()| None),
+            remote => encoded(op, |body| device.noting(remote.send(O::ID, &[body]))),
+        }
     }
 
     /// Sends work: nothing comes back, nothing is journalled.

@@ -175,10 +175,8 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
 static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// Remembers that a function was called, when `MRCUDA_COVERAGE` asks for it.
-#[inline]
 pub(crate) fn count(symbol: &'static str) {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    if *WANTED.get_or_init(|| crate::config::get().is_ok_and(|c| c.coverage.is_some())) {
+    if crate::config::get().is_ok_and(|c| c.coverage.is_some()) {
         lock(&CALLED).insert(symbol);
     }
 }

@@ -6,40 +6,41 @@
 //! ([`Pass::outside`]): the reply they wait for arrives while the gate is closed.
 
 use crate::log::lock;
-use std::cell::Cell;
+use crate::thread::{Here, here};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
+/// The mark of a thread, alone in its cache lines: the thread writes to it twice in each call.
 #[derive(Debug, Default)]
-struct Slot {
+#[repr(align(128))]
+pub(crate) struct Slot {
     inside: AtomicU32,
     taken: AtomicBool,
 }
 
-static CLOSED: AtomicI32 = AtomicI32::new(0);
-static NEEDS_FENCE: AtomicBool = AtomicBool::new(true);
+/// What a passing thread looks at: 0 where it may go on at once.
+static STATE: AtomicI32 = AtomicI32::new(FENCE);
+/// The gate is closed.
+const CLOSED: i32 = 1;
+/// The system has no `membarrier`: who passes must fence.
+const FENCE: i32 = 2;
+
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
 struct Mine(&'static Slot);
 
 impl Drop for Mine {
     fn drop(&mut self) {
-        let _ = HERE.try_with(|h| h.slot.set(None));
+        let here = here();
+        here.slot.set(None);
+        here.context.set(0);
         self.0.taken.store(false, Ordering::Release);
     }
 }
 
-/// What a passing thread looks at: one look, since looking is most of what passing costs.
-struct Here {
-    depth: Cell<u32>,
-    /// That of [`MINE`], once it was asked for.
-    slot: Cell<Option<&'static Slot>>,
-}
-
 thread_local! {
     static MINE: Mine = Mine(claim());
-    static HERE: Here = const { Here { depth: Cell::new(0), slot: Cell::new(None) } };
 }
 
 fn claim() -> &'static Slot {
@@ -64,52 +65,49 @@ fn membarrier(cmd: i32) -> bool {
 
 /// Prepares the cheap form; without it every call fences.
 pub(crate) fn init() {
-    NEEDS_FENCE.store(!membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED), Ordering::SeqCst);
+    if membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+        STATE.fetch_and(!FENCE, Ordering::SeqCst);
+    }
 }
 
-/// Proof of being inside. Re-entrant: only the outermost one counts.
+/// Proof of being inside, on the thread that has passed. Re-entrant: only the outermost one counts.
 #[derive(Debug)]
-pub(crate) struct Pass(());
+pub(crate) struct Pass(&'static Here);
 
 /// Passes the gate, waiting while it is closed.
-pub(crate) fn enter() -> Pass {
-    HERE.with(|here| {
-        let depth = here.depth.replace(here.depth.get() + 1);
-        if depth == 0 {
-            here.mark_inside();
-        }
-    });
-    Pass(())
+#[inline]
+pub(crate) fn enter(here: &'static Here) -> Pass {
+    let depth = here.depth.replace(here.depth.get() + 1);
+    if depth == 0 {
+        here.mark_inside();
+    }
+    Pass(here)
 }
 
 impl Here {
+    #[inline]
     fn slot(&self) -> Option<&'static Slot> {
-        self.slot.get().or_else(|| {
-            // At thread exit it may be gone: such late calls go unmarked, as they do nothing that a move could miss.
-            self.slot.set(MINE.try_with(|m| m.0).ok());
-            self.slot.get()
-        })
+        self.slot.get().or_else(|| self.claim())
     }
 
+    #[cold]
+    fn claim(&self) -> Option<&'static Slot> {
+        // At thread exit it may be gone: such late calls go unmarked; they have no context.
+        self.slot.set(MINE.try_with(|m| m.0).ok());
+        self.slot.get()
+    }
+
+    #[inline]
     fn mark_inside(&self) {
         let Some(slot) = self.slot() else { return };
-        loop {
-            slot.inside.store(1, Ordering::Relaxed);
-            if NEEDS_FENCE.load(Ordering::Relaxed) {
-                fence(Ordering::SeqCst);
-            } else {
-                compiler_fence(Ordering::SeqCst);
-            }
-            if CLOSED.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            slot.inside.store(0, Ordering::Release);
-            while CLOSED.load(Ordering::Acquire) != 0 {
-                wait_on(&CLOSED, 1);
-            }
+        slot.inside.store(1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if STATE.load(Ordering::Acquire) != 0 {
+            pass_slowly(slot);
         }
     }
 
+    #[inline]
     fn mark_outside(&self) {
         if let Some(slot) = self.slot() {
             slot.inside.store(0, Ordering::Release);
@@ -117,29 +115,49 @@ impl Here {
     }
 }
 
+/// As a passing thread does, fenced, and waiting while the gate is closed.
+#[cold]
+fn pass_slowly(slot: &Slot) {
+    loop {
+        slot.inside.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if STATE.load(Ordering::Acquire) & CLOSED == 0 {
+            return;
+        }
+        slot.inside.store(0, Ordering::Release);
+        loop {
+            let state = STATE.load(Ordering::Acquire);
+            if state & CLOSED == 0 {
+                break;
+            }
+            wait_on(&STATE, state);
+        }
+    }
+}
+
 impl Pass {
     /// Steps outside for the time of `wait`, and in again after it. Nothing that depends on the place may be held across.
     pub(crate) fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let outermost = HERE.with(|here| here.depth.get() == 1);
+        let outermost = self.0.depth.get() == 1;
         if outermost {
-            HERE.with(Here::mark_outside);
+            self.0.mark_outside();
         }
         let result = wait();
         if outermost {
-            HERE.with(Here::mark_inside);
+            self.0.mark_inside();
         }
         result
     }
 }
 
 impl Drop for Pass {
+    #[inline]
     fn drop(&mut self) {
-        HERE.with(|here| {
-            here.depth.set(here.depth.get() - 1);
-            if here.depth.get() == 0 {
-                here.mark_outside();
-            }
-        });
+        let depth = self.0.depth.get() - 1;
+        self.0.depth.set(depth);
+        if depth == 0 {
+            self.0.mark_outside();
+        }
     }
 }
 
@@ -151,7 +169,7 @@ pub(crate) struct Closed {
 
 /// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; `None` leaves it open.
 pub(crate) fn close(limit: Duration, go_on: impl Fn() -> bool) -> Option<Closed> {
-    CLOSED.store(1, Ordering::SeqCst);
+    STATE.fetch_or(CLOSED, Ordering::SeqCst);
     if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
         fence(Ordering::SeqCst);
     }
@@ -170,8 +188,8 @@ pub(crate) fn close(limit: Duration, go_on: impl Fn() -> bool) -> Option<Closed>
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        CLOSED.store(0, Ordering::SeqCst);
-        wake_all(&CLOSED);
+        STATE.fetch_and(!CLOSED, Ordering::SeqCst);
+        wake_all(&STATE);
     }
 }
 
@@ -202,7 +220,7 @@ mod tests {
             .map(|_| {
                 std::thread::spawn(|| {
                     while !STOP.load(Ordering::Relaxed) {
-                        let _pass = enter();
+                        let _pass = enter(here());
                         INSIDE.fetch_add(1, Ordering::SeqCst);
                         std::hint::spin_loop();
                         INSIDE.fetch_sub(1, Ordering::SeqCst);
@@ -221,7 +239,7 @@ mod tests {
         for t in threads {
             t.join().unwrap();
         }
-        let pass = enter();
+        let pass = enter(here());
         assert!(close(Duration::from_millis(20), || true).is_none(), "a thread inside keeps the gate from closing");
         pass.outside(|| assert!(close(Duration::from_millis(20), || true).is_some()));
         let asked = std::cell::Cell::new(0);

@@ -17,7 +17,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
 use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::handle::Kind;
-use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch};
+use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch, StreamWaitEvent};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::c_uint;
@@ -125,12 +125,12 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
     if flags != 0 {
         return Err(code::ERROR_ILLEGAL_STATE);
     }
-    let body = encode(&(stream, event));
+    let op = StreamWaitEvent { stream, event };
     // A wait for an event of several processes is for what it stands for now: before the program can tell another one to go on.
     if crate::ipc::is_shared(data) {
-        return cx.ask(device, ops::id::STREAM_WAIT_EVENT, &[&body]).map(drop);
+        return cx.ask(device, ops::id::STREAM_WAIT_EVENT, &[&encode(&op)]).map(drop);
     }
-    cx.work(device, ops::id::STREAM_WAIT_EVENT, &[&body])
+    cx.operate(device, &op).map(drop)
 }
 
 /// Ends the instances of a device.
@@ -237,7 +237,7 @@ impl Entered {
         // Only the journal knows this handle: it lets a record go when a later one makes it superfluous.
         let change = 0x5d << 56 | NEXT.fetch_add(1, Ordering::Relaxed);
         let uses = std::iter::once(instance).chain(needs).collect();
-        ledger.append(op, body, &[], &Edges { creates: vec![change], ends: None, uses }, false)?;
+        ledger.append(op, body, &[], &Edges { creates: [change].into(), ends: None, uses }, false)?;
         if let Some(old) = lock(&data.changes).insert(what, change) {
             overtaken(&mut ledger, old)?;
         }
@@ -350,7 +350,7 @@ impl Host for Entered {
         let handle = u64::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
         // Kernels know it: no other place may give another one.
         let record = encode(&GraphCondition { wanted: handle, ..condition });
-        let edges = Edges { creates: vec![journal_name(handle)], ..Edges::default() };
+        let edges = Edges { creates: [journal_name(handle)].into(), ..Edges::default() };
         ledger.append(ops::id::GRAPH_CONDITION, &record, &reply, &edges, false)?;
         Ok((handle, number(device)))
     }
@@ -384,7 +384,7 @@ impl Host for Entered {
         Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
         let uses = works().flat_map(needs).chain(conditions).collect();
-        let edges = Edges { creates: vec![instance], ends: None, uses };
+        let edges = Edges { creates: [instance].into(), ends: None, uses };
         self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;

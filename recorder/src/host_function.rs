@@ -9,6 +9,7 @@ use crate::graph;
 use crate::job::Device;
 use crate::log::{self, lock};
 use crate::place::{Place, Waiting, lost};
+use crate::thread::here;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, At, Copy3, HOST, Work};
@@ -16,7 +17,6 @@ use cuda_api::ops::{CopyIn, CopyInLate, GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use rcuda_forwarder::{Link, Lost};
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -61,15 +61,6 @@ static TOKENS: AtomicU64 = AtomicU64::new(1);
 /// Host functions that streams have not got past.
 static OUTSTANDING: AtomicUsize = AtomicUsize::new(0);
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is inside a host function: no CUDA call is permitted there.
-pub(crate) fn inside() -> bool {
-    INSIDE.try_with(Cell::get).unwrap_or(false)
-}
-
 /// Whether a host function of the program may still run.
 pub(crate) fn any_outstanding() -> bool {
     OUTSTANDING.load(Ordering::Acquire) > 0
@@ -112,7 +103,8 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         // Text of the kernels before it is shown by then (docs/measurements.md).
         crate::output::show();
     }
-    INSIDE.set(true);
+    // No CUDA call is permitted there.
+    here().in_host_function.set(true);
     match (task, arrived) {
         // SAFETY: the program gave function and data to be called like this, once.
         (Task::Function { function, data }, Ok(_)) => unsafe { function(*data as *mut c_void) },
@@ -122,7 +114,7 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         }
         _ => {}
     }
-    INSIDE.set(false);
+    here().in_host_function.set(false);
 }
 
 /// Runs a host function for the driver of this process, on its thread.

@@ -110,6 +110,12 @@ pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
     whole.is_some_and(|(_, b)| b.needs() <= place.reach())
 }
 
+/// Whether there is, or was, pinned memory whose address a kernel could be given.
+#[inline]
+pub(crate) fn has_pinned() -> bool {
+    HIGHEST.load(Ordering::Relaxed) != ARENA
+}
+
 /// Notes which pinned memory a kernel is given by its parameters: it must stay within the GPU's reach.
 pub(crate) fn note_parameters(bytes: &[u8]) {
     let highest = HIGHEST.load(Ordering::Relaxed);

@@ -198,7 +198,7 @@ pub(crate) fn cuIpcOpenEventHandle(cx: &mut Entered, to: *mut sys::CUevent, hand
     let device = cx.device()?;
     let event = cx.new_handle(Kind::Event)?;
     let body = encode(&EventOpen { event, offer: handle.reserved.map(|b| b as u8) });
-    cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: vec![event], ..Edges::default() }, false)?;
+    cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: [event].into(), ..Edges::default() }, false)?;
     shared(cx, event, device)?;
     give(to, event as sys::CUevent)
 }

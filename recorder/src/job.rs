@@ -7,6 +7,7 @@ use crate::memory::Memory;
 use crate::place::{self, Place, Reach};
 use crate::quiet::Quiet;
 use crate::tables::Tables;
+use crate::thread::here;
 use crate::{config, control, gate};
 use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
@@ -52,7 +53,9 @@ pub(crate) struct Device {
     /// What is known to be done.
     quiet: Mutex<Quiet>,
     /// References to the primary context.
-    pub(crate) primary: Mutex<Primary>,
+    primary: Mutex<Primary>,
+    /// What of it calls look at, without its lock: its flags, and [`ACTIVE`].
+    primary_now: AtomicU64,
     /// Streams of threads that have ended, for the next thread's default stream.
     pub(crate) idle_streams: Mutex<Vec<u64>>,
     /// The event that ties this place's event times to the job's clock.
@@ -107,6 +110,9 @@ impl Primary {
     }
 }
 
+/// The primary context can be used.
+const ACTIVE: u64 = 1 << 32;
+
 /// When the reference event of the current place happened on the job's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
@@ -131,6 +137,7 @@ impl Device {
             waiters: AtomicU32::new(0),
             quiet: Mutex::default(),
             primary: Mutex::default(),
+            primary_now: AtomicU64::new(0),
             idle_streams: Mutex::default(),
             clock: Mutex::default(),
         })
@@ -155,6 +162,20 @@ impl Device {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         // SAFETY: made by Box::into_raw; the gate is closed and no waiter is left, so nobody borrows it.
         unsafe { Box::from_raw(old) }
+    }
+
+    /// Changes the state of the primary context.
+    pub(crate) fn change_primary<T>(&self, change: impl FnOnce(&mut Primary) -> T) -> T {
+        let mut primary = lock(&self.primary);
+        let result = change(&mut primary);
+        self.primary_now.store(u64::from(primary.flags) | if primary.is_active() { ACTIVE } else { 0 }, Ordering::Release);
+        result
+    }
+
+    /// Flags of the primary context, and whether calls can use it.
+    pub(crate) fn primary_now(&self) -> (u32, bool) {
+        let now = self.primary_now.load(Ordering::Acquire);
+        (now as u32, now & ACTIVE != 0)
     }
 
     /// Where it is now.
@@ -265,17 +286,22 @@ impl Device {
 }
 
 static JOB: OnceLock<Result<Job, Code>> = OnceLock::new();
+/// The job where there is one: what every call looks at.
+static HERE: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// The job, or the code that every call returns without one.
+#[inline]
 pub(crate) fn get() -> Result<&'static Job, Code> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(code::ERROR_NOT_INITIALIZED);
-    }
+    // SAFETY: null, or the job in `JOB`, which is never dropped.
+    unsafe { HERE.load(Ordering::Acquire).as_ref() }.ok_or_else(why_none)
+}
+
+#[cold]
+fn why_none() -> Code {
     match JOB.get() {
-        Some(Ok(job)) => Ok(job),
-        Some(Err(rc)) => Err(*rc),
-        None => Err(code::ERROR_NOT_INITIALIZED),
+        Some(Err(rc)) if !is_forked_child() => *rc,
+        _ => code::ERROR_NOT_INITIALIZED,
     }
 }
 
@@ -286,6 +312,7 @@ pub(crate) fn is_forked_child() -> bool {
 
 extern "C" fn in_forked_child() {
     FORKED.store(true, Ordering::SeqCst);
+    HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
     control::in_forked_child();
 }
 
@@ -294,7 +321,7 @@ pub(crate) fn start() -> Result<(), Code> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(code::ERROR_NOT_INITIALIZED);
     }
-    JOB.get_or_init(|| {
+    let job = JOB.get_or_init(|| {
         if config::get().is_ok_and(|c| c.servers.is_empty()) {
             // What the program, or who started it, wanted.
             return Err(code::ERROR_NO_DEVICE);
@@ -303,9 +330,8 @@ pub(crate) fn start() -> Result<(), Code> {
             log::tell(&why);
             code::ERROR_NO_DEVICE
         })
-    })
-    .as_ref()
-    .map_err(|rc| *rc)?;
+    });
+    HERE.store(std::ptr::from_ref(job.as_ref().map_err(|rc| *rc)?).cast_mut(), Ordering::Release);
     static CONTROL: OnceLock<()> = OnceLock::new();
     CONTROL.get_or_init(control::start);
     Ok(())
@@ -321,7 +347,7 @@ fn open() -> Result<Job, String> {
         let place = Place::open(spec, index)?;
         log::trace(|| format!("device {index} is {} at {spec}", place.device().name));
         let device = Device::new(index, place)?;
-        device.watch(device.place(&gate::enter()));
+        device.watch(device.place(&gate::enter(here())));
         devices.push(device);
     }
     // SAFETY: the handler only stores a flag.

@@ -2,16 +2,17 @@
 
 use crate::context::give;
 use crate::enter::Entered;
-use crate::graph;
 use crate::job::Device;
+use crate::tables::FunctionData;
+use crate::{graph, host_memory};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
 use cuda_api::sys;
-use replayer::DeviceInfo;
 use cuda_api::wire::Wire;
+use replayer::DeviceInfo;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -35,18 +36,35 @@ thread_local! {
 /// What launches of a function must know. The first time on a device its code is put there: a journalled first use.
 pub(crate) fn info(cx: &mut Entered, function: u64) -> Result<&'static FunctionInfo, Code> {
     let device = cx.device()?;
-    let data = cx.job.tables.function(function)?;
-    let bit = 1 << device.index;
-    if data.used_on.load(Ordering::Acquire) & bit != 0
-        && let Some(info) = data.info()
-    {
-        return Ok(info);
+    info_on(cx, device, function, cx.job.tables.function(function)?)
+}
+
+/// As [`info`], of a function that has been looked up.
+#[inline]
+fn info_on(
+    cx: &Entered,
+    device: &'static Device,
+    function: u64,
+    data: &'static FunctionData,
+) -> Result<&'static FunctionInfo, Code> {
+    match data.info() {
+        Some(info) if data.used_on.load(Ordering::Acquire) & (1 << device.index) != 0 => Ok(info),
+        _ => ask_info(cx, device, function, data),
     }
-    let edges = Edges { uses: vec![function], ..Edges::default() };
+}
+
+#[cold]
+fn ask_info(
+    cx: &Entered,
+    device: &'static Device,
+    function: u64,
+    data: &'static FunctionData,
+) -> Result<&'static FunctionInfo, Code> {
+    let edges = Edges { uses: [function].into(), ..Edges::default() };
     let bytes = cx.build(device, ops::id::FUNCTION_INFO, &function.to_le_bytes(), &edges, true)?;
     let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     data.learn(info);
-    data.used_on.fetch_or(bit, Ordering::AcqRel);
+    data.used_on.fetch_or(1 << device.index, Ordering::AcqRel);
     data.info().ok_or(code::ERROR_INVALID_HANDLE)
 }
 
@@ -67,8 +85,18 @@ impl Limits {
         use sys::CUdevice_attribute_enum as A;
         let of = |id: A| info.attribute(id as i32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
         Limits {
-            grid: [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z].map(of),
-            block: [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z].map(of),
+            grid: [
+                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ]
+            .map(of),
+            block: [
+                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ]
+            .map(of),
             threads: of(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
         }
     }
@@ -158,6 +186,20 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
     Ok(())
 }
 
+/// Notes which pinned memory a kernel is given.
+///
+/// # Safety
+/// There is a pointer to each parameter of the function.
+unsafe fn note_pinned(info: &FunctionInfo, params: *mut *mut c_void) {
+    if !host_memory::has_pinned() {
+        return;
+    }
+    for (i, (_, bytes)) in info.params.iter().enumerate().filter(|(_, (_, bytes))| *bytes as usize >= size_of::<u64>()) {
+        // SAFETY: as the caller says.
+        host_memory::note_parameters(unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), *bytes as usize) });
+    }
+}
+
 /// A captured launch.
 ///
 /// # Safety
@@ -194,10 +236,10 @@ unsafe fn launch(
 ) -> Result<(), Code> {
     head.stream = cx.use_stream(stream)?;
     let on = cx.device()?;
-    head.function = cx.use_handle(Kind::Function, Kind::Kernel, function)?;
-    cx.on(on);
+    head.function = function;
+    let data = cx.job.tables.function(function)?;
     on.check()?;
-    let info = info(cx, head.function)?;
+    let info = info_on(cx, on, function, data)?;
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {
         // SAFETY: passed on by the exported symbols as the program gave it.
@@ -206,6 +248,18 @@ unsafe fn launch(
             return Ok(());
         }
     }
+    if let Some(exec) = cx.place(on).in_process()
+        && extra.is_null()
+    {
+        if params.is_null() && !info.params.is_empty() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: passed on by the exported symbols as the program gave it.
+        return on.noting(unsafe {
+            note_pinned(info, params);
+            exec.launch_with(&head, attributes, params)
+        });
+    }
     BODY.with_borrow_mut(|body| {
         body.clear();
         head.put(body);
@@ -213,7 +267,7 @@ unsafe fn launch(
         let head_bytes = body.len();
         // SAFETY: passed on by the exported symbols as the program gave it.
         unsafe { pack(body, info, params, extra) }?;
-        crate::host_memory::note_parameters(&body[head_bytes..]);
+        host_memory::note_parameters(&body[head_bytes..]);
         cx.work(on, ops::id::LAUNCH, &[body])
     })
 }
@@ -290,7 +344,8 @@ fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'sta
 
 /// Clusters must divide the grid, and be no larger than any can be.
 fn check_clusters(bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
-    let is_cluster = |a: &&[u8]| a[..4] == (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as u32).to_le_bytes();
+    let is_cluster =
+        |a: &&[u8]| a[..4] == (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as u32).to_le_bytes();
     for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(is_cluster) {
         let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
         let cluster = [word(8), word(12), word(16)];
@@ -337,7 +392,13 @@ pub(crate) fn cuLaunchKernelEx(
 }
 
 /// Occupancy questions that take a launch configuration: asked with the encoding of a launch.
-fn clusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig, op: u16) -> Result<(), Code> {
+fn clusters(
+    cx: &mut Entered,
+    to: *mut c_int,
+    f: sys::CUfunction,
+    config: *const sys::CUlaunchConfig,
+    op: u16,
+) -> Result<(), Code> {
     let (mut head, _, attributes) = read_config(config)?;
     head.stream = LEGACY;
     let device = cx.device()?;
@@ -350,11 +411,21 @@ fn clusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const
     give(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
 }
 
-pub(crate) fn cuOccupancyMaxActiveClusters(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig) -> Result<(), Code> {
+pub(crate) fn cuOccupancyMaxActiveClusters(
+    cx: &mut Entered,
+    to: *mut c_int,
+    f: sys::CUfunction,
+    config: *const sys::CUlaunchConfig,
+) -> Result<(), Code> {
     clusters(cx, to, f, config, ops::id::MAX_ACTIVE_CLUSTERS)
 }
 
-pub(crate) fn cuOccupancyMaxPotentialClusterSize(cx: &mut Entered, to: *mut c_int, f: sys::CUfunction, config: *const sys::CUlaunchConfig) -> Result<(), Code> {
+pub(crate) fn cuOccupancyMaxPotentialClusterSize(
+    cx: &mut Entered,
+    to: *mut c_int,
+    f: sys::CUfunction,
+    config: *const sys::CUlaunchConfig,
+) -> Result<(), Code> {
     clusters(cx, to, f, config, ops::id::MAX_CLUSTER_SIZE)
 }
 
@@ -388,7 +459,8 @@ fn potential_block_size(
             Some(callback) => unsafe { callback(size_here as c_int) },
             None => shared,
         };
-        let mut sent = row::Sent { numBlocks: true, func: function, blockSize: size_here as c_int, dynamicSMemSize: bytes, flags };
+        let mut sent =
+            row::Sent { numBlocks: true, func: function, blockSize: size_here as c_int, dynamicSMemSize: bytes, flags };
         let blocks = cx.carry::<row::Fn>(&mut sent)?.numBlocks.unwrap_or(0).max(0) as u32;
         if blocks * size_here > best {
             (best, best_block, best_blocks) = (blocks * size_here, size_here, blocks);

@@ -116,7 +116,7 @@ impl Ledger {
                 id,
                 ordered,
                 device: self.device,
-                creates: edges.creates.clone(),
+                creates: edges.creates.to_vec(),
                 ends: edges.ends,
                 uses: uses.to_vec(),
                 body: body.to_vec(),

@@ -51,4 +51,5 @@ mod symbols;
 mod tables;
 mod tensor_map;
 mod texture;
+mod thread;
 mod vmm;

@@ -5,7 +5,8 @@ use cuda_api::code::{self, Code};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks even if a holder panicked: the data behind our locks is consistent between statements.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -30,12 +31,31 @@ pub(crate) fn trace(text: impl FnOnce() -> String) {
     }
 }
 
+/// Whether anybody wants to know which functions are called or what they return: one load.
+#[inline]
+pub(crate) fn is_watched() -> bool {
+    match WATCHED.load(Ordering::Relaxed) {
+        UNREAD => ask_whether_watched(),
+        answer => answer == WATCHED_BY_SOMEBODY,
+    }
+}
+
+static WATCHED: AtomicU8 = AtomicU8::new(UNREAD);
+const UNREAD: u8 = 0;
+const WATCHED_BY_NOBODY: u8 = 1;
+const WATCHED_BY_SOMEBODY: u8 = 2;
+
+#[cold]
+fn ask_whether_watched() -> bool {
+    let is_watched = config::get().is_ok_and(|c| c.log.is_some() || c.coverage.is_some());
+    WATCHED.store(if is_watched { WATCHED_BY_SOMEBODY } else { WATCHED_BY_NOBODY }, Ordering::Relaxed);
+    is_watched
+}
+
 /// A call's result for `MRCUDA_LOG`: each failure once, since libraries ask the same in vain again and again, or every call.
 pub(crate) fn result(symbol: &'static str, rc: Code) {
-    /// Whether someone listens, and to every call.
-    static WANTED: OnceLock<(bool, bool)> = OnceLock::new();
     static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
-    let (listens, every) = *WANTED.get_or_init(|| config::get().map_or((false, false), |c| (c.log.is_some(), c.log_calls)));
+    let (listens, every) = config::get().map_or((false, false), |c| (c.log.is_some(), c.log_calls));
     // Not ready and not found are answers, not errors.
     let failed = !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND);
     if listens && (every || failed && lock(&TOLD).insert((symbol, rc))) {

@@ -380,7 +380,7 @@ fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges
 }
 
 fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
-    let edges = Edges { creates: vec![address], ..Edges::default() };
+    let edges = Edges { creates: [address].into(), ..Edges::default() };
     let chunk = Chunk { address, bytes };
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {

@@ -47,7 +47,7 @@ fn load(
     let hash = put(cx, device, image)?;
     let mut body = Vec::new();
     ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
-    let edges = Edges { creates: vec![handle], ..Edges::default() };
+    let edges = Edges { creates: [handle].into(), ..Edges::default() };
     let loaded = cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop);
     cx.show_text();
     loaded

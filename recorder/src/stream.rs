@@ -196,14 +196,14 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     }
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);
-    let body = ops::EventRecord { event, stream, flags: 0 };
+    let op = ops::EventRecord { event, stream, flags: 0 };
     if ipc::is_shared(data) {
         // It is in the place before the program can tell another process of it. Who records it next is not known here.
-        encoded(&body, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body]))?;
+        encoded(&op, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body]))?;
         data.recorded(epoch, stream, None);
         return Ok(());
     }
-    let span = encoded(&body, |body| cx.work_at(device, ops::id::EVENT_RECORD, &[body]))?;
+    let span = cx.operate(device, &op)?;
     data.recorded(epoch, stream, span.map(|s| s.end));
     Ok(())
 }
@@ -274,6 +274,11 @@ pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), 
 pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
     match unfinished(cx, event)? {
         Some(e) => {
+            if let Some(exec) = cx.place(e.device).in_process() {
+                cx.wait_here(e.device, exec, |exec| exec.wait_for(ops::id::EVENT_SYNC, e.event))?;
+                pools::after_event(cx, e.device);
+                return Ok(());
+            }
             let epoch = e.device.epoch.load(Ordering::Relaxed);
             let waiting = e.device.noting(cx.place(e.device).begin(ops::id::EVENT_SYNC, &[&e.event.to_le_bytes()]))?;
             let span = waiting.span();

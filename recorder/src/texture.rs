@@ -54,7 +54,7 @@ fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<
 /// Makes an object in the place. Gives its number.
 fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
     let device = cx.device()?;
-    let uses = needs(cx, device, &resource)?;
+    let uses = needs(cx, device, &resource)?.into();
     device.check()?;
     let handle = cx.new_handle(Kind::Object)?;
     let mut op = ObjectMake { handle, number: 0, resource, sampling, view };
@@ -63,7 +63,7 @@ fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: 
     let (number, told) = <(u64, Option<Sampling>)>::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     // What is replayed asks for this number.
     op.number = number;
-    let edges = Edges { creates: vec![handle], ends: None, uses };
+    let edges = Edges { creates: [handle].into(), ends: None, uses };
     ledger.append(ops::id::OBJECT_MAKE, &encode(&op), &reply, &edges, false)?;
     lock(&OBJECTS).insert((device.index, number), Object { made: op, told });
     Ok(number)

@@ -368,7 +368,7 @@ pub(crate) fn cuMemMap(
     if bytes > p.bytes {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let edges = Edges { creates: vec![ptr], uses: vec![p.chunk], ..Edges::default() };
+    let edges = Edges { creates: [ptr].into(), uses: [p.chunk].into(), ..Edges::default() };
     alias_op(cx, p.device, ops::id::ALIAS_MAP, &Alias { address: ptr, bytes, chunk: p.chunk, access: 0 }, &edges)?;
     p.mappings += 1;
     let device = p.device.index;
@@ -434,7 +434,7 @@ pub(crate) fn cuMemSetAccess(
                 continue;
             }
             let alias = Alias { address: at, bytes: m.bytes, chunk, access: *access };
-            let edges = Edges { uses: vec![at], ..Edges::default() };
+            let edges = Edges { uses: [at].into(), ..Edges::default() };
             alias_op(cx, device, ops::id::ALIAS_ACCESS, &alias, &edges)?;
             if let Some(m) = v.mappings.get_mut(&at) {
                 m.access = *access;

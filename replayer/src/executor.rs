@@ -3,6 +3,7 @@
 mod aliases;
 mod arrays;
 mod copies;
+mod direct;
 mod graph_calls;
 mod graphs;
 mod holds;
@@ -17,6 +18,7 @@ mod rows;
 mod streams;
 mod transfer;
 
+pub use direct::Direct;
 pub use modules::{Difference, Global, compare_globals};
 pub use transfer::{Flight, Piece, Pinned};
 
@@ -30,7 +32,7 @@ use aliases::Aliases;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
-use cuda_api::ops::{Chunk, id};
+use cuda_api::ops::{Chunk, CopyDevice, EventRecord, Fill, StreamWaitEvent, id};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
 use host::Hosts;
@@ -273,8 +275,8 @@ impl Executor {
             id::COPY_IN => self.copy_in(&life, body)?,
             id::COPY_IN_AT_REST => self.copy_in_at_rest(&life, body)?,
             id::COPY_OUT => return self.copy_out(&life, body),
-            id::COPY_DEVICE => self.copy_device(body)?,
-            id::FILL => self.fill(body)?,
+            id::COPY_DEVICE => self.direct::<CopyDevice>(body)?,
+            id::FILL => self.direct::<Fill>(body)?,
             id::CHUNK_MAP => self.map_chunk(body)?,
             id::CHUNK_UNMAP => self.unmap_chunk(&life, body)?,
             id::ALIAS_MAP => self.map_alias(body)?,
@@ -301,11 +303,11 @@ impl Executor {
             id::STREAM_SYNC => return self.sync_stream(&life, handle(body)?),
             id::CONTEXT_SYNC => return self.sync_context(&life).map(Some),
             id::EVENT_SYNC => return self.sync_event(&life, handle(body)?),
-            id::EVENT_RECORD => self.record_event(body)?,
+            id::EVENT_RECORD => self.direct::<EventRecord>(body)?,
             id::EVENT_QUERY => self.query_event(handle(body)?)?,
             id::EVENT_ELAPSED => self.event_elapsed(body)?.put(reply),
             id::EVENT_TIME => self.event_time(&life, handle(body)?)?.put(reply),
-            id::STREAM_WAIT_EVENT => self.wait_event(body)?,
+            id::STREAM_WAIT_EVENT => self.direct::<StreamWaitEvent>(body)?,
             id::STREAM_QUERY => self.query_stream(handle(body)?)?,
             id::GRAPH_MAKE => self.make_graph(body)?,
             id::GRAPH_CHANGE => self.change_graph(body)?,
@@ -331,6 +333,10 @@ impl Executor {
             row => self.row(&life, row, body, reply)?,
         }
         Ok(None)
+    }
+
+    fn direct<O: Direct>(&self, mut body: &[u8]) -> Result<(), Code> {
+        O::get(&mut body).map_err(short)?.carry_out(self)
     }
 
     fn pending(&self, life: &Life, marks: Vec<Mark>) -> Pending {

@@ -419,6 +419,37 @@ impl Gpu {
         call!(self.launch.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, std::ptr::null_mut(), extra))
     }
 
+    /// Launches with an array of pointers to the parameters.
+    ///
+    /// # Safety
+    /// There is a pointer to each parameter of the function.
+    #[inline]
+    pub(crate) unsafe fn launch_with(
+        &self,
+        function: u64,
+        [gx, gy, gz]: [u32; 3],
+        [bx, by, bz]: [u32; 3],
+        shared: u32,
+        stream: u64,
+        params: *mut *mut c_void,
+    ) -> Result<(), Code> {
+        let (function, stream) = (function as sys::CUfunction, stream as sys::CUstream);
+        call!(self.launch.cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, std::ptr::null_mut()))
+    }
+
+    /// As [`Gpu::launch_with`], with attributes.
+    ///
+    /// # Safety
+    /// As for [`Gpu::launch_with`]; the configuration's attributes are valid.
+    pub(crate) unsafe fn launch_ex_with(
+        &self,
+        config: &sys::CUlaunchConfig,
+        function: u64,
+        params: *mut *mut c_void,
+    ) -> Result<(), Code> {
+        call!(self.launch.cuLaunchKernelEx(config, function as sys::CUfunction, params, std::ptr::null_mut()))
+    }
+
     /// Launches with attributes.
     ///
     /// # Safety

@@ -17,6 +17,6 @@ pub mod steer;
 
 pub use device::DeviceInfo;
 pub use executor::host::Runner;
-pub use executor::{Difference, Executor, Flight, Global, Piece, Pinned, compare_globals};
+pub use executor::{Difference, Direct, Executor, Flight, Global, Piece, Pinned, compare_globals};
 pub use open::{OpenError, Options, bound};
 pub use pending::{Applied, Pending};

@@ -46,7 +46,7 @@ fn cases(ask: Ask) -> Vec<Case> {
     let mut all =
         vec![Case::Launch, Case::Spaced, Case::Launches(1), Case::Launches(8), Case::Launches(64), Case::Launches(many)];
     all.extend([Case::Wait, Case::Record, Case::Reach, Case::QueryEvent, Case::QueryStream, Case::Fill]);
-    all.extend([Case::Event, Case::Stream, Case::MemoryInfo, Case::Attribute]);
+    all.extend([Case::Event, Case::Stream, Case::MemoryInfo, Case::Attribute, Case::Operation]);
     all.extend([4 * kib, mib, 64 * mib].map(Case::Allocate));
     let sizes: &[usize] = if ask.quick { &[4, 64 * kib, mib] } else { &[4, 64 * kib, mib, 8 * mib, 64 * mib, 512 * mib] };
     all.extend(copies(sizes));

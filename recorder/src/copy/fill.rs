@@ -1,6 +1,6 @@
 //! The fill functions.
 
-use super::{End, encode, submit};
+use super::{End, operate};
 use crate::enter::Entered;
 use crate::{graph, memory, peer};
 use cuda_api::arg::{Capture, LEGACY};
@@ -51,7 +51,7 @@ fn fill(
         }
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
-    submit(cx, device, known, ops::id::FILL, &[&encode(&op)])
+    operate(cx, device, known, &op)
 }
 
 macro_rules! fills {

@@ -5,7 +5,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::{Buffer, PIECE};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Fill, Launch, TensorMapTiled};
+use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Launch, TensorMapTiled};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ const DEVICE_UPDATABLE: u32 = 13;
 type Attribute = [u64; ATTRIBUTE_BYTES / 8];
 
 /// Attributes as they came, handles in them replaced by the driver's.
-fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Vec<Attribute>, Code> {
+pub(super) fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Vec<Attribute>, Code> {
     let mut all = Vec::with_capacity(usize::from(head.attributes) + 1);
     for one in bytes.chunks_exact(ATTRIBUTE_BYTES) {
         let mut words: Attribute = [0; ATTRIBUTE_BYTES / 8];
@@ -46,7 +46,7 @@ fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Vec<Attribute
     Ok(all)
 }
 
-fn config(head: &Launch, stream: u64, attributes: &mut [Attribute]) -> sys::CUlaunchConfig {
+pub(super) fn config(head: &Launch, stream: u64, attributes: &mut [Attribute]) -> sys::CUlaunchConfig {
     let ([gx, gy, gz], [bx, by, bz]) = (head.grid, head.block);
     sys::CUlaunchConfig {
         gridDimX: gx,
@@ -238,8 +238,7 @@ impl Executor {
         submitted.and(mark.map(|_| Some(pending)))
     }
 
-    pub(super) fn copy_device(&self, mut body: &[u8]) -> Result<(), Code> {
-        let op = CopyDevice::get(&mut body).map_err(short)?;
+    pub(super) fn copy_on_device(&self, op: &CopyDevice) -> Result<(), Code> {
         let to_host = self.is_host(op.dst, span(op.dst, op.dst_pitch, op.width, op.rows)?)?;
         let from_host = self.is_host(op.src, span(op.src, op.src_pitch, op.width, op.rows)?)?;
         if op.width == 0 || op.rows == 0 {
@@ -272,13 +271,6 @@ impl Executor {
         unsafe { self.gpu.copy_2d(&c, stream) }
     }
 
-    pub(super) fn fill(&self, mut body: &[u8]) -> Result<(), Code> {
-        let op = Fill::get(&mut body).map_err(short)?;
-        if op.width == 0 || op.rows == 0 {
-            return Ok(());
-        }
-        self.gpu.fill(&op, stage_stream(op.stream, &self.bindings)?)
-    }
 }
 
 #[cfg(test)]

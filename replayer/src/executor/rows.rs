@@ -23,7 +23,7 @@ impl Visit for Carry<'_> {
     fn visit<C: Call>(self) -> Result<(), Code> {
         let sent = C::Sent::get(&mut { self.body }).map_err(super::short)?;
         let edges = if C::CLASS == Class::State { C::edges(&sent) } else { Edges::default() };
-        self.e.carry_row::<C>(self.life, &sent, &edges).map(|reply| reply.put(self.reply))
+        self.e.carry_row::<C>(Some(self.life), &sent, &edges).map(|reply| reply.put(self.reply))
     }
 }
 
@@ -38,20 +38,23 @@ impl Executor {
     /// What the driver says, or `DEINITIALIZED` when the executor is closed.
     pub fn call<C: Call>(&self, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         self.make_current()?;
-        self.carry_row::<C>(&self.life(), sent, edges)
+        self.carry_row::<C>(None, sent, edges)
     }
 
-    fn carry_row<C: Call>(&self, life: &Life, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
+    fn carry_row<C: Call>(&self, life: Option<&Life>, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         // Calls about code may place it; limits decide what else is placed with the next code.
         let _placing = (C::ORDERED || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.virtual_device));
         if C::CLASS != Class::State {
             return C::run(&self.gpu.0, sent, &self.bindings);
         }
-        if let Some(stream) = edges.ends.filter(|h| kind(*h) == Some(Kind::Stream)) {
+        let ends = edges.ends.and_then(kind);
+        let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
+        let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
+        let life = life.or(held.as_deref());
+        if let (Some(Kind::Stream), Some(stream), Some(life)) = (ends, edges.ends, life) {
             self.stream_ends(life, self.bindings.live(stream)?)?;
         }
-        let code_goes = edges.ends.is_some_and(|h| matches!(kind(h), Some(Kind::Module | Kind::Library)));
-        let _going = if code_goes { Some(self.no_transfers(life)?) } else { None };
+        let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = C::run(&self.gpu.0, sent, &self.bindings)?;
         for made in edges.creates.iter().filter(|h| kind(**h) == Some(Kind::Stream)) {
             self.stream_made(*made, self.bindings.live(*made)?);

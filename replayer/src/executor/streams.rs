@@ -6,7 +6,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{EventOffer, EventOpen, EventRecord};
+use cuda_api::ops::{EventOffer, EventOpen};
 use cuda_api::wire::Wire;
 
 /// What a synchronisation of the whole context must wait for.
@@ -114,12 +114,6 @@ impl Executor {
         let _ = self.gpu.synchronize_event(event);
     }
 
-    pub(super) fn record_event(&self, mut body: &[u8]) -> Result<(), Code> {
-        let op = EventRecord::get(&mut body).map_err(short)?;
-        let (event, stream) = (self.bindings.live(op.event)?, stage_stream(op.stream, &self.bindings)?);
-        if op.flags == 0 { self.gpu.record(event, stream) } else { self.gpu.record_with_flags(event, stream, op.flags) }
-    }
-
     pub(super) fn share_event(&self, event: u64) -> Result<EventOffer, Code> {
         self.gpu.share_event(self.bindings.live(event)?)
     }
@@ -129,11 +123,6 @@ impl Executor {
         let live = self.gpu.open_event(&op.offer)?;
         self.bindings.bind(op.event, live);
         Ok(())
-    }
-
-    pub(super) fn wait_event(&self, mut body: &[u8]) -> Result<(), Code> {
-        let (stream, event) = <(u64, u64)>::get(&mut body).map_err(short)?;
-        self.gpu.wait_event(stage_stream(stream, &self.bindings)?, self.bindings.live(event)?)
     }
 
     pub(super) fn event_elapsed(&self, mut body: &[u8]) -> Result<f32, Code> {

@@ -1,0 +1,110 @@
+//! Calls of the process that the executor is in: what its threads give is handed to the driver as it is, nothing is encoded.
+//!
+//! None of them takes a lock. A reset or the end of the context beside them is the program's own race, as natively: the driver
+//! refuses what comes too late.
+
+use super::{Executor, copies};
+use cuda_api::arg::stage_stream;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{CopyDevice, EventRecord, Fill, Launch, StreamWaitEvent, id};
+use cuda_api::wire::Wire;
+use std::ffi::c_void;
+
+/// An operation that has no answer and that nobody waits for.
+pub trait Direct: Wire {
+    /// Its number where it travels.
+    const ID: u16;
+    /// Carries it out; the context is current.
+    fn carry_out(&self, e: &Executor) -> Result<(), Code>;
+}
+
+impl Direct for EventRecord {
+    const ID: u16 = id::EVENT_RECORD;
+    fn carry_out(&self, e: &Executor) -> Result<(), Code> {
+        let (event, stream) = (e.bindings.live(self.event)?, stage_stream(self.stream, &e.bindings)?);
+        if self.flags == 0 { e.gpu.record(event, stream) } else { e.gpu.record_with_flags(event, stream, self.flags) }
+    }
+}
+
+impl Direct for StreamWaitEvent {
+    const ID: u16 = id::STREAM_WAIT_EVENT;
+    fn carry_out(&self, e: &Executor) -> Result<(), Code> {
+        e.gpu.wait_event(stage_stream(self.stream, &e.bindings)?, e.bindings.live(self.event)?)
+    }
+}
+
+impl Direct for Fill {
+    const ID: u16 = id::FILL;
+    fn carry_out(&self, e: &Executor) -> Result<(), Code> {
+        if self.width == 0 || self.rows == 0 {
+            return Ok(());
+        }
+        e.gpu.fill(self, stage_stream(self.stream, &e.bindings)?)
+    }
+}
+
+impl Direct for CopyDevice {
+    const ID: u16 = id::COPY_DEVICE;
+    fn carry_out(&self, e: &Executor) -> Result<(), Code> {
+        e.copy_on_device(self)
+    }
+}
+
+impl Executor {
+    /// Carries out an operation.
+    ///
+    /// # Errors
+    /// What the driver says, or `DEINITIALIZED` when the executor is closed.
+    #[inline]
+    pub fn carry_out(&self, op: &impl Direct) -> Result<(), Code> {
+        self.make_current()?;
+        op.carry_out(self)
+    }
+
+    /// Whether a stream or an event has done everything: `STREAM_QUERY` and `EVENT_QUERY`. The error is `NOT_READY` if not.
+    ///
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    pub fn is_done(&self, call: u16, handle: u64) -> Result<(), Code> {
+        self.make_current()?;
+        match call {
+            id::STREAM_QUERY => self.query_stream(handle),
+            id::EVENT_QUERY => self.query_event(handle),
+            _ => Err(code::ERROR_NOT_SUPPORTED),
+        }
+    }
+
+    /// Lets the driver wait for a stream or an event: `STREAM_SYNC` and `EVENT_SYNC`. It shows what device code has printed.
+    ///
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    pub fn wait_for(&self, call: u16, handle: u64) -> Result<(), Code> {
+        self.make_current()?;
+        match call {
+            id::STREAM_SYNC => self.gpu.synchronize_stream(stage_stream(handle, &self.bindings)?),
+            id::EVENT_SYNC => self.gpu.synchronize_event(self.bindings.live(handle)?),
+            _ => Err(code::ERROR_NOT_SUPPORTED),
+        }
+    }
+
+    /// Launches with the program's own parameters; `attached` are its attributes.
+    ///
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    ///
+    /// # Safety
+    /// `params` is what the program gives for the parameters of this function; its attributes are whole.
+    pub unsafe fn launch_with(&self, head: &Launch, attached: &[u8], params: *mut *mut c_void) -> Result<(), Code> {
+        self.make_current()?;
+        let function = self.bindings.live(head.function)?;
+        self.launches(head.function);
+        let stream = stage_stream(head.stream, &self.bindings)?;
+        if head.attributes == 0 && !head.cooperative {
+            // SAFETY: as the caller says.
+            return unsafe { self.gpu.launch_with(function, head.grid, head.block, head.shared, stream, params) };
+        }
+        let mut list = copies::attributes(self, head, attached)?;
+        // SAFETY: as the caller says.
+        unsafe { self.gpu.launch_ex_with(&copies::config(head, stream, &mut list), function, params) }
+    }
+}
