@@ -110,13 +110,15 @@ macro_rules! carried_out {
                     // values live across the call.
                     let rc = unsafe { f($(<$kind as Arg>::c(&mut $p)),*) };
                     let reply = Reply { $($p: <$kind as Arg>::finish($p, &sent.$p, h, rc)),* };
+                    let _ = (sent, h);
                     if rc == code::SUCCESS { Ok(reply) } else { Err(rc) }
                 }
                 fn edges(sent: &Sent) -> Edges {
-                    let mut e = Edges::default();
-                    $(<$kind as Arg>::edges(&sent.$p, &mut e);)*
-                    let _ = sent;
-                    e
+                    let mut all = Edges::default();
+                    let e = &mut all;
+                    $(<$kind as Arg>::edges(&sent.$p, e);)*
+                    let _ = (sent, e);
+                    all
                 }
                 fn rename(sent: &mut Sent, handle: u64) {
                     $(<$kind as Arg>::rename(&mut sent.$p, handle);)*

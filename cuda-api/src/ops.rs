@@ -79,7 +79,7 @@ ids! {
     /// [`super::GraphSwitch`]: lets later launches of an instance skip a node, or not.
     GRAPH_SWITCH = 0x0f84 "GraphSwitch";
     /// Body: handle of a change. It was overtaken by another one: nothing is to be done, the journal can forget both records.
-    GRAPH_OVERTAKEN = 0x0f85 "GraphOvertaken";
+    OVERTAKEN = 0x0f85 "Overtaken";
     /// Body: handle of an instance, stream as it travels; then, if nodes of it call the job, a token (u64) for each of them in order.
     GRAPH_LAUNCH = 0x0f86 "GraphLaunch";
     /// Body: handle of an instance, stream as it travels. Prepares the next launch.
@@ -157,6 +157,8 @@ ids! {
     EVENT_SHARE = 0x0fb6 "EventShare";
     /// [`super::EventOpen`]: an event of another process. Waits.
     EVENT_OPEN = 0x0fb7 "EventOpen";
+    /// [`super::StreamAttribute`]: how the work of a stream is carried out. Waits.
+    STREAM_ATTRIBUTE = 0x0fb8 "StreamAttribute";
 }
 
 wire_struct! {
@@ -264,6 +266,22 @@ wire_struct! {
         pub token: u64,
         /// Stream as it travels.
         pub stream: u64,
+    }
+}
+
+/// Bytes of a `CUlaunchAttributeValue`.
+pub const STREAM_ATTRIBUTE_BYTES: usize = 64;
+
+wire_struct! {
+    /// An attribute of a stream.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct StreamAttribute {
+        /// Stream as it travels.
+        pub stream: u64,
+        /// `CUstreamAttrID`
+        pub attribute: u32,
+        /// A `CUstreamAttrValue`.
+        pub value: [u8; STREAM_ATTRIBUTE_BYTES],
     }
 }
 

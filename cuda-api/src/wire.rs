@@ -124,8 +124,16 @@ macro_rules! wire_struct {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident : $t:ty),* $(,)? }) => {
         $(#[$meta])* $vis struct $name { $($(#[$fmeta])* $fvis $field: $t),* }
         impl $crate::wire::Wire for $name {
-            fn put(&self, out: &mut Vec<u8>) { $($crate::wire::Wire::put(&self.$field, out);)* }
-            fn get(src: &mut &[u8]) -> Result<Self, $crate::wire::Short> { Ok(Self { $($field: $crate::wire::Wire::get(src)?),* }) }
+            fn put(&self, out: &mut Vec<u8>) {
+                $($crate::wire::Wire::put(&self.$field, out);)*
+                // Of a struct without fields.
+                let _ = out;
+            }
+            fn get(src: &mut &[u8]) -> Result<Self, $crate::wire::Short> {
+                let it = Self { $($field: $crate::wire::Wire::get(src)?),* };
+                let _ = src;
+                Ok(it)
+            }
         }
     };
 }

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// The hand-written functions, by the name of their row.
 mod bodies {
-    pub(super) use crate::memory::{attributes::*, pools::*};
+    pub(super) use crate::memory::{attributes::*, pools::*, shared_pools::*};
     pub(super) use crate::{
         array::*, array_copy::*, context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, ipc::*, launch::*, linker::*,
-        managed::*, memory::*, module::*, peer::*, stream::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, vmm::*,
+        managed::*, memory::*, module::*, old_launch::*, peer::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, told::*, vmm::*,
     };
 }
 

@@ -7,6 +7,7 @@ use crate::enter::{Entered, guard};
 use crate::host_function::{self, GraphNode};
 use crate::job::Device;
 use crate::launch;
+use crate::ledger;
 use crate::log::lock;
 use crate::memory;
 use crate::tables::{EventData, InstanceData};
@@ -21,7 +22,7 @@ use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch, S
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 pub(crate) use cuda_api::graph::api::*;
 
@@ -225,7 +226,6 @@ impl Entered {
         needs: Vec<u64>,
         plain: bool,
     ) -> Result<(), Code> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let (data, device) = self.instance(instance)?;
         device.check()?;
         let mut ledger = lock(&device.ledger);
@@ -234,20 +234,14 @@ impl Entered {
         } else {
             self.ask(device, op, &[body])?;
         }
-        // Only the journal knows this handle: it lets a record go when a later one makes it superfluous.
-        let change = 0x5d << 56 | NEXT.fetch_add(1, Ordering::Relaxed);
+        let change = ledger::change();
         let uses = std::iter::once(instance).chain(needs).collect();
         ledger.append(op, body, &[], &Edges { creates: [change].into(), ends: None, uses }, false)?;
         if let Some(old) = lock(&data.changes).insert(what, change) {
-            overtaken(&mut ledger, old)?;
+            ledger.overtaken(old)?;
         }
         Ok(())
     }
-}
-
-fn overtaken(ledger: &mut crate::ledger::Ledger, change: u64) -> Result<(), Code> {
-    let edges = Edges { ends: Some(change), ..Edges::default() };
-    ledger.append(ops::id::GRAPH_OVERTAKEN, &change.to_le_bytes(), &[], &edges, false)
 }
 
 impl Host for Entered {
@@ -365,7 +359,7 @@ impl Host for Entered {
             let edges = Edges { ends: Some(journal_name(*handle)), ..Edges::default() };
             // The first record frees them all; the others are for the journal alone.
             let (op, body) =
-                if n == 0 { (ops::id::GRAPH_CONDITIONS_END, body) } else { (ops::id::GRAPH_OVERTAKEN, handle.to_le_bytes()) };
+                if n == 0 { (ops::id::GRAPH_CONDITIONS_END, body) } else { (ops::id::OVERTAKEN, handle.to_le_bytes()) };
             ledger.append(op, &body, &[], &edges, false)?;
         }
         Ok(())
@@ -465,7 +459,7 @@ impl Host for Entered {
         let body = instance.to_le_bytes();
         device.noting(self.place(device).send(ops::id::GRAPH_END, &[&body]))?;
         for (_, change) in lock(&data.changes).drain() {
-            overtaken(&mut ledger, change)?;
+            ledger.overtaken(change)?;
         }
         let edges = Edges { ends: Some(instance), ..Edges::default() };
         ledger.append(ops::id::GRAPH_END, &body, &[], &edges, false)?;

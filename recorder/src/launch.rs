@@ -9,6 +9,7 @@ use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
+use cuda_api::old_launch::Shape;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
@@ -270,6 +271,16 @@ unsafe fn launch(
         host_memory::note_parameters(&body[head_bytes..]);
         cx.work(on, ops::id::LAUNCH, &[body])
     })
+}
+
+/// A launch with its parameters in one buffer.
+pub(crate) fn packed(cx: &mut Entered, function: u64, stream: u64, grid: [u32; 3], shape: Shape) -> Result<(), Code> {
+    let mut bytes = shape.params.len();
+    let buffer = shape.params.as_ptr().cast_mut();
+    let mut extra: [*mut c_void; 5] = [EXTRA_POINTER, 0, EXTRA_SIZE, 0, EXTRA_END].map(std::ptr::without_provenance_mut);
+    (extra[1], extra[3]) = (buffer.cast(), (&raw mut bytes).cast());
+    // SAFETY: the buffer and its size live across the call.
+    unsafe { launch(cx, function, stream, head(grid, shape.block, shape.shared), &[], std::ptr::null_mut(), extra.as_mut_ptr()) }
 }
 
 fn head(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Launch {

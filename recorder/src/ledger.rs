@@ -9,6 +9,7 @@ use replayer::DeviceInfo;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What was asked: id and encoded arguments without the handle that the call makes.
@@ -34,6 +35,12 @@ pub(crate) struct Ledger {
     children: HashMap<u64, Vec<(u64, Key)>>,
     /// Arrays that are alive: what is loaded beside them lies where they leave room (docs/placement.md).
     arrays: BTreeSet<u64>,
+}
+
+/// A name for a record that a later one makes superfluous: only the journal knows it.
+pub(crate) fn change() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    0x5d << 56 | NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Ledger {
@@ -75,6 +82,12 @@ impl Ledger {
             std::fs::remove_file(&path).map_err(|e| format!("cannot unlink the journal {}: {e}", path.display()))?;
         }
         Ok(writer)
+    }
+
+    /// A record with such a name ([`change`]) need not be replayed any more.
+    pub(crate) fn overtaken(&mut self, change: u64) -> Result<(), Code> {
+        let edges = Edges { ends: Some(change), ..Edges::default() };
+        self.append(ops::id::OVERTAKEN, &change.to_le_bytes(), &[], &edges, false)
     }
 
     /// Appends the record of a call that has succeeded. If the file cannot grow the job goes on and moves are refused.

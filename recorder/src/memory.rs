@@ -30,6 +30,7 @@ pub(crate) mod attributes;
 mod pool;
 pub(crate) mod pools;
 pub(crate) mod ranges;
+pub(crate) mod shared_pools;
 
 /// First address of own allocations of device 0; each device has an arena of [`ARENA`] bytes (docs/design.md, "Addresses").
 pub(crate) const OWN: u64 = 0x2000_0000_0000;
@@ -58,6 +59,8 @@ enum Home {
     Own,
     /// In a pool.
     Pool(u64),
+    /// In a pool of another process: ours is the number of the imported pool.
+    Borrowed(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +181,7 @@ impl Memory {
     /// The live allocation that contains `address`.
     pub(crate) fn find(&self, address: u64) -> Option<Found> {
         let (&start, a) = self.live.range(..=address).next_back()?;
-        let pool = if let Home::Pool(p) = a.home { p } else { 0 };
+        let pool = if let Home::Pool(p) | Home::Borrowed(p) = a.home { p } else { 0 };
         (address - start < a.bytes.max(1)).then_some(Found { start, bytes: a.bytes, id: a.id, pool })
     }
 
@@ -306,6 +309,7 @@ impl Memory {
                 }
             }
             Home::Pool(pool) => self.give_to_pool(cx, device, pool, pool::NO_STREAM, address, a.bytes),
+            Home::Borrowed(_) => crate::lend::close(cx, device, address),
         }
     }
 }
@@ -419,6 +423,7 @@ pub(crate) fn drop_spare(cx: &Entered, device: &'static Device) {
 pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     crate::vmm::forget(cx, device);
     crate::ipc::forget(device);
+    crate::lend::forget(device);
     let mut m = device.memory_mut();
     for (address, bytes) in std::mem::take(&mut m.chunks) {
         unmap(cx, device, address, bytes)?;

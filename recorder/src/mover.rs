@@ -183,7 +183,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
 /// have begun it meanwhile.
 fn together_or_not(devices: &[&'static Device]) -> Result<(), String> {
     let mut why = crate::peer::blockers(devices);
-    why.extend(devices.iter().filter_map(|d| crate::ipc::blocker(d)));
+    why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::lend::blocker(d)]).flatten());
     if why.is_empty() { Ok(()) } else { Err(why.join("; ")) }
 }
 

@@ -7,6 +7,7 @@ use crate::ipc;
 use crate::job::Device;
 use crate::log::lock;
 use crate::memory::pools;
+use crate::stream_attributes;
 use crate::tables::EventData;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
@@ -77,6 +78,7 @@ pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), C
         cx.on(device);
         cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: h })?;
     }
+    stream_attributes::forget(device);
     lock(&device.idle_streams).clear();
     let _ = OWN.try_with(|o| o.borrow_mut().0.retain(|(d, _)| *d != device.index));
     Ok(())
@@ -149,6 +151,16 @@ pub(crate) fn cuStreamGetPriority(cx: &mut Entered, stream: sys::CUstream, prior
 pub(crate) fn cuStreamGetCtx(cx: &mut Entered, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
     cx.use_stream(stream as u64)?;
     give(pctx, crate::context::primary(cx.device()?.index) as sys::CUcontext)
+}
+
+pub(crate) fn cuStreamGetCtx_v2(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    pctx: *mut sys::CUcontext,
+    green: *mut sys::CUgreenCtx,
+) -> Result<(), Code> {
+    cuStreamGetCtx(cx, stream, pctx)?;
+    give(green, std::ptr::null_mut())
 }
 
 pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {

@@ -8,6 +8,7 @@
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
+use crate::lend::{self, Lendable, Loan, Ticket};
 use crate::log::{self, lock};
 use crate::memory::ranges::Ranges;
 use crate::memory::{ARENA, GRANULE, encode, pools};
@@ -15,12 +16,11 @@ use crate::peer;
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{self, Alias, Chunk, VMM, VMM_END};
+use cuda_api::ops::{self, Alias, Chunk, Offer, VMM, VMM_END};
 use cuda_api::sys;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_ulonglong, c_void};
-use std::io::Write;
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -36,16 +36,16 @@ const READ_WRITE: u32 = 3;
 const MOST_LOCATIONS: usize = 4096;
 /// In the place of a handle: the memory is another process's.
 const FOREIGN: u64 = 0;
-/// First bytes of what an exported descriptor says.
-const TOKEN: [u8; 8] = *b"mrcudaVM";
 
 /// Physical memory of the program.
 #[derive(Debug)]
 struct Physical {
     device: &'static Device,
     bytes: u64,
-    /// Where it is always mapped.
+    /// Where it is always mapped; of borrowed memory nothing.
     chunk: u64,
+    /// Memory of another process, and how that is called.
+    loan: Option<(Ticket, Loan)>,
     /// Handles that the program has.
     handles: u64,
     mappings: u64,
@@ -155,6 +155,12 @@ impl Vmm {
         self.mappings.range(..address + bytes).next_back().is_some_and(|(at, m)| at + m.bytes > address)
     }
 
+    /// A new handle.
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        compose(Kind::Physical, self.next >> 24, self.next)
+    }
+
     /// The memory of a handle that the program has.
     fn known(&mut self, handle: u64) -> Result<&mut Physical, Code> {
         self.physical.get_mut(&handle).filter(|p| p.handles > 0).ok_or(code::ERROR_INVALID_VALUE)
@@ -166,22 +172,13 @@ impl Vmm {
             if p.handles > 0 || p.mappings > 0 {
                 return false;
             }
-            p.exported.retain(is_open);
-            p.exported.is_empty()
+            p.exported.retain(lend::is_open);
+            p.exported.is_empty() && (p.loan.is_some() || !lend::is_lent(p.device, p.chunk))
         };
-        for (_, p) in self.physical.extract_if(|_, p| unreachable(p)) {
+        for (_, p) in self.physical.extract_if(|_, p| unreachable(p)).filter(|(_, p)| p.loan.is_none()) {
             p.device.memory_mut().give_chunk(cx, p.device, p.chunk);
         }
     }
-}
-
-/// Whether somebody still has the other end.
-fn is_open(ours: &UnixStream) -> bool {
-    use std::os::fd::AsRawFd;
-    let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: one valid entry; the call does not wait.
-    unsafe { libc::poll(&raw mut poll, 1, 0) };
-    poll.revents & libc::POLLHUP == 0
 }
 
 fn alias_op(cx: &Entered, device: &'static Device, op: u16, alias: &Alias, edges: &Edges) -> Result<(), Code> {
@@ -206,6 +203,46 @@ pub(crate) fn forget(cx: &Entered, device: &'static Device) {
         let _ = unmap(cx, &mut v, at);
     }
     v.physical.retain(|_, p| p.device.index != device.index);
+}
+
+/// What another process may borrow of memory of the program's.
+pub(crate) fn lendable(handle: u64) -> Result<Lendable, Code> {
+    let v = read();
+    // Its handles may be gone: the descriptor keeps it.
+    let p = v.physical.get(&handle).filter(|p| p.loan.is_none()).ok_or(code::ERROR_INVALID_VALUE)?;
+    Ok(Lendable { device: p.device, chunks: vec![Chunk { address: p.chunk, bytes: p.bytes }], offset: 0, bytes: p.bytes })
+}
+
+/// Mappings of borrowed memory that a device may use.
+pub(crate) fn borrowed(device: &Device) -> usize {
+    let v = read();
+    let is_borrowed =
+        |m: &&Mapping| m.access != 0 && m.device == device.index && v.physical.get(&m.physical).is_some_and(|p| p.loan.is_some());
+    v.mappings.values().filter(is_borrowed).count()
+}
+
+/// Lets a device use a mapping of borrowed memory, or not any more. It is mapped in the place of one device at a time.
+fn allow_borrowed(
+    cx: &Entered,
+    m: &mut Mapping,
+    at: u64,
+    offer: Offer,
+    device: &'static Device,
+    access: u32,
+) -> Result<(), Code> {
+    let here = Chunk { address: at, bytes: m.bytes };
+    match (m.access, access) {
+        (0, READ_WRITE) => lend::map(cx, device, here, offer)?,
+        (READ_WRITE, 0) if m.device == device.index => lend::unmap(cx, device, here)?,
+        (_, 0) => return Ok(()),
+        (READ_WRITE, READ_WRITE) if m.device == device.index => return Ok(()),
+        _ => {
+            log::missed("memory of another process that several GPUs use, or that is only read (not supported)".to_owned());
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+    }
+    (m.device, m.access) = (device.index, access);
+    Ok(())
 }
 
 /// Addresses for memory of another process.
@@ -241,6 +278,10 @@ fn unmap(cx: &Entered, v: &mut Vmm, at: u64) -> Result<(), Code> {
     peer::unshare_alias(cx, None, at);
     let Some(p) = v.physical.get_mut(&m.physical) else { return Err(code::ERROR_INVALID_VALUE) };
     p.mappings -= 1;
+    if p.loan.is_some() {
+        let device = cx.job.devices.get(m.device as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
+        return if m.access == 0 { Ok(()) } else { lend::unmap(cx, device, Chunk { address: at, bytes: m.bytes }) };
+    }
     let alias = Alias { address: at, bytes: m.bytes, chunk: p.chunk, access: 0 };
     alias_op(cx, p.device, ops::id::ALIAS_UNMAP, &alias, &Edges { ends: Some(at), ..Edges::default() })
 }
@@ -331,11 +372,10 @@ pub(crate) fn cuMemCreate(
         other => other,
     }?;
     let mut v = write();
-    let number = compose(Kind::Physical, v.next >> 24, v.next);
-    v.next += 1;
+    let number = v.number();
     // Compression is a wish that is never granted.
     let prop = Prop { compression: 0, ..prop };
-    v.physical.insert(number, Physical { device, bytes, chunk, handles: 1, mappings: 0, exported: Vec::new(), prop });
+    v.physical.insert(number, Physical { device, bytes, chunk, loan: None, handles: 1, mappings: 0, exported: Vec::new(), prop });
     give(handle, number)
 }
 
@@ -368,8 +408,10 @@ pub(crate) fn cuMemMap(
     if bytes > p.bytes {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let edges = Edges { creates: [ptr].into(), uses: [p.chunk].into(), ..Edges::default() };
-    alias_op(cx, p.device, ops::id::ALIAS_MAP, &Alias { address: ptr, bytes, chunk: p.chunk, access: 0 }, &edges)?;
+    if p.loan.is_none() {
+        let edges = Edges { creates: [ptr].into(), uses: [p.chunk].into(), ..Edges::default() };
+        alias_op(cx, p.device, ops::id::ALIAS_MAP, &Alias { address: ptr, bytes, chunk: p.chunk, access: 0 }, &edges)?;
+    }
     p.mappings += 1;
     let device = p.device.index;
     v.next_id += 1;
@@ -420,7 +462,15 @@ pub(crate) fn cuMemSetAccess(
         let Some((m, p)) = v.mappings.get(&at).and_then(|m| Some((*m, v.physical.get(&m.physical)?))) else { continue };
         let (device, chunk) = (p.device, p.chunk);
         let whole = Chunk { address: chunk, bytes: p.bytes };
+        let offer =
+            p.loan.as_ref().map(|(_, loan)| loan.pieces.first().map(|(offer, _)| *offer).ok_or(code::ERROR_INVALID_VALUE));
         for (index, access) in &changes {
+            if let Some(offer) = offer {
+                let user = cx.job.devices.get(*index as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
+                let mapping = v.mappings.get_mut(&at).ok_or(code::ERROR_INVALID_VALUE)?;
+                allow_borrowed(cx, mapping, at, offer?, user, *access)?;
+                continue;
+            }
             if *index != m.device {
                 let user = cx.job.devices.get(*index as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
                 match *access {
@@ -521,18 +571,18 @@ pub(crate) fn cuMemExportToShareableHandle(
     if p.prop.handle_types & DESCRIPTOR == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // A socket, since we can tell of it whether anybody still has the other end.
-    let (mut ours, theirs) = UnixStream::pair().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
-    let mut token = TOKEN.to_vec();
-    token.extend_from_slice(&std::process::id().to_le_bytes());
-    token.extend_from_slice(&handle.to_le_bytes());
-    ours.write_all(&token).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
+    // Who imports borrowed memory asks its lender.
+    let ticket = match &p.loan {
+        Some((ticket, _)) => *ticket,
+        None => Ticket::new(lend::MEMORY, handle, p.bytes, p.device)?,
+    };
+    let (theirs, ours) = ticket.descriptor()?;
     p.exported.push(ours);
-    give(to.cast::<c_int>(), OwnedFd::from(theirs).into_raw_fd())
+    give(to.cast::<c_int>(), theirs.into_raw_fd())
 }
 
 pub(crate) fn cuMemImportFromShareableHandle(
-    _cx: &mut Entered,
+    cx: &mut Entered,
     handle: *mut sys::CUmemGenericAllocationHandle,
     descriptor: *mut c_void,
     kind: u32,
@@ -544,20 +594,31 @@ pub(crate) fn cuMemImportFromShareableHandle(
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    let mut token = [0u8; 20];
-    // SAFETY: the buffer has this length; a descriptor that is no socket is an error. The descriptor stays the program's.
-    let n = unsafe { libc::recv(fd, token.as_mut_ptr().cast(), token.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT) };
-    if usize::try_from(n) != Ok(token.len()) || token[..8] != TOKEN {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let (pid, number) = token[8..].split_at(4);
-    if pid != std::process::id().to_le_bytes() {
-        log::missed("memory of another process by its descriptor (not supported yet)".to_owned());
-        return Err(code::ERROR_NOT_SUPPORTED);
-    }
-    let number = number.try_into().map(u64::from_le_bytes).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    let ticket = Ticket::of_descriptor(fd, lend::MEMORY)?;
+    let own = ticket.is_own();
+    // Outside the lock: the lender may be importing from this process at the same time.
+    let loan = if own { None } else { Some(ticket.borrow()?) };
     let mut v = write();
-    let p = v.physical.get_mut(&number).ok_or(code::ERROR_INVALID_VALUE)?;
-    p.handles += 1;
+    let Some(loan) = loan else {
+        let p = v.physical.get_mut(&ticket.what).ok_or(code::ERROR_INVALID_VALUE)?;
+        p.handles += 1;
+        return give(handle, ticket.what);
+    };
+    let device = ticket.device(cx, cx.job)?;
+    let prop = Prop {
+        kind: PINNED,
+        handle_types: DESCRIPTOR,
+        location: ON_DEVICE,
+        ordinal: device.index as i32,
+        win32: 0,
+        compression: 0,
+        rdma: 0,
+        usage: 0,
+        reserved: [0; 4],
+    };
+    let bytes = loan.bytes;
+    let number = v.number();
+    let loan = Some((ticket, loan));
+    v.physical.insert(number, Physical { device, bytes, chunk: 0, loan, handles: 1, mappings: 0, exported: Vec::new(), prop });
     give(handle, number)
 }

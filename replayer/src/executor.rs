@@ -312,7 +312,8 @@ impl Executor {
             id::GRAPH_MAKE => self.make_graph(body)?,
             id::GRAPH_CHANGE => self.change_graph(body)?,
             id::GRAPH_SWITCH => self.switch_graph(body)?,
-            id::GRAPH_OVERTAKEN => {}
+            id::OVERTAKEN => {}
+            id::STREAM_ATTRIBUTE => self.set_stream_attribute(body)?,
             id::GRAPH_LAUNCH => self.launch_graph(&life, body, false)?,
             id::GRAPH_UPLOAD => self.launch_graph(&life, body, true)?,
             id::GRAPH_CONDITION => self.new_condition(body)?.put(reply),

@@ -4,7 +4,7 @@
 
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{EventOffer, MemoryPart, StreamMemory, TensorMapTiled};
+use cuda_api::ops::{EventOffer, MemoryPart, STREAM_ATTRIBUTE_BYTES, StreamMemory, TensorMapTiled};
 use cuda_api::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -171,6 +171,14 @@ impl Gpu {
 
     pub(crate) fn record_with_flags(&self, event: u64, stream: u64, flags: u32) -> Result<(), Code> {
         call!(self.stream.cuEventRecordWithFlags(event as sys::CUevent, stream as sys::CUstream, flags))
+    }
+
+    pub(crate) fn set_stream_attribute(&self, stream: u64, attribute: u32, value: &[u8; STREAM_ATTRIBUTE_BYTES]) -> Result<(), Code> {
+        let mut own = [0u64; STREAM_ATTRIBUTE_BYTES / 8];
+        for (word, bytes) in own.iter_mut().zip(value.chunks_exact(8)) {
+            *word = bytes.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
+        }
+        call!(self.stream.cuStreamSetAttribute(stream as sys::CUstream, attribute, own.as_ptr().cast()))
     }
 
     /// Success when the event has happened, `NOT_READY` before.

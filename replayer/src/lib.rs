@@ -12,7 +12,7 @@ mod open;
 mod pending;
 mod pools;
 pub mod replay;
-mod share;
+pub mod share;
 pub mod steer;
 
 pub use device::DeviceInfo;

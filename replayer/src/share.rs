@@ -14,6 +14,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+/// Name of a socket at which a process answers others of its machine.
+pub type Name = [u8; 16];
+
 /// How long each side waits for the other's words.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Room for one descriptor in a control message.
@@ -28,7 +31,7 @@ fn random() -> io::Result<[u8; 16]> {
     if usize::try_from(n) == Ok(bytes.len()) { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
-fn address(name: &[u8; 16]) -> io::Result<SocketAddr> {
+fn address(name: &Name) -> io::Result<SocketAddr> {
     let hex: String = name.iter().map(|b| format!("{b:02x}")).collect();
     SocketAddr::from_abstract_name(format!("mrcuda-share-{hex}"))
 }
@@ -47,20 +50,45 @@ fn is_ours(stream: &UnixStream) -> bool {
 }
 
 /// The name of this process's socket, which is made at the first use.
-fn server() -> io::Result<[u8; 16]> {
-    static NAME: OnceLock<Option<[u8; 16]>> = OnceLock::new();
-    let name = NAME.get_or_init(|| listen().ok());
+fn server() -> io::Result<Name> {
+    static NAME: OnceLock<Option<Name>> = OnceLock::new();
+    let name = NAME.get_or_init(|| serve("mrcuda-share", PATIENCE, answer).ok());
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
-fn listen() -> io::Result<[u8; 16]> {
+/// Makes a socket of a random name, and a thread that answers visitors of our user, one after the other. No word of a visitor is waited
+/// for longer than `patience`.
+///
+/// # Errors
+/// The socket or the thread cannot be made.
+pub fn serve(
+    thread: &str,
+    patience: Duration,
+    answer: impl Fn(UnixStream) -> io::Result<()> + Send + 'static,
+) -> io::Result<Name> {
     let name = random()?;
     let listener = UnixListener::bind_addr(&address(&name)?)?;
+    let admit = move |visitor: UnixStream| {
+        visitor.set_read_timeout(Some(patience))?;
+        visitor.set_write_timeout(Some(patience))?;
+        if is_ours(&visitor) { answer(visitor) } else { Ok(()) }
+    };
     without_signals(|| {
-        let serve = move || listener.incoming().for_each(|visitor| drop(visitor.and_then(answer)));
-        std::thread::Builder::new().name("mrcuda-share".into()).spawn(serve).map(drop)
+        let serve = move || listener.incoming().for_each(|visitor| drop(visitor.and_then(&admit)));
+        std::thread::Builder::new().name(thread.to_owned()).spawn(serve).map(drop)
     })?;
     Ok(name)
+}
+
+/// Connects to the socket of a name, which a process of our user has on this machine.
+///
+/// # Errors
+/// There is none, or it is somebody else's.
+pub fn visit(name: &Name, patience: Duration) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(name)?)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    if is_ours(&stream) { Ok(stream) } else { Err(io::Error::from(io::ErrorKind::PermissionDenied)) }
 }
 
 /// A thread that is started meanwhile takes no signal: the program's handlers run on the program's threads.
@@ -79,11 +107,6 @@ fn without_signals<T>(run: impl FnOnce() -> T) -> T {
 
 /// One visitor: reads which descriptor it wants, and gives it.
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
-    visitor.set_read_timeout(Some(PATIENCE))?;
-    visitor.set_write_timeout(Some(PATIENCE))?;
-    if !is_ours(&visitor) {
-        return Ok(());
-    }
     let mut ticket = [0; 16];
     visitor.read_exact(&mut ticket)?;
     let wanted = lock(&OFFERS).as_ref().and_then(|all| all.get(&ticket)?.try_clone().ok());
@@ -171,12 +194,7 @@ pub(crate) fn withdraw(offer: &Offer) {
 pub(crate) fn fetch(offer: &Offer) -> io::Result<OwnedFd> {
     let (name, ticket) = offer.split_at(16);
     let name = name.try_into().map_err(io::Error::other)?;
-    let mut stream = UnixStream::connect_addr(&address(name)?)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    if !is_ours(&stream) {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
-    }
+    let mut stream = visit(name, PATIENCE)?;
     stream.write_all(ticket)?;
     receive(&stream)
 }

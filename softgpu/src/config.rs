@@ -9,6 +9,7 @@
 //! | `SOFTGPU_SEED_ID` | text that uuids and PCI ids are made from: another text is another machine | empty |
 //! | `SOFTGPU_SEED` | seed of delays and interleavings; 0: no delays, oldest stream first | 1 |
 //! | `SOFTGPU_MAX_DELAY_US` | longest delay before a piece of work may start, in microseconds | 200 |
+//! | `SOFTGPU_DISPLACE` | file name of a program: in its process variables lie a page further on than elsewhere | none |
 //! | `CUDA_VISIBLE_DEVICES` | as on the real driver: ordinals or `GPU-…` uuids, up to the first bad one | all |
 //! | `CUDA_MODULE_LOADING` | `EAGER` or `LAZY`, only reported | `LAZY` |
 
@@ -27,6 +28,8 @@ pub(crate) struct Config {
     pub seed_id: String,
     pub seed: u64,
     pub max_delay_us: u64,
+    /// What variables are moved by.
+    pub displaced: u64,
     pub visible: Option<String>,
     pub eager: bool,
 }
@@ -51,10 +54,16 @@ impl Config {
             seed_id: get("SOFTGPU_SEED_ID").unwrap_or_default(),
             seed: number("SOFTGPU_SEED", 1),
             max_delay_us: number("SOFTGPU_MAX_DELAY_US", 200),
+            displaced: if get("SOFTGPU_DISPLACE").is_some_and(|name| is_program(&name)) { 4096 } else { 0 },
             visible: get("CUDA_VISIBLE_DEVICES"),
             eager: get("CUDA_MODULE_LOADING").is_some_and(|v| v.eq_ignore_ascii_case("EAGER")),
         }
     }
+}
+
+/// Whether this process runs a program of this file name.
+fn is_program(name: &str) -> bool {
+    std::env::current_exe().is_ok_and(|path| path.file_name().is_some_and(|own| own == name))
 }
 
 /// The settings, read at the first call.

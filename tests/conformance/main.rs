@@ -6,6 +6,9 @@
 //! again without that call (or, where the cases are independent of each other, from the next one on).
 
 #[macro_use]
+extern crate tests;
+
+#[macro_use]
 mod tell;
 mod code;
 mod contexts;

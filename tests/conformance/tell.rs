@@ -1,23 +1,13 @@
 //! How a section calls the driver and tells what it answered.
 
 use crate::Options;
+pub use tests::driver::{static_text, text};
+
 use cuda_api::driver::Loaded;
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_char};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
-
-/// Makes a call that is not told; a function that is missing answers -1.
-macro_rules! call {
-    ($t:expr, $family:ident.$name:ident($($arg:expr),* $(,)?)) => {{
-        match $t.loaded.calls.$family.$name {
-            // SAFETY: pointers among the arguments point to live values of the types in the table, or are null on purpose.
-            Some(f) => unsafe { f($($arg),*) },
-            None => -1,
-        }
-    }};
-}
 
 /// Makes a call and tells it with its result code and, when it succeeded, the outputs after the arrow. Answers the code; that of a
 /// call that must not be made is -2.
@@ -136,18 +126,4 @@ impl Tell {
             std::process::exit(3);
         }
     }
-}
-
-/// A text that the driver has written into a buffer.
-pub fn text(buffer: &[u8]) -> String {
-    String::from_utf8_lossy(buffer.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
-}
-
-/// A text of the driver's own.
-pub fn static_text(pointer: *const c_char) -> String {
-    if pointer.is_null() {
-        return "null".to_owned();
-    }
-    // SAFETY: not null, so the driver answered with a C string that lives as long as the driver.
-    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }

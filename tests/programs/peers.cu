@@ -101,6 +101,30 @@ static void large_copies(Gpu *gpus, program::Report &report) {
     CHECK(cudaFree(far_));
 }
 
+// Whether a capture may go on in a stream of another GPU; whatever the answer, both streams work afterwards.
+static void capture_across(Gpu *gpus) {
+    CHECK(cudaSetDevice(gpus[0].device));
+    CHECK(cudaStreamBeginCapture(gpus[0].stream, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaEventRecord(gpus[0].computed, gpus[0].stream));
+    CHECK(cudaSetDevice(gpus[1].device));
+    const cudaError_t joined = cudaStreamWaitEvent(gpus[1].stream, gpus[0].computed, 0);
+    std::fprintf(stderr, "a capture from GPU to GPU: %d\n", static_cast<int>(joined));
+    if (joined == cudaSuccess) {
+        CHECK(cudaEventRecord(gpus[1].computed, gpus[1].stream));
+        CHECK(cudaSetDevice(gpus[0].device));
+        CHECK(cudaStreamWaitEvent(gpus[0].stream, gpus[1].computed, 0));
+    }
+    (void)cudaGetLastError();
+    CHECK(cudaSetDevice(gpus[0].device));
+    cudaGraph_t graph;
+    CHECK(cudaStreamEndCapture(gpus[0].stream, &graph));
+    CHECK(cudaGraphDestroy(graph));
+    for (int g = 0; g < GPUS; g++) {
+        CHECK(cudaSetDevice(gpus[g].device));
+        CHECK(cudaStreamSynchronize(gpus[g].stream));
+    }
+}
+
 int main(int argc, char **argv) {
     program::Options options(argc, argv, 60);
     int there = 0;
@@ -205,6 +229,7 @@ int main(int argc, char **argv) {
         if (access || alone) report.expect_value("counted by the other one", count, (exchanges + 1) / 2);
     }
     large_copies(gpus, report);
+    if (gpus[0].device != gpus[1].device) capture_across(gpus);
     for (int g = 0; g < GPUS; g++) {
         Gpu &gpu = gpus[g];
         CHECK(cudaSetDevice(gpu.device));

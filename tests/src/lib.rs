@@ -7,10 +7,12 @@
 //! * [`report`]: what a move reports.
 //! * [`programs`], [`toolchain`]: the programs in `programs/` and the compiler for them.
 //! * [`conformance`]: transcripts of the program that calls everything.
+//! * [`driver`]: what programs share that call the driver's functions one by one.
 //! * [`random`]: repeatable random numbers.
 //! * [`kill`]: the kill matrix.
 
 pub mod conformance;
+pub mod driver;
 pub mod install;
 pub mod job;
 pub mod json;

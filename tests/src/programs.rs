@@ -64,8 +64,8 @@ pub const NAMES: [&str; 31] = [
     "graphdeep",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
-/// `mapped` and `managed` stay on their machine; `ipc` is two processes.
-const SPECIAL: [&str; 5] = ["assertion", "stuck", "mapped", "managed", "ipc"];
+/// `mapped` and `managed` stay on their machine; `ipc` and `handles` are two processes.
+const SPECIAL: [&str; 6] = ["assertion", "stuck", "mapped", "managed", "ipc", "handles"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.
@@ -98,7 +98,7 @@ impl Programs {
     pub fn build(target: &Path) -> Result<Programs, String> {
         let programs = Programs { folder: target.join("programs") };
         let sources = Sources::find()?;
-        let stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(&s.product)).collect();
+        let stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
         if stale.is_empty() {
             return Ok(programs);
         }
@@ -178,30 +178,32 @@ fn check(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?} failed:\n{}", String::from_utf8_lossy(&words)))
 }
 
-/// The sources, and when the youngest of them was written: they share headers.
+/// The sources, and when the youngest of the headers, which they share, was written.
 struct Sources {
     folder: PathBuf,
-    youngest: SystemTime,
+    headers: SystemTime,
 }
 
 impl Sources {
     fn find() -> Result<Sources, String> {
         let folder = install::root().join("tests/programs");
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let youngest = entries
+        let headers = entries
             .filter_map(Result::ok)
-            .filter(|e| e.path().extension().is_some_and(|x| x == "cu" || x == "cuh"))
+            .filter(|e| e.path().extension().is_some_and(|x| x == "cuh"))
             .filter_map(|e| e.metadata().ok()?.modified().ok())
             .max()
-            .ok_or_else(|| format!("{} has no programs", folder.display()))?;
-        Ok(Sources { folder, youngest })
+            .ok_or_else(|| format!("{} has no headers", folder.display()))?;
+        Ok(Sources { folder, headers })
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name).with_extension("cu")
     }
 
-    fn newer_than(&self, product: &Path) -> bool {
-        !std::fs::metadata(product).and_then(|m| m.modified()).is_ok_and(|made| made >= self.youngest)
+    fn newer_than(&self, step: &Step) -> bool {
+        let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified());
+        let fresh = |made: SystemTime| made >= self.headers && written(&step.source).is_ok_and(|source| made >= source);
+        !written(&step.product).is_ok_and(fresh)
     }
 }

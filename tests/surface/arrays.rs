@@ -112,7 +112,7 @@ fn rectangles(s: &Surface, a: &Arrays, stream: CUstream) {
     (c.srcXInBytes, c.Height) = (12, 0);
     tell!(s, memory.cuMemcpy2D_v2(&raw const c));
     (c.Height, c.srcArray) = (8, null_mut());
-    println!("  no array: {}", code!(s, memory.cuMemcpy2D_v2(&raw const c)) != 0);
+    println!("  no array: {}", call!(s, memory.cuMemcpy2D_v2(&raw const c)) != 0);
 }
 
 fn boxes(s: &Surface, a: &Arrays, b: &Buffers, stream: CUstream) {

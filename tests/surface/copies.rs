@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 /// Prints a digest of device memory.
 fn digest(s: &Surface, what: &str, address: u64, bytes: usize) {
     let mut host = vec![0u8; bytes];
-    let code = code!(s, memory.cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), address, bytes));
+    let code = call!(s, memory.cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), address, bytes));
     let hash = host.iter().fold(0xCBF2_9CE4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3));
     println!("  {what}: {code} {hash:016x}");
 }

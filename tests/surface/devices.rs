@@ -1,7 +1,7 @@
 //! Devices, versions, error texts, look-ups.
 
 use crate::driver::{Surface, static_text, text};
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 /// Calls before `cuInit`.
 pub fn before_start(s: &Surface) {
@@ -69,4 +69,44 @@ pub fn identity(s: &Surface) {
     }
     tell!(s, device.cuProfilerStart());
     tell!(s, device.cuProfilerStop());
+    logs(s);
+    dumps(s);
+}
+
+unsafe extern "C" fn logged(_: *mut c_void, _: cuda_api::sys::CUlogLevel, _: *mut c_char, _: usize) {}
+
+/// The error log, of which only the calls are tried: what a driver writes into it is its own.
+fn logs(s: &Surface) {
+    let none = std::ptr::null_mut();
+    let mut handle = std::ptr::null_mut();
+    tell!(s, device.cuLogsRegisterCallback(None, none, &raw mut handle));
+    show!(s, device.cuLogsRegisterCallback(Some(logged), none, &raw mut handle) => handle.is_null());
+    tell!(s, device.cuLogsUnregisterCallback(handle));
+    let mut at = 77;
+    tell!(s, device.cuLogsCurrent(std::ptr::null_mut(), 0));
+    tell!(s, device.cuLogsCurrent(&raw mut at, 1));
+    tell!(s, device.cuLogsCurrent(&raw mut at, 0));
+    let mut text = [7u8; 256];
+    let mut size = text.len();
+    tell!(s, device.cuLogsDumpToMemory(&raw mut at, text.as_mut_ptr().cast(), &raw mut size, 1));
+    show!(s, device.cuLogsDumpToMemory(&raw mut at, text.as_mut_ptr().cast(), &raw mut size, 0) => size, text[0]);
+    tell!(s, device.cuLogsDumpToFile(&raw mut at, std::ptr::null(), 0));
+}
+
+/// Settings of dumps: for everything, since there is no context yet.
+fn dumps(s: &Surface) {
+    let mut size = 0usize;
+    for setting in 0..9 {
+        print!("{setting:3} ");
+        show!(s, device.cuCoredumpGetAttributeGlobal(setting, std::ptr::null_mut(), &raw mut size) => size);
+    }
+    let mut yes = true;
+    size = 1;
+    show!(s, device.cuCoredumpGetAttributeGlobal(1, (&raw mut yes).cast(), &raw mut size) => yes);
+    yes = true;
+    tell!(s, device.cuCoredumpSetAttributeGlobal(3, (&raw mut yes).cast(), &raw mut size));
+    yes = false;
+    show!(s, device.cuCoredumpGetAttributeGlobal(3, (&raw mut yes).cast(), &raw mut size) => yes);
+    tell!(s, device.cuCoredumpSetAttributeGlobal(3, (&raw mut yes).cast(), std::ptr::null_mut()));
+    tell!(s, device.cuCoredumpGetAttribute(3, (&raw mut yes).cast(), &raw mut size));
 }

@@ -4,6 +4,9 @@
 //! program builds its objects, then waits for the file (so that it can be moved) and uses them.
 
 #[macro_use]
+extern crate tests;
+
+#[macro_use]
 mod driver;
 mod arrays;
 mod contexts;

@@ -57,7 +57,24 @@ pub fn build(s: &Surface) -> Code {
     tell!(s, module.cuLibraryGetKernel(&raw mut c.kernel, c.library, c"nothing".as_ptr()));
     tell!(s, module.cuModuleGetFunction(&raw mut c.function, c.module, c"twinkle".as_ptr()));
     tell!(s, module.cuLibraryGetKernel(&raw mut c.kernel, c.library, c"twinkle".as_ptr()));
+    old_settings(s, &c);
     c
+}
+
+/// What launches in the way of CUDA 3 have, before a move.
+fn old_settings(s: &Surface, c: &Code) {
+    let f = c.function;
+    tell!(s, launch.cuLaunch(f));
+    tell!(s, launch.cuFuncSetBlockShape(f, 0, 1, 1));
+    tell!(s, launch.cuFuncSetBlockShape(f, 64, 1, -1));
+    tell!(s, launch.cuFuncSetBlockShape(bad_handle(), 64, 1, 1));
+    tell!(s, launch.cuFuncSetBlockShape(f, 64, 1, 1));
+    tell!(s, launch.cuFuncSetSharedSize(f, 128));
+    tell!(s, launch.cuParamSetSize(f, 16));
+    tell!(s, launch.cuParamSeti(f, 8, 4096));
+    tell!(s, launch.cuParamSeti(f, -4, 4096));
+    tell!(s, launch.cuParamSetf(f, 12, 1.5));
+    tell!(s, launch.cuParamSetv(f, 0, std::ptr::null_mut(), 8));
 }
 
 /// Asks about code and launches it.
@@ -166,6 +183,14 @@ fn launches(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
     let tag = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
     let mut extra = [tag(1), buffer.as_mut_ptr().cast(), tag(2), (&raw mut bytes).cast(), tag(0)];
     tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, stream, none, extra.as_mut_ptr()));
+    tell!(s, launch.cuParamSetv(f, 0, (&raw mut sky).cast(), 8));
+    tell!(s, launch.cuParamSeti(f, 12, 5));
+    tell!(s, launch.cuLaunchGridAsync(f, 3, 1, stream));
+    tell!(s, launch.cuLaunchGridAsync(f, 3, 0, stream));
+    tell!(s, stream.cuStreamSynchronize(stream));
+    tell!(s, launch.cuLaunchGrid(f, 2, 1));
+    tell!(s, launch.cuLaunch(f));
+    tell!(s, context.cuCtxSynchronize());
     tell!(s, launch.cuLaunchKernel(f, 0, 1, 1, 64, 1, 1, 0, stream, p, none));
     tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 4096, 1, 1, 0, stream, p, none));
     tell!(s, launch.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 1 << 24, stream, p, none));

@@ -52,6 +52,7 @@ pub fn build(s: &Surface, stream: CUstream) -> Pools {
         tell!(s, memory.cuMemPoolCreate(&raw mut own, (&raw const props).cast()));
     }
     tell!(s, memory.cuMemPoolCreate(std::ptr::null_mut(), std::ptr::null()));
+    handles(s, own);
     attributes(s, own);
     let mut keep = u64::MAX;
     let value: *mut c_void = (&raw mut keep).cast();
@@ -140,4 +141,29 @@ pub fn end(s: &Surface, b: Pools, stream: CUstream) {
     tell!(s, memory.cuMemFreeAsync(b.last, stream));
     tell!(s, stream.cuStreamSynchronize(stream));
     tell!(s, memory.cuMemPoolTrimTo(b.own, 0));
+}
+
+/// Descriptors of pools, wrongly and rightly; a program of two processes uses them.
+fn handles(s: &Surface, closed: CUmemoryPool) {
+    let mut pool: CUmemoryPool = std::ptr::null_mut();
+    let open = Props::new(1, 1, 1, 0, 0);
+    tell!(s, memory.cuMemPoolCreate(&raw mut pool, (&raw const open).cast()));
+    let mut fd = -1i32;
+    tell!(s, memory.cuMemPoolExportToShareableHandle((&raw mut fd).cast(), closed, 1, 0));
+    tell!(s, memory.cuMemPoolExportToShareableHandle((&raw mut fd).cast(), bad_handle(), 1, 0));
+    tell!(s, memory.cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool, 1, 1));
+    tell!(s, memory.cuMemPoolExportToShareableHandle(std::ptr::null_mut(), pool, 1, 0));
+    show!(s, memory.cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool, 1, 0) => fd >= 0);
+    let mut other: CUmemoryPool = std::ptr::null_mut();
+    tell!(s, memory.cuMemPoolImportFromShareableHandle(&raw mut other, bad_handle(), 1, 0));
+    let handle: *mut c_void = std::ptr::without_provenance_mut(fd as usize);
+    tell!(s, memory.cuMemPoolImportFromShareableHandle(std::ptr::null_mut(), handle, 1, 0));
+    tell!(s, memory.cuMemPoolImportFromShareableHandle(&raw mut other, handle, 1, 1));
+    let mut data = [0u64; 8];
+    tell!(s, memory.cuMemPoolExportPointer(data.as_mut_ptr().cast(), 0x1234));
+    let mut address = 0;
+    tell!(s, memory.cuMemPoolImportPointer(&raw mut address, pool, data.as_mut_ptr().cast()));
+    // SAFETY: the descriptor is ours and nobody else's.
+    unsafe { libc::close(fd) };
+    tell!(s, memory.cuMemPoolDestroy(pool));
 }

@@ -28,6 +28,7 @@ pub fn build(s: &Surface) -> Streams {
     tell!(s, stream.cuEventCreate(&raw mut made.untimed, 2));
     tell!(s, stream.cuEventCreate(&raw mut made.untimed, 1 << 20));
     tell!(s, stream.cuEventRecord(made.timed[0], made.plain));
+    set_attributes(s, &made);
     made
 }
 
@@ -59,6 +60,7 @@ pub fn use_them(s: &Surface, streams: &Streams) {
     tell!(s, stream.cuEventQuery(streams.untimed));
     tell!(s, stream.cuEventElapsedTime(&raw mut ms, streams.timed[0], streams.untimed));
     host_functions(s, streams);
+    attributes(s, streams);
     let mut mode = 0u32;
     show!(s, graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()) => mode);
 }
@@ -96,7 +98,7 @@ unsafe extern "C" fn callback(_stream: CUstream, status: CUresult, data: *mut c_
     seen.status += status as i32;
     let Ok(s) = Surface::open() else { return };
     let mut free = 0usize;
-    seen.inside = code!(s, memory.cuMemGetInfo_v2(&raw mut free, &raw mut free));
+    seen.inside = call!(s, memory.cuMemGetInfo_v2(&raw mut free, &raw mut free));
 }
 
 fn host_functions(s: &Surface, streams: &Streams) {
@@ -153,4 +155,53 @@ pub fn end(s: &Surface, streams: Streams) {
     tell!(s, stream.cuStreamDestroy_v2(streams.plain));
     tell!(s, stream.cuStreamDestroy_v2(streams.urgent));
     tell!(s, stream.cuStreamDestroy_v2(bad_handle()));
+}
+
+/// Attributes: set, asked for and copied, rightly and wrongly. What a move must keep is set before it.
+fn set_attributes(s: &Surface, streams: &Streams) {
+    let value = |words: &[u32]| -> [u32; 16] { std::array::from_fn(|i| words.get(i).copied().unwrap_or(0)) };
+    let set = |stream: CUstream, attribute: u32, value: [u32; 16]| {
+        print!("{attribute:3} ");
+        tell!(s, stream.cuStreamSetAttribute(stream, attribute, value.as_ptr().cast()));
+    };
+    let half = 0.5f32.to_bits();
+    set(streams.plain, 1, value(&[0, 0, 1 << 20, 0, half, 2, 1]));
+    set(streams.plain, 1, value(&[0, 0, 0, 4, half, 2, 1]));
+    set(streams.plain, 1, value(&[0, 0, 1 << 20, 0, 2.0f32.to_bits(), 2, 1]));
+    set(streams.plain, 1, value(&[0, 0, 1 << 20, 0, half, 1, 2]));
+    for policy in [0, 2, 4, 5] {
+        set(streams.plain, 3, value(&[policy]));
+    }
+    set(streams.plain, 9, value(&[0x0302]));
+    set(streams.plain, 10, value(&[1]));
+    set(streams.plain, 10, value(&[0]));
+    for unknown in [0, 2, 4, 77] {
+        set(streams.plain, unknown, value(&[]));
+    }
+    set(std::ptr::null_mut(), 3, value(&[2]));
+    set(bad_handle(), 3, value(&[2]));
+    tell!(s, stream.cuStreamSetAttribute(streams.plain, 3, std::ptr::null()));
+}
+
+fn show_attributes(s: &Surface, streams: &Streams) {
+    for stream in [streams.plain, streams.urgent, std::ptr::null_mut(), bad_handle()] {
+        for (attribute, words) in [(1, 7), (3, 1), (8, 1), (9, 1), (10, 1), (2, 1)] {
+            let mut value = [0u32; 16];
+            print!("{attribute:3} ");
+            show!(s, stream.cuStreamGetAttribute(stream, attribute, value.as_mut_ptr().cast()) => &value[..words]);
+        }
+    }
+    tell!(s, stream.cuStreamGetAttribute(streams.plain, 3, std::ptr::null_mut()));
+}
+
+/// Asks for them and copies them.
+fn attributes(s: &Surface, streams: &Streams) {
+    show_attributes(s, streams);
+    tell!(s, stream.cuStreamCopyAttributes(streams.urgent, streams.plain));
+    tell!(s, stream.cuStreamCopyAttributes(streams.urgent, bad_handle()));
+    show_attributes(s, streams);
+    tell!(s, context.cuCtxResetPersistingL2Cache());
+    let mut green = std::ptr::without_provenance_mut(77);
+    let mut context: CUcontext = std::ptr::null_mut();
+    show!(s, stream.cuStreamGetCtx_v2(streams.plain, &raw mut context, &raw mut green) => context.is_null(), green.is_null());
 }

@@ -27,7 +27,7 @@ fn texture(s: &Surface, what: &Resource, how: &Sampling) -> (i32, u64) {
     give_resource(raw_what.as_mut_ptr(), what).unwrap();
     give_sampling(raw_how.as_mut_ptr(), how).unwrap();
     let mut object = 0;
-    let code = code!(s, array.cuTexObjectCreate(&raw mut object, raw_what.as_ptr(), raw_how.as_ptr(), null()));
+    let code = call!(s, array.cuTexObjectCreate(&raw mut object, raw_what.as_ptr(), raw_how.as_ptr(), null()));
     (code, object)
 }
 
@@ -35,7 +35,7 @@ fn surface(s: &Surface, what: &Resource) -> (i32, u64) {
     let mut raw_what = MaybeUninit::<CUDA_RESOURCE_DESC>::zeroed();
     give_resource(raw_what.as_mut_ptr(), what).unwrap();
     let mut object = 0;
-    let code = code!(s, array.cuSurfObjectCreate(&raw mut object, raw_what.as_ptr()));
+    let code = call!(s, array.cuSurfObjectCreate(&raw mut object, raw_what.as_ptr()));
     (code, object)
 }
 

@@ -87,7 +87,7 @@ pub fn use_them(s: &Surface, m: &Mapped) {
     let g = GRANULE as u64;
     let mut pair = [0u8; 2];
     for at in [m.base + 2 * g - 1, m.base + 7 * g - 2] {
-        let code = code!(s, memory.cuMemcpyDtoH_v2(pair.as_mut_ptr().cast(), at, 2));
+        let code = call!(s, memory.cuMemcpyDtoH_v2(pair.as_mut_ptr().cast(), at, 2));
         println!("  {code} {pair:?}");
     }
     let mut flags = 9;

@@ -29,6 +29,8 @@ fn with_time(mut moves: impl FnMut(u32) -> Result<(), String>) {
 
 fn says(outcome: &Outcome, access: &str) {
     assert!(outcome.stderr.contains(&format!("peer access: {access}\n")), "{}", outcome.stderr);
+    // Two GPUs are two places, and a graph has one: `cudaErrorNotSupported`.
+    assert!(outcome.stderr.contains("a capture from GPU to GPU: 801\n"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -130,6 +132,49 @@ fn shared_memory_stays_where_it_is() {
         report.reason().contains("shared with other processes").then_some(())
     });
     assert!(refused.is_some(), "the move was not refused");
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{outcome:?}");
+}
+
+#[test]
+fn processes_share_memory_and_pools_by_descriptors() {
+    let scene = Scene::new("handles");
+    let program = Programs::get().path(Linkage::Static, "handles");
+    let native = Job::native(&scene, "native", &program, &[]).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "{native:?}");
+    let server = Server::start_with(&scene, "one", &[], &[FOUR]);
+    for (name, places) in
+        [("remote", server.place(0)), ("near", server.near(1)), ("local", "local".to_owned()), ("helper", "helper".to_owned())]
+    {
+        let outcome = Job::start(&scene, name, &["--server", &places], &program, &[], &[FOUR]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+        assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn lent_memory_stays_until_it_is_given_back() {
+    let scene = Scene::new("lent");
+    let program = Programs::get().path(Linkage::Static, "handles");
+    let server = Server::start(&scene, "one");
+    let args = ["--steps", "40", "--pace", "50000"];
+    let go = scene.path.join("go").display().to_string();
+    let mut job = Job::start(&scene, "two", &["--server", &server.place(0)], &program, &args, &[("HANDLES_GO", &go)]);
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    let mut to = ["local".to_owned(), server.place(0)];
+    let refused = tests::scene::wait_for(LIMIT, || {
+        let report = job.migrate(&to[0]).unwrap();
+        if report.ok() {
+            to.reverse();
+        }
+        report.reason().contains("shared with other processes").then_some(())
+    });
+    assert!(refused.is_some(), "the move was not refused");
+    let alone = tests::scene::wait_for(LIMIT, || (job.stderr().lines().any(|l| l == "alone") || !job.runs()).then_some(()));
+    assert!(alone.is_some() && job.runs(), "{}", job.stderr());
+    let report = job.migrate(&to[0]).unwrap();
+    assert!(report.ok(), "{}", report.reason());
+    std::fs::write(&go, "").unwrap();
     let outcome = job.wait(LIMIT);
     assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{outcome:?}");
 }

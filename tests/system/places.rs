@@ -53,6 +53,34 @@ fn a_chain_through_every_kind_of_place() {
 }
 
 #[test]
+fn a_process_in_which_addresses_differ_gets_a_helper() {
+    let scene = Scene::new("differs");
+    let args = ["--steps", "6000", "--progress"];
+    let native = native_orbit(&scene, &args);
+    let server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "moved", &server.place(0), &args, &[("SOFTGPU_DISPLACE", "orbit")]);
+    for (number, (to, there)) in
+        [("local", "helper:0"), (server.place(0).as_str(), server.place(0).as_str()), ("local", "helper:0")]
+            .into_iter()
+            .enumerate()
+    {
+        wait_for_step(&mut job, 100 + 300 * number as u32);
+        let report = job.migrate(to).unwrap();
+        assert!(report.ok(), "to {to}: {}", report.reason());
+        let leg = &report.0["legs"][0];
+        assert_eq!(leg["to"].as_str(), Some(there), "{}", report.0);
+        let instead = leg["instead"].as_str().unwrap_or_default();
+        assert_eq!(instead.contains("local:0"), to == "local", "{}", report.0);
+        assert_eq!(place(&job, 0).as_deref(), Some(there));
+    }
+    let pid = job.pid();
+    let outcome = job.wait(LIMIT);
+    assert_identical(&outcome, &native);
+    assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+    assert!(helpers(pid).is_empty());
+}
+
+#[test]
 fn a_move_to_where_it_is_already_is_refused() {
     let scene = Scene::new("same");
     let native = native_orbit(&scene, &LONG);

@@ -70,4 +70,6 @@ calls! { $ for_each_context_call context ContextCalls;
     0x0221 query wait fn cuCtxGetSharedMemConfig(pConfig: OutEnum<sys::CUsharedconfig>);
     /// Changes the width of the banks of shared memory, where it can be changed.
     0x0222 state wait fn cuCtxSetSharedMemConfig(config: Enum<sys::CUsharedconfig>);
+    /// Lines of the cache that were to stay are like all others again.
+    0x0223 work wait fn cuCtxResetPersistingL2Cache();
 }

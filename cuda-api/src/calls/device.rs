@@ -56,4 +56,22 @@ calls! { $ for_each_device_call device DeviceCalls;
     0x0120 local custom fn cuDeviceSetMemPool(dev: Raw<sys::CUdevice>, pool: Raw<sys::CUmemoryPool>);
     /// Some properties of a device, as the first versions of CUDA put them together.
     0x0121 local custom fn cuDeviceGetProperties(prop: Raw<*mut sys::CUdevprop>, dev: Raw<sys::CUdevice>);
+    /// A setting of dumps, of the current context: kept, and no dump is written.
+    0x0122 local bare fn cuCoredumpGetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// A setting of dumps, of all contexts.
+    0x0123 local bare fn cuCoredumpGetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// Sets how the current context would be dumped.
+    0x0124 local bare fn cuCoredumpSetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// Sets how contexts would be dumped.
+    0x0125 local bare fn cuCoredumpSetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    /// A function that would be told of errors: nothing is logged.
+    0x0126 local bare fn cuLogsRegisterCallback(callbackFunc: Raw<sys::CUlogsCallback>, userData: Raw<*mut c_void>, callback_out: Raw<*mut sys::CUlogsCallbackHandle>);
+    /// Takes such a function back.
+    0x0127 local bare fn cuLogsUnregisterCallback(callback: Raw<sys::CUlogsCallbackHandle>);
+    /// The end of the log, which is empty.
+    0x0128 local bare fn cuLogsCurrent(iterator_out: Raw<*mut sys::CUlogIterator>, flags: Raw<c_uint>);
+    /// Writes the log, which is empty.
+    0x0129 local bare fn cuLogsDumpToFile(iterator: Raw<*mut sys::CUlogIterator>, pathToFile: Raw<*const c_char>, flags: Raw<c_uint>);
+    /// Writes the log, which is empty.
+    0x012a local bare fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Raw<*mut c_char>, size: Raw<*mut usize>, flags: Raw<c_uint>);
 }

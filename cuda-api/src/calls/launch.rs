@@ -24,4 +24,22 @@ calls! { $ for_each_launch_call launch LaunchCalls;
     0x060a query custom fn cuOccupancyMaxPotentialClusterSize(clusterSize: Raw<*mut c_int>, func: Raw<sys::CUfunction>, config: Raw<*const sys::CUlaunchConfig>);
     /// A descriptor for the tensor memory accelerator.
     0x060b query custom fn cuTensorMapEncodeTiled(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, boxDim: Raw<*const sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
+    /// Threads of a block of the next launches in the way of CUDA 3.
+    0x060c local custom fn cuFuncSetBlockShape(hfunc: Raw<sys::CUfunction>, x: Raw<c_int>, y: Raw<c_int>, z: Raw<c_int>);
+    /// Shared memory of such launches.
+    0x060d local custom fn cuFuncSetSharedSize(hfunc: Raw<sys::CUfunction>, bytes: Raw<c_uint>);
+    /// Bytes of the parameters of such launches.
+    0x060e local custom fn cuParamSetSize(hfunc: Raw<sys::CUfunction>, numbytes: Raw<c_uint>);
+    /// A parameter of such launches.
+    0x060f local custom fn cuParamSeti(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, value: Raw<c_uint>);
+    /// A parameter of such launches.
+    0x0610 local custom fn cuParamSetf(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, value: Raw<f32>);
+    /// A parameter of such launches.
+    0x0611 local custom fn cuParamSetv(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, ptr: Raw<*mut c_void>, numbytes: Raw<c_uint>);
+    /// Launches one block in the way of CUDA 3.
+    0x0612 work custom fn cuLaunch(f: Raw<sys::CUfunction>);
+    /// Launches a kernel in the way of CUDA 3.
+    0x0613 work custom fn cuLaunchGrid(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>);
+    /// Launches a kernel in the way of CUDA 3, in a stream.
+    0x0614 work custom fn cuLaunchGridAsync(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>, hStream: Raw<sys::CUstream>);
 }

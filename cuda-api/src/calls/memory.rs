@@ -120,14 +120,14 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x034b local custom fn cuMemGetMemPool(pool: Raw<*mut sys::CUmemoryPool>, location: Raw<*mut sys::CUmemLocation>, type_: RawEnum<sys::CUmemAllocationType>);
     /// Chooses the pool that a location allocates from.
     0x034c local custom fn cuMemSetMemPool(location: Raw<*mut sys::CUmemLocation>, type_: RawEnum<sys::CUmemAllocationType>, pool: Raw<sys::CUmemoryPool>);
-    /// Pools are not shared with other processes yet.
-    0x034d refused refused fn cuMemPoolExportToShareableHandle(handle_out: Raw<*mut c_void>, pool: Raw<sys::CUmemoryPool>, handleType: RawEnum<sys::CUmemAllocationHandleType>, flags: Raw<c_ulonglong>);
-    /// Pools are not shared with other processes yet.
-    0x034e refused refused fn cuMemPoolImportFromShareableHandle(pool_out: Raw<*mut sys::CUmemoryPool>, handle: Raw<*mut c_void>, handleType: RawEnum<sys::CUmemAllocationHandleType>, flags: Raw<c_ulonglong>);
-    /// Pools are not shared with other processes yet.
-    0x034f refused refused fn cuMemPoolExportPointer(shareData_out: Raw<*mut sys::CUmemPoolPtrExportData>, ptr: Raw<sys::CUdeviceptr>);
-    /// Pools are not shared with other processes yet.
-    0x0350 refused refused fn cuMemPoolImportPointer(ptr_out: Raw<*mut sys::CUdeviceptr>, pool: Raw<sys::CUmemoryPool>, shareData: Raw<*mut sys::CUmemPoolPtrExportData>);
+    /// A descriptor by which other processes know a pool.
+    0x034d local custom fn cuMemPoolExportToShareableHandle(handle_out: Raw<*mut c_void>, pool: Raw<sys::CUmemoryPool>, handleType: RawEnum<sys::CUmemAllocationHandleType>, flags: Raw<c_ulonglong>);
+    /// The pool of another process: only for pointers of it.
+    0x034e local custom fn cuMemPoolImportFromShareableHandle(pool_out: Raw<*mut sys::CUmemoryPool>, handle: Raw<*mut c_void>, handleType: RawEnum<sys::CUmemAllocationHandleType>, flags: Raw<c_ulonglong>);
+    /// Words by which other processes get at an allocation of a pool.
+    0x034f local custom fn cuMemPoolExportPointer(shareData_out: Raw<*mut sys::CUmemPoolPtrExportData>, ptr: Raw<sys::CUdeviceptr>);
+    /// Maps an allocation of another process's pool.
+    0x0350 memory custom fn cuMemPoolImportPointer(ptr_out: Raw<*mut sys::CUdeviceptr>, pool: Raw<sys::CUmemoryPool>, shareData: Raw<*mut sys::CUmemPoolPtrExportData>);
     /// A handle by which other processes open an allocation.
     0x0351 local custom fn cuIpcGetMemHandle(pHandle: Raw<*mut sys::CUipcMemHandle>, dptr: Raw<sys::CUdeviceptr>);
     /// Opens an allocation of another process.

@@ -9,8 +9,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
     /// Not there yet.
     0x0f03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
-    /// Not there yet.
-    0x0f06 refused refused fn cuCtxResetPersistingL2Cache();
     /// Contexts cannot be bound to multiprocessors.
     0x0f07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
     /// Not there yet.
@@ -63,12 +61,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
     /// There is no managed memory yet.
     0x0f3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
-    /// Attributes of streams are not there yet.
-    0x0f3e refused refused fn cuStreamCopyAttributes(dst: Raw<sys::CUstream>, src: Raw<sys::CUstream>) ptsz;
-    /// Attributes of streams are not there yet.
-    0x0f3f refused refused fn cuStreamGetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value_out: Raw<*mut sys::CUstreamAttrValue>) ptsz;
-    /// Attributes of streams are not there yet.
-    0x0f40 refused refused fn cuStreamSetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value: Raw<*const sys::CUstreamAttrValue>) ptsz;
     /// External memory and semaphores are not carried to other places yet.
     0x0f41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
     /// External memory and semaphores are not carried to other places yet.
@@ -87,24 +79,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f48 refused refused fn cuDestroyExternalSemaphore(extSem: Raw<sys::CUexternalSemaphore>);
     /// Deprecated by CUDA: launches that span devices.
     0x0f49 refused refused fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: Raw<*mut sys::CUDA_LAUNCH_PARAMS>, numDevices: Raw<c_uint>, flags: Raw<c_uint>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f4a refused refused fn cuFuncSetBlockShape(hfunc: Raw<sys::CUfunction>, x: Raw<c_int>, y: Raw<c_int>, z: Raw<c_int>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f4b refused refused fn cuFuncSetSharedSize(hfunc: Raw<sys::CUfunction>, bytes: Raw<c_uint>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f4c refused refused fn cuParamSetSize(hfunc: Raw<sys::CUfunction>, numbytes: Raw<c_uint>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f4d refused refused fn cuParamSeti(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, value: Raw<c_uint>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f4e refused refused fn cuParamSetf(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, value: Raw<f32>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f4f refused refused fn cuParamSetv(hfunc: Raw<sys::CUfunction>, offset: Raw<c_int>, ptr: Raw<*mut c_void>, numbytes: Raw<c_uint>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f50 refused refused fn cuLaunch(f: Raw<sys::CUfunction>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f51 refused refused fn cuLaunchGrid(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>);
-    /// Launches in the way of CUDA 3 are not there yet.
-    0x0f52 refused refused fn cuLaunchGridAsync(f: Raw<sys::CUfunction>, grid_width: Raw<c_int>, grid_height: Raw<c_int>, hStream: Raw<sys::CUstream>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
     0x0f53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
     /// External memory and semaphores are not carried to other places yet.
@@ -197,14 +171,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0f93 refused refused fn cuGraphicsMapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
     /// Graphics: the place has not the display of the program.
     0x0f94 refused refused fn cuGraphicsUnmapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Dumps of the GPU are not there yet.
-    0x0f95 refused refused fn cuCoredumpGetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
-    /// Dumps of the GPU are not there yet.
-    0x0f96 refused refused fn cuCoredumpGetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
-    /// Dumps of the GPU are not there yet.
-    0x0f97 refused refused fn cuCoredumpSetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
-    /// Dumps of the GPU are not there yet.
-    0x0f98 refused refused fn cuCoredumpSetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
     0x0f99 refused refused fn cuGreenCtxCreate(phCtx: Raw<*mut sys::CUgreenCtx>, desc: Raw<sys::CUdevResourceDesc>, dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
@@ -231,16 +197,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0fa4 refused refused fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
     0x0fa5 refused refused fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
-    /// Logs of the driver are not there yet.
-    0x0fa6 refused refused fn cuLogsRegisterCallback(callbackFunc: Raw<sys::CUlogsCallback>, userData: Raw<*mut c_void>, callback_out: Raw<*mut sys::CUlogsCallbackHandle>);
-    /// Logs of the driver are not there yet.
-    0x0fa7 refused refused fn cuLogsUnregisterCallback(callback: Raw<sys::CUlogsCallbackHandle>);
-    /// Logs of the driver are not there yet.
-    0x0fa8 refused refused fn cuLogsCurrent(iterator_out: Raw<*mut sys::CUlogIterator>, flags: Raw<c_uint>);
-    /// Logs of the driver are not there yet.
-    0x0fa9 refused refused fn cuLogsDumpToFile(iterator: Raw<*mut sys::CUlogIterator>, pathToFile: Raw<*const c_char>, flags: Raw<c_uint>);
-    /// Logs of the driver are not there yet.
-    0x0faa refused refused fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Raw<*mut c_char>, size: Raw<*mut usize>, flags: Raw<c_uint>);
     /// CUDA has taken this function away: it answers the same everywhere.
     0x0fab refused refused fn cuProfilerInitialize(configFile: Raw<*const c_char>, outputFile: Raw<*const c_char>, outputMode: RawEnum<sys::CUoutput_mode>);
     /// Synchronisation objects of embedded systems: no place has them.

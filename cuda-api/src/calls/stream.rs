@@ -20,6 +20,14 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x0408 local custom fn cuStreamGetPriority(hStream: Raw<sys::CUstream>, priority: Raw<*mut c_int>) ptsz;
     /// Context of a stream.
     0x0409 local custom fn cuStreamGetCtx(hStream: Raw<sys::CUstream>, pctx: Raw<*mut sys::CUcontext>) ptsz;
+    /// Context of a stream; green ones there are none.
+    0x044a local custom fn cuStreamGetCtx_v2(hStream: Raw<sys::CUstream>, pCtx: Raw<*mut sys::CUcontext>, pGreenCtx: Raw<*mut sys::CUgreenCtx>) ptsz;
+    /// How the work of a stream is carried out.
+    0x044b state custom fn cuStreamSetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value: Raw<*const sys::CUstreamAttrValue>) ptsz;
+    /// How the work of a stream is carried out.
+    0x044c local custom fn cuStreamGetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value_out: Raw<*mut sys::CUstreamAttrValue>) ptsz;
+    /// Gives a stream the attributes of another one.
+    0x044d state custom fn cuStreamCopyAttributes(dst: Raw<sys::CUstream>, src: Raw<sys::CUstream>) ptsz;
     /// Device of a stream.
     0x040a local custom fn cuStreamGetDevice(hStream: Raw<sys::CUstream>, device: Raw<*mut sys::CUdevice>) ptsz;
     /// Unique number of a stream.

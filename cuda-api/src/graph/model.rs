@@ -456,6 +456,23 @@ mod tests {
     }
 
     #[test]
+    fn conditions_are_for_their_graph_and_those_inside() {
+        let mut s = Store::new(0);
+        let g = s.create(Owner::Program);
+        let body = s.create(Owner::Program);
+        let conditional = Work::Conditional(super::super::work::Conditional { handle: 1, kind: 0, bodies: vec![body] });
+        s.graph_mut(g).unwrap().conditions = vec![(1, true), (2, false)];
+        s.add(g, vec![], conditional, 1).unwrap();
+        s.graph_mut(body).unwrap().conditions = vec![(3, false)];
+        assert_eq!((s.condition_owner(body, 2), s.condition_owner(body, 3), s.condition_owner(g, 2)), (Ok(g), Ok(body), Ok(g)));
+        assert_eq!((s.condition_owner(g, 3), s.condition_owner(body, 1)), (Err(INVALID), Err(INVALID)), "inside only; one node each");
+        s.graph_mut(g).unwrap().conditions[1].1 = true;
+        assert!(s.has_loose_condition(g), "the one inside");
+        s.graph_mut(body).unwrap().conditions[0].1 = true;
+        assert!(!s.has_loose_condition(g));
+    }
+
+    #[test]
     fn edges_are_checked() {
         let mut s = Store::new(0);
         let (g, other) = (s.create(Owner::Program), s.create(Owner::Program));

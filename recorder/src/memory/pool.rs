@@ -6,6 +6,7 @@
 //! frees of the generations before it are complete.
 
 use super::ranges::Ranges;
+use crate::lend::Ticket;
 use std::collections::BTreeMap;
 
 /// Frees that follow no stream: complete only with everything.
@@ -49,6 +50,10 @@ pub(crate) struct Pool {
     pub(crate) reserved: Level,
     /// Destroyed by the program: it goes when nothing is left in it.
     pub(crate) doomed: bool,
+    /// Whether other processes may have its allocations.
+    pub(crate) is_exportable: bool,
+    /// Whose pool it is, if another process's.
+    pub(crate) lender: Option<Ticket>,
     /// Physical memory by address.
     chunks: BTreeMap<u64, u64>,
     free: Ranges,
@@ -72,6 +77,8 @@ impl Pool {
             used: Level::default(),
             reserved: Level::default(),
             doomed: false,
+            is_exportable: false,
+            lender: None,
             chunks: BTreeMap::new(),
             free: Ranges::default(),
             pending: BTreeMap::new(),

@@ -29,6 +29,8 @@ const PINNED: u32 = 1;
 const ON_DEVICE: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_WRITE: u32 = 3;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub(super) const DESCRIPTOR: u32 = 1;
 
 /// The pool that a device has from the start.
 pub(super) fn default_of(device: u32) -> u64 {
@@ -47,6 +49,8 @@ impl Memory {
     ) -> Result<(u64, bool), Code> {
         let room = Pool::room(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let find = |m: &mut Memory| match m.pools.get_mut(&pool) {
+            // A pool of another process is for pointers of that process only.
+            Some(p) if p.lender.is_some() => Err(code::ERROR_INVALID_VALUE),
             Some(p) if !p.allows(room) => Err(code::ERROR_OUT_OF_MEMORY),
             Some(p) => Ok(p.take(stream, bytes)),
             None => Err(code::ERROR_INVALID_VALUE),
@@ -254,7 +258,7 @@ pub(crate) fn free(cx: &Entered, on: &'static Device, stream: u64, address: u64)
     let a: Allocation = m.forget(address)?;
     match a.home {
         Home::Pool(pool) => m.give_to_pool(cx, device, pool, stream, address, a.bytes),
-        Home::Own | Home::Shared => {
+        Home::Own | Home::Shared | Home::Borrowed(_) => {
             let generation = m.generation;
             m.late.push((generation, address, a));
         }
@@ -273,14 +277,18 @@ pub(crate) fn free_later(cx: &Entered, address: u64) -> Result<(), Code> {
 }
 
 /// A pool that the program may use, and its device.
-fn known(cx: &Entered, pool: sys::CUmemoryPool) -> Result<(&'static Device, u64), Code> {
+pub(super) fn known(cx: &Entered, pool: sys::CUmemoryPool) -> Result<(&'static Device, u64), Code> {
     let pool = pool as u64;
     let has = |d: &&'static Device| d.memory().pools.get(&pool).is_some_and(|p| !p.doomed);
     let device = cx.job.devices.iter().find(has).ok_or(code::ERROR_INVALID_VALUE)?;
     Ok((device, pool))
 }
 
-fn with_pool<T>(cx: &Entered, pool: sys::CUmemoryPool, f: impl FnOnce(&mut Pool) -> Result<T, Code>) -> Result<T, Code> {
+pub(super) fn with_pool<T>(
+    cx: &Entered,
+    pool: sys::CUmemoryPool,
+    f: impl FnOnce(&mut Pool) -> Result<T, Code>,
+) -> Result<T, Code> {
     let (device, pool) = known(cx, pool)?;
     f(device.memory_mut().pools.get_mut(&pool).ok_or(code::ERROR_INVALID_VALUE)?)
 }
@@ -352,6 +360,13 @@ struct Props {
 }
 const _: () = assert!(size_of::<Props>() <= size_of::<sys::CUmemPoolProps>());
 
+/// A pool gets its handle.
+pub(super) fn add(device: &'static Device, pool: Pool) -> u64 {
+    let number = compose(Kind::Pool, 1, NEXT.fetch_add(1, Ordering::Relaxed));
+    device.memory_mut().pools.insert(number, pool);
+    number
+}
+
 pub(crate) fn cuMemPoolCreate(
     cx: &mut Entered,
     to: *mut sys::CUmemoryPool,
@@ -365,14 +380,14 @@ pub(crate) fn cuMemPoolCreate(
     if p.kind != PINNED || p.win32 != 0 || !(1..=4).contains(&p.location) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if p.location != ON_DEVICE || p.handle_types != 0 {
-        // Memory of the host, and pools that other processes use.
+    if p.location != ON_DEVICE || p.handle_types & !DESCRIPTOR != 0 {
+        // Memory of the host, and handles that only fabrics know.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let device = cx.job.device(p.ordinal)?;
-    let pool = compose(Kind::Pool, 1, NEXT.fetch_add(1, Ordering::Relaxed));
-    device.memory_mut().pools.insert(pool, Pool::new(p.most as u64));
-    give(to, pool as sys::CUmemoryPool)
+    let mut pool = Pool::new(p.most as u64);
+    pool.is_exportable = p.handle_types == DESCRIPTOR;
+    give(to, add(device, pool) as sys::CUmemoryPool)
 }
 
 pub(crate) fn cuMemPoolDestroy(cx: &mut Entered, pool: sys::CUmemoryPool) -> Result<(), Code> {
@@ -541,7 +556,7 @@ fn pool_device(cx: &Entered, at: *const sys::CUmemLocation, kind: u32) -> Result
 
 fn set_current(cx: &Entered, device: &'static Device, pool: sys::CUmemoryPool) -> Result<(), Code> {
     let (owner, pool) = known(cx, pool)?;
-    if owner.index != device.index {
+    if owner.index != device.index || owner.memory().pools.get(&pool).is_none_or(|p| p.lender.is_some()) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     device.memory_mut().current_pool = pool;

@@ -200,7 +200,13 @@ impl<'a> Leg<'a> {
         self.blame(replayed)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
-        let round = wires.round(verify, self.task)?;
+        let round = wires.round(verify, self.task);
+        if verify && round.is_err() {
+            // Perhaps because this process has placed something elsewhere.
+            let same = compare(&self.source, self.target()?);
+            self.blame(same)?;
+        }
+        let round = round?;
         self.told.bytes += round.bytes_sent;
         if verify {
             self.told.delta_bytes = round.bytes_sent;
@@ -283,7 +289,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
 fn blockers_at_source(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
     let failed = |rc| format!("cannot move: the context has failed with error {rc}");
     let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(failed);
-    sticky.into_iter().chain(mapped(source, to)).chain(crate::ipc::blocker(device)).collect()
+    sticky.into_iter().chain(mapped(source, to)).chain(crate::ipc::blocker(device)).chain(crate::lend::blocker(device)).collect()
 }
 
 /// Whether a device is in this process already, and there is no second place like it to move to.

@@ -6,7 +6,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{EventOffer, EventOpen};
+use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 
 /// What a synchronisation of the whole context must wait for.
@@ -123,6 +123,11 @@ impl Executor {
         let live = self.gpu.open_event(&op.offer)?;
         self.bindings.bind(op.event, live);
         Ok(())
+    }
+
+    pub(super) fn set_stream_attribute(&self, mut body: &[u8]) -> Result<(), Code> {
+        let op = StreamAttribute::get(&mut body).map_err(short)?;
+        self.gpu.set_stream_attribute(stage_stream(op.stream, &self.bindings)?, op.attribute, &op.value)
     }
 
     pub(super) fn event_elapsed(&self, mut body: &[u8]) -> Result<f32, Code> {

@@ -145,6 +145,16 @@ pub(super) fn put_bytes(to: *mut c_void, bytes: &[u8]) -> Res {
     Out(to.cast::<u8>()).fill(bytes)
 }
 
+/// Copies a caller's value whose size the ABI fixes; NULL is `INVALID_VALUE`.
+pub(super) fn get_bytes(from: *const c_void, to: &mut [u8]) -> Res {
+    if from.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not NULL, so by the ABI it is valid for so many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.as_mut_ptr(), to.len()) };
+    Ok(())
+}
+
 /// Writes `text`, cut to fit, with its NUL into a buffer of `len` bytes.
 pub(super) fn put_text(to: Out<c_char>, len: i32, text: &str) -> Res {
     let room = usize::try_from(len).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;

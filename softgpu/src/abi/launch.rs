@@ -122,11 +122,34 @@ fn start(
     params: In<In<u8>>,
     extra: In<usize>,
 ) -> Res {
+    let (found, _) = module::resolve_function(function)?;
+    let infos = &found.info().params;
+    let packed = if extra.is_null() { pack(infos, params)? } else { packed(infos, params, extra)? };
+    start_with(function, shape, attributes, stream, default, packed)
+}
+
+/// A launch with its parameters in one buffer.
+pub(super) fn start_packed(function: CUfunction, shape: Shape, stream: CUstream, default: Default, mut params: Vec<u8>) -> Res {
+    let (found, _) = module::resolve_function(function)?;
+    let need = size_of_params(&found.info().params);
+    if params.len() < need {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    params.truncate(need);
+    start_with(function, shape, &[], stream, default, params)
+}
+
+fn start_with(
+    function: CUfunction,
+    shape: Shape,
+    attributes: &[graph::Attribute],
+    stream: CUstream,
+    default: Default,
+    packed: Vec<u8>,
+) -> Res {
     let handle = function as u64;
     let (function, _) = module::resolve_function(function)?;
     let target = resolve(stream, default)?;
-    let infos = &function.info().params;
-    let packed = if extra.is_null() { pack(infos, params)? } else { packed(infos, params, extra)? };
     let kernel = || {
         check(&function, &shape)?;
         let mut attributes = attributes.to_vec();

@@ -4,9 +4,9 @@ use super::vmm::{Access, Location};
 use super::{In, Out, Res, abi};
 use crate::gpu::mempool;
 use crate::gpu::stream::resolve;
-use crate::gpu::{device, lock};
+use crate::gpu::{context, device, lock, shared_pool};
 use cuda_api::sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPoolPtrExportData, CUmemPool_attribute,
     CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
 };
 use std::ffi::{c_int, c_uint, c_void};
@@ -14,6 +14,8 @@ use std::ffi::{c_int, c_uint, c_void};
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const PINNED: c_uint = 1;
 const READ_WRITE: c_uint = 3;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const POSIX: c_uint = 1;
 
 /// The beginning of `CUmemPoolProps` with its enums as plain numbers.
 #[repr(C)]
@@ -72,11 +74,43 @@ abi! {
         if props.kind != PINNED || props.win32 != 0 {
             return Err(BAD);
         }
-        if props.handle_types != 0 {
+        if props.handle_types & !POSIX != 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let device = props.location.device()?.ordinal as usize;
-        out.set(mempool::create(device, props.most as u64) as CUmemoryPool)
+        out.set(mempool::add(device, props.most as u64, props.handle_types == POSIX, None) as CUmemoryPool)
+    }
+
+    call fn cuMemPoolExportToShareableHandle(
+        out: Out<c_int> as *mut c_void, pool: CUmemoryPool, kind: c_uint as CUmemAllocationHandleType, flags: u64,
+    ) {
+        mempool::resolve(pool as usize)?;
+        out.check()?;
+        shareable(kind, flags)?;
+        out.set(shared_pool::export(pool as usize)?)
+    }
+
+    call fn cuMemPoolImportFromShareableHandle(
+        out: Out<CUmemoryPool> as *mut CUmemoryPool, handle: *mut c_void, kind: c_uint as CUmemAllocationHandleType, flags: u64,
+    ) {
+        out.check()?;
+        shareable(kind, flags)?;
+        let fd = c_int::try_from(handle as usize).map_err(|_| BAD)?;
+        out.set(shared_pool::import(fd)? as CUmemoryPool)
+    }
+
+    call fn cuMemPoolExportPointer(out: Out<shared_pool::Data> as *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) {
+        out.check()?;
+        out.set(shared_pool::export_pointer(ptr)?)
+    }
+
+    call fn cuMemPoolImportPointer(
+        out: Out<CUdeviceptr> as *mut CUdeviceptr, pool: CUmemoryPool, data: In<shared_pool::Data> as *mut CUmemPoolPtrExportData,
+    ) {
+        out.check()?;
+        let data = data.get()?;
+        mempool::resolve(pool as usize)?;
+        out.set(shared_pool::import_pointer(&*context::current()?, pool as usize, &data)?)
     }
 
     call fn cuMemPoolDestroy(pool: CUmemoryPool) {
@@ -179,4 +213,15 @@ fn place(location: In<Location>, kind: c_uint) -> Res<usize> {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     Ok(location.get()?.device()?.ordinal as usize)
+}
+
+/// Checks the kind of a handle by which processes share pools.
+fn shareable(kind: c_uint, flags: u64) -> Res {
+    match kind {
+        _ if flags != 0 => Err(BAD),
+        POSIX => Ok(()),
+        // Handles of Windows and of fabrics.
+        2 | 4 | 8 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(BAD),
+    }
 }

@@ -20,13 +20,16 @@ mod memory;
 mod mempool;
 mod memset;
 mod module;
+mod old_launch;
 mod pointer;
 mod procaddr;
 mod stream;
+mod stream_attribute;
 pub(crate) mod stream_memory;
 mod system;
 mod tables;
 mod texture;
+mod told;
 mod vmm;
 
 use cuda_api::sys::CUresult;
@@ -69,13 +72,16 @@ static BY_SUBJECT: &[&[Export]] = &[
     mempool::EXPORTS,
     memset::EXPORTS,
     module::EXPORTS,
+    old_launch::EXPORTS,
     pointer::EXPORTS,
     procaddr::EXPORTS,
     stream::EXPORTS,
+    stream_attribute::EXPORTS,
     stream_memory::EXPORTS,
     system::EXPORTS,
     tables::EXPORTS,
     texture::EXPORTS,
+    told::EXPORTS,
     vmm::EXPORTS,
 ];
 

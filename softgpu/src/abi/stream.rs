@@ -65,7 +65,7 @@ abi! {
     stream fn cuStreamGetPriority / cuStreamGetPriority_ptsz(
         stream: CUstream, priority: Out<c_int> as *mut c_int,
     ) |default| {
-        priority.set(resolve(stream, default)?.stream.priority)
+        priority.set(resolve(stream, default)?.stream.priority())
     }
 
     stream fn cuStreamGetId / cuStreamGetId_ptsz(stream: CUstream, id: Out<u64> as *mut u64) |default| {

@@ -269,7 +269,10 @@ pub(crate) fn release_device(memory: &mut Memory, address: u64) {
     let Some(device) = super::device::all().get(alloc.device) else {
         return;
     };
-    let gone = memory.pools.entry(alloc.device).or_default().free(device, address, alloc.size);
+    let gone = match super::shared_pool::forget(device, address) {
+        Some(len) => Some((address, len)),
+        None => memory.pools.entry(alloc.device).or_default().free(device, address, alloc.size),
+    };
     if let Some((at, len)) = gone {
         memory.retired.take_away(at, len, retire::Then::Unmap);
     }

@@ -5,6 +5,7 @@ use super::context::Live;
 use super::memory::{self, Kind};
 use super::pool::UNIT;
 use super::sched::Work;
+use super::shared_pool::{self, Lender};
 use super::stream::Target;
 use super::table::Table;
 use super::{device, lock};
@@ -19,6 +20,10 @@ const GROWTH: u64 = 32 << 20;
 pub(crate) struct Pool {
     /// Ordinal of its device.
     pub device: usize,
+    /// Whether other processes may have its allocations.
+    pub is_exportable: bool,
+    /// Whose pool it is, if another process's: nothing is allocated from it.
+    pub lender: Option<Lender>,
     pub state: Mutex<State>,
 }
 
@@ -36,15 +41,15 @@ pub(crate) struct State {
 static POOLS: LazyLock<Table<Pool>> = LazyLock::new(|| Table::new(11));
 /// The pools that devices have from the start, and those that they allocate from.
 static DEVICES: LazyLock<Mutex<Vec<[usize; 2]>>> =
-    LazyLock::new(|| Mutex::new(device::all().iter().map(|d| [create(d.ordinal as usize, 0); 2]).collect()));
+    LazyLock::new(|| Mutex::new(device::all().iter().map(|d| [add(d.ordinal as usize, 0, false, None); 2]).collect()));
 
-/// `cuMemPoolCreate`.
-pub(crate) fn create(device: usize, most: u64) -> usize {
+/// Makes a pool; its handle.
+pub(crate) fn add(device: usize, most: u64, is_exportable: bool, lender: Option<Lender>) -> usize {
     let state = State { reuse: [1; 3], threshold: 0, most, used: [0; 2], reserved: [0; 2], destroyed: false };
     let mut handle = 0;
     POOLS.insert_with(|h| {
         handle = h;
-        Pool { device, state: Mutex::new(state) }
+        Pool { device, is_exportable, lender, state: Mutex::new(state) }
     });
     handle
 }
@@ -66,7 +71,8 @@ pub(crate) fn current_of(device: usize) -> usize {
 
 /// Chooses it.
 pub(crate) fn choose(device: usize, handle: usize) -> Res {
-    if resolve(handle)?.device != device {
+    let pool = resolve(handle)?;
+    if pool.device != device || pool.lender.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     lock(&DEVICES)[device][1] = handle;
@@ -91,7 +97,7 @@ pub(crate) fn destroy(handle: usize) -> Res {
 /// `cuMemAllocFromPoolAsync`.
 pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
     let pool = resolve(handle)?;
-    if size == 0 {
+    if size == 0 || pool.lender.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let room = size.checked_next_multiple_of(UNIT).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -99,7 +105,11 @@ pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
     if state.most != 0 && state.used[0] + room > state.most {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
-    let address = memory::allocate_as(live, size, pool.device, Kind::Pooled(handle))?;
+    let address = if pool.is_exportable {
+        shared_pool::allocate(live, size, pool.device, handle)?
+    } else {
+        memory::allocate_as(live, size, pool.device, Kind::Pooled(handle))?
+    };
     let raise = |level: &mut [u64; 2], to: u64| *level = [to, level[1].max(to)];
     let used = state.used[0] + size;
     raise(&mut state.used, used);
@@ -135,6 +145,11 @@ pub(crate) fn trim() {
 }
 
 impl Pool {
+    /// An allocation of the lender is mapped: it counts as used here until it is freed.
+    pub fn imported(&self, size: u64) {
+        lock(&self.state).used[0] += size;
+    }
+
     /// `cuMemPoolTrimTo`.
     pub fn trim_to(&self, keep: u64) {
         let mut state = lock(&self.state);

@@ -31,6 +31,7 @@ pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod retire;
 pub(crate) mod sched;
+pub(crate) mod shared_pool;
 pub(crate) mod stream;
 pub(crate) mod table;
 pub(crate) mod texture;

@@ -58,13 +58,14 @@ impl Place {
             chunk.modules += 1;
             return Ok(Room { chunk: chunk.base, addresses });
         }
+        let displaced = crate::config::get().displaced;
         // Alignments above a page are rare: room for the worst case of each.
         let need =
             items.iter().try_fold(0u64, |sum, (size, align)| sum.checked_add(*size)?.checked_add((*align).max(ALIGN)));
         let len =
-            need.and_then(|n| n.max(1).checked_next_multiple_of(BLOCK)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            need.and_then(|n| n.max(1).checked_add(displaced)?.checked_next_multiple_of(BLOCK)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let base = memory::block(device, len)?;
-        let Some((addresses, end)) = lay(base) else {
+        let Some((addresses, end)) = lay(base + displaced) else {
             os::unmap(base, len);
             device.give(len);
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);

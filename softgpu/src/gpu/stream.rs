@@ -26,6 +26,9 @@ pub(crate) enum Default {
     PerThread,
 }
 
+/// A `CUstreamAttrValue`.
+pub(crate) type Attribute = [u8; 64];
+
 /// Which of the three kinds a stream is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -45,7 +48,9 @@ pub(crate) struct Stream {
     pub number: u64,
     pub kind: Kind,
     pub flags: u32,
-    pub priority: i32,
+    priority: i32,
+    /// Those that were set, by number.
+    pub attributes: Mutex<Vec<(u32, Attribute)>>,
     live: Weak<Live>,
     /// Last work submitted; changed only during a submission.
     last: Mutex<Option<Arc<Mark>>>,
@@ -63,10 +68,19 @@ impl Stream {
             kind,
             flags,
             priority,
+            attributes: Mutex::default(),
             live,
             last: Mutex::new(None),
             destroyed: AtomicBool::new(false),
         }
+    }
+
+    /// What was set last, or else what it was made with.
+    pub fn priority(&self) -> i32 {
+        /// `CU_STREAM_ATTRIBUTE_PRIORITY`
+        const PRIORITY: u32 = 8;
+        let set = lock(&self.attributes).iter().find(|(id, _)| *id == PRIORITY).map(|(_, v)| [v[0], v[1], v[2], v[3]]);
+        set.map_or(self.priority, i32::from_le_bytes)
     }
 
     /// Whether it waits for the legacy stream, and that for it.

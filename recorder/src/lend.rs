@@ -1,0 +1,347 @@
+//! Memory that passes from process to process by descriptors: the program's own physical memory, and allocations of pools.
+//!
+//! A descriptor, and the data of an exported pointer, is a *ticket*: it names a socket of the process that has the memory. Who imports
+//! asks there, and gets what the place of that process offers at that moment ([`peer::offer`]); the connection stays open as long as
+//! the memory is borrowed. So the lender sees by it whether anybody has its memory: until then its device does not move, and what is
+//! lent is given to nobody else. A ticket that nobody has used yet holds up nothing.
+
+use crate::enter::Entered;
+use crate::job::{self, Device, Job};
+use crate::log::{self, lock};
+use crate::memory::{GRANULE, encode, shared_pools};
+use crate::{peer, vmm};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{Chunk, Offer, PeerMap, id};
+use cuda_api::wire::Wire;
+use cuda_api::wire_struct;
+use replayer::share::{self, Name};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+const MAGIC: [u8; 8] = *b"mrcudaLN";
+/// Longer than any pause of a move: the lender answers inside its gate.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// An allocation of a pool lies in so many chunks at most; an answer is not larger.
+const MOST_PIECES: usize = 4096;
+
+/// What a ticket is about.
+pub(crate) const MEMORY: u32 = 1;
+pub(crate) const POOL: u32 = 2;
+pub(crate) const POINTER: u32 = 3;
+
+wire_struct! {
+    /// What a descriptor or the data of a pointer says.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Ticket {
+        magic: [u8; 8],
+        door: Name,
+        /// [`MEMORY`], [`POOL`] or [`POINTER`].
+        pub(crate) kind: u32,
+        zero: u32,
+        /// The lender's handle or address.
+        pub(crate) what: u64,
+        /// Of memory its bytes, of a pointer its pool.
+        pub(crate) more: u64,
+        /// The GPU of the memory, as the lender's program sees it.
+        uuid: [u8; 16],
+    }
+}
+/// Bytes of a ticket.
+pub(crate) const TICKET: usize = 64;
+
+wire_struct! {
+    /// The answer to a ticket.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Answer {
+        code: i32,
+        /// Offers of the chunks that the memory lies in, side by side, with their bytes.
+        pieces: Vec<(Offer, u64)>,
+        /// Where it begins in the first one.
+        offset: u64,
+        bytes: u64,
+    }
+}
+
+/// What a lender has to tell of its memory.
+pub(crate) struct Lendable {
+    pub(crate) device: &'static Device,
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Memory that another process has borrowed.
+#[derive(Debug)]
+struct Lent {
+    device: u32,
+    chunks: Vec<u64>,
+    /// The borrower's connection.
+    stream: UnixStream,
+}
+
+static LENT: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
+
+/// Borrowed memory: it is the lender's again when this goes.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pub(crate) pieces: Vec<(Offer, u64)>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    _stream: UnixStream,
+}
+
+/// Whether somebody still has the other end.
+pub(crate) fn is_open(ours: &UnixStream) -> bool {
+    let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one valid entry; the call does not wait.
+    unsafe { libc::poll(&raw mut poll, 1, 0) };
+    poll.revents & libc::POLLHUP == 0
+}
+
+/// Whether another process has memory of this chunk.
+pub(crate) fn is_lent(device: &Device, chunk: u64) -> bool {
+    let mut lent = lock(&LENT);
+    lent.retain(|l| is_open(&l.stream));
+    lent.iter().any(|l| l.device == device.index && l.chunks.contains(&chunk))
+}
+
+/// Why a device cannot move.
+pub(crate) fn blocker(device: &Device) -> Option<String> {
+    let lent = {
+        let mut lent = lock(&LENT);
+        lent.retain(|l| is_open(&l.stream));
+        lent.iter().filter(|l| l.device == device.index).count()
+    };
+    let pointers = lock(&BORROWED).values().filter(|b| b.device == device.index).count();
+    let borrowed = pointers + vmm::borrowed(device);
+    match (lent, borrowed) {
+        (0, 0) => None,
+        (0, n) => {
+            Some(format!("cannot move: {n} pieces of memory of other processes are mapped (imported handles and pointers)"))
+        }
+        (n, _) => {
+            Some(format!("cannot move: {n} pieces of memory are shared with other processes (imported handles and pointers)"))
+        }
+    }
+}
+
+/// The context of a device ends: nothing of it is lent or borrowed.
+pub(crate) fn forget(device: &Device) {
+    lock(&LENT).retain(|l| l.device != device.index);
+    lock(&BORROWED).retain(|_, b| b.device != device.index);
+}
+
+/// The name of this process's socket, which is made when the first ticket is.
+static DOOR: OnceLock<Option<Name>> = OnceLock::new();
+
+fn door() -> Result<Name, Code> {
+    let made = DOOR.get_or_init(|| share::serve("mrcuda-lend", PATIENCE, answer).ok());
+    made.ok_or(code::ERROR_OPERATING_SYSTEM)
+}
+
+/// A visitor with a ticket of ours.
+fn answer(mut visitor: UnixStream) -> io::Result<()> {
+    let mut bytes = [0; TICKET];
+    visitor.read_exact(&mut bytes)?;
+    let lent = Ticket::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE).and_then(|ticket| lend(&ticket, &visitor));
+    let answer = lent.unwrap_or_else(|code| Answer { code, pieces: Vec::new(), offset: 0, bytes: 0 });
+    let bytes = encode(&answer);
+    visitor.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    visitor.write_all(&bytes)
+}
+
+fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
+    let cx = Entered::inside(job::get()?);
+    let found = match ticket.kind {
+        MEMORY => vmm::lendable(ticket.what),
+        POINTER => shared_pools::lendable(&cx, ticket.what, ticket.more),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }?;
+    found.device.check()?;
+    let offers = found.chunks.iter().map(|chunk| Ok((peer::offer(&cx, found.device, *chunk)?, chunk.bytes)));
+    let pieces = offers.collect::<Result<Vec<_>, Code>>()?;
+    let stream = visitor.try_clone().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
+    let chunks = found.chunks.iter().map(|c| c.address).collect();
+    // Inside the gate: a move sees it, or its place is asked.
+    lock(&LENT).push(Lent { device: found.device.index, chunks, stream });
+    Ok(Answer { code: code::SUCCESS, pieces, offset: found.offset, bytes: found.bytes })
+}
+
+impl Ticket {
+    /// A ticket for something of this process's.
+    pub(crate) fn new(kind: u32, what: u64, more: u64, device: &Device) -> Result<Ticket, Code> {
+        Ok(Ticket { magic: MAGIC, door: door()?, kind, zero: 0, what, more, uuid: device.info.uuid })
+    }
+
+    /// Reads a ticket of some kind.
+    pub(crate) fn read(bytes: &[u8; TICKET], kind: u32) -> Result<Ticket, Code> {
+        let ticket = Ticket::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE)?;
+        let fine = ticket.magic == MAGIC && ticket.kind == kind && ticket.zero == 0;
+        if fine { Ok(ticket) } else { Err(code::ERROR_INVALID_VALUE) }
+    }
+
+    pub(crate) fn bytes(&self) -> Result<[u8; TICKET], Code> {
+        encode(self).try_into().map_err(|_| code::ERROR_UNKNOWN)
+    }
+
+    /// A descriptor that says this, and our end of it.
+    pub(crate) fn descriptor(&self) -> Result<(OwnedFd, UnixStream), Code> {
+        // A socket, since we can tell of it whether anybody still has the other end.
+        let (mut ours, theirs) = UnixStream::pair().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
+        ours.write_all(&self.bytes()?).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
+        Ok((OwnedFd::from(theirs), ours))
+    }
+
+    /// What a descriptor says, which stays the program's.
+    pub(crate) fn of_descriptor(fd: RawFd, kind: u32) -> Result<Ticket, Code> {
+        let mut bytes = [0u8; TICKET];
+        // SAFETY: the buffer has this length; a descriptor that is no socket is an error.
+        let n = unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+        if usize::try_from(n) == Ok(TICKET) { Ticket::read(&bytes, kind) } else { Err(code::ERROR_INVALID_VALUE) }
+    }
+
+    /// Whether this process has what it is about.
+    pub(crate) fn is_own(&self) -> bool {
+        DOOR.get().is_some_and(|own| *own == Some(self.door))
+    }
+
+    /// Whether both are of one process.
+    pub(crate) fn same_lender(&self, other: &Ticket) -> bool {
+        self.door == other.door
+    }
+
+    /// This job's device for the memory: the same GPU if the program sees it, else that of the current context or the first.
+    pub(crate) fn device(&self, cx: &Entered, job: &'static Job) -> Result<&'static Device, Code> {
+        let same = job.devices.iter().find(|d| d.info.uuid == self.uuid);
+        same.or_else(|| cx.device().ok()).or_else(|| job.devices.first()).ok_or(code::ERROR_NO_DEVICE)
+    }
+
+    /// Asks the lender.
+    pub(crate) fn borrow(&self) -> Result<Loan, Code> {
+        let asked = || -> io::Result<(Vec<u8>, UnixStream)> {
+            let mut stream = share::visit(&self.door, PATIENCE)?;
+            stream.write_all(&encode(self))?;
+            let mut length = [0; 4];
+            stream.read_exact(&mut length)?;
+            let length = u32::from_le_bytes(length) as usize;
+            if length > MOST_PIECES * 48 {
+                return Err(io::Error::other("an answer of the wrong kind"));
+            }
+            let mut bytes = vec![0; length];
+            stream.read_exact(&mut bytes)?;
+            Ok((bytes, stream))
+        };
+        let (bytes, stream) = asked().map_err(|e| {
+            log::missed(format!("memory of another process that cannot be asked for it ({e})"));
+            code::ERROR_INVALID_VALUE
+        })?;
+        let answer = Answer::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE)?;
+        if answer.code != code::SUCCESS {
+            return Err(answer.code);
+        }
+        let total = answer.pieces.iter().try_fold(0u64, |sum, (_, bytes)| sum.checked_add(*bytes));
+        let whole = answer.pieces.iter().all(|(_, bytes)| *bytes != 0 && bytes % GRANULE == 0);
+        let inside = answer.offset.checked_add(answer.bytes).zip(total).is_some_and(|(end, total)| end <= total);
+        if !whole || !inside {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let Answer { pieces, offset, bytes, .. } = answer;
+        Ok(Loan { pieces, offset, bytes, _stream: stream })
+    }
+}
+
+/// Maps a piece of borrowed memory in the place of a device.
+pub(crate) fn map(cx: &Entered, device: &'static Device, at: Chunk, offer: Offer) -> Result<(), Code> {
+    device.check()?;
+    let map = PeerMap { address: at.address, bytes: at.bytes, offer };
+    cx.ask(device, id::PEER_MAP, &[&encode(&map)]).map(drop).map_err(|rc| {
+        if rc != code::ERROR_PEER_ACCESS_UNSUPPORTED {
+            return rc;
+        }
+        log::missed("memory of another process whose GPU is not on the same machine, or that is gone".to_owned());
+        code::ERROR_MAP_FAILED
+    })
+}
+
+/// Takes it away, behind what was submitted.
+pub(crate) fn unmap(cx: &Entered, device: &'static Device, at: Chunk) -> Result<(), Code> {
+    cx.work(device, id::PEER_UNMAP, &[&encode(&at)])
+}
+
+/// A borrowed allocation of a pool.
+#[derive(Debug)]
+struct Borrowed {
+    device: u32,
+    /// Where its chunks are mapped.
+    chunks: Vec<Chunk>,
+    _loan: Loan,
+}
+
+static BORROWED: Mutex<BTreeMap<u64, Borrowed>> = Mutex::new(BTreeMap::new());
+
+/// Maps a borrowed allocation for a device; its address.
+pub(crate) fn open(cx: &Entered, device: &'static Device, loan: Loan) -> Result<u64, Code> {
+    let total = loan.pieces.iter().map(|(_, bytes)| bytes).sum();
+    let room = vmm::take_room(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let mut chunks: Vec<Chunk> = Vec::with_capacity(loan.pieces.len());
+    let mut at = room;
+    for (offer, bytes) in &loan.pieces {
+        let chunk = Chunk { address: at, bytes: *bytes };
+        if let Err(rc) = map(cx, device, chunk, *offer) {
+            for done in chunks {
+                // The first error is the one to report.
+                let _ = unmap(cx, device, done);
+            }
+            vmm::give_room(room, total);
+            return Err(rc);
+        }
+        chunks.push(chunk);
+        at += bytes;
+    }
+    chunks.iter().for_each(|c| vmm::note_foreign(c.address, c.bytes, device));
+    let address = room + loan.offset;
+    lock(&BORROWED).insert(address, Borrowed { device: device.index, chunks, _loan: loan });
+    Ok(address)
+}
+
+/// Gives a borrowed allocation back that nothing uses any more.
+pub(crate) fn close(cx: &Entered, device: &'static Device, address: u64) {
+    let Some(gone) = lock(&BORROWED).remove(&address) else { return };
+    for chunk in gone.chunks {
+        vmm::forget_foreign(chunk.address);
+        // It fails only if the place is lost, and then nothing is mapped.
+        let _ = unmap(cx, device, chunk);
+        vmm::give_room(chunk.address, chunk.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_have_their_size_and_are_recognised() {
+        let ticket = Ticket { magic: MAGIC, door: [7; 16], kind: POOL, zero: 0, what: 1, more: 2, uuid: [9; 16] };
+        let bytes = ticket.bytes().unwrap();
+        assert_eq!(Ticket::read(&bytes, POOL), Ok(ticket));
+        assert_eq!(Ticket::read(&bytes, MEMORY), Err(code::ERROR_INVALID_VALUE));
+        let (theirs, ours) = ticket.descriptor().unwrap();
+        for _ in 0..2 {
+            assert_eq!(Ticket::of_descriptor(theirs.as_raw_fd(), POOL), Ok(ticket));
+        }
+        assert!(is_open(&ours));
+        drop(theirs);
+        assert!(!is_open(&ours));
+        assert!(Ticket::of_descriptor(-1, POOL).is_err());
+    }
+
+    #[test]
+    fn a_lender_that_is_gone_lends_nothing() {
+        let ticket = Ticket { magic: MAGIC, door: [7; 16], kind: POOL, zero: 0, what: 1, more: 2, uuid: [9; 16] };
+        assert_eq!(ticket.borrow().unwrap_err(), code::ERROR_INVALID_VALUE);
+    }
+}

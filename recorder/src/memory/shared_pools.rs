@@ -1,0 +1,122 @@
+//! Pools of several processes: descriptors of pools, and pointers into them ([`crate::lend`]).
+
+use super::Home;
+use super::pool::Pool;
+use super::pools::{DESCRIPTOR, add, known, with_pool};
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::lend::{self, Lendable, TICKET, Ticket};
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{c_int, c_ulonglong, c_void};
+use std::os::fd::IntoRawFd;
+
+/// Checks the kind of a handle by which processes share pools.
+fn shareable(kind: u32, flags: c_ulonglong) -> Result<(), Code> {
+    match kind {
+        _ if flags != 0 => Err(code::ERROR_INVALID_VALUE),
+        DESCRIPTOR => Ok(()),
+        // Handles of Windows and of fabrics.
+        2 | 4 | 8 => Err(code::ERROR_NOT_SUPPORTED),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) fn cuMemPoolExportToShareableHandle(
+    cx: &mut Entered,
+    to: *mut c_void,
+    pool: sys::CUmemoryPool,
+    kind: u32,
+    flags: c_ulonglong,
+) -> Result<(), Code> {
+    let (device, number) = known(cx, pool)?;
+    if to.is_null() || !with_pool(cx, pool, |p| Ok(p.is_exportable))? {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    shareable(kind, flags)?;
+    let (theirs, _) = Ticket::new(lend::POOL, number, 0, device)?.descriptor()?;
+    give(to.cast::<c_int>(), theirs.into_raw_fd())
+}
+
+pub(crate) fn cuMemPoolImportFromShareableHandle(
+    cx: &mut Entered,
+    to: *mut sys::CUmemoryPool,
+    handle: *mut c_void,
+    kind: u32,
+    flags: c_ulonglong,
+) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    shareable(kind, flags)?;
+    let fd = c_int::try_from(handle as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    let ticket = Ticket::of_descriptor(fd, lend::POOL)?;
+    let device = ticket.device(cx, cx.job)?;
+    let mut pool = Pool::new(0);
+    pool.lender = Some(ticket);
+    give(to, add(device, pool) as sys::CUmemoryPool)
+}
+
+pub(crate) fn cuMemPoolExportPointer(
+    cx: &mut Entered,
+    to: *mut sys::CUmemPoolPtrExportData,
+    ptr: sys::CUdeviceptr,
+) -> Result<(), Code> {
+    const { assert!(size_of::<sys::CUmemPoolPtrExportData>() == TICKET) };
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let exportable = |d: &&'static Device| {
+        let m = d.memory();
+        let found = m.find(ptr)?;
+        m.pools.get(&found.pool).filter(|p| p.is_exportable).map(|_| found.pool)
+    };
+    let found = cx.job.devices.iter().find_map(|d| Some((d, exportable(&d)?)));
+    let (device, pool) = found.ok_or(code::ERROR_INVALID_VALUE)?;
+    let ticket = Ticket::new(lend::POINTER, ptr, pool, device)?.bytes()?;
+    // SAFETY: the program's output, which is not null and has this size.
+    unsafe { to.cast::<[u8; TICKET]>().write(ticket) };
+    Ok(())
+}
+
+pub(crate) fn cuMemPoolImportPointer(
+    cx: &mut Entered,
+    to: *mut sys::CUdeviceptr,
+    pool: sys::CUmemoryPool,
+    data: *mut sys::CUmemPoolPtrExportData,
+) -> Result<(), Code> {
+    if to.is_null() || data.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (device, number) = known(cx, pool)?;
+    device.check()?;
+    // SAFETY: not null, so by CUDA's contract such data.
+    let ticket = Ticket::read(&unsafe { data.cast::<[u8; TICKET]>().read() }, lend::POINTER)?;
+    let lender = with_pool(cx, pool, |p| p.lender.ok_or(code::ERROR_INVALID_VALUE))?;
+    if !lender.same_lender(&ticket) || lender.what != ticket.more {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let loan = ticket.borrow()?;
+    let bytes = loan.bytes;
+    let address = lend::open(cx, device, loan)?;
+    give(to, device.memory_mut().note(address, bytes, Home::Borrowed(number)))
+}
+
+/// What another process may borrow: an allocation of a pool that was exported.
+pub(crate) fn lendable(cx: &Entered, address: u64, pool: u64) -> Result<Lendable, Code> {
+    let found = cx.job.devices.iter().find_map(|d| {
+        let m = d.memory();
+        let f = m.find(address).filter(|f| f.pool == pool && m.pools.get(&pool).is_some_and(|p| p.is_exportable))?;
+        let (mut chunks, end) = (Vec::new(), f.start + f.bytes);
+        let mut at = address;
+        while at < end {
+            let chunk = m.chunk_around(at)?;
+            at = chunk.address + chunk.bytes;
+            chunks.push(chunk);
+        }
+        let offset = address - chunks.first()?.address;
+        Some(Lendable { device: d, chunks, offset, bytes: end - address })
+    });
+    found.ok_or(code::ERROR_INVALID_VALUE)
+}

@@ -1,0 +1,166 @@
+//! Attributes of streams: the place's driver checks and has them, this process knows what was set, and the journal keeps the last value
+//! of each.
+//!
+//! They say how work is carried out, not what it does: which part of memory should stay in the cache, how the host waits, what comes
+//! first, what a memory barrier waits for. Kernels that a capture records do not get them.
+
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::ledger;
+use crate::log::lock;
+use crate::memory::encode;
+use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
+use cuda_api::ops::{STREAM_ATTRIBUTE_BYTES, StreamAttribute, id};
+use cuda_api::sys::{self, CUlaunchAttributeID_enum as Id};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+type Value = [u8; STREAM_ATTRIBUTE_BYTES];
+const _: () = assert!(STREAM_ATTRIBUTE_BYTES == size_of::<sys::CUstreamAttrValue>());
+
+const PRIORITY: u32 = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY as u32;
+/// The attributes that streams have (CUDA driver API reference, `CUstreamAttrID`), each with the bytes of its value.
+const KNOWN: [(u32, usize); 5] = [
+    (Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW as u32, size_of::<sys::CUaccessPolicyWindow>()),
+    (Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32, 4),
+    (PRIORITY, 4),
+    (Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP as u32, 2),
+    (Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN as u32, 4),
+];
+
+/// An attribute that the program has set.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    attribute: u32,
+    value: Value,
+    /// The name of its record.
+    change: u64,
+}
+
+/// By device and stream as it travels.
+static KEPT: Mutex<Option<HashMap<(u32, u64), Vec<Setting>>>> = Mutex::new(None);
+
+/// The context of a device ends, and what was set with it.
+pub(crate) fn forget(device: &Device) {
+    if let Some(kept) = lock(&KEPT).as_mut() {
+        kept.retain(|(index, _), _| *index != device.index);
+    }
+}
+
+/// Bytes of an attribute's value.
+fn width(attribute: u32) -> Result<usize, Code> {
+    KNOWN.iter().find(|(known, _)| *known == attribute).map(|(_, bytes)| *bytes).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+/// The value of an attribute that the program has not set.
+fn initial(cx: &Entered, stream: u64, attribute: u32) -> Result<Value, Code> {
+    let mut value = [0; STREAM_ATTRIBUTE_BYTES];
+    if attribute == PRIORITY {
+        let priority =
+            if stream == LEGACY { 0 } else { cx.job.tables.streams.get(stream)?.data.priority.load(Ordering::Relaxed) };
+        value[..4].copy_from_slice(&priority.to_le_bytes());
+    } else if attribute == Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 {
+        // `CU_SYNC_POLICY_AUTO`
+        value[0] = 1;
+    } else if attribute == Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP as u32 {
+        // Of the default and of the remote domain.
+        value[1] = 1;
+    }
+    Ok(value)
+}
+
+fn known(device: &Device, stream: u64, attribute: u32) -> Option<Value> {
+    let kept = lock(&KEPT);
+    let settings = kept.as_ref()?.get(&(device.index, stream))?;
+    settings.iter().find(|s| s.attribute == attribute).map(|s| s.value)
+}
+
+fn set(cx: &Entered, device: &'static Device, stream: u64, attribute: u32, value: Value) -> Result<(), Code> {
+    device.check()?;
+    if known(device, stream, attribute) == Some(value) {
+        return Ok(());
+    }
+    let mut kept = lock(&KEPT);
+    let kept = kept.get_or_insert_default();
+    kept.retain(|(_, stream), _| *stream == LEGACY || cx.job.tables.streams.get(*stream).is_ok());
+    let change = ledger::change();
+    let uses = if stream == LEGACY { Few::default() } else { [stream].into() };
+    let edges = Edges { creates: [change].into(), ends: None, uses };
+    cx.build(device, id::STREAM_ATTRIBUTE, &encode(&StreamAttribute { stream, attribute, value }), &edges, false)?;
+    let settings = kept.entry((device.index, stream)).or_default();
+    match settings.iter_mut().find(|s| s.attribute == attribute) {
+        None => settings.push(Setting { attribute, value, change }),
+        Some(s) => {
+            let old = std::mem::replace(s, Setting { attribute, value, change }).change;
+            lock(&device.ledger).overtaken(old)?;
+        }
+    }
+    if attribute == PRIORITY
+        && let Ok(s) = cx.job.tables.streams.get(stream)
+    {
+        s.data.priority.store(u32::from_le_bytes([value[0], value[1], value[2], value[3]]), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+pub(crate) fn cuStreamSetAttribute(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    attribute: u32,
+    value: *const sys::CUstreamAttrValue,
+) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    let bytes = width(attribute)?;
+    if value.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut own = [0; STREAM_ATTRIBUTE_BYTES];
+    // SAFETY: not null, so by CUDA's contract a value of this attribute, which has so many bytes.
+    own[..bytes].copy_from_slice(unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes) });
+    set(cx, device, stream, attribute, own)
+}
+
+pub(crate) fn cuStreamGetAttribute(
+    cx: &mut Entered,
+    stream: sys::CUstream,
+    attribute: u32,
+    to: *mut sys::CUstreamAttrValue,
+) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    let bytes = width(attribute)?;
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let value = match known(device, stream, attribute) {
+        Some(value) => value,
+        None => initial(cx, stream, attribute)?,
+    };
+    // SAFETY: the program's output, which is not null and has room for a value of this attribute.
+    unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>(), bytes) };
+    Ok(())
+}
+
+pub(crate) fn cuStreamCopyAttributes(cx: &mut Entered, to: sys::CUstream, from: sys::CUstream) -> Result<(), Code> {
+    let from = cx.use_stream(from as u64)?;
+    let device = cx.device()?;
+    let to = cx.use_stream(to as u64)?;
+    if cx.device()?.index != device.index {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    for (attribute, _) in KNOWN {
+        let (theirs, own) = (known(device, from, attribute), known(device, to, attribute));
+        if theirs.is_none() && own.is_none() && attribute != PRIORITY {
+            continue;
+        }
+        let wanted = theirs.map_or_else(|| initial(cx, from, attribute), Ok)?;
+        if own.map_or_else(|| initial(cx, to, attribute), Ok)? != wanted {
+            set(cx, device, to, attribute, wanted)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! What a driver only keeps for the program: its error log, and settings of dumps.
+
+use super::edge::Out;
+use super::{Res, abi};
+use crate::gpu::context;
+use cuda_api::code::{self, Code};
+use cuda_api::sys::{CUcoredumpSettings, CUlogIterator, CUlogsCallback, CUlogsCallbackHandle, CUresult};
+use cuda_api::{coredump, logs};
+use std::ffi::{c_char, c_uint, c_void};
+
+/// A code of the shared parts as this driver answers it: they have two reasons to refuse.
+fn res<T>(outcome: Result<T, Code>) -> Res<T> {
+    let bad = |rc| {
+        if rc == code::ERROR_INVALID_CONTEXT { CUresult::CUDA_ERROR_INVALID_CONTEXT } else { CUresult::CUDA_ERROR_INVALID_VALUE }
+    };
+    outcome.map_err(bad)
+}
+
+/// The context whose settings are meant.
+fn current() -> Result<u64, Code> {
+    context::current().map(|live| live.number).map_err(|_| code::ERROR_INVALID_CONTEXT)
+}
+
+abi! {
+    early fn cuLogsRegisterCallback(callback: CUlogsCallback, _data: *mut c_void, to: Out<CUlogsCallbackHandle> as *mut CUlogsCallbackHandle) {
+        let handle = res(logs::register(callback.is_some()))?;
+        to.set_if_wanted(handle as CUlogsCallbackHandle);
+        Ok(())
+    }
+
+    early fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) {
+        res(logs::unregister(callback as u64))
+    }
+
+    early fn cuLogsCurrent(to: *mut CUlogIterator, flags: c_uint) {
+        // SAFETY: the caller's output, as the header says.
+        res(unsafe { logs::current(to, flags) })
+    }
+
+    early fn cuLogsDumpToFile(_iterator: *mut CUlogIterator, path: *const c_char, flags: c_uint) {
+        // SAFETY: the caller's argument, as the header says.
+        res(unsafe { logs::dump_to_file(path, flags) })
+    }
+
+    early fn cuLogsDumpToMemory(_iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint) {
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { logs::dump_to_memory(buffer, size, flags) })
+    }
+
+    early fn cuCoredumpGetAttribute(id: c_uint as CUcoredumpSettings, value: *mut c_void, size: *mut usize) {
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { coredump::get(current, id, value, size) })
+    }
+
+    early fn cuCoredumpGetAttributeGlobal(id: c_uint as CUcoredumpSettings, value: *mut c_void, size: *mut usize) {
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { coredump::get(|| Ok(0), id, value, size) })
+    }
+
+    early fn cuCoredumpSetAttribute(id: c_uint as CUcoredumpSettings, value: *mut c_void, size: *mut usize) {
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { coredump::set(current, id, value, size) })
+    }
+
+    early fn cuCoredumpSetAttributeGlobal(id: c_uint as CUcoredumpSettings, value: *mut c_void, size: *mut usize) {
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { coredump::set(|| Ok(0), id, value, size) })
+    }
+}
