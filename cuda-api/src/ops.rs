@@ -106,10 +106,13 @@ ids! {
     ALIAS_UNMAP = 0x0f62 "AliasUnmap";
     /// [`super::Alias`]: what the GPU may do with such a mapping.
     ALIAS_ACCESS = 0x0f63 "AliasAccess";
-    /// [`super::HostPin`]: maps a part of the job's pinned memory at its address and registers it with the driver. Waits.
+    /// [`super::HostPin`]: maps host memory of the job at its address and registers it with the driver. Waits.
     HOST_PIN = 0x0f64 "HostPin";
     /// Body: its address. Takes such a part away; nothing uses it any more. Waits.
     HOST_UNPIN = 0x0f65 "HostUnpin";
+    /// Lines of host memory that the job has changed, 80 bytes each: address, a bit for each byte, 64 bytes. Carried out at once, whatever
+    /// was sent before.
+    HOST_BYTES = 0x0f66 "HostBytes";
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
     /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
@@ -452,15 +455,18 @@ pub const HOST: u64 = 0x4000_0000_0000;
 pub const HOST_END: u64 = 0x4800_0000_0000;
 
 wire_struct! {
-    /// A part of the job's pinned memory, between [`HOST`] and [`HOST_END`].
+    /// Host memory of the job: a part of its file of pinned memory, between [`HOST`] and [`HOST_END`], or memory that the place makes for
+    /// itself and both sides keep alike ([`id::HOST_BYTES`]).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HostPin {
-        /// Address, a multiple of 4 KiB.
+        /// Address; of a part of the file a multiple of 4 KiB.
         pub address: u64,
         /// Bytes.
         pub bytes: u64,
         /// `CU_MEMHOSTREGISTER_*`
         pub flags: u32,
+        /// The place makes memory of its own: whole pages, zero at first.
+        pub apart: bool,
     }
 }
 

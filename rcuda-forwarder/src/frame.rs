@@ -21,6 +21,8 @@ pub(crate) const NO_TICKET: u64 = 0;
 pub(crate) const HEARTBEAT: u64 = u64::MAX;
 /// Ticket of text for the job's output: the code is 1 for standard output, 2 for standard error.
 pub(crate) const TEXT: u64 = u64::MAX - 1;
+/// Ticket of changes of host memory that both sides have: how many messages of the job were taken over before (u64), then lines.
+pub(crate) const CHANGES: u64 = u64::MAX - 2;
 
 /// Rounds up to the next multiple of 8.
 pub(crate) fn filled(bytes: usize) -> usize {

@@ -7,6 +7,7 @@
 //!
 //! docs/formats.md describes what travels. Both ends must be the same build ([`build_digest`]).
 
+mod alike;
 mod attendant;
 mod channel;
 mod conn;

@@ -26,11 +26,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod alike;
 mod answers;
 mod receive;
 mod reply;
 mod socket;
 
+use alike::Alike;
 use answers::Answers;
 pub use reply::{Landing, Reply};
 use reply::{Replies, Waiter};
@@ -182,6 +184,7 @@ struct Shared {
     replies: Replies,
     faults: Mutex<Faults>,
     texts: Mutex<Texts>,
+    alike: Alike,
     patience: Patience,
 }
 
@@ -327,8 +330,8 @@ impl Link {
                 (Ring::shared(memory.clone(), closed.clone()), Source::Memory(Answers::new(memory, closed)))
             }
         };
-        let (replies, faults, texts) = (Replies::default(), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { ring, conn, answers, replies, faults, texts, patience });
+        let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
+        let shared = Arc::new(Shared { ring, conn, answers, replies, faults, texts, alike, patience });
         let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
         let theirs = shared.clone();
         let other = match transport {
@@ -362,12 +365,12 @@ impl Link {
     /// Hands a call over: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
     /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells. Gives where it lies in the job's order.
     pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Range<u64>, Lost> {
-        self.shared.ring.push(id, frame::NO_TICKET, parts).map_err(|e| self.not_sent(e))
+        self.shared.before(id).and_then(|()| self.shared.ring.push(id, frame::NO_TICKET, parts)).map_err(|e| self.not_sent(e))
     }
 
     /// As [`Link::send`], if nothing has been handed over since the order was at `position` and the body is short; else `None`.
     pub fn send_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Lost> {
-        self.shared.ring.push_at(position, id, parts).map_err(|e| self.not_sent(e))
+        self.shared.before(id).and_then(|()| self.shared.ring.push_at(position, id, parts)).map_err(|e| self.not_sent(e))
     }
 
     #[cold]
@@ -407,7 +410,7 @@ impl Link {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let waiter = Arc::new(waiter);
         self.shared.replies.expect(ticket, waiter.clone())?;
-        match self.shared.ring.push(id, ticket, parts) {
+        match self.shared.before(id).and_then(|()| self.shared.ring.push(id, ticket, parts)) {
             Ok(span) => Ok(Reply::new(waiter, self.shared.clone(), span)),
             Err(e) => {
                 self.shared.replies.forget(ticket);
@@ -483,6 +486,7 @@ impl Link {
     }
 
     fn end(&self) {
+        self.shared.alike.forget_all();
         self.shared.lose("the connection was closed");
         self.shared.ring.stop();
     }

@@ -4,6 +4,7 @@ use crate::control::ControlReply;
 use cuda_api::code::Code;
 use memsync::Stream;
 use replayer::DeviceInfo;
+use replayer::twin::Line;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,6 +40,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn drain(&self) -> Outcome<Self::Pending>;
     /// Takes the file of the job's pinned memory, which nobody must be able to make smaller.
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
+    /// Whether there is host memory of the place's own that is kept as the job's.
+    fn has_apart(&self) -> bool;
+    /// What has changed in it since the last time, and how many messages of the job were taken over before.
+    fn look_apart(&self) -> (u64, Vec<Line>);
     /// Whether the code of the job may print, so that text may have to go before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU.

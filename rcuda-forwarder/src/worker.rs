@@ -35,6 +35,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use text::{Text, complain};
 
+mod alike;
 mod completion;
 mod late;
 mod text;
@@ -212,6 +213,7 @@ fn prepare<P: Place>(
         completion: Completion::default(),
         late: Late::default(),
         text,
+        telling: Mutex::default(),
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
@@ -250,6 +252,8 @@ struct Worker<P: Place> {
     late: Late,
     attendant: Attendant<P>,
     text: Text,
+    /// Held while changes of host memory are looked for and told.
+    telling: Mutex<()>,
     channel: Arc<Channel>,
     /// The last error that stays: it is reported once, not for every call that it spoils.
     sticky: AtomicI32,
@@ -282,6 +286,7 @@ impl<P: Place> Worker<P> {
         })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
+        start("alike", |w| w.keep_alike())?;
         start("daemon", |w| w.listen())?;
         match calls {
             None => self.read(Inbox::new(Eager::new(&self.conn))),
@@ -317,7 +322,9 @@ impl<P: Place> Worker<P> {
         if head.id == CONTROL {
             return self.request(head.ticket, body);
         }
-        if head.id != ops::id::HOST_DONE && (!self.late.is_empty() || self.place.host_calls() > 0) {
+        // Such memory is kept alike whatever a call waits for.
+        let at_once = matches!(head.id, ops::id::HOST_DONE | ops::id::HOST_BYTES);
+        if !at_once && (!self.late.is_empty() || self.place.host_calls() > 0 || self.place.has_apart()) {
             self.late.push(head, body);
             return Ok(());
         }
@@ -349,6 +356,9 @@ impl<P: Place> Worker<P> {
         // The text of a failed assertion comes with the error.
         if self.place.prints() && ticket != NO_TICKET || code::is_sticky(rc) {
             self.pass_text_on();
+        }
+        if ticket != NO_TICKET && self.place.has_apart() && alike::shows_progress(id) {
+            self.tell_changes();
         }
         if ticket != NO_TICKET {
             let fits = body.len() <= MAX_BODY;

@@ -64,7 +64,7 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
     let (from_host, to_host) = (c.src.memory == HOST, c.dst.memory == HOST);
     if from_host
         && (until == Until::Done || matches!(cx.place(device), Place::Remote { .. }))
-        && copy::changes_later(c.src.host, span(&c.src, &c))
+        && (copy::changes_later(c.src.host, span(&c.src, &c)) || host_memory::is_mapped(c.src.host))
         && (until == Until::Done || host_memory::is_pinned(c.src.host, span(&c.src, &c)))
     {
         // What is copied are the bytes that are there when the stream gets here.
@@ -95,7 +95,8 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
 }
 
 fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
-    let pinned = host_memory::is_pinned(c.dst.host, span(&c.dst, c));
+    // Kernels behind it that use the memory by its address must find the bytes.
+    let pinned = host_memory::is_pinned(c.dst.host, span(&c.dst, c)) && !host_memory::is_mapped(c.dst.host);
     let mut last: Option<Waiting> = None;
     pieces(c, |piece| {
         // Asked for each piece: while one was waited for outside the gate, the place may have changed.

@@ -304,8 +304,8 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
         None => device.primary_now().0 | MAP_HOST,
     };
     // The driver counts it in where it holds, asked for or not.
-    let maps_host = if device.maps_host { sys::CUctx_flags_enum::CU_CTX_MAP_HOST as u32 } else { 0 };
-    give(flags, value | maps_host)
+    // The driver maps everything that it can.
+    give(flags, value | sys::CUctx_flags_enum::CU_CTX_MAP_HOST as u32)
 }
 
 pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code> {

@@ -7,7 +7,7 @@ use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
 use crate::memory::{self, is_device};
-use crate::place::{Place, Reach, Waiting, lost};
+use crate::place::{Place, Waiting, lost};
 use crate::{across, host_function, host_memory, peer, stream_memory};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
@@ -32,6 +32,10 @@ pub(crate) use fill::*;
 const PIECE: u64 = 4 << 20;
 /// The longest copy that is made at rest: what a place copies while it could have looked at another call.
 const SHORT: u64 = 64 << 10;
+
+/// Copies to the device that are looked through for addresses of pinned memory in any place; in a place that does not reach such memory
+/// all are.
+const TABLE: u64 = 16 << 10;
 
 /// No address of host or device is beyond.
 const END_OF_ADDRESSES: u64 = 1 << 57;
@@ -91,9 +95,9 @@ impl Rect {
         all
     }
 
-    /// Whether a worker maps the end that is host memory: its driver copies it by itself, in stream order.
+    /// Whether a worker has the end that is host memory: its driver copies it by itself, in stream order.
     fn reached_from_afar(&self, place: &Place) -> Result<bool, Code> {
-        if place.reach() != Reach::File {
+        if let Place::Local { .. } = place {
             return Ok(false);
         }
         let host = if self.src.device { self.dst } else { self.src };
@@ -222,6 +226,12 @@ pub(crate) fn pageable(c: &Copy3) -> bool {
     c.src.memory == HOST && c.dst.memory != HOST && !host_memory::is_pinned(c.src.host, span)
 }
 
+/// Whether a [`plain`] copy from the device goes to host memory that the place has.
+pub(crate) fn is_written_there(place: &Place, c: &Copy3) -> bool {
+    let span = ((c.depth - 1) * c.dst.height + c.rows - 1) * c.dst.pitch + c.width;
+    c.src.memory != HOST && c.dst.memory == HOST && host_memory::is_reached(place, c.dst.host, span)
+}
+
 /// The bytes that a [`plain`] copy reads from the host.
 ///
 /// # Safety
@@ -287,6 +297,10 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
         }
     }
     device.check()?;
+    if r.dst.device && !r.src.device && host_memory::any_unmapped() && r.width.saturating_mul(r.rows) <= TABLE {
+        // SAFETY: the program says that its source has these bytes.
+        unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
+    }
     match (r.src.device, r.dst.device) {
         (true, true) => copy_device(cx, device, known, r, stream),
         (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
@@ -378,6 +392,8 @@ impl HostCopy {
 
 /// Copies to pinned memory whose bytes may not have landed: first byte, end, the answer.
 static LANDINGS: Mutex<Vec<(u64, u64, Reply)>> = Mutex::new(Vec::new());
+/// Between two looks whether a copy has landed.
+const LANDING_LOOK: std::time::Duration = std::time::Duration::from_micros(50);
 /// So many of them may gather before those that have landed are dropped.
 const MANY_LANDINGS: usize = 16;
 
@@ -387,6 +403,18 @@ pub(crate) fn note_landing(address: u64, bytes: u64, answer: Reply) {
         all.retain(|(_, _, r)| !r.is_here());
     }
     all.push((address, address + bytes, answer));
+}
+
+/// Waits until no copy is on its way to this host memory.
+pub(crate) fn wait_for_landings(address: u64, bytes: u64) {
+    let on_its_way = || {
+        let mut all = lock(&LANDINGS);
+        all.retain(|(_, _, r)| !r.is_here());
+        all.iter().any(|(start, end, _)| *start < address + bytes && address < *end)
+    };
+    while on_its_way() {
+        std::thread::sleep(LANDING_LOOK);
+    }
 }
 
 /// Whether something that was given to a GPU before may still change these bytes of host memory: a host function that has not run,
@@ -454,6 +482,8 @@ fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, un
     let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };
     faults::at(Point::CopyIn);
     // SAFETY: the program says that its source has these bytes.
+    unsafe { packed(r, |bytes| note_many(cx, r, bytes)) }?;
+    // SAFETY: as above.
     let sent =
         unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
     let span = device.noting(sent)?;
@@ -485,9 +515,18 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
             return host_function::copy_late(device, &link, op, piece.src.address, piece.src.pitch);
         }
         faults::at(Point::CopyIn);
+        let send = |bytes: &[u8]| {
+            note_many(cx, &piece, bytes)?;
+            submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
+        };
         // SAFETY: the program says that its source has these bytes.
-        unsafe { packed(&piece, |bytes| submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])) }
+        unsafe { packed(&piece, send) }
     })
+}
+
+/// Notes the addresses among bytes that are more than [`copy`] has looked at.
+fn note_many(cx: &Entered, r: &Rect, bytes: &[u8]) -> Result<(), Code> {
+    if bytes.len() as u64 > TABLE { host_memory::note_copied(cx, r.dst.address, bytes) } else { Ok(()) }
 }
 
 /// Uses the bytes of a rectangle of host memory, rows packed: from where they lie, if they are.

@@ -45,13 +45,7 @@ fn fixed(attribute: u32) -> Option<i32> {
 /// An attribute as the program sees it.
 pub(crate) fn attribute(device: &Device, attribute: u32) -> Option<i32> {
     let known = device.info.attributes.iter().find(|(a, _)| *a as u32 == attribute).map(|(_, v)| *v)?;
-    use sys::CUdevice_attribute_enum as A;
-    let of_machine = [
-        A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
-        A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
-        A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-    ];
-    Some(if of_machine.iter().any(|a| *a as u32 == attribute) { known * i32::from(device.maps_host) } else { fixed(attribute).unwrap_or(known) })
+    Some(fixed(attribute).unwrap_or(known))
 }
 
 pub(crate) fn cuDeviceGet(cx: &mut Entered, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {

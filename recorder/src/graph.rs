@@ -190,13 +190,14 @@ fn journal_name(condition: u64) -> u64 {
 }
 
 /// Names the kind of memory at each end of a copy: what a place is told stays true of any place. Notes what host memory a kernel is given.
-fn named(work: &mut Work<u32>) {
+fn named(cx: &Entered, work: &mut Work<u32>) -> Result<(), Code> {
     match work {
-        Work::Kernel(kernel) => crate::host_memory::note_parameters(&kernel.params),
+        Work::Kernel(kernel) => crate::host_memory::note_words(cx, &kernel.params)?,
         Work::Copy(c) => *c = plain(c),
         Work::MemOps(parts) => crate::stream_memory::note_node(parts),
         _ => {}
     }
+    Ok(())
 }
 
 /// Which ends of a copy are the host's.
@@ -372,7 +373,7 @@ impl Host for Entered {
         self.on(device);
         let instance = self.new_handle(Kind::GraphExec)?;
         let mut spec = spec.clone();
-        spec.graphs.iter_mut().flatten().for_each(|n| named(&mut n.work));
+        spec.graphs.iter_mut().flatten().try_for_each(|n| named(self, &mut n.work))?;
         let calls = spec.calls().map(|(at, work)| GraphNode { at, work: work.clone(), on: true }).collect();
         let mut body = Vec::new();
         Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);
@@ -389,7 +390,7 @@ impl Host for Entered {
 
     fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code> {
         let mut work = work.clone();
-        named(&mut work);
+        named(self, &mut work)?;
         let (data, _) = self.instance(instance)?;
         if let Work::EventRecord(event) = &work {
             lock(&data.records).push(*event);

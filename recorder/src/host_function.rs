@@ -35,6 +35,8 @@ enum Task {
     Read { at: u64, pitch: u64, width: u64, rows: u64 },
     /// A copy of a graph that reads memory of this process, writes it, or both.
     Graph(Copy3),
+    /// A copy of a graph that writes host memory which the place has: it writes that itself.
+    Written,
     /// What a copy of a graph has read from pageable memory, when it was launched.
     Bytes(Vec<u8>),
 }
@@ -183,12 +185,13 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
 fn give(device: &'static Device, link: &Arc<Link>, op: u16, task: Task, body: impl FnOnce(u64) -> Vec<u8>) -> Result<u64, Code> {
     let thread = thread(device).ok_or(code::ERROR_OPERATING_SYSTEM)?;
     let landing = match &task {
-        Task::Graph(copy) if copy.src.memory != HOST => Some(*copy),
+        Task::Graph(copy) if copy.src.memory != HOST => Some(Some(*copy)),
+        Task::Written => Some(None),
         _ => None,
     };
     let token = add(Call { task, link: Some(link.clone()) });
     let then = move |answer| {
-        let arrived = arrival(answer, landing);
+        let arrived = arrival(answer, landing.flatten());
         if let Err(rc) = arrived {
             device.note(rc);
         }
@@ -239,8 +242,13 @@ pub(crate) fn launch_graph(
                 Some(Task::Function { function, data: call.data as usize })
             }
             (Work::Copy(copy), Place::Remote { .. }) if node.on => Some(match crate::copy::pageable(copy) {
-                // SAFETY: the program says that its source has these bytes.
-                true => Task::Bytes(unsafe { crate::copy::read_plain(copy) }),
+                true => {
+                    // SAFETY: the program says that its source has these bytes.
+                    let bytes = unsafe { crate::copy::read_plain(copy) };
+                    crate::host_memory::note_copied(cx, 0, &bytes)?;
+                    Task::Bytes(bytes)
+                }
+                false if crate::copy::is_written_there(place, copy) => Task::Written,
                 false => Task::Graph(*copy),
             }),
             _ => None,

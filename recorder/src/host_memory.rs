@@ -1,19 +1,21 @@
 //! Pinned host memory: memory of the job at addresses of its own, in one memory file, so that a place on this host can map it.
 //!
 //! It stays where it is through moves. The driver of this process registers it, so it is pinned for that driver too and kernels
-//! can use it; a place elsewhere copies from and to it, and kernels cannot address it there (docs/design.md, "Pinned memory").
+//! can use it. A place that does not reach it copies from and to it, until a GPU is known to use its address: from then on the place has
+//! memory of its own there, which is kept alike (docs/design.md, "Pinned memory").
 
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
 use crate::log::{self, lock};
-use crate::place::{Place, Reach};
+use crate::place::{self, Place, Worker};
 use cuda_api::code::{self, Code};
 use cuda_api::{ops, sys};
+use replayer::twin::Line;
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
@@ -44,14 +46,20 @@ struct Block {
     device: u32,
     /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
-    /// The program has its device address, or a kernel was given it.
+    /// The program has its device address, or a kernel was given it. Also one that is about to go.
     mapped: bool,
 }
 
 impl Block {
-    /// What a place must reach to use it by its address.
-    fn needs(&self) -> Reach {
-        if self.filed { Reach::File } else { Reach::All }
+    /// Whether a place's driver is to know it.
+    fn belongs_to(&self, place: &Place) -> bool {
+        self.mapped || !place.is_apart(self.filed)
+    }
+
+    /// Makes a place's driver know it; its first byte is at `at`.
+    fn pin(&self, place: &Place, at: u64) -> Result<(), Code> {
+        // SAFETY: blocks of the table, or about to be; who frees one has said so to all places before.
+        unsafe { place.pin(at, self.bytes, self.flags, self.filed) }
     }
 }
 
@@ -60,6 +68,8 @@ static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new());
 static CHANGING: Mutex<()> = Mutex::new(());
 /// End of the highest block in the arena so far: what kernels are given is compared with it.
 static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
+/// Blocks of the arena that no GPU is known to use by their address.
+static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
@@ -79,6 +89,11 @@ pub(crate) struct Found {
     pub(crate) managed: bool,
     /// Ordinal of the device in whose context it was made.
     pub(crate) device: u32,
+}
+
+/// The page of an address.
+pub(crate) fn page(at: u64) -> u64 {
+    at & !(PAGE - 1)
 }
 
 fn around(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<(u64, &Block)> {
@@ -103,40 +118,103 @@ pub(crate) fn is_pinned(address: u64, bytes: u64) -> bool {
     around(&blocks, address).is_some_and(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes)
 }
 
-/// Whether the device's place reaches all of these bytes, which are pinned: its kernels, its streams and its copies can use them.
+/// Whether the driver of the device's place knows all of these bytes: its copies can use them.
 pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
     let blocks = lock(&BLOCKS);
     let whole = around(&blocks, address).filter(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes);
-    whole.is_some_and(|(_, b)| b.needs() <= place.reach())
+    whole.is_some_and(|(start, _)| place.has_pinned(start))
 }
 
-/// Whether there is, or was, pinned memory whose address a kernel could be given.
-#[inline]
-pub(crate) fn has_pinned() -> bool {
-    HIGHEST.load(Ordering::Relaxed) != ARENA
+/// Whether a GPU may use the memory at an address by that address.
+pub(crate) fn is_mapped(address: u64) -> bool {
+    around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.mapped)
 }
 
-/// Notes which pinned memory a kernel is given by its parameters: it must stay within the GPU's reach.
-pub(crate) fn note_parameters(bytes: &[u8]) {
-    let highest = HIGHEST.load(Ordering::Relaxed);
-    if highest == ARENA {
-        return;
-    }
+/// Notes which pinned memory a GPU is given by 8-byte words, of a kernel's parameters or of what is copied to it: it must be able to use
+/// that.
+pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
     let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
-    words.filter(|w| (ARENA..highest).contains(w)).for_each(note_mapped);
+    named(words).into_iter().try_for_each(|at| note_mapped(cx, at))
+}
+
+/// Whether there is memory of which that has to be noted.
+pub(crate) fn any_unmapped() -> bool {
+    UNMAPPED.load(Ordering::Relaxed) != 0
+}
+
+/// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
+pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Code> {
+    if !any_unmapped() {
+        return Ok(());
+    }
+    let skip = (to.next_multiple_of(8) - to) as usize;
+    note_words(cx, bytes.get(skip..).unwrap_or_default())
+}
+
+/// Blocks that words name and that no GPU is known to use so far.
+fn named(words: impl Iterator<Item = u64>) -> Vec<u64> {
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    if !any_unmapped() {
+        return Vec::new();
+    }
+    words
+        .filter(|w| (ARENA..highest).contains(w))
+        .filter(|w| around(&lock(&BLOCKS), *w).is_some_and(|(_, b)| !b.mapped))
+        .collect()
+}
+
+/// What the job has changed of a worker's memory is about to be told, and may name memory that it does not have yet: makes it have that.
+/// True if there was any.
+pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
+    let words = lines.iter().flat_map(|l| l[2..].iter().copied());
+    let mut any = false;
+    for at in named(words) {
+        let found = {
+            let mut blocks = lock(&BLOCKS);
+            let Some((start, b)) = blocks.range_mut(..=at).next_back().filter(|(start, b)| at - **start < b.bytes) else {
+                continue;
+            };
+            set_mapped(b);
+            (*start, *b)
+        };
+        let (start, b) = found;
+        // SAFETY: a block of the table; who frees it says so first, and then waits until this is over.
+        any |= !worker.has(start) && unsafe { worker.pin(start, b.bytes, b.flags, b.filed) }.is_ok();
+    }
+    any
+}
+
+fn set_mapped(b: &mut Block) {
+    if !b.mapped && b.kind != Kind::Registered {
+        UNMAPPED.fetch_sub(1, Ordering::Relaxed);
+    }
+    b.mapped = true;
 }
 
 /// Notes that the GPU uses the pinned memory at an address by that address.
-pub(crate) fn note_mapped(address: u64) {
-    let mut blocks = lock(&BLOCKS);
-    if let Some((_, b)) = blocks.range_mut(..=address).next_back().filter(|(start, b)| address - **start < b.bytes) {
-        b.mapped = true;
+pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
+    let known = |blocks: &BTreeMap<u64, Block>| around(blocks, address).is_none_or(|(_, b)| b.mapped);
+    if known(&lock(&BLOCKS)) {
+        return Ok(());
     }
-}
-
-/// Bytes of pinned memory that kernels may use by its address and that is not within a reach: their GPU must stay where it can.
-pub(crate) fn mapped_beyond(reach: Reach) -> u64 {
-    lock(&BLOCKS).values().filter(|b| b.mapped && b.needs() > reach).map(|b| b.bytes).sum()
+    let _changing = lock(&CHANGING);
+    let (start, block) = {
+        let mut blocks = lock(&BLOCKS);
+        if known(&blocks) {
+            return Ok(());
+        }
+        let Some((start, b)) = blocks.range_mut(..=address).next_back() else { return Ok(()) };
+        set_mapped(b);
+        (*start, *b)
+    };
+    // Bytes that are on their way to it are not its contents yet.
+    crate::copy::wait_for_landings(start, block.bytes);
+    pin_everywhere(cx, start, &block, false).inspect_err(|_| {
+        if let Some(b) = lock(&BLOCKS).get_mut(&start) {
+            b.mapped = false;
+            UNMAPPED.fetch_add(usize::from(b.kind != Kind::Registered), Ordering::Relaxed);
+        }
+    })
 }
 
 /// The memory file of the arena, made at the first use. It never becomes smaller, and nobody who is given it can change that.
@@ -235,27 +313,28 @@ fn unmap(at: u64, len: u64) {
     }
 }
 
-/// Makes the places that reach a block know it as pinned, or none of them. A place that is lost needs to know nothing.
-fn pin_everywhere(cx: &Entered, at: u64, block: &Block) -> Result<(), Code> {
-    let devices = &cx.job.devices;
-    for (n, device) in devices.iter().enumerate() {
+/// Makes the places of a block know it as pinned, or none of those that did not. A place that is lost needs to know nothing.
+fn pin_everywhere(cx: &Entered, at: u64, block: &Block, fresh: bool) -> Result<(), Code> {
+    let mut pinned: Vec<&Place> = Vec::new();
+    for device in &cx.job.devices {
         let place = cx.place(device);
-        if device.sticky() != 0 || block.needs() > place.reach() {
+        if device.sticky() != 0 || !block.belongs_to(place) || !fresh && place.has_pinned(at) {
             continue;
         }
-        if let Err(rc) = device.noting(place.pin(at, block.bytes, block.flags)) {
-            if rc == code::ERROR_DEVICE_UNAVAILABLE && device.index != block.device {
-                continue;
+        match device.noting(block.pin(place, at)) {
+            Ok(()) => pinned.push(place),
+            Err(rc) if rc == code::ERROR_DEVICE_UNAVAILABLE && device.index != block.device => {}
+            Err(rc) => {
+                pinned.into_iter().for_each(|p| p.unpin(at));
+                return Err(rc);
             }
-            devices[..n].iter().for_each(|d| cx.place(d).unpin(at));
-            return Err(rc);
         }
     }
     Ok(())
 }
 
-/// Makes a place know exactly the job's pinned memory that it reaches. The gate may be open: what changes meanwhile is seen the next
-/// time.
+/// Makes a place know exactly the job's pinned memory that is to be there, with its bytes. The gate may be open: what changes meanwhile is
+/// seen the next time.
 pub(crate) fn settle(place: &Place) -> Result<(), String> {
     let _changing = lock(&CHANGING);
     let has = place.pinned();
@@ -265,11 +344,11 @@ pub(crate) fn settle(place: &Place) -> Result<(), String> {
             place.unpin(*at);
         }
     }
-    let missing = blocks.iter().filter(|(at, b)| b.needs() <= place.reach() && !has.contains(&(**at, b.bytes)));
-    for (at, b) in missing {
-        place.pin(*at, b.bytes, b.flags).map_err(|rc| format!("error {rc} on pinning {} bytes of the job's memory", b.bytes))?;
+    for (at, b) in blocks.iter().filter(|(at, b)| b.belongs_to(place) && !has.contains(&(**at, b.bytes))) {
+        b.pin(place, *at)
+            .map_err(|rc| format!("cannot move: error {rc} on pinning {} bytes of the job's memory there", b.bytes))?;
     }
-    Ok(())
+    place.tell_changes().map_err(|_| "the target is gone".to_owned())
 }
 
 fn number() -> u64 {
@@ -294,16 +373,12 @@ pub(crate) fn make(cx: &Entered, bytes: u64, flags: u32, kind: Kind) -> Result<u
     let (at, filed) = map(&lock(&BLOCKS), len)?;
     // Any address in managed memory may be on its way to a kernel in any way.
     let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), mapped: kind == Kind::Managed };
-    let pinned = if block.mapped && block.needs() > cx.place(device).reach() {
-        Err(code::ERROR_NOT_SUPPORTED)
-    } else {
-        pin_everywhere(cx, at, &block)
-    };
-    if let Err(rc) = pinned {
+    if let Err(rc) = pin_everywhere(cx, at, &block, true) {
         unmap(at, len);
         return Err(rc);
     }
     lock(&BLOCKS).insert(at, block);
+    UNMAPPED.fetch_add(usize::from(!block.mapped), Ordering::Relaxed);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
     Ok(at)
 }
@@ -328,16 +403,16 @@ fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code>
             cx.wait(d, ops::id::CONTEXT_SYNC, &[])?;
         }
     }
+    // Whoever still names it does not get it.
+    lock(&BLOCKS).get_mut(&at).into_iter().for_each(set_mapped);
+    place::give_up_memory(page(at));
     let _changing = lock(&CHANGING);
     let block = {
         let mut blocks = lock(&BLOCKS);
         // Looked at again: another thread may have freed it meanwhile.
         if known(&blocks) { blocks.remove(&at) } else { None }.ok_or(absent)?
     };
-    cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
-    if kind != Kind::Registered {
-        unmap(at, block.bytes.next_multiple_of(PAGE));
-    }
+    ended(cx, at, &block);
     Ok(())
 }
 
@@ -349,14 +424,25 @@ pub(crate) fn free_managed(cx: &mut Entered, at: u64) -> Option<Result<(), Code>
 
 /// Ends all pinned memory of a device's context, in which nothing runs.
 pub(crate) fn end_all(cx: &Entered, device: &Device) {
+    let going: Vec<u64> = {
+        let mut blocks = lock(&BLOCKS);
+        let of_device = blocks.iter_mut().filter(|(_, b)| b.device == device.index);
+        of_device.map(|(at, b)| (page(*at), set_mapped(b)).0).collect()
+    };
+    going.into_iter().for_each(place::give_up_memory);
     let _changing = lock(&CHANGING);
     let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., |_, b| b.device == device.index).collect();
-    for (at, block) in gone {
-        cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
-        if block.kind != Kind::Registered {
-            unmap(at, block.bytes.next_multiple_of(PAGE));
-        }
+    gone.iter().for_each(|(at, block)| ended(cx, *at, block));
+}
+
+/// A block is off the table.
+fn ended(cx: &Entered, at: u64, block: &Block) {
+    cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
+    place::forget_memory(page(at), at);
+    if block.kind == Kind::Registered {
+        return;
     }
+    unmap(at, block.bytes.next_multiple_of(PAGE));
 }
 
 pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
@@ -373,11 +459,12 @@ pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_
         .map(|(_, b)| b.flags)
         .ok_or(code::ERROR_INVALID_VALUE)?;
     // The driver maps everything that it can.
-    give(flags, found | if cx.device()?.maps_host { DEVICE_MAP } else { 0 })
+    cx.device()?;
+    give(flags, found | DEVICE_MAP)
 }
 
 /// Whether the program has memory in all pages of a range.
-fn is_mapped(at: u64, bytes: u64) -> bool {
+fn has_pages(at: u64, bytes: u64) -> bool {
     let start = at & !(PAGE - 1);
     let len = (at + bytes).next_multiple_of(PAGE) - start;
     let mut seen = vec![0u8; (len / PAGE) as usize];
@@ -409,11 +496,11 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
             _ => code::ERROR_INVALID_VALUE,
         });
     }
-    if !is_mapped(start, bytes) {
+    if !has_pages(start, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let block = Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), mapped: false };
-    pin_everywhere(cx, start, &block)?;
+    pin_everywhere(cx, start, &block, true)?;
     lock(&BLOCKS).insert(start, block);
     Ok(())
 }
@@ -437,11 +524,9 @@ pub(crate) fn cuMemHostGetDevicePointer_v2(
     if to.is_null() || flags != 0 || find(p as u64).is_none_or(|f| f.managed) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if !is_reached(cx.place(device), p as u64, 1) {
-        log::missed("device address of host memory that the GPU's place does not reach".to_owned());
-        return Err(code::ERROR_NOT_SUPPORTED);
-    }
-    note_mapped(p as u64);
+    note_mapped(cx, p as u64).inspect_err(|_| {
+        log::missed("device address of host memory that the GPU's place cannot have there".to_owned());
+    })?;
     give(to, p as u64)
 }
 

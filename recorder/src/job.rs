@@ -4,7 +4,7 @@ use crate::launch::Limits;
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
-use crate::place::{self, Place, Reach};
+use crate::place::{self, Place};
 use crate::quiet::Quiet;
 use crate::tables::Tables;
 use crate::thread::here;
@@ -35,8 +35,6 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     /// The identity that the program sees: that of the first place, whatever place it is on now.
     pub(crate) info: DeviceInfo,
-    /// Whether the program is told that host memory can be mapped: its first place reaches pinned memory.
-    pub(crate) maps_host: bool,
     /// What launches are compared with.
     pub(crate) limits: Limits,
     place: AtomicPtr<Place>,
@@ -128,7 +126,6 @@ impl Device {
             memory: RwLock::new(Memory::new(index)),
             limits: Limits::of(&info),
             info,
-            maps_host: place.reach() >= Reach::File,
             whereabouts: Mutex::new(Whereabouts::of(&place)),
             figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),

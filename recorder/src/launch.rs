@@ -191,14 +191,16 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
 ///
 /// # Safety
 /// There is a pointer to each parameter of the function.
-unsafe fn note_pinned(info: &FunctionInfo, params: *mut *mut c_void) {
-    if !host_memory::has_pinned() {
-        return;
+unsafe fn note_pinned(cx: &Entered, info: &FunctionInfo, params: *mut *mut c_void) -> Result<(), Code> {
+    if !host_memory::any_unmapped() {
+        return Ok(());
     }
     for (i, (_, bytes)) in info.params.iter().enumerate().filter(|(_, (_, bytes))| *bytes as usize >= size_of::<u64>()) {
         // SAFETY: as the caller says.
-        host_memory::note_parameters(unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), *bytes as usize) });
+        let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), *bytes as usize) };
+        host_memory::note_words(cx, value)?;
     }
+    Ok(())
 }
 
 /// A captured launch.
@@ -256,10 +258,9 @@ unsafe fn launch(
             return Err(code::ERROR_INVALID_VALUE);
         }
         // SAFETY: passed on by the exported symbols as the program gave it.
-        return on.noting(unsafe {
-            note_pinned(info, params);
-            exec.launch_with(&head, attributes, params)
-        });
+        unsafe { note_pinned(cx, info, params) }?;
+        // SAFETY: as above.
+        return on.noting(unsafe { exec.launch_with(&head, attributes, params) });
     }
     BODY.with_borrow_mut(|body| {
         body.clear();
@@ -268,7 +269,7 @@ unsafe fn launch(
         let head_bytes = body.len();
         // SAFETY: passed on by the exported symbols as the program gave it.
         unsafe { pack(body, info, params, extra) }?;
-        host_memory::note_parameters(&body[head_bytes..]);
+        host_memory::note_words(cx, &body[head_bytes..])?;
         cx.work(on, ops::id::LAUNCH, &[body])
     })
 }

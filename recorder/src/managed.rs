@@ -1,10 +1,9 @@
-//! Managed memory: memory of the arena that host and kernels use at one address, at every place on the job's machine. It lies with the
-//! host, so there is nothing to carry to and fro: advice and prefetches are checked, and change nothing that a program can see.
+//! Managed memory: memory of the arena that host and kernels use at one address. It lies with the host, or is kept alike on both machines
+//! where the place does not reach it; advice and prefetches are checked, and change nothing that a program can see.
 
 use crate::context::give;
 use crate::enter::Entered;
 use crate::host_memory::{self, Kind};
-use crate::log;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -36,12 +35,7 @@ pub(crate) fn cuMemAllocManaged(
     if dptr.is_null() || bytesize == 0 || !matches!(flags, GLOBAL | HOST) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let made = host_memory::make(cx, bytesize as u64, 0, Kind::Managed).inspect_err(|rc| {
-        if *rc == code::ERROR_NOT_SUPPORTED {
-            log::missed("managed memory that the GPU's place does not reach".to_owned());
-        }
-    })?;
-    give(dptr, made)
+    give(dptr, host_memory::make(cx, bytesize as u64, 0, Kind::Managed)?)
 }
 
 /// Whether all of a range is managed memory of one allocation.

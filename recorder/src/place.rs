@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Where a device may be asked to go. A GPU of this machine without a number is chosen by [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,27 +98,40 @@ pub(crate) fn bound() -> Option<(u32, u32)> {
     replayer::bound(crate::config::get().ok()?.driver.as_deref()?)
 }
 
-/// How much of the job's host memory a place reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reach {
-    /// Nothing: it may be another machine.
-    None,
-    /// The file of pinned memory.
-    File,
-    /// Everything: it is in the job's process.
-    All,
+/// Host memory of the job that a place's driver knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pin {
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// The place has its own, which is kept alike.
+    pub(crate) apart: bool,
 }
 
-impl Spec {
-    /// What a place that is opened as this reaches.
-    pub(crate) fn reach(&self) -> Reach {
-        match self {
-            Spec::Local(_) => Reach::All,
-            Spec::Helper(_) => Reach::File,
-            Spec::Remote(e) if e.unix_path().is_some() => Reach::File,
-            Spec::Remote(_) => Reach::None,
+type Pins = Arc<Mutex<BTreeMap<u64, Pin>>>;
+
+/// Workers that may have host memory of their own, whether or not a device is there.
+static WORKERS: Mutex<Vec<(Weak<Link>, Pins)>> = Mutex::new(Vec::new());
+
+/// For each of them that lives; nobody waits for the list meanwhile.
+fn each_worker(of: impl Fn(&Link, &Pins)) {
+    let workers: Vec<(Weak<Link>, Pins)> = lock(&WORKERS).clone();
+    workers.iter().filter_map(|(link, pins)| Some((link.upgrade()?, pins))).for_each(|(link, pins)| of(&link, pins));
+}
+
+/// Host memory, in these pages, is about to go: nothing that is found in it is told any more.
+pub(crate) fn give_up_memory(page: u64) {
+    each_worker(|link, _| link.give_up_memory(page));
+}
+
+/// The memory that begins at `at`, in these pages, goes now.
+pub(crate) fn forget_memory(page: u64, at: u64) {
+    each_worker(|link, pins| {
+        link.forget_memory(page);
+        let mut pins = lock(pins);
+        if pins.get(&at).is_some_and(|p| p.apart) {
+            pins.remove(&at);
         }
-    }
+    });
 }
 
 /// A place that is open. Clones are the same place.
@@ -130,8 +143,10 @@ pub(crate) enum Place {
         link: Arc<Link>,
         /// Where it leads.
         spec: Spec,
-        /// What of the job's pinned memory it has mapped, if it can: address and bytes.
-        pins: Option<Arc<Mutex<BTreeMap<u64, u64>>>>,
+        /// Whether it has the file of pinned memory.
+        shares: bool,
+        /// What host memory of the job it has, by address.
+        pins: Pins,
     },
     /// The executor in this process.
     Local {
@@ -225,6 +240,44 @@ impl Waiting {
     }
 }
 
+/// A worker as far as host memory is concerned.
+pub(crate) struct Worker<'a> {
+    link: &'a Arc<Link>,
+    shares: bool,
+    pins: &'a Mutex<BTreeMap<u64, Pin>>,
+}
+
+impl Worker<'_> {
+    /// See [`Place::is_apart`].
+    pub(crate) fn is_apart(&self, filed: bool) -> bool {
+        !(self.shares && filed)
+    }
+
+    /// Whether it has the memory that begins at an address.
+    pub(crate) fn has(&self, at: u64) -> bool {
+        lock(self.pins).contains_key(&at)
+    }
+
+    /// # Safety
+    /// As for [`Place::pin`].
+    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<(), Code> {
+        let apart = self.is_apart(filed);
+        let mut body = Vec::with_capacity(32);
+        HostPin { address: at, bytes, flags, apart }.put(&mut body);
+        match self.link.request(ops::id::HOST_PIN, &[&body]).and_then(Reply::wait).map_err(lost)? {
+            (code::SUCCESS, _) => {}
+            (rc, _) => return Err(rc),
+        }
+        if apart {
+            let start = host_memory::page(at);
+            // SAFETY: as the caller says.
+            unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
+        }
+        lock(self.pins).insert(at, Pin { bytes, apart });
+        Ok(())
+    }
+}
+
 impl Place {
     /// Opens a place for virtual device `device`.
     pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, String> {
@@ -271,7 +324,16 @@ impl Place {
 
     fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
         link.set_text_hook(crate::output::arrived);
-        Place::Remote { link, spec: spec.clone(), pins: shares.then(Arc::default) }
+        let pins = Pins::default();
+        let mut workers = lock(&WORKERS);
+        workers.retain(|(link, _)| link.strong_count() > 0);
+        workers.push((Arc::downgrade(&link), pins.clone()));
+        drop(workers);
+        let (known, to) = (pins.clone(), Arc::downgrade(&link));
+        link.set_watch(move |lines| {
+            to.upgrade().is_some_and(|link| host_memory::named_by(lines, &Worker { link: &link, shares, pins: &known }))
+        });
+        Place::Remote { link, spec: spec.clone(), shares, pins }
     }
 
     /// A count that changes with everything that is handed over. A place in this process has none: it is cheap to ask.
@@ -330,28 +392,29 @@ impl Place {
         }
     }
 
-    /// How much of the job's memory it reaches: kernels and streams there can use it by its address.
-    pub(crate) fn reach(&self) -> Reach {
+    /// What it needs to have or give up host memory, if it is a worker.
+    fn worker(&self) -> Option<Worker<'_>> {
         match self {
-            Place::Local { .. } => Reach::All,
-            Place::Remote { pins: Some(_), .. } => Reach::File,
-            Place::Remote { pins: None, .. } => Reach::None,
+            Place::Remote { link, shares, pins, .. } => Some(Worker { link, shares: *shares, pins }),
+            Place::Local { .. } => None,
         }
     }
 
-    /// Pins host memory that the place reaches for its driver.
-    pub(crate) fn pin(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+    /// Whether host memory must be kept alike for it, if it is in the file or is not: that is done when a GPU is known to use it.
+    pub(crate) fn is_apart(&self, filed: bool) -> bool {
+        self.worker().is_some_and(|w| w.is_apart(filed))
+    }
+
+    /// Pins host memory for its driver.
+    ///
+    /// # Safety
+    /// The memory stays until [`Place::unpin`], or [`give_up_memory`] was told that it goes.
+    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<(), Code> {
         match self {
-            Place::Remote { pins: None, .. } => Ok(()),
-            Place::Remote { link, pins: Some(pins), .. } => {
-                let mut body = Vec::with_capacity(24);
-                HostPin { address: at, bytes, flags }.put(&mut body);
-                match link.request(ops::id::HOST_PIN, &[&body]).and_then(Reply::wait).map_err(lost)? {
-                    (code::SUCCESS, _) => drop(lock(pins).insert(at, bytes)),
-                    (rc, _) => return Err(rc),
-                }
-                Ok(())
-            }
+            // SAFETY: passed on.
+            Place::Remote { link, shares, pins, .. } => unsafe {
+                Worker { link, shares: *shares, pins }.pin(at, bytes, flags, filed)
+            },
             Place::Local { exec, .. } => exec.pin_host(at, bytes, flags),
         }
     }
@@ -359,8 +422,8 @@ impl Place {
     /// Takes back [`Place::pin`]; nothing uses the memory any more.
     pub(crate) fn unpin(&self, at: u64) {
         match self {
-            Place::Remote { pins: None, .. } => {}
-            Place::Remote { link, pins: Some(pins), .. } => {
+            Place::Remote { link, pins, .. } => {
+                link.forget_memory(host_memory::page(at));
                 if lock(pins).remove(&at).is_some() {
                     // A worker that is lost has nothing mapped.
                     let _ = link.request(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).and_then(Reply::wait);
@@ -370,12 +433,25 @@ impl Place {
         }
     }
 
+    /// Whether its driver knows the host memory that begins at an address.
+    pub(crate) fn has_pinned(&self, at: u64) -> bool {
+        self.worker().is_none_or(|w| lock(w.pins).contains_key(&at))
+    }
+
+    /// Tells a worker what the job has changed of memory that both have.
+    pub(crate) fn tell_changes(&self) -> Result<(), Code> {
+        self.worker().map_or(Ok(()), |w| w.link.tell_changes().map_err(lost))
+    }
+
+    /// Whether it has memory that is kept alike.
+    pub(crate) fn has_apart(&self) -> bool {
+        self.worker().is_some_and(|w| lock(w.pins).values().any(|p| p.apart))
+    }
+
     /// Addresses and sizes of what is pinned.
     pub(crate) fn pinned(&self) -> Vec<(u64, u64)> {
         match self {
-            Place::Remote { pins, .. } => {
-                pins.iter().flat_map(|p| lock(p).iter().map(|(at, bytes)| (*at, *bytes)).collect::<Vec<_>>()).collect()
-            }
+            Place::Remote { pins, .. } => lock(pins).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),
             Place::Local { exec, .. } => exec.pinned_host(),
         }
     }

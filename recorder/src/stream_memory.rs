@@ -4,7 +4,7 @@ use crate::enter::Entered;
 use crate::job::Device;
 use crate::memory::is_device;
 use crate::place::{Place, lost};
-use crate::{device, graph, host_memory, log};
+use crate::{device, graph, host_memory};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::Work;
@@ -54,7 +54,7 @@ fn able(device: &Device, attribute: A) -> Result<(), Code> {
 }
 
 /// The errors that the driver returns from the call itself.
-fn check(device: &Device, place: &Place, part: &MemoryPart, first: bool) -> Result<(), Code> {
+fn check(cx: &Entered, device: &Device, part: &MemoryPart, first: bool) -> Result<(), Code> {
     let wrong = |bad: bool| if bad { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) };
     match part.operation {
         WAIT_32 | WAIT_64 => {
@@ -86,12 +86,7 @@ fn check(device: &Device, place: &Place, part: &MemoryPart, first: bool) -> Resu
         return device.check_range(part.address, bytes).map(drop);
     }
     wrong(!host_memory::is_pinned(part.address, bytes))?;
-    if host_memory::is_reached(place, part.address, bytes) {
-        host_memory::note_mapped(part.address);
-        return Ok(());
-    }
-    log::missed("stream memory operations on host memory that the GPU's place does not reach".to_owned());
-    Err(code::ERROR_NOT_SUPPORTED)
+    host_memory::note_mapped(cx, part.address)
 }
 
 fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: Vec<MemoryPart>, flags: u32) -> Result<(), Code> {
@@ -102,7 +97,7 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
         able(device, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)?;
     }
     let place = cx.place(device);
-    parts.iter().try_for_each(|p| check(device, place, p, first_version))?;
+    parts.iter().try_for_each(|p| check(cx, device, p, first_version))?;
     if cx.job.graphs.capturing() {
         let node = || Ok(Work::MemOps(parts.iter().map(words_of).collect()));
         if graph::take(cx, device, stream, false, node)? {
@@ -155,7 +150,7 @@ pub(crate) fn check_node(cx: &Entered, device: &'static Device, parts: &[[u64; 6
     if parts.is_empty() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    parts.iter().try_for_each(|w| check(device, cx.place(device), &part_of(w), false))
+    parts.iter().try_for_each(|w| check(cx, device, &part_of(w), false))
 }
 
 /// Takes note of an instance with such operations: nobody tells when a stream has got past them.

@@ -3,6 +3,7 @@
 //! * [`Executor`]: opens a driver for one GPU and carries out encoded calls, never waiting for the GPU ([`Pending`]).
 //! * [`steer`]: makes the driver use the job's addresses, the same in every place.
 //! * [`replay`]: feeds a journal to a fresh executor and checks the answers.
+//! * [`twin`]: host memory that two machines have each their own of.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
 
 mod device;
@@ -14,6 +15,7 @@ mod pools;
 pub mod replay;
 pub mod share;
 pub mod steer;
+pub mod twin;
 
 pub use device::DeviceInfo;
 pub use executor::host::Runner;

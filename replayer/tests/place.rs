@@ -8,7 +8,7 @@ use cuda_api::image::{self, Image};
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use replayer::replay::{LocalSink, Record, replay};
-use replayer::{Applied, Difference, Executor, OpenError, Options, Piece, compare_globals, steer};
+use replayer::{Applied, Difference, Executor, OpenError, Options, Piece, compare_globals, steer, twin};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -618,7 +618,7 @@ fn file(bytes: i64, seals: i32) -> OwnedFd {
 #[test]
 fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
     let p = place();
-    let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0 }, &[])).0;
+    let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: false }, &[])).0;
     let (at, bytes) = (ops::HOST + 8192, 10_000);
     assert_eq!(pin(at, bytes), code::ERROR_NOT_SUPPORTED, "without a file");
     assert!(p.exec.set_pinned_file(file(0, 0)).is_err(), "it could shrink");
@@ -656,5 +656,52 @@ fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
     p.apply(id::HOST_UNPIN, &body(&at, &[]));
     assert_ne!(copy(a, at, 8, 1), code::SUCCESS);
     assert_eq!(pin(at, bytes), code::SUCCESS, "and again");
+    p.leave();
+}
+
+#[test]
+fn memory_of_its_own_is_kept_as_the_jobs() {
+    let p = place();
+    let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: true }, &[])).0;
+    let tell = |lines: &[twin::Line]| p.try_apply(id::HOST_BYTES, twin::bytes_of(lines)).0;
+    // In pages of the arena, and in the middle of pages elsewhere.
+    for at in [ops::HOST + (1 << 30), 0x5a00_0000_0000 + 100 * 8] {
+        assert!(!p.exec.has_apart());
+        for (address, bytes) in [(at, 0), (at, u64::MAX), (0, 4096), (1 << 47, 4096)] {
+            assert_eq!(pin(address, bytes), code::ERROR_INVALID_VALUE, "{address:x} {bytes}");
+        }
+        assert_eq!(pin(at, 10_000), code::SUCCESS);
+        let line = at.next_multiple_of(64);
+        let mut first: twin::Line = [0; 10];
+        (first[0], first[1], first[2], first[3]) = (line, 0xff0f, 0x0102_0304_0506_0708, 77);
+        assert_eq!(tell(&[first]), code::SUCCESS);
+        assert_eq!(p.exec.look_apart(), (p.exec.look_apart().0, Vec::new()), "what the job has told is not told to it");
+        let a = p.map(0, 2 << 20);
+        let copy = |dst, src, width| {
+            let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
+            p.try_apply(id::COPY_DEVICE, &body(&op, &[])).0
+        };
+        assert_eq!(copy(a, line, 16), code::SUCCESS);
+        assert_eq!(copy(line + 128, a, 16), code::SUCCESS);
+        p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+        let lines = p.exec.look_apart().1;
+        assert_eq!(lines.len(), 1);
+        // Only the bytes whose bits were set have come.
+        assert_eq!((lines[0][0], lines[0][1], lines[0][2], lines[0][3]), (line + 128, 0x010f, 0x0506_0708, 77));
+        // Other memory of this process is none of the job's business.
+        first[0] = at + (1 << 20);
+        assert_eq!(tell(&[first]), code::ERROR_INVALID_VALUE);
+        assert_eq!(p.try_apply(id::HOST_BYTES, &[1, 2, 3]).0, code::ERROR_INVALID_VALUE);
+        assert_ne!(copy(a, at + 9_999, 2), code::SUCCESS);
+        // Made anew it is zero again.
+        assert_eq!(pin(at, 10_000), code::SUCCESS);
+        assert_eq!(copy(line, a, 1), code::SUCCESS);
+        p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+        assert_eq!(p.exec.look_apart().1[0][1..3], [1, 8]);
+        p.apply(id::HOST_UNPIN, &body(&at, &[]));
+        first[0] = line;
+        assert_eq!(tell(&[first]), code::ERROR_INVALID_VALUE);
+        p.apply(id::CHUNK_UNMAP, &body(&ops::Chunk { address: a, bytes: 2 << 20 }, &[]));
+    }
     p.leave();
 }

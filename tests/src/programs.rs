@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 31] = [
+pub const NAMES: [&str; 34] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -40,6 +40,9 @@ pub const NAMES: [&str; 31] = [
     "peers",
     "callbacks",
     "pinned",
+    "mapped",
+    "managed",
+    "alike",
     "printf",
     "reduce",
     "symbols",
@@ -64,8 +67,8 @@ pub const NAMES: [&str; 31] = [
     "graphdeep",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
-/// `mapped` and `managed` stay on their machine; `ipc` and `handles` are two processes.
-const SPECIAL: [&str; 6] = ["assertion", "stuck", "mapped", "managed", "ipc", "handles"];
+/// `ipc` and `handles` are two processes.
+const SPECIAL: [&str; 4] = ["assertion", "stuck", "ipc", "handles"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.

@@ -1,4 +1,4 @@
-//! Host memory that kernels use by its address: everywhere on the job's machine, and through moves there.
+//! Host memory that kernels use by its address: everywhere on the job's machine, on others, and through moves between them.
 
 use crate::{LIMIT, assert_identical, words_of_mrcuda};
 use std::path::PathBuf;
@@ -75,34 +75,26 @@ fn managed_memory_is_used_at_every_place_of_the_machine_and_through_moves() {
     let (one, two) = (servers[0].near(0), servers[1].near(0));
     through(&scene, "managed", &native, &[&one]);
     through(&scene, "managed", &native, &["local", "helper", "local", &two, &one]);
-    // It does not leave the machine, and is refused elsewhere.
-    let mut job = Job::start(&scene, "job", &["--server", "helper"], &program("managed"), &ARGS, &[]);
-    job.wait_ready(LIMIT).unwrap();
-    std::thread::sleep(PAUSE);
-    let report = job.migrate(&servers[0].place(0)).unwrap();
-    assert!(!report.ok() && report.reason().contains("does not reach"), "{}", report.0);
-    assert_identical(&job.wait(LIMIT), &native);
-    let far = Job::start(&scene, "far", &["--server", &servers[0].place(0)], &program("managed"), &ARGS, &[]).wait(LIMIT);
-    assert_eq!(far.code, Some(2), "{far:?}");
-    assert!(far.stderr.contains("cudaMallocManaged") && far.stderr.contains("cudaErrorNotSupported"), "{}", far.stderr);
 }
 
 #[test]
-fn it_does_not_leave_the_machine() {
-    let scene = Scene::new("mapped-stays");
-    let native = native(&scene, "mapped");
+fn over_the_network_it_is_kept_alike() {
+    let scene = Scene::new("far");
     let server = Server::start(&scene, "one");
-    // Registered memory is the driver's only in the job's own process.
-    for (from, helps) in [(server.near(0).as_str(), true), ("local", false)] {
-        let mut job = Job::start(&scene, "job", &["--server", from], &program("mapped"), &ARGS, &[]);
-        job.wait_ready(LIMIT).unwrap();
-        std::thread::sleep(PAUSE);
-        for (to, fits) in [(server.place(0).as_str(), false), ("helper", helps)] {
-            let report = job.migrate(to).unwrap();
-            assert_eq!(report.ok(), fits, "{}", report.0);
-            assert!(fits || report.reason().contains("does not reach"), "{}", report.0);
-        }
-        assert_identical(&job.wait(LIMIT), &native);
+    for name in ["mapped", "managed", "alike", "pinned", "polls"] {
+        through(&scene, name, &native(&scene, name), &[&server.place(0)]);
+    }
+}
+
+#[test]
+fn and_through_moves_to_and_from_there() {
+    let scene = Scene::new("far-moves");
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let (near, one, two) = (servers[0].near(0), servers[0].place(0), servers[1].place(0));
+    for name in ["mapped", "managed", "alike"] {
+        let native = native(&scene, name);
+        through(&scene, name, &native, &[&near, &one, "local", &two, &one, "helper"]);
+        through(&scene, name, &native, &["local", &one, &near, &two, "local"]);
     }
 }
 
@@ -115,15 +107,6 @@ fn pinned_memory_is_copied_by_the_driver_of_a_near_place() {
         let native = native(&scene, name);
         through(&scene, name, &native, &[&near, "helper", &far, "local", &near]);
     }
-}
-
-#[test]
-fn over_the_network_it_is_refused() {
-    let scene = Scene::new("mapped-far");
-    let server = Server::start(&scene, "one");
-    let far = Job::start(&scene, "job", &["--server", &server.place(0)], &program("mapped"), &ARGS, &[]).wait(LIMIT);
-    assert_eq!(far.code, Some(2), "{far:?}");
-    assert!(far.stderr.contains("cudaHostGetDevicePointer") && far.stderr.contains("cudaErrorNotSupported"), "{}", far.stderr);
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "signals" => (200, 5000),
         "callbacks" => (300, 5000),
         "pinned" => (250, 6000),
+        "mapped" | "managed" | "alike" => (160, 8000),
         "pools" => (60, 20000),
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
@@ -147,4 +148,10 @@ programs! {
     callbacks_shared: "callbacks", Shared;
     pinned_static: "pinned", Static;
     pinned_shared: "pinned", Shared;
+    mapped_static: "mapped", Static;
+    mapped_shared: "mapped", Shared;
+    managed_static: "managed", Static;
+    managed_shared: "managed", Shared;
+    alike_static: "alike", Static;
+    alike_shared: "alike", Shared;
 }

@@ -3,7 +3,7 @@
 use super::reply::Landing;
 use super::{Fault, Shared, lock};
 use crate::conn::Conn;
-use crate::frame::{ANSWER_HEAD, AnswerHead, HEARTBEAT, NO_TICKET, TEXT};
+use crate::frame::{ANSWER_HEAD, CHANGES, AnswerHead, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
 use cuda_api::code;
 use nix::poll::PollFlags;
@@ -51,8 +51,9 @@ fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the worker's message makes no sense: {what}"))
 }
 
-/// Most bytes of one message with text.
+/// Most bytes of one message with text, and of one with changes of host memory.
 const MOST_TEXT: usize = 1 << 20;
+const MOST_CHANGES: usize = 2 << 20;
 
 impl Shared {
     fn text(&self, to: i32, text: Vec<u8>) {
@@ -80,6 +81,12 @@ impl Shared {
                 inbox.append(&mut text, bytes)?;
                 self.text(head.code, text);
                 return Ok(true);
+            }
+            CHANGES if bytes > MOST_CHANGES => return Err(nonsense("changes")),
+            CHANGES => {
+                let mut changes = Vec::new();
+                inbox.append(&mut changes, bytes)?;
+                return if self.alike.take_over(&changes) { Ok(true) } else { Err(nonsense("changes")) };
             }
             NO_TICKET => {
                 let mut id = [0; 2];

@@ -5,6 +5,7 @@ use crate::control::{ControlReply, GlobalInfo};
 use cuda_api::code::Code;
 use cuda_api::ops;
 use memsync::Stream;
+use replayer::twin::Line;
 use replayer::{Applied, DeviceInfo, Executor, Pending};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -48,6 +49,14 @@ impl Place for Executor {
 
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()> {
         Executor::set_pinned_file(self, file)
+    }
+
+    fn has_apart(&self) -> bool {
+        Executor::has_apart(self)
+    }
+
+    fn look_apart(&self) -> (u64, Vec<Line>) {
+        Executor::look_apart(self)
     }
 
     fn prints(&self) -> bool {

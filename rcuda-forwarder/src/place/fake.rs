@@ -9,6 +9,7 @@ use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use memsync::Stream;
 use replayer::DeviceInfo;
+use replayer::twin::Line;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -189,6 +190,14 @@ impl Place for Fake {
 
     fn set_pinned_file(&self, _file: OwnedFd) -> io::Result<()> {
         Ok(())
+    }
+
+    fn has_apart(&self) -> bool {
+        false
+    }
+
+    fn look_apart(&self) -> (u64, Vec<Line>) {
+        (0, Vec::new())
     }
 
     fn prints(&self) -> bool {

@@ -7,7 +7,7 @@
 use crate::frame::Head;
 use crate::link::lock;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The calls that wait for that thread, and the one that it is applying.
@@ -16,6 +16,8 @@ pub(super) struct Late {
     queue: Mutex<VecDeque<(Head, Vec<u8>)>>,
     arrived: Condvar,
     left: AtomicUsize,
+    /// How many there have been.
+    count: AtomicU64,
 }
 
 impl Late {
@@ -24,8 +26,14 @@ impl Late {
         self.left.load(Ordering::Acquire) == 0
     }
 
+    /// How many calls were left to that thread.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Leaves a call. Only the reader does.
     pub(super) fn push(&self, head: Head, body: &[u8]) {
+        self.count.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::AcqRel);
         lock(&self.queue).push_back((head, body.to_vec()));
         self.arrived.notify_one();

@@ -75,8 +75,6 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
         return Ok(());
     }
     if let Some(block) = host {
-        // Without an address on the device there is nothing to say of it.
-        let mapped = cx.device().is_ok_and(|d| crate::host_memory::is_reached(cx.place(d), ptr, 1));
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
             put64(crate::context::primary(block.device));
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
@@ -85,17 +83,17 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put32(if block.managed { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST } as u32);
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
             put32(block.managed.into());
-        } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || (is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) && mapped) {
+        } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
             put64(ptr);
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
             put32(block.device);
         } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
             put64(block.id);
-        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) && mapped {
+        } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
             put64(block.start);
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
             put64(block.bytes);
-        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) && mapped {
+        } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
             put32(1);
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
             put32(0);

@@ -11,7 +11,7 @@ use crate::log::lock;
 use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
 use ::control::EventKind;
-use cuda_api::code::Code;
+use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::wire::Wire;
 use faults::Point;
@@ -132,7 +132,7 @@ impl<'a> Leg<'a> {
             let figures = leg.device.figures(job);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
-            none(blockers_at_source(leg.device, &leg.source, &leg.to))
+            none(blockers_at_source(leg.device))
         })
     }
 
@@ -221,8 +221,8 @@ impl<'a> Leg<'a> {
         self.phase("delta", |leg| {
             faults::at(Point::Delta);
             keep_event_times(job, leg.device, &leg.source)?;
+            catch_up(&leg.source)?;
             host_memory::settle(leg.target()?)?;
-            none(mapped(&leg.source, &leg.to).into_iter().collect())?;
             leg.round(true).map(drop)
         })
     }
@@ -272,7 +272,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
     if is_there(source, to) {
         return vec!["cannot move: it is there already".to_owned()];
     }
-    let mut all = blockers_at_source(device, source, to);
+    let mut all = blockers_at_source(device);
     // Opening the driver in this process cannot be undone.
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
@@ -286,10 +286,10 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
     all
 }
 
-fn blockers_at_source(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
+fn blockers_at_source(device: &Device) -> Vec<String> {
     let failed = |rc| format!("cannot move: the context has failed with error {rc}");
     let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(failed);
-    sticky.into_iter().chain(mapped(source, to)).chain(crate::ipc::blocker(device)).chain(crate::lend::blocker(device)).collect()
+    sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::lend::blocker(device)).collect()
 }
 
 /// Whether a device is in this process already, and there is no second place like it to move to.
@@ -297,13 +297,15 @@ pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
     matches!(source, Place::Local { .. }) && source.spec() == *to
 }
 
-/// Kernels that use pinned memory by its address need a place that reaches it, if they have such a place now.
-fn mapped(source: &Place, to: &Spec) -> Option<String> {
-    let beyond = |reach| host_memory::mapped_beyond(reach);
-    let bytes = beyond(to.reach()).saturating_sub(beyond(source.reach()));
-    (bytes > 0).then(|| {
-        format!("cannot move: kernels use {bytes} bytes of pinned host memory by its address, which {to} does not reach")
-    })
+/// What a place that has nothing to do has changed in host memory of its own comes before an answer that shows progress.
+fn catch_up(source: &Place) -> Result<(), String> {
+    if !source.has_apart() {
+        return Ok(());
+    }
+    match source.begin(ops::id::CONTEXT_SYNC, &[]).map(Waiting::finish) {
+        Ok((code::SUCCESS, _)) => Ok(()),
+        Ok((rc, _)) | Err(rc) => Err(format!("cannot move: error {rc} on bringing host memory up to date")),
+    }
 }
 
 /// Why the target cannot hold the device, with the figures.

@@ -44,6 +44,8 @@ struct Turn {
 struct Staging {
     now: Option<Pinned>,
     bytes: usize,
+    /// The copy, as the job has described it.
+    copy: Option<Copy3>,
     /// Too small since a change; launches that came before it may still use them.
     before: Vec<Pinned>,
 }
@@ -73,6 +75,12 @@ fn packed(c: &Copy3, at: u64) -> Copy3 {
     let mut c = *c;
     *(if c.src.memory == HOST { &mut c.src } else { &mut c.dst }) = end;
     c
+}
+
+/// Bytes from the first to the last of where a copy lands.
+fn span(c: &Copy3) -> u64 {
+    let rows = c.depth.saturating_sub(1).saturating_mul(c.dst.height).saturating_add(c.rows.saturating_sub(1));
+    rows.saturating_mul(c.dst.pitch).saturating_add(c.width)
 }
 
 impl Node {
@@ -121,6 +129,7 @@ impl Executor {
         }
         let bytes = c.bytes().filter(|n| *n <= LARGEST).ok_or(code::ERROR_NOT_SUPPORTED)? as usize;
         let mut s = lock(&node.staging);
+        s.copy = Some(*c);
         if s.now.as_ref().is_none_or(|p| p.bytes().len() < bytes) {
             let fresh = self.pinned(bytes.next_multiple_of(4096))?;
             let old = s.now.replace(fresh);
@@ -136,7 +145,9 @@ impl Executor {
         let op = GraphCall::get(&mut body).map_err(short)?;
         let calls = self.graph_calls(op.instance)?;
         let node = calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)?;
-        let call = self.hosts.begin_in_graph(op.token, op.stream, node.room(), node.to_host)?;
+        let lands = lock(&node.staging).copy.filter(|c| node.to_host && c.dst.memory == HOST);
+        let lands = lands.filter(|c| self.is_host(c.dst.host, span(c)).unwrap_or(false));
+        let call = self.hosts.begin_in_graph(op.token, op.stream, node.room(), lands, node.to_host)?;
         let mut pending = self.pending(life, Vec::new());
         pending.call = Some(call);
         Ok(Some(pending))
@@ -154,7 +165,7 @@ impl Executor {
             let call = match token {
                 0 => None,
                 // In the job's process nobody waits for an answer: the call comes with the launch.
-                _ if self.is_here() => Some(self.hosts.begin_in_graph(token, stream, None, false)?),
+                _ if self.is_here() => Some(self.hosts.begin_in_graph(token, stream, None, None, false)?),
                 _ => Some(self.hosts.of_graph(token)?),
             };
             list.push((node, call));

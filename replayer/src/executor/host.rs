@@ -9,6 +9,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::{Pools, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
+use cuda_api::graph::work::Copy3;
 use cuda_api::ops::{CopyInLate, HOLD, HostCall, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
@@ -39,6 +40,8 @@ pub(crate) struct Call {
     room: Option<(usize, usize)>,
     /// The bytes go to the job, with the answer.
     to_host: bool,
+    /// Where they go in host memory that this place has, too: what follows in the graph may read it there.
+    lands: Option<Copy3>,
     /// Of a graph: its launch, or why there is none.
     launch: Option<OnceLock<Result<Arc<Launched>, Code>>>,
     /// The stream has got there, and what a callback is told.
@@ -74,9 +77,26 @@ impl Drop for Launched {
     }
 }
 
+/// Writes packed rows to where a copy to the host takes them.
+///
+/// # Safety
+/// All its rows are mapped and writable.
+unsafe fn land(c: &Copy3, bytes: &[u8]) {
+    let rows = (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z * c.dst.height + y) * c.dst.pitch));
+    for (row, bytes) in rows.zip(bytes.chunks_exact(c.width as usize)) {
+        // SAFETY: as the caller says.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (c.dst.host + row) as *mut u8, bytes.len()) };
+    }
+}
+
 impl Call {
     /// The body of what the driver calls, on a thread of the driver.
     pub(super) fn run(&self, status: Code) {
+        if let (Some(copy), Some((from, len)), true) = (&self.lands, self.room, self.to_host) {
+            // SAFETY: the copy before this call has filled the buffer, which is this call's until the answer; where it lands was found to
+            // be host memory that this place has, and stays while the device works.
+            unsafe { land(copy, std::slice::from_raw_parts(from as *const u8, len)) };
+        }
         // The first word is the one that counts; the driver calls once.
         let _ = self.reached.set(status);
         match self.owner.runner.get() {
@@ -192,9 +212,10 @@ impl Hosts {
         token: u64,
         stream: u64,
         room: Option<(usize, usize)>,
+        lands: Option<Copy3>,
         to_host: bool,
     ) -> Result<Arc<Call>, Code> {
-        self.add(Call { room, to_host, launch: Some(OnceLock::new()), ..self.call(token, stream) })
+        self.add(Call { room, to_host, lands, launch: Some(OnceLock::new()), ..self.call(token, stream) })
     }
 
     /// The call of a graph with this token that no launch has named yet.
@@ -215,6 +236,7 @@ impl Hosts {
             callback: false,
             room: None,
             to_host: false,
+            lands: None,
             launch: None,
             reached: OnceLock::new(),
             done: Mutex::default(),

@@ -3,10 +3,12 @@
 //!
 //! In the job's process it is there. A worker of the same machine has the file of the job's pinned memory and maps the parts that
 //! the job names, at their addresses. The job can write to them at any time; it cannot take them away, because the file cannot
-//! shrink.
+//! shrink. A worker that does not reach the memory has memory of its own at the same addresses; both sides tell each other what they
+//! change ([`crate::twin`]).
 
 use super::{Executor, short};
 use crate::pools::lock;
+use crate::twin::{LINE_BYTES, Line, Twins};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{HOST, HOST_END, HostPin};
 use cuda_api::wire::Wire;
@@ -14,17 +16,38 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 const PAGE: u64 = 4096;
+/// User space ends here.
+const END: u64 = 1 << 47;
 
 /// What is registered.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     bytes: u64,
     flags: u32,
-    /// Mapped here: unmapped with the registration.
-    mapped: bool,
+    from: From,
+}
+
+/// Where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// It was there.
+    Here,
+    /// The job's file; unmapped with the registration.
+    File,
+    /// Made here; unmapped with the registration.
+    Apart,
+}
+
+/// Memory of our own that is kept as the job's.
+#[derive(Debug, Default)]
+struct Apart {
+    twins: Twins,
+    /// Messages of the job that were taken over.
+    taken: u64,
 }
 
 /// The job's pinned memory as an executor has it.
@@ -33,11 +56,43 @@ pub(crate) struct PinnedMemory {
     /// The job's file, in a worker.
     file: OnceLock<OwnedFd>,
     parts: Mutex<BTreeMap<u64, Part>>,
+    apart: Mutex<Apart>,
+    /// Whether there is any.
+    any_apart: AtomicBool,
+}
+
+/// The whole pages around a range.
+fn pages(at: u64, bytes: u64) -> (u64, u64) {
+    let start = at & !(PAGE - 1);
+    (start, (at + bytes).next_multiple_of(PAGE) - start)
+}
+
+/// Maps fresh pages at an address, where nothing else may be.
+fn map_apart(at: u64, bytes: u64) -> Result<(), Code> {
+    let (start, len) = pages(at, bytes);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
+    let p = unsafe { libc::mmap(start as *mut c_void, len as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    there_or_nowhere(p, start, len)
+}
+
+/// Whether a mapping was made where it was wanted; elsewhere it is of no use.
+fn there_or_nowhere(p: *mut c_void, at: u64, len: u64) -> Result<(), Code> {
+    if p == libc::MAP_FAILED {
+        return Err(code::ERROR_OUT_OF_MEMORY);
+    }
+    if p as u64 != at {
+        // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
+        unsafe { libc::munmap(p, len as usize) };
+        return Err(code::ERROR_OUT_OF_MEMORY);
+    }
+    Ok(())
 }
 
 fn unmap(at: u64, bytes: u64) {
-    // SAFETY: mapped by `map` with this length; the driver does not use it any more.
-    unsafe { libc::munmap(at as *mut c_void, bytes.next_multiple_of(PAGE) as usize) };
+    let (start, len) = pages(at, bytes);
+    // SAFETY: mapped by `map` or `map_apart` with this length; the driver does not use it any more.
+    unsafe { libc::munmap(start as *mut c_void, len as usize) };
 }
 
 /// Maps a part of the file at its address, where nothing else may be.
@@ -54,15 +109,7 @@ fn map(file: &OwnedFd, at: u64, bytes: u64) -> Result<(), Code> {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
     // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
     let p = unsafe { libc::mmap(at as *mut c_void, len as usize, prot, flags, file.as_raw_fd(), offset as libc::off_t) };
-    if p == libc::MAP_FAILED {
-        return Err(code::ERROR_OUT_OF_MEMORY);
-    }
-    if p as u64 != at {
-        // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
-        unsafe { libc::munmap(p, len as usize) };
-        return Err(code::ERROR_OUT_OF_MEMORY);
-    }
-    Ok(())
+    there_or_nowhere(p, at, len)
 }
 
 impl Executor {
@@ -85,7 +132,7 @@ impl Executor {
     /// # Errors
     /// What the driver says; `NOT_SUPPORTED` if the GPU sees the memory at another address.
     pub fn pin_host(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
-        self.register_host(at, Part { bytes, flags, mapped: false })
+        self.register_host(at, Part { bytes, flags, from: From::Here })
     }
 
     fn register_host(&self, at: u64, part: Part) -> Result<(), Code> {
@@ -111,7 +158,12 @@ impl Executor {
     fn forget(&self, at: u64, part: Part) {
         // Fails only when the context has ended, and the registration with it.
         let _ = self.gpu.unregister(at);
-        if part.mapped {
+        if part.from == From::Apart {
+            let mut apart = lock(&self.pinned.apart);
+            apart.twins.remove(pages(at, part.bytes).0);
+            self.pinned.any_apart.store(!apart.twins.is_empty(), Ordering::Release);
+        }
+        if part.from != From::Here {
             unmap(at, part.bytes);
         }
     }
@@ -122,14 +174,58 @@ impl Executor {
     }
 
     pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
-        let HostPin { address, bytes, flags } = HostPin::get(&mut body).map_err(short)?;
+        let HostPin { address, bytes, flags, apart } = HostPin::get(&mut body).map_err(short)?;
+        if apart {
+            return self.pin_apart(address, bytes, flags);
+        }
         let file = self.pinned.file.get().ok_or(code::ERROR_NOT_SUPPORTED)?;
         let inside = address >= HOST && address.checked_add(bytes).is_some_and(|end| end <= HOST_END);
         if bytes == 0 || address % PAGE != 0 || !inside {
             return Err(code::ERROR_INVALID_VALUE);
         }
         map(file, address, bytes)?;
-        self.register_host(address, Part { bytes, flags, mapped: true }).inspect_err(|_| unmap(address, bytes))
+        self.register_host(address, Part { bytes, flags, from: From::File }).inspect_err(|_| unmap(address, bytes))
+    }
+
+    /// Makes memory of our own, in the place of what was there of this kind.
+    fn pin_apart(&self, address: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+        if bytes == 0 || address < PAGE || address.checked_add(bytes).is_none_or(|end| end > END) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {
+            self.unpin_host(address);
+        }
+        map_apart(address, bytes)?;
+        self.register_host(address, Part { bytes, flags, from: From::Apart }).inspect_err(|_| unmap(address, bytes))?;
+        let (start, len) = pages(address, bytes);
+        let mut apart = lock(&self.pinned.apart);
+        // SAFETY: mapped above; `forget` takes it out before it unmaps it.
+        let added = unsafe { apart.twins.add(start, len) };
+        self.pinned.any_apart.store(true, Ordering::Release);
+        drop(apart);
+        added.map_err(|_| {
+            self.unpin_host(address);
+            code::ERROR_OUT_OF_MEMORY
+        })
+    }
+
+    /// Whether there is host memory that is kept as the job's.
+    pub fn has_apart(&self) -> bool {
+        self.pinned.any_apart.load(Ordering::Acquire)
+    }
+
+    /// What has changed in such memory since the last time, and how many messages of the job were taken over before.
+    pub fn look_apart(&self) -> (u64, Vec<Line>) {
+        let mut apart = lock(&self.pinned.apart);
+        (apart.taken, apart.twins.look())
+    }
+
+    /// Takes over what the job has changed.
+    pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
+        let mut apart = lock(&self.pinned.apart);
+        apart.taken += 1;
+        let whole = body.len() % LINE_BYTES == 0;
+        if whole && apart.twins.take_over(body, |_| 0) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
     pub(super) fn host_unpin(&self, mut body: &[u8]) -> Result<(), Code> {
@@ -142,12 +238,15 @@ impl Executor {
     /// # Errors
     /// `INVALID_VALUE` if only some of them are.
     pub(super) fn is_host(&self, address: u64, span: u64) -> Result<bool, Code> {
-        if !(HOST..HOST_END).contains(&address) {
+        let in_arena = (HOST..HOST_END).contains(&address);
+        if !in_arena && !self.has_apart() {
             return Ok(false);
         }
         let parts = lock(&self.pinned.parts);
         let part = parts.range(..=address).next_back().filter(|(at, p)| address - **at < p.bytes);
-        let (at, part) = part.ok_or(code::ERROR_INVALID_VALUE)?;
+        let Some((at, part)) = part else {
+            return if in_arena { Err(code::ERROR_INVALID_VALUE) } else { Ok(false) };
+        };
         if span <= part.bytes - (address - at) { Ok(true) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 

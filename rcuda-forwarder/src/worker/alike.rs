@@ -1,0 +1,62 @@
+//! Host memory of the job's that this place does not reach: the place has its own, and tells the job what has changed in it, before each
+//! answer that shows how far the GPU has got, and from time to time, since the job may be looking at it without a call.
+
+use super::Worker;
+use crate::alike::Pace;
+use crate::frame::CHANGES;
+use crate::link::lock;
+use crate::place::Place;
+use cuda_api::code;
+use cuda_api::ops::id;
+use replayer::twin::bytes_of;
+use std::time::Duration;
+
+/// Lines of one message: about 1 MiB.
+const LINES: usize = 13_000;
+/// Between two looks whether there is such memory.
+const NONE: Duration = Duration::from_millis(5);
+
+/// Whether the answer to a call says that the GPU has got somewhere: then the job must find what was written before.
+pub(super) fn shows_progress(call: u16) -> bool {
+    matches!(
+        call,
+        id::STREAM_SYNC
+            | id::CONTEXT_SYNC
+            | id::EVENT_SYNC
+            | id::STREAM_QUERY
+            | id::EVENT_QUERY
+            | id::EVENT_REACHED
+            | id::COPY_OUT
+            | id::COPY_BOX_OUT
+            | id::HOST_CALL
+            | id::COPY_IN_LATE
+            | id::GRAPH_CALL
+            | id::STREAM_MEMORY
+    )
+}
+
+impl<P: Place> Worker<P> {
+    /// Tells the job what has changed; whether anything has.
+    pub(super) fn tell_changes(&self) -> bool {
+        let _in_order = lock(&self.telling);
+        let (taken, lines) = self.place.look_apart();
+        for some in lines.chunks(LINES) {
+            let body = [&taken.to_le_bytes(), bytes_of(some)].concat();
+            self.tell(code::SUCCESS, CHANGES, &body);
+        }
+        !lines.is_empty()
+    }
+
+    /// Tells it from time to time.
+    pub(super) fn keep_alike(&self) {
+        let mut pace = Pace::default();
+        loop {
+            if self.place.has_apart() {
+                let worked = self.late.count();
+                pace.look(worked, || self.tell_changes());
+            } else {
+                std::thread::sleep(NONE);
+            }
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Host memory of which the job and a place on another machine each have their own, and how the two are kept alike.
+//!
+//! Each side keeps a third copy: what both were last known to hold. What differs from it was changed on this side and is told to the
+//! other one, byte by byte, so changes of both sides in one page do not meet. Memory is looked at while others write to it, and who
+//! sees a flag must see what was written before it:
+//! * A look goes through all memory, again until nothing has changed since the time before: what is told is then what the memory held
+//!   at one moment. Somebody who never stops writing is not waited for: then what was found first is told with the value that it had
+//!   then, so that what was written before that is there.
+//! * The inner parts of long stretches are told first, then their ends, at last what stands alone: these few lines are taken over within a
+//!   moment, whichever of them is the flag.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Memory is compared by pages, and told by lines.
+const PAGE: u64 = 4096;
+const LINE: u64 = 64;
+const WORDS: usize = 8;
+/// So often memory is gone through while something new is found.
+const LOOKS: usize = 8;
+/// More changes than this (80 MiB of them) are told without another look: whoever writes so much is not waited for.
+const MANY: usize = 1 << 20;
+/// So many of the last lines of a message are made ready before any is written.
+const LAST: usize = 64;
+
+/// A line of memory: its address, a bit for each byte that has changed, its words.
+pub type Line = [u64; 2 + WORDS];
+/// Bytes of a line in a message.
+pub const LINE_BYTES: usize = size_of::<Line>();
+
+/// Lines as they travel.
+pub fn bytes_of(lines: &[Line]) -> &[u8] {
+    // SAFETY: words have no padding, and this machine's order of bytes is that of all formats.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+}
+
+/// Memory of ours for what both sides hold.
+#[derive(Debug)]
+struct Agreed {
+    at: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: the only owner of its mapping.
+unsafe impl Send for Agreed {}
+
+impl Agreed {
+    fn new(len: usize) -> io::Result<Agreed> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh mapping anywhere.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Agreed { at, len }) }
+    }
+
+    fn words(&mut self) -> &mut [u64] {
+        // SAFETY: the mapping, borrowed exclusively; pages are aligned.
+        unsafe { std::slice::from_raw_parts_mut(self.at.cast(), self.len / 8) }
+    }
+}
+
+impl Drop for Agreed {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and nobody refers to it any more.
+        unsafe { libc::munmap(self.at, self.len) };
+    }
+}
+
+/// One side's view of all such memory.
+#[derive(Debug, Default)]
+pub struct Twins {
+    /// By first address; whole pages.
+    parts: BTreeMap<u64, Agreed>,
+}
+
+/// A word that others write to at any time.
+///
+/// # Safety
+/// The address is a multiple of 8, of memory that stays mapped for the time of the borrow.
+unsafe fn word<'a>(at: u64) -> &'a AtomicU64 {
+    // SAFETY: as the caller says.
+    unsafe { AtomicU64::from_ptr(at as *mut u64) }
+}
+
+/// A bit for each byte that is not zero.
+fn bits(word: u64) -> u64 {
+    (0..8).filter(|i| word >> (8 * i) & 0xff != 0).fold(0, |bits, i| bits | 1 << i)
+}
+
+/// All bits of the bytes whose bits are set.
+fn spread(bits: u64) -> u64 {
+    (0..8).filter(|i| bits >> i & 1 != 0).fold(0, |word, i| word | 0xff << (8 * i))
+}
+
+/// The bits of a word of a line.
+fn of_word(mask: u64, number: usize) -> u64 {
+    mask >> (8 * number) & 0xff
+}
+
+impl Twins {
+    /// Adds memory of whole pages. Both sides hold zeros, as far as they know of each other.
+    ///
+    /// # Safety
+    /// It stays mapped and readable, and writable if the other side changes it, until it is [removed](Twins::remove).
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub unsafe fn add(&mut self, at: u64, bytes: u64) -> io::Result<()> {
+        self.parts.insert(at, Agreed::new(bytes.next_multiple_of(PAGE) as usize)?);
+        Ok(())
+    }
+
+    /// Looks at this memory no more.
+    pub fn remove(&mut self, at: u64) {
+        self.parts.remove(&at);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// What this side has changed since the last time, in the order in which the other side must take it over.
+    pub fn look(&mut self) -> Vec<Line> {
+        self.collect().0
+    }
+
+    /// As [`Twins::look`]; also whether the memory held all of it at one moment.
+    fn collect(&mut self) -> (Vec<Line>, bool) {
+        let first = self.look_once();
+        if first.is_empty() || first.len() > MANY {
+            let whole = first.is_empty();
+            return (in_order(first), whole);
+        }
+        let mut later: BTreeMap<u64, Line> = BTreeMap::new();
+        for _ in 1..LOOKS {
+            let found = self.look_once();
+            if found.is_empty() {
+                let all = if later.is_empty() { first } else { first_and_later(first, later) };
+                return (in_order(all), true);
+            }
+            for line in found {
+                later.entry(line[0]).and_modify(|l| put_over(l, &line)).or_insert(line);
+            }
+        }
+        // Told are words of the first look as they were then, before them what was found later.
+        for line in &first {
+            self.agree(line);
+            if let Some(l) = later.get_mut(&line[0]) {
+                let again = (0..WORDS).filter(|i| of_word(line[1], *i) != 0).fold(0, |m, i| m | 0xff << (8 * i));
+                l[1] &= !again;
+            }
+        }
+        let mut all = in_order(later.into_values().filter(|l| l[1] != 0).collect());
+        all.extend(in_order(first));
+        (all, false)
+    }
+
+    /// What has changed since it was last looked at, by address.
+    fn look_once(&mut self) -> Vec<Line> {
+        let mut found = Vec::new();
+        for (start, agreed) in &mut self.parts {
+            for (page, ours) in (*start..).step_by(PAGE as usize).zip(agreed.words().chunks_exact_mut(PAGE as usize / 8)) {
+                // SAFETY: the page is mapped (`add`). Others write to it: whatever is found, or not yet, is right.
+                if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
+                    look_at(page, ours, &mut found);
+                }
+            }
+        }
+        found
+    }
+
+    /// Notes that both sides hold the words of a line.
+    fn agree(&mut self, line: &Line) {
+        let Some((start, part)) = self.parts.range_mut(..=line[0]).next_back() else { return };
+        let first = ((line[0] - start) / 8) as usize;
+        for i in (0..WORDS).filter(|i| of_word(line[1], *i) != 0) {
+            part.words()[first + i] = line[2 + i];
+        }
+    }
+
+    /// Takes over what the other side has changed, except where `own` says that this side's bytes count. What this side has changed
+    /// itself meanwhile stays, and is told at the next look. Lines that are not of this memory are left out; false if there are any.
+    pub fn take_over(&mut self, message: &[u8], own: impl Fn(u64) -> u64) -> bool {
+        let lines = message.chunks_exact(LINE_BYTES);
+        let few = lines.len().saturating_sub(LAST);
+        let mut all_known = true;
+        let mut here: Option<(u64, &mut Agreed)> = None;
+        let mut last: Vec<Put> = Vec::new();
+        for (number, line) in lines.enumerate() {
+            let read = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| line[8 * i + b]));
+            let at = read(0);
+            let inside = |(start, part): &(u64, &mut Agreed)| at >= *start && at - *start < part.len as u64;
+            if !here.as_ref().is_some_and(inside) {
+                here = self.parts.range_mut(..=at).next_back().map(|(start, part)| (*start, part)).filter(inside);
+            }
+            let Some((start, part)) = here.as_mut().filter(|_| at % LINE == 0) else {
+                all_known = false;
+                continue;
+            };
+            let mask = read(1) & !own(at);
+            let first = ((at - *start) / 8) as usize;
+            let agreed = &mut part.words()[first..first + WORDS];
+            for (i, agreed) in agreed.iter_mut().enumerate().rev().filter(|(i, _)| of_word(mask, *i) != 0) {
+                let (bits, theirs) = (of_word(mask, i), read(2 + i));
+                // SAFETY: inside of a part, which is mapped.
+                let put = Put { word: unsafe { word(at + 8 * i as u64) }, bits, was: *agreed, theirs };
+                *agreed = *agreed & !spread(bits) | theirs & spread(bits);
+                if number < few { put.carry_out() } else { last.push(put) }
+            }
+        }
+        // What they lie in comes near first: then they follow each other within nanoseconds.
+        for put in &last {
+            put.word.fetch_or(0, Ordering::Relaxed);
+        }
+        let plain: Vec<Plain> = last.iter().map(Put::plain).collect();
+        plain.into_iter().for_each(Plain::carry_out);
+        all_known
+    }
+}
+
+/// Bytes of the other side for a word, where this side has not changed its own.
+#[derive(Clone, Copy)]
+struct Put<'a> {
+    word: &'a AtomicU64,
+    bits: u64,
+    was: u64,
+    theirs: u64,
+}
+
+/// How a [`Put`] is written: one store, if its bytes are all that is changed in a word, half, quarter or byte.
+enum Plain<'a> {
+    Word(&'a AtomicU64, u64),
+    Half(&'a AtomicU32, u32),
+    Quarter(&'a AtomicU16, u16),
+    Byte(&'a AtomicU8, u8),
+    Merge(Put<'a>),
+}
+
+impl<'a> Put<'a> {
+    fn plain(&self) -> Plain<'a> {
+        let at = self.word.as_ptr() as usize;
+        let (first, count) = (self.bits.trailing_zeros(), self.bits.count_ones());
+        let whole = self.bits >> first == (1 << count) - 1 && count.is_power_of_two() && first % count == 0;
+        if !whole || (self.word.load(Ordering::Relaxed) ^ self.was) & spread(self.bits) != 0 {
+            return Plain::Merge(*self);
+        }
+        let (at, value) = (at + first as usize, self.theirs >> (8 * first));
+        // SAFETY: these bytes of the word, at a multiple of their number; they live as long as it does.
+        unsafe {
+            match count {
+                8 => Plain::Word(self.word, value),
+                4 => Plain::Half(AtomicU32::from_ptr(at as *mut u32), value as u32),
+                2 => Plain::Quarter(AtomicU16::from_ptr(at as *mut u16), value as u16),
+                _ => Plain::Byte(AtomicU8::from_ptr(at as *mut u8), value as u8),
+            }
+        }
+    }
+
+    fn carry_out(self) {
+        self.plain().carry_out();
+    }
+
+    fn merge(self) {
+        let mut now = self.word.load(Ordering::Relaxed);
+        loop {
+            let wanted = spread(self.bits & !bits(now ^ self.was));
+            let next = now & !wanted | self.theirs & wanted;
+            if next == now {
+                return;
+            }
+            match self.word.compare_exchange_weak(now, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+    }
+}
+
+impl Plain<'_> {
+    fn carry_out(self) {
+        match self {
+            Plain::Word(to, v) => to.store(v, Ordering::Release),
+            Plain::Half(to, v) => to.store(v, Ordering::Release),
+            Plain::Quarter(to, v) => to.store(v, Ordering::Release),
+            Plain::Byte(to, v) => to.store(v, Ordering::Release),
+            Plain::Merge(put) => put.merge(),
+        }
+    }
+}
+
+/// Finds what has changed in a page.
+fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
+    for (at, ours) in (page..).step_by(LINE as usize).zip(ours.chunks_exact_mut(WORDS)) {
+        // SAFETY: inside of a mapped page.
+        let now: [u64; WORDS] = std::array::from_fn(|i| unsafe { word(at + 8 * i as u64) }.load(Ordering::Acquire));
+        if now == *ours {
+            continue;
+        }
+        let mut line: Line = [0; 2 + WORDS];
+        line[0] = at;
+        line[2..].copy_from_slice(&now);
+        for (i, ours) in ours.iter_mut().enumerate() {
+            line[1] |= bits(now[i] ^ *ours) << (8 * i);
+            *ours = now[i];
+        }
+        found.push(line);
+    }
+}
+
+/// Later words of a line take the place of earlier ones.
+fn put_over(line: &mut Line, later: &Line) {
+    for i in (0..WORDS).filter(|i| of_word(later[1], *i) != 0) {
+        line[2 + i] = later[2 + i];
+    }
+    line[1] |= later[1];
+}
+
+/// Lines of a first look, by address, and what later ones have found.
+fn first_and_later(first: Vec<Line>, mut later: BTreeMap<u64, Line>) -> Vec<Line> {
+    let mut all = Vec::with_capacity(first.len() + later.len());
+    for mut line in first {
+        if let Some(l) = later.remove(&line[0]) {
+            put_over(&mut line, &l);
+        }
+        all.push(line);
+    }
+    all.extend(later.into_values());
+    all.sort_unstable_by_key(|l| l[0]);
+    all
+}
+
+/// Lines, by address, in the order in which they are told.
+fn in_order(lines: Vec<Line>) -> Vec<Line> {
+    let follows = |i: usize| i > 0 && i < lines.len() && lines[i][0] == lines[i - 1][0] + LINE;
+    let neighbours = |i: usize| usize::from(follows(i)) + usize::from(follows(i + 1));
+    let with = |n: usize| (0..lines.len()).rev().filter(move |i| neighbours(*i) == n).map(|i| lines[i]);
+    with(2).chain(with(1)).chain(with(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory of some pages, and one side's view of it.
+    struct Side {
+        memory: Agreed,
+        twins: Twins,
+    }
+
+    const PAGES: usize = 16;
+
+    impl Side {
+        fn new() -> Side {
+            let memory = Agreed::new(PAGES * PAGE as usize).unwrap();
+            let mut twins = Twins::default();
+            // SAFETY: it lives as long as the view.
+            unsafe { twins.add(memory.at as u64, memory.len as u64) }.unwrap();
+            Side { memory, twins }
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY: the mapping, borrowed exclusively.
+            unsafe { std::slice::from_raw_parts_mut(self.memory.at.cast(), self.memory.len) }
+        }
+
+        fn at(&self) -> u64 {
+            self.memory.at as u64
+        }
+
+        /// Tells another side at another address.
+        fn tell(&mut self, other: &mut Side) -> usize {
+            let mut lines = self.twins.look();
+            let (from, to) = (self.at(), other.at());
+            lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
+            assert!(other.twins.take_over(bytes_of(&lines), |_| 0));
+            lines.len()
+        }
+    }
+
+    fn random(state: &mut u64) -> usize {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*state >> 33) as usize
+    }
+
+    #[test]
+    fn changes_of_both_sides_meet_byte_by_byte() {
+        let (mut a, mut b) = (Side::new(), Side::new());
+        let mut want = vec![0u8; PAGES * PAGE as usize];
+        let mut seed = 7;
+        for round in 0..200 {
+            // Even bytes are one side's, odd ones the other's.
+            for _ in 0..random(&mut seed) % 300 {
+                let (at, value) = (random(&mut seed) % want.len(), random(&mut seed) as u8);
+                want[at] = value;
+                if at % 2 == 0 { a.bytes()[at] = value } else { b.bytes()[at] = value }
+            }
+            if round % 5 == 0 {
+                let start = random(&mut seed) % (want.len() - 9000) & !1;
+                for i in (start..start + 9000).step_by(2) {
+                    want[i] = round as u8;
+                    a.bytes()[i] = round as u8;
+                }
+            }
+            if round % 2 == 0 {
+                a.tell(&mut b);
+                b.tell(&mut a);
+            } else {
+                b.tell(&mut a);
+                a.tell(&mut b);
+            }
+            assert!(a.bytes() == &want[..] && b.bytes() == &want[..], "round {round}");
+        }
+        assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0, "what both hold is not told again");
+    }
+
+    #[test]
+    fn one_s_own_change_stays_and_is_told() {
+        let (mut a, mut b) = (Side::new(), Side::new());
+        a.bytes()[100] = 1;
+        b.bytes()[100] = 2;
+        a.tell(&mut b);
+        assert_eq!(b.bytes()[100], 2);
+        b.tell(&mut a);
+        assert_eq!(a.bytes()[100], 2);
+        assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0);
+        // Both have told before they have heard: one of them says that its own counts.
+        a.bytes()[100] = 3;
+        b.bytes()[100] = 4;
+        let (mut from_a, mut from_b) = (a.twins.look(), b.twins.look());
+        from_a.iter_mut().for_each(|l| l[0] = l[0] - a.at() + b.at());
+        from_b.iter_mut().for_each(|l| l[0] = l[0] - b.at() + a.at());
+        let sent = from_a[0][1];
+        assert!(a.twins.take_over(bytes_of(&from_b), |_| sent) && b.twins.take_over(bytes_of(&from_a), |_| 0));
+        assert_eq!((a.bytes()[100], b.bytes()[100]), (3, 3));
+        assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0);
+    }
+
+    #[test]
+    fn other_memory_is_left_alone() {
+        let (mut a, mut b) = (Side::new(), Side::new());
+        a.bytes()[0] = 9;
+        let mut lines = a.twins.look();
+        lines[0][0] = b.at() + b.memory.len as u64;
+        assert!(!b.twins.take_over(bytes_of(&lines), |_| 0));
+        lines[0][0] = b.at() + 8;
+        assert!(!b.twins.take_over(bytes_of(&lines), |_| 0), "lines begin at lines");
+        assert!(b.bytes().iter().all(|x| *x == 0));
+    }
+
+    #[test]
+    fn ends_and_what_stands_alone_come_last() {
+        let mut a = Side::new();
+        a.bytes()[..1000].fill(1);
+        a.bytes()[5000] = 1;
+        let lines: Vec<u64> = a.twins.look().iter().map(|l| (l[0] - a.at()) / LINE).collect();
+        assert_eq!(lines, (1..15).rev().chain([15, 0, 78]).collect::<Vec<_>>());
+    }
+
+    /// One thread writes words in order, each anywhere: whatever is told was there at one moment, or is not claimed to have been.
+    #[test]
+    fn what_was_written_before_is_told_before() {
+        let (a, mut b) = (Side::new(), Side::new());
+        let (from, to) = (a.at(), b.at());
+        let words = PAGES * PAGE as usize / 8;
+        // A step goes through all words, with no two near each other.
+        let order: Vec<u64> = (0..words as u64).map(|i| i * 1237 % words as u64).collect();
+        const ROUNDS: u64 = 60;
+        let mut moments = 0;
+        std::thread::scope(|s| {
+            let writer = s.spawn(|| {
+                for round in 1..=ROUNDS {
+                    for (n, at) in order.iter().enumerate() {
+                        // SAFETY: inside of the memory, which outlives the thread.
+                        unsafe { word(from + 8 * at) }.store(round, Ordering::Release);
+                        if n % 1500 == round as usize {
+                            std::thread::sleep(std::time::Duration::from_micros(200));
+                        }
+                    }
+                }
+            });
+            let Side { memory, mut twins } = a;
+            loop {
+                let done = writer.is_finished();
+                let (mut lines, whole) = twins.collect();
+                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
+                assert!(b.twins.take_over(bytes_of(&lines), |_| 0));
+                // SAFETY: as above.
+                let seen: Vec<u64> = order.iter().map(|at| unsafe { word(to + 8 * at) }.load(Ordering::Relaxed)).collect();
+                if whole {
+                    assert!(seen.windows(2).all(|w| w[0] >= w[1]) && seen[0] - seen[words - 1] <= 1);
+                    moments += usize::from(!lines.is_empty());
+                }
+                if done && lines.is_empty() {
+                    assert!(seen.iter().all(|v| *v == ROUNDS));
+                    break;
+                }
+            }
+            drop(memory);
+        });
+        assert!(moments > 1, "all at once");
+    }
+
+    #[test]
+    fn who_never_stops_is_not_waited_for() {
+        let (a, mut b) = (Side::new(), Side::new());
+        let (from, to) = (a.at(), b.at());
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            // First a word somewhere, then the counter that says so.
+            let writer = s.spawn(|| {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    // SAFETY: inside of the memory, which outlives the thread.
+                    unsafe { word(from + PAGE + 8 * (n % 6000)) }.store(n, Ordering::Release);
+                    // SAFETY: as above.
+                    unsafe { word(from) }.store(n, Ordering::Release);
+                }
+            });
+            let Side { memory, mut twins } = a;
+            let mut last = 0;
+            for _ in 0..200 {
+                let mut lines = twins.look();
+                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
+                assert!(b.twins.take_over(bytes_of(&lines), |_| 0));
+                // SAFETY: as above.
+                let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
+                let count = at(0);
+                assert!(
+                    count >= last && (count == 0 || at(PAGE + 8 * (count % 6000)) >= count),
+                    "the counter is ahead of its word"
+                );
+                last = count;
+            }
+            stop.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+            drop(memory);
+            assert!(last > 0);
+        });
+    }
+}
