@@ -1,6 +1,6 @@
 // Two processes with memory by descriptors: the second, started by the first, gets physical memory (cuMemExportToShareableHandle) and a
 // pool (cudaMemPoolExportToShareableHandle) over a Unix socket, maps them and works on them in turns with the first. Every few rounds
-// there is new memory. `handles --peer FD` is the second process. With HANDLES_GO it waits for that file when the other one has ended, and
+// there is new memory. `handles --peer FD GPU` is the second process. `--gpu` lets that use physical memory with the last GPU that it sees. With HANDLES_GO it waits for that file when the other one has ended, and
 // uses the memory again.
 #include "program.cuh"
 
@@ -85,12 +85,13 @@ struct Mapped {
     size_t bytes = 0;
 
     uint32_t *words() const { return reinterpret_cast<uint32_t *>(at); }
-    void map(CUmemGenericAllocationHandle handle, size_t size) {
+    void map(CUmemGenericAllocationHandle handle, size_t size, int gpu = 0) {
         bytes = size;
         DRIVER(cuMemAddressReserve, &at, bytes, 0, 0, 0);
         DRIVER(cuMemMap, at, bytes, 0, handle, 0);
         CUmemAccessDesc access = {};
         access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = gpu;
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         DRIVER(cuMemSetAccess, at, bytes, &access, 1);
         DRIVER(cuMemRelease, handle);
@@ -103,9 +104,14 @@ struct Mapped {
     }
 };
 
-static int second(int socket) {
-    CHECK(cudaFree(nullptr));
-    cudaStream_t stream;
+static int second(int socket, bool last_gpu) {
+    int count = 1;
+    CHECK(cudaGetDeviceCount(&count));
+    const int gpu = last_gpu ? count - 1 : 0;
+    cudaStream_t stream, mapped_stream;
+    CHECK(cudaSetDevice(gpu));
+    CHECK(cudaStreamCreate(&mapped_stream));
+    CHECK(cudaSetDevice(0));
     CHECK(cudaStreamCreate(&stream));
     uint64_t bytes;
     take(socket, &bytes, sizeof bytes);
@@ -138,28 +144,38 @@ static int second(int socket) {
             DRIVER(cuMemImportFromShareableHandle, &handle, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
             close(fd);
-            mapped.map(handle, bytes);
+            mapped.map(handle, bytes, gpu);
             CHECK(cudaMemPoolImportPointer(reinterpret_cast<void **>(&pooled), pool, &m.pointer));
         }
-        add<<<N / BLOCK, BLOCK, 0, stream>>>(mapped.words(), m.step * 2 + 1);
         add<<<N / BLOCK, BLOCK, 0, stream>>>(pooled, m.step * 2 + 1);
         CHECK_LAUNCH();
-        // What is copied from one to the other is there for the first process.
-        CHECK(cudaMemcpyAsync(mapped.words() + N, pooled, BYTES, cudaMemcpyDeviceToDevice, stream));
         CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaSetDevice(gpu));
+        add<<<N / BLOCK, BLOCK, 0, mapped_stream>>>(mapped.words(), m.step * 2 + 1);
+        CHECK_LAUNCH();
+        // What is copied from one to the other is there for the first process.
+        CHECK(cudaMemcpyAsync(mapped.words() + N, pooled, BYTES, cudaMemcpyDeviceToDevice, mapped_stream));
+        CHECK(cudaStreamSynchronize(mapped_stream));
+        CHECK(cudaSetDevice(0));
         give(socket, &m.step, sizeof m.step);
     }
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && std::strcmp(argv[1], "--peer") == 0) return second(std::atoi(argv[2]));
+    if (argc == 4 && std::strcmp(argv[1], "--peer") == 0) return second(std::atoi(argv[2]), argv[3][0] == '1');
+    const bool last_gpu = argc > 1 && std::strcmp(argv[1], "--gpu") == 0;
+    if (last_gpu) {
+        argv[1] = argv[0];
+        argv++;
+        argc--;
+    }
     program::Options options(argc, argv, 24);
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return 3;
     fcntl(pair[0], F_SETFD, FD_CLOEXEC);
     const int socket = pair[0];
     const std::string theirs = std::to_string(pair[1]);
-    const char *args[] = {"handles", "--peer", theirs.c_str(), nullptr};
+    const char *args[] = {"handles", "--peer", theirs.c_str(), last_gpu ? "1" : "0", nullptr};
     pid_t child;
     if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, const_cast<char *const *>(args), environ) != 0) return 3;
     close(pair[1]);

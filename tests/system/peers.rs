@@ -150,6 +150,10 @@ fn processes_share_memory_and_pools_by_descriptors() {
         assert_identical(&outcome, &native);
         assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
     }
+    // With another GPU than the one that has the memory.
+    let places = format!("{},{}", server.place(2), server.near(1));
+    let far = Job::start(&scene, "far", &["--server", &places], &program, &["--gpu"], &[FOUR]).wait(LIMIT);
+    assert_identical(&far, &native);
 }
 
 #[test]

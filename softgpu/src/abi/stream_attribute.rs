@@ -12,7 +12,7 @@ const SYNCHRONISATION: c_uint = 3;
 const PRIORITY: c_uint = 8;
 const DOMAINS: c_uint = 9;
 const DOMAIN: c_uint = 10;
-/// Attribute 127.
+/// Attribute 126.
 const MOST_DOMAINS: u8 = 4;
 /// Attribute 109.
 const LARGEST_WINDOW: u64 = 134_213_632;

@@ -205,8 +205,7 @@ impl Device {
             108 => 39_321_600,
             109 => 134_213_632,
             111 => SHARED_RESERVED as i32,
-            126 => 1,
-            127 => 4,
+            126 => 4,
             131 | 134 => -1,
             139 => 0x2335_10de,
             140 => 0x18be_10de,
@@ -214,7 +213,7 @@ impl Device {
             // pointers, memory operations of streams, cooperative launches, registering host memory, virtual memory, pools, descriptors of both.
             15 | 19 | 31 | 32 | 41 | 44 | 78..=80 | 83 | 89..=95 | 99 | 102 | 103 | 113 | 115 | 119 | 122 | 123 => 1,
             17 | 18 | 20 | 35 | 84..=86 | 88 | 96 | 98 | 100 | 101 | 104 | 105 | 107 | 110 | 112 => 0,
-            114 | 116..=118 | 120 | 121 | 124 | 125 | 128..=130 | 132 | 133 | 135..=138 | 141..=147 => 0,
+            114 | 116..=118 | 120 | 121 | 124 | 125 | 127..=130 | 132 | 133 | 135..=138 | 141..=147 => 0,
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })
     }
