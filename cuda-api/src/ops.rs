@@ -34,6 +34,8 @@ ids! {
     /// [`super::CopyIn`], made before any later call is looked at. The recorder has made sure that nothing is to be waited for but
     /// the copy.
     COPY_IN_AT_REST = 0x0f06 "CopyInAtRest";
+    /// Several calls, one after the other, with one answer: what a replay sends (replayer/src/batch.rs). Waits.
+    BATCH = 0x0f07 "Batch";
     /// [`super::Chunk`]: physical memory at an address of the own arena. Waits.
     CHUNK_MAP = 0x0f10 "ChunkMap";
     /// [`super::Chunk`]: takes it away. The recorder has made sure that nothing uses it.

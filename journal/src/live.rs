@@ -11,6 +11,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// The group of records that are never dropped.
 const ALWAYS: u32 = u32::MAX;
+/// In a sweep: no group.
+const DEAD: u32 = u32::MAX - 1;
 /// Records that may pile up before the first sweep, and beyond twice the live ones before later ones.
 const SLACK: usize = 1024;
 
@@ -106,21 +108,25 @@ impl<T> Live<T> {
     /// Forgets the dead records and groups.
     pub(crate) fn sweep(&mut self) {
         let alive = self.mark();
-        self.kept.retain(|(group, _)| is_alive(&alive, *group));
         // The groups that stay move together, so that the next mark costs what is alive and not what once was.
-        let mut number = Vec::with_capacity(alive.len());
         let mut next = 0;
-        for alive in &alive {
-            number.push(next);
+        let number = alive.iter().map(|alive| {
             next += u32::from(*alive);
-        }
-        let renumber = |group: &mut u32| *group = number[*group as usize];
+            if *alive { next - 1 } else { DEAD }
+        });
+        let number: Vec<u32> = number.collect();
+        self.kept.retain_mut(|(group, _)| {
+            if *group != ALWAYS {
+                *group = number[*group as usize];
+            }
+            *group != DEAD
+        });
         let mut slot = alive.iter();
         self.groups.retain(|_| slot.next() == Some(&true));
         // Whatever a living group holds lives, and so do the groups of open handles.
+        let renumber = |group: &mut u32| *group = number[*group as usize];
         self.groups.iter_mut().flat_map(|g| &mut g.holds).for_each(renumber);
         self.open.values_mut().map(|o| &mut o.group).for_each(renumber);
-        self.kept.iter_mut().map(|(group, _)| group).filter(|group| **group != ALWAYS).for_each(renumber);
         self.sweep_at = 2 * self.kept.len() + SLACK;
         if self.kept.capacity() > 2 * self.sweep_at {
             self.kept.shrink_to(self.sweep_at);
@@ -234,10 +240,11 @@ impl<T> Live<T> {
     /// Which groups are alive.
     fn mark(&self) -> Vec<bool> {
         let mut alive: Vec<bool> = self.groups.iter().map(|g| g.open > 0 || g.pinned).collect();
-        let mut todo: Vec<u32> = (0..).zip(&alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).collect();
+        let holds = |slot: &u32| !self.groups[*slot as usize].holds.is_empty();
+        let mut todo: Vec<u32> = (0..).zip(&alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).filter(holds).collect();
         while let Some(slot) = todo.pop() {
             for held in &self.groups[slot as usize].holds {
-                if !std::mem::replace(&mut alive[*held as usize], true) {
+                if !std::mem::replace(&mut alive[*held as usize], true) && holds(held) {
                     todo.push(*held);
                 }
             }

@@ -11,16 +11,35 @@ const DEAD_BYTES: usize = 16 << 20;
 /// Dead bytes are tolerated up to this many times the live ones.
 const DEAD_RATIO: usize = 4;
 
-/// Where a record lies in the file.
+/// Where a record lies in the file, in units of 8 bytes: there are many of them.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    offset: usize,
-    len: u32,
+    at: u32,
+    units: u32,
+}
+
+impl Place {
+    const UNIT: usize = 8;
+    /// The longest file, in bytes.
+    const LONGEST: usize = Place::UNIT << 32;
+
+    fn new(offset: usize, len: usize) -> Place {
+        // Both fit: the file is no longer than [`Place::LONGEST`].
+        Place { at: (offset / Place::UNIT) as u32, units: (len / Place::UNIT) as u32 }
+    }
+
+    fn offset(self) -> usize {
+        self.at as usize * Place::UNIT
+    }
+
+    fn len(self) -> usize {
+        self.units as usize * Place::UNIT
+    }
 }
 
 /// A journal being written. One thread at a time appends, under the caller's lock.
 ///
-/// In memory it keeps 16 bytes a live record and the open handles; the records themselves lie in the mapped file. A forked child
+/// In memory it keeps 12 bytes a live record and the open handles; the records themselves lie in the mapped file. A forked child
 /// must not touch it, except to drop it.
 #[derive(Debug)]
 pub struct Writer {
@@ -90,10 +109,13 @@ impl Writer {
     fn put(&mut self, r: &Record) -> Result<(), JournalError> {
         let len = record::encoded_len(r)?;
         let end = self.used + len as usize;
+        if end > Place::LONGEST {
+            return Err(JournalError::TooLarge { what: "file", len: end, limit: Place::LONGEST });
+        }
         self.file.reserve(end, &self.path)?;
         record::encode(r, &mut self.file.bytes_mut()[self.used..end]);
         self.file.publish_word(self.used, len);
-        self.live.feed(Edges::from(r), Place { offset: self.used, len });
+        self.live.feed(Edges::from(r), Place::new(self.used, len as usize));
         self.used = end;
         self.records += 1;
         Ok(())
@@ -102,7 +124,7 @@ impl Writer {
     /// Forgets dead records, and rewrites the file if they are most of it.
     fn tidy(&mut self) {
         self.live.sweep();
-        let live: usize = self.live.kept().map(|p| p.len as usize).sum();
+        let live: usize = self.live.kept().map(|p| p.len()).sum();
         let dead = self.used - self.header - live;
         if dead > DEAD_BYTES && dead > DEAD_RATIO * live {
             // If there is no room for a second file the first one goes on.
@@ -118,15 +140,14 @@ impl Writer {
         new[..self.header].copy_from_slice(&old[..self.header]);
         let mut at = self.header;
         for p in self.live.kept() {
-            let len = p.len as usize;
-            new[at..at + len].copy_from_slice(&old[p.offset..p.offset + len]);
-            at += len;
+            new[at..at + p.len()].copy_from_slice(&old[p.offset()..p.offset() + p.len()]);
+            at += p.len();
         }
         fresh.publish(&self.path)?;
         let mut at = self.header;
         for p in self.live.kept_mut() {
-            p.offset = at;
-            at += p.len as usize;
+            *p = Place::new(at, p.len());
+            at += p.len();
         }
         self.used = at;
         // The old file is not cut: whoever is reading it reads it to its end.
@@ -161,9 +182,9 @@ impl Writer {
 
     fn decoded(&self) -> impl Iterator<Item = Result<OwnedRecord, JournalError>> {
         self.live.iter().zip(0..).map(|(p, number)| {
-            record::decode(&self.file.bytes()[p.offset..p.offset + p.len as usize]).map_err(|what| JournalError::Record {
+            record::decode(&self.file.bytes()[p.offset()..p.offset() + p.len()]).map_err(|what| JournalError::Record {
                 number,
-                offset: p.offset as u64,
+                offset: p.offset() as u64,
                 what,
             })
         })

@@ -266,8 +266,11 @@ impl Executor {
     }
 
     fn carry(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<Option<Pending>, Code> {
-        if call == id::CONTEXT_RESET {
-            return self.reset().map(|()| None);
+        // These hold the context's state themselves.
+        match call {
+            id::CONTEXT_RESET => return self.reset().map(|()| None),
+            id::BATCH => return self.batch(body, reply).map(|()| None),
+            _ => {}
         }
         let life = self.life();
         match call {

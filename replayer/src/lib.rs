@@ -2,10 +2,12 @@
 //!
 //! * [`Executor`]: opens a driver for one GPU and carries out encoded calls, never waiting for the GPU ([`Pending`]).
 //! * [`steer`]: makes the driver use the job's addresses, the same in every place.
+//! * [`batch`]: several calls in one.
 //! * [`replay`]: feeds a journal to a fresh executor and checks the answers.
 //! * [`twin`]: host memory that two machines have each their own of.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
 
+pub mod batch;
 mod device;
 mod executor;
 mod gpu;

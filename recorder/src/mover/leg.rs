@@ -17,12 +17,17 @@ use cuda_api::wire::Wire;
 use faults::Point;
 use journal::OwnedRecord;
 use rcuda_forwarder::{Control, ControlReply};
+use replayer::batch;
 use replayer::replay::{Record, Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 /// Records on their way to the target at a time.
 pub(super) const WINDOW: usize = 256;
+/// So many records go over a connection at once,
+const TOGETHER: usize = 64;
+/// or so many bytes of them; a longer body goes alone.
+const BYTES_TOGETHER: usize = 32 << 10;
 /// Pre-copy ends when a round has sent no more than this...
 const SMALL_ROUND: u64 = 64 << 20;
 /// ... or after this many rounds.
@@ -344,24 +349,71 @@ fn version(v: i32) -> String {
     format!("{}.{}", v / 1000, v % 1000 / 10)
 }
 
-/// The records of a journal go to a place through this window.
+/// The records of a journal go to a place through this: to a place that answers over a connection several at once.
 struct ToPlace<'a> {
     place: &'a Place,
-    waiting: VecDeque<Waiting>,
     task: &'a Task,
+    /// Records that wait for company, and how many.
+    batch: Vec<u8>,
+    together: usize,
+    waiting: VecDeque<Answer>,
+    /// Results of a batch that nobody has asked for yet.
+    results: VecDeque<(Code, Vec<u8>)>,
+}
+
+/// An answer to a record, or to a batch of them.
+enum Answer {
+    One(Waiting),
+    Many(Waiting),
+}
+
+impl ToPlace<'_> {
+    fn send(&mut self, id: u16, body: &[u8], how: fn(Waiting) -> Answer) -> Result<(), String> {
+        let answer = self.place.begin(id, &[body]).map_err(|_| "the target is gone".to_owned())?;
+        self.waiting.push_back(how(answer));
+        Ok(())
+    }
+
+    fn send_batch(&mut self) -> Result<(), String> {
+        if self.together == 0 {
+            return Ok(());
+        }
+        let mut body = std::mem::take(&mut self.batch);
+        let sent = self.send(ops::id::BATCH, &body, Answer::Many);
+        body.clear();
+        (self.batch, self.together) = (body, 0);
+        sent
+    }
 }
 
 impl Sink for ToPlace<'_> {
     fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), String> {
         self.task.check()?;
         faults::at(Point::Replay);
-        let w = self.place.begin(id, &[body]).map_err(|_| "the target is gone".to_owned())?;
-        self.waiting.push_back(w);
-        Ok(())
+        if self.place.in_process().is_some() || body.len() > BYTES_TOGETHER {
+            self.send_batch()?;
+            return self.send(id, body, Answer::One);
+        }
+        batch::add(&mut self.batch, id, body);
+        self.together += 1;
+        if self.together >= TOGETHER || self.batch.len() >= BYTES_TOGETHER { self.send_batch() } else { Ok(()) }
     }
 
     fn next_result(&mut self) -> Result<(Code, Vec<u8>), String> {
-        self.waiting.pop_front().map(Waiting::finish).ok_or_else(|| "no record is on its way".to_owned())
+        loop {
+            if let Some(result) = self.results.pop_front() {
+                return Ok(result);
+            }
+            match self.waiting.pop_front() {
+                Some(Answer::One(answer)) => return Ok(answer.finish()),
+                Some(Answer::Many(answer)) => match answer.finish() {
+                    (code::SUCCESS, bytes) => self.results.extend(batch::results(&bytes).map_err(|e| e.to_string())?),
+                    failed => return Ok(failed),
+                },
+                None if self.together > 0 => self.send_batch()?,
+                None => return Err("no record is on its way".to_owned()),
+            }
+        }
     }
 }
 
@@ -388,7 +440,8 @@ fn objects_by_number(records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
 }
 
 fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), String> {
-    let mut sink = ToPlace { place, waiting: VecDeque::new(), task };
+    let (batch, waiting, results) = (Vec::new(), VecDeque::new(), VecDeque::new());
+    let mut sink = ToPlace { place, task, batch, together: 0, waiting, results };
     let all = records.iter().map(|r| Record { seq: r.seq, id: r.id, body: &r.body, reply: &r.reply });
     replay(all, &mut sink, WINDOW).map(drop).map_err(|d| d.to_string())
 }

@@ -1,0 +1,83 @@
+//! Several calls in one: what a replay sends over a connection, where each answer by itself would cost more than its call.
+//!
+//! The body has for each call its number (u16), the length of its body (u32) and the body. The answer has for each call that was
+//! carried out its result (i32), the length of its answer (u32) and the answer. A call that fails is the last one.
+
+use crate::executor::Executor;
+use crate::pending::Applied;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::id;
+use cuda_api::wire::{Short, Wire, take};
+
+/// Adds a call to a body; its own body must be shorter than 4 GiB.
+pub fn add(batch: &mut Vec<u8>, call: u16, body: &[u8]) {
+    call.put(batch);
+    part(batch, body);
+}
+
+fn part(to: &mut Vec<u8>, bytes: &[u8]) {
+    (bytes.len() as u32).put(to);
+    to.extend_from_slice(bytes);
+}
+
+fn next_part<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], Short> {
+    let n = u32::get(from)?;
+    take(from, n as usize)
+}
+
+/// The results in an answer, in order.
+///
+/// # Errors
+/// It ends early.
+pub fn results(mut answer: &[u8]) -> Result<Vec<(Code, Vec<u8>)>, Short> {
+    let mut all = Vec::new();
+    while !answer.is_empty() {
+        let rc = Code::get(&mut answer)?;
+        all.push((rc, next_part(&mut answer)?.to_vec()));
+    }
+    Ok(all)
+}
+
+impl Executor {
+    /// Carries out the calls of a batch.
+    pub(crate) fn batch(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+        let bad = |_: Short| code::ERROR_INVALID_VALUE;
+        let mut answer = Vec::new();
+        while !body.is_empty() {
+            let call = u16::get(&mut body).map_err(bad)?;
+            let one = next_part(&mut body).map_err(bad)?;
+            if call == id::BATCH {
+                return Err(code::ERROR_INVALID_VALUE);
+            }
+            answer.clear();
+            let rc = match self.apply(call, one, &mut answer) {
+                Applied::Done(rc) => rc,
+                Applied::Pending(pending) => pending.wait(self, &mut answer),
+            };
+            rc.put(reply);
+            part(reply, &answer);
+            if rc != code::SUCCESS {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_back_and_lengths_that_lie_are_errors() {
+        let mut answer = Vec::new();
+        for (rc, bytes) in [(0, &b"abc"[..]), (2, b"")] {
+            rc.put(&mut answer);
+            part(&mut answer, bytes);
+        }
+        assert_eq!(results(&answer), Ok(vec![(0, b"abc".to_vec()), (2, Vec::new())]));
+        assert!((1..answer.len()).filter(|n| *n != 11).all(|n| results(&answer[..n]).is_err()));
+        answer[4] = 200;
+        assert!(results(&answer).is_err());
+    }
+}
