@@ -1,8 +1,9 @@
 //! A worker: the process that carries out the calls of one job on one GPU, and ends with it.
 //!
 //! Threads: the first one reads calls and applies them in order, or leaves them to the second (late.rs), and looks for what the GPU
-//! has reached while it has nothing to read; one looks for that all the time and writes those answers; one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has
-//! one for its time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
+//! has reached while it has nothing to read; one looks for that all the time and writes those answers; one looks for changes of host memory
+//! (alike.rs); one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has one for its
+//! time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
 
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
