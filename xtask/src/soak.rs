@@ -23,15 +23,18 @@ pub(crate) struct SoakArgs {
     /// Seed of everything that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only this program: orbit, or one of tests/programs
-    #[arg(long)]
-    program: Option<String>,
+    /// Only these programs: orbit, or of tests/programs
+    #[arg(long, visible_alias = "only", value_delimiter = ',', value_name = "NAME,…")]
+    program: Vec<String>,
     /// Direction of the first move of each run
     #[arg(long, value_enum, default_value_t = Direction::Any)]
     direction: Direction,
     /// About how long a run should work, in seconds
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=7200))]
     seconds: u32,
+    /// Each run must see so many moves succeed, or it has failed: they must fit into its seconds
+    #[arg(long, value_name = "N")]
+    moves_at_least: Option<usize>,
     /// How many runs at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: u32,
@@ -62,7 +65,7 @@ pub(crate) const WANTED_MOVES: usize = 3;
 pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     step("building what runs");
     let install = Install::get();
-    let subjects = subjects(args.program.as_deref())?;
+    let subjects = subjects(&args.program)?;
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let folder = install.target.join("soak");
     // On a GPU the pace says how long a run takes, wherever it is.
@@ -80,7 +83,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
             }
         };
         let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
-        let plan = Plan::new(&mut random, args.direction);
+        let plan = Plan::new(&mut random, args.direction, args.moves_at_least);
         let outcome = run::run(&folder.join(format!("{number:04}")), hardware, subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(subject, outcome.wall);
@@ -127,9 +130,9 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
 }
 
 /// What is run: the programs with static and shared runtime, and the one on the driver API.
-fn subjects(only: Option<&str>) -> Result<Vec<Subject>, String> {
+fn subjects(only: &[String]) -> Result<Vec<Subject>, String> {
     let mut all: Vec<Subject> = Vec::new();
-    if only != Some("orbit") {
+    if only != ["orbit"] {
         let compiled = Programs::get();
         for linkage in [Linkage::Static, Linkage::Shared] {
             all.extend(programs::NAMES.iter().map(|name| Subject {
@@ -140,8 +143,10 @@ fn subjects(only: Option<&str>) -> Result<Vec<Subject>, String> {
         }
     }
     all.push(Subject { name: "orbit".into(), path: Install::get().file("orbit"), probe_steps: run::probe_steps("orbit") });
-    if let Some(only) = only {
-        all.retain(|s| s.name.split('/').next() == Some(only));
+    let is_called = |s: &Subject, name: &String| s.name.split('/').next() == Some(name);
+    if let Some(unknown) = only.iter().find(|name| !all.iter().any(|s| is_called(s, name))) {
+        return Err(format!("there is no program called {unknown}"));
     }
-    if all.is_empty() { Err(format!("there is no program called {}", only.unwrap_or_default())) } else { Ok(all) }
+    all.retain(|s| only.is_empty() || only.iter().any(|name| is_called(s, name)));
+    Ok(all)
 }

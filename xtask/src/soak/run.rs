@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a run may take beyond what is expected before it counts as stuck.
+/// How long a run may take beyond four times its seconds before it counts as stuck.
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long a program may take to its first CUDA call.
 const START: Duration = Duration::from_secs(60);
 /// Moves that are tried in a run: more than must count, since some may meet an idle GPU.
 const MOVES: usize = WANTED_MOVES + 2;
+/// A run with more moves shows only how many.
+const SHOWN: usize = 20;
 /// How long a program may take to its end, once it does not answer requests any more.
 const ENDING: Duration = Duration::from_secs(1);
 
@@ -61,6 +63,8 @@ pub(crate) struct Reference {
     /// Arguments of the program.
     args: Vec<String>,
     stdout: String,
+    /// How long any run may take.
+    limit: Duration,
     /// How long it took.
     pub(crate) native: Duration,
     /// How long a run under mrcuda is expected to take: at first, what one without a move took.
@@ -96,9 +100,10 @@ impl References {
         }
         let folder = self.folder.join(subject.name.replace('/', "-"));
         let mut scene = Scene::at(&folder, self.hardware);
+        let limit = LIMIT + Duration::from_secs(4 * u64::from(self.seconds));
         let native = |args: &[String]| -> Result<Outcome, String> {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let outcome = Job::native(&scene, "native", &subject.path, &args).wait(LIMIT);
+            let outcome = Job::native(&scene, "native", &subject.path, &args).wait(limit);
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
         };
@@ -108,7 +113,7 @@ impl References {
             Hardware::Real => paced(self.seconds, subject),
         };
         let outcome = native(&args)?;
-        let mut reference = Reference { args, stdout: outcome.stdout, native: outcome.wall, expected: outcome.wall };
+        let mut reference = Reference { args, stdout: outcome.stdout, limit, native: outcome.wall, expected: outcome.wall };
         if self.still {
             // A remote run takes another time than a native one: its kernels and the host share less.
             let still = run(&folder.join("still"), self.hardware, subject, &reference, &Plan::still());
@@ -186,6 +191,11 @@ impl Place {
     const ALL: [Place; 7] =
         [Place::Local, Place::Helper, Place::OtherHelper, Place::First, Place::Second, Place::NearFirst, Place::NearSecond];
 
+    fn other(self, random: &mut Random) -> Place {
+        let others: Vec<Place> = Place::ALL.into_iter().filter(|p| *p != self).collect();
+        *random.pick(&others)
+    }
+
     fn name(self, servers: &[Server; 2]) -> String {
         match self {
             Place::Local => "local".to_owned(),
@@ -204,34 +214,35 @@ pub(crate) struct Plan {
     start: Place,
     /// When, as a part of the expected time, and where to.
     moves: Vec<(f64, Place)>,
+    /// So many moves must succeed: others follow those above until they have.
+    at_least: usize,
     /// Seed of the CPU drivers' delays.
     seed: u64,
 }
 
 impl Plan {
-    /// A random plan whose first move has the given direction.
-    pub(crate) fn new(random: &mut Random, direction: Direction) -> Plan {
+    /// A random plan whose first move has the given direction, with as many moves as must succeed.
+    pub(crate) fn new(random: &mut Random, direction: Direction, at_least: Option<usize>) -> Plan {
         let (start, first) = match direction {
             Direction::RemoteLocal => (Place::First, Some(Place::Local)),
             Direction::LocalRemote => (Place::Local, Some(Place::First)),
             Direction::RemoteRemote => (Place::First, Some(Place::Second)),
             Direction::Any => (*random.pick(&Place::ALL), None),
         };
-        let mut moments: Vec<f64> = (0..MOVES).map(|_| 0.03 + 0.72 * random.unit()).collect();
+        let mut moments: Vec<f64> = (0..at_least.unwrap_or(MOVES)).map(|_| 0.03 + 0.72 * random.unit()).collect();
         moments.sort_by(f64::total_cmp);
         let mut at = start;
         let mut moves = Vec::new();
         for (number, moment) in moments.into_iter().enumerate() {
-            let others: Vec<Place> = Place::ALL.into_iter().filter(|p| *p != at).collect();
-            at = first.filter(|_| number == 0).unwrap_or_else(|| *random.pick(&others));
+            at = first.filter(|_| number == 0).unwrap_or_else(|| at.other(random));
             moves.push((moment, at));
         }
-        Plan { start, moves, seed: 1 + random.below(1 << 40) }
+        Plan { start, moves, at_least: at_least.unwrap_or(0), seed: 1 + random.below(1 << 40) }
     }
 
     /// Remote, without a move.
     pub(crate) fn still() -> Plan {
-        Plan { start: Place::First, moves: Vec::new(), seed: 1 }
+        Plan { start: Place::First, moves: Vec::new(), at_least: 0, seed: 1 }
     }
 
     /// How many moves it has.
@@ -242,7 +253,7 @@ impl Plan {
     /// Remote, into the process, to the second server, and back; early, since programs side by side take different times.
     pub(crate) fn tour() -> Plan {
         let moves = vec![(0.1, Place::Local), (0.25, Place::Second), (0.4, Place::First)];
-        Plan { start: Place::First, moves, seed: 1 }
+        Plan { start: Place::First, moves, at_least: 0, seed: 1 }
     }
 }
 
@@ -266,6 +277,10 @@ impl std::fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = if self.verdict == Verdict::Identical { "identical" } else { "FAILED" };
         write!(f, "{word:<10}{:5.1} s ", self.wall.as_secs_f64())?;
+        if self.moves.len() > SHOWN {
+            let succeeded = self.moves.iter().filter(|(_, report)| report.ok()).count();
+            return write!(f, " {} moves, {succeeded} of them succeeded", self.moves.len());
+        }
         for (moment, report) in &self.moves {
             let mark = match (report.ok(), report.counts()) {
                 (_, true) => "",
@@ -301,7 +316,15 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
 
     let mut moves: Vec<(Duration, Report)> = Vec::new();
     let mut trouble = job.wait_ready(START).err();
-    for (moment, place) in &plan.moves {
+    let (mut random, mut at) = (Random::new(plan.seed), plan.start);
+    let mut planned = plan.moves.iter();
+    loop {
+        let (moment, place) = match planned.next() {
+            Some((moment, place)) => (moment, *place),
+            None if moves.iter().filter(|(_, report)| report.ok()).count() < plan.at_least => (&0.0, at.other(&mut random)),
+            None => break,
+        };
+        at = place;
         let due = reference.expected.mul_f64(*moment);
         while job.runs() && job.age() < due {
             std::thread::sleep(Duration::from_millis(1));
@@ -322,8 +345,14 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
             Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
         }
     }
-    let outcome = job.wait(LIMIT);
-    let verdict = trouble.or_else(|| difference(&outcome, reference)).map_or(Verdict::Identical, Verdict::Failed);
+    let outcome = job.wait(reference.limit);
+    let succeeded = moves.iter().filter(|(_, report)| report.ok()).count();
+    let too_few = || {
+        (succeeded < plan.at_least)
+            .then(|| format!("only {succeeded} of {} moves succeeded: they need more seconds", plan.at_least))
+    };
+    let wrong = trouble.or_else(|| difference(&outcome, reference)).or_else(too_few);
+    let verdict = wrong.map_or(Verdict::Identical, Verdict::Failed);
     if let Verdict::Failed(why) = &verdict {
         scene.keep();
         let reports: Vec<String> = moves.iter().map(|(at, r)| format!("{:.3} s {}\n", at.as_secs_f64(), r.0)).collect();
@@ -340,8 +369,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
 
 /// What is wrong with the end of a run.
 fn difference(outcome: &Outcome, reference: &Reference) -> Option<String> {
-    if outcome.wall >= LIMIT {
-        return Some(format!("it did not end within {} s", LIMIT.as_secs()));
+    if outcome.hung {
+        return Some(format!("it did not end within {} s", reference.limit.as_secs()));
     }
     if !outcome.ok() {
         let words = outcome.stderr.lines().last().unwrap_or("no word");
@@ -368,8 +397,8 @@ mod tests {
     fn plans_repeat_and_every_move_goes_somewhere_else() {
         for seed in 0..200 {
             for direction in [Direction::Any, Direction::LocalRemote, Direction::RemoteLocal, Direction::RemoteRemote] {
-                let plan = Plan::new(&mut Random::new(seed), direction);
-                let again = Plan::new(&mut Random::new(seed), direction);
+                let plan = Plan::new(&mut Random::new(seed), direction, None);
+                let again = Plan::new(&mut Random::new(seed), direction, None);
                 assert_eq!((plan.start, &plan.moves, plan.seed), (again.start, &again.moves, again.seed));
                 let mut at = plan.start;
                 for (moment, to) in &plan.moves {
@@ -389,8 +418,8 @@ mod tests {
 
     #[test]
     fn differences_are_named() {
-        let reference =
-            Reference { args: vec![], stdout: "a 1\nRESULT ok\n".into(), native: Duration::ZERO, expected: Duration::ZERO };
+        let (limit, zero) = (LIMIT, Duration::ZERO);
+        let reference = Reference { args: vec![], stdout: "a 1\nRESULT ok\n".into(), limit, native: zero, expected: zero };
         let end = |code, stdout: &str| Outcome {
             code,
             signal: code.is_none().then_some(9),
