@@ -232,9 +232,11 @@ macro_rules! families {
                 unsafe { Driver { $($family: $family::$table::load(find)),* } }
             }
         }
+        /// The families: the upper byte of their ids, and their rows.
+        const FAMILIES: &[(u16, &[Row])] = &[$(($high, $family::ROWS)),*];
         /// All rows.
         pub fn rows() -> impl Iterator<Item = &'static Row> {
-            [$($family::ROWS),*].into_iter().flatten()
+            FAMILIES.iter().flat_map(|(_, rows)| *rows)
         }
         /// Runs `v` for the `send` or `wait` row with this id.
         pub fn by_id<V: Visit>(id: u16, v: V) -> Option<V::Out> {
@@ -251,8 +253,8 @@ families! {
     launch LaunchCalls 0x06;
     vmm VmmCalls 0x07;
     graph GraphCalls 0x08;
-    refused RefusedCalls 0x0f;
     array ArrayCalls 0x09;
+    refused RefusedCalls 0x0d;
 }
 
 /// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.
@@ -285,15 +287,22 @@ impl Visit for RunEncoded<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versions;
+    use crate::{ops, versions};
+    use std::collections::HashMap;
 
     #[test]
     fn ids_are_unique_and_in_their_family() {
-        let mut ids: Vec<_> = rows().map(|r| r.id).collect();
-        let n = ids.len();
-        ids.sort_unstable();
-        ids.dedup();
-        assert_eq!(ids.len(), n);
+        for (high, rows) in FAMILIES {
+            for row in *rows {
+                assert_eq!(row.id >> 8, *high, "{}", row.name);
+            }
+        }
+        let mut seen = HashMap::new();
+        for (id, name) in rows().map(|r| (r.id, r.name)).chain(ops::ALL.iter().copied()) {
+            if let Some(other) = seen.insert(id, name) {
+                panic!("{other} and {name} are both {id:#06x}");
+            }
+        }
     }
 
     #[test]

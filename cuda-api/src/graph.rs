@@ -74,6 +74,8 @@ pub trait Host {
     fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code>;
     /// Frees it; work that was submitted before may still use it.
     fn release(&mut self, address: u64) -> Result<(), Code>;
+    /// Whether there is a device with this ordinal.
+    fn is_device(&mut self, ordinal: i32) -> bool;
     /// The ordinal of the device that a context is on.
     fn ordinal(&mut self, context: u64) -> i32;
     /// Makes a condition for a node of a graph, or of one inside it: the handle that device code uses, and the context. `home` is the

@@ -23,12 +23,14 @@ pub mod cudart;
 pub mod driver;
 pub mod facts;
 pub mod few;
+pub mod first;
 pub mod graph;
 pub mod handle;
 pub mod image;
 pub mod logs;
 pub mod old_launch;
 pub mod ops;
+pub mod pci;
 pub mod versions;
 pub mod wire;
 

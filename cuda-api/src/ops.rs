@@ -13,6 +13,8 @@ macro_rules! ids {
         pub mod id {
             $($(#[doc = $doc])+ pub const $name: u16 = $value;)*
         }
+        /// All operations: id and name.
+        pub const ALL: &[(u16, &str)] = &[$(($value, $text)),*];
         /// Name of an operation, for journals and logs.
         pub fn name(op: u16) -> Option<&'static str> {
             match op { $($value => Some($text),)* _ => None }

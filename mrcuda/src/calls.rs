@@ -151,6 +151,45 @@ mod tests {
         assert_eq!(one.iter().filter(|l| l.tested).map(|l| l.name).collect::<Vec<_>>(), ["cuInit"]);
     }
 
+    /// The page of all functions, as it must be.
+    fn page() -> String {
+        let lines = lines(&tested());
+        let count = |what: fn(&Line) -> bool| lines.iter().filter(|l| what(l)).count();
+        let mut page = format!(
+            "# Driver functions\n\nWhat mrcuda makes of each function of CUDA 13.0: the output of `mrcuda calls`. \
+             Written by `UPDATE=1 cargo test -p mrcuda page`.\n\n\
+             {} functions: {} carried out, {} of them called by the tests of the whole system; {} refused with \
+             `CUDA_ERROR_NOT_SUPPORTED`, {} absent.\n\n\
+             | function | since | class | recorded | state | what it does, or why it is refused |\n|---|---|---|---|---|---|\n",
+            lines.len(),
+            count(|l| !matches!(l.class, "refused" | "absent")),
+            count(|l| l.tested),
+            count(|l| l.class == "refused"),
+            count(|l| l.class == "absent"),
+        );
+        for l in &lines {
+            let recorded = if l.recorded { "yes" } else { "no" };
+            page.push_str(&format!(
+                "| `{}` | {} | {} | {recorded} | {} | {} |\n",
+                l.name,
+                l.version_text(),
+                l.class,
+                l.state(),
+                l.reason.replace('|', "\\|")
+            ));
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_all_functions_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/calls.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, page()).unwrap();
+        }
+        assert!(std::fs::read_to_string(path).unwrap_or_default() == page(), "docs/calls.md is old: UPDATE=1 writes it");
+    }
+
     #[test]
     fn the_coverage_list_names_rows_only() {
         let names: HashSet<_> = rows().map(|r| r.name).collect();

@@ -35,9 +35,8 @@ pub fn build_digest() -> [u8; 32] {
                     .as_bytes(),
             );
         }
-        for id in 0x0f00..=0x0fff_u16 {
-            h.update(ops::name(id).unwrap_or_default().as_bytes());
-            h.update(b"\n");
+        for (id, name) in ops::ALL {
+            h.update(format!("{id:04x} {name}\n").as_bytes());
         }
         *h.finalize().as_bytes()
     })

@@ -8,13 +8,12 @@ use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
 use crate::memory::pools;
-use crate::thread::here;
+use crate::thread::{self, here};
 use crate::{across, peer, stream};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
 use cuda_api::{ops, sys};
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Mutex;
@@ -31,10 +30,6 @@ static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 /// Created contexts: device and flags.
 static CREATED: Mutex<Option<HashMap<u64, (u32, u32)>>> = Mutex::new(None);
 
-thread_local! {
-    static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
 /// The handle of a device's primary context: it exists before the context does (driver-abi 2.4).
 pub(crate) fn primary(device: u32) -> u64 {
     compose(Kind::Context, 1, device)
@@ -45,14 +40,12 @@ pub(crate) fn current() -> u64 {
     here().context.get()
 }
 
-fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> Result<T, Code> {
-    let changed = STACK.try_with(|s| {
-        let mut stack = s.borrow_mut();
-        let result = f(&mut stack);
-        here().context.set(stack.last().copied().unwrap_or(0));
+fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> T {
+    thread::change(|own| {
+        let result = f(&mut own.contexts);
+        here().context.set(own.contexts.last().copied().unwrap_or(0));
         result
-    });
-    changed.map_err(|_| code::ERROR_DEINITIALIZED)
+    })
 }
 
 /// Device of a context, if that is one of ours and alive.
@@ -79,6 +72,11 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
         return Err(code::ERROR_CONTEXT_IS_DESTROYED);
     }
     Ok(device)
+}
+
+/// Whether the calling thread has an active context.
+pub(crate) fn check() -> Result<(), Code> {
+    current_device(job::get()?).map(drop)
 }
 
 /// Flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
@@ -216,7 +214,8 @@ fn create(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::
     let ctx = compose(Kind::Context, 1, NEXT.fetch_add(1, Ordering::Relaxed));
     give(pctx, ctx as sys::CUcontext)?;
     lock(&CREATED).get_or_insert_default().insert(ctx, (device.index, flags));
-    with_stack(|s| s.push(ctx))
+    with_stack(|s| s.push(ctx));
+    Ok(())
 }
 
 pub(crate) fn cuCtxCreate_v2(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
@@ -240,7 +239,13 @@ pub(crate) fn cuCtxCreate_v4(
 
 pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
-    let device = device_of(cx.job, ctx)?;
+    let device = match device_of(cx.job, ctx) {
+        // One that the program has ended already: only here the driver says so (measured).
+        Err(_) if kind(ctx) == Some(Kind::Context) && (FIRST_CREATED..NEXT.load(Ordering::Relaxed)).contains(&slot(ctx)) => {
+            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+        }
+        found => found?,
+    };
     if slot(ctx) < FIRST_CREATED {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
@@ -252,7 +257,8 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
         if s.last() == Some(&ctx) {
             s.pop();
         }
-    })
+    });
+    Ok(())
 }
 
 pub(crate) fn cuCtxGetCurrent(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
@@ -268,17 +274,19 @@ pub(crate) fn cuCtxSetCurrent(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
         if !ctx.is_null() {
             s.push(ctx as u64);
         }
-    })
+    });
+    Ok(())
 }
 
 pub(crate) fn cuCtxPushCurrent_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
     device_of(cx.job, ctx)?;
-    with_stack(|s| s.push(ctx))
+    with_stack(|s| s.push(ctx));
+    Ok(())
 }
 
 pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    let ctx = with_stack(Vec::pop)?.ok_or(code::ERROR_INVALID_CONTEXT)?;
+    let ctx = with_stack(Vec::pop).ok_or(code::ERROR_INVALID_CONTEXT)?;
     if pctx.is_null() { Ok(()) } else { give(pctx, ctx as sys::CUcontext) }
 }
 
@@ -303,9 +311,7 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
         Some((_, flags)) => *flags,
         None => device.primary_now().0 | MAP_HOST,
     };
-    // The driver counts it in where it holds, asked for or not.
-    // The driver maps everything that it can.
-    give(flags, value | sys::CUctx_flags_enum::CU_CTX_MAP_HOST as u32)
+    give(flags, value)
 }
 
 pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code> {
@@ -372,7 +378,7 @@ impl cuda_api::cudart::Host for PrivateTables {
     }
 
     fn devices(&self) -> Vec<cuda_api::cudart::DeviceIdentity> {
-        let Ok(job) = job::get() else { return Vec::new() };
+        let Some(job) = job::opened() else { return Vec::new() };
         job.devices
             .iter()
             .map(|d| cuda_api::cudart::DeviceIdentity {

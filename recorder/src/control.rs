@@ -239,7 +239,7 @@ fn serve(visitor: &Visitor) -> io::Result<()> {
             return told;
         }
         let answer = request.and_then(|request| {
-            let job = job::get().map_err(|rc| Refusal::new(ErrorCode::NoGpu, format!("the job has no GPU (error {rc})")))?;
+            let job = job::opened().ok_or_else(|| Refusal::new(ErrorCode::NoGpu, "the job has no GPU"))?;
             answer(job, request)
         });
         writer.write_all(answer.map_or_else(|why| why.line(), |a| a.line()).as_bytes())?;
@@ -360,7 +360,7 @@ fn watch_signal() -> io::Result<()> {
     HANDLER.store(handler(config.signal)?, Ordering::Relaxed);
     spawn("mrcuda-signal", move || {
         while event.read().is_ok() {
-            let Ok(job) = job::get() else { continue };
+            let Some(job) = job::opened() else { continue };
             // One after the other, as many signals as came while one move was under way are one.
             let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
             match moves::request(job, wanted, "signal") {

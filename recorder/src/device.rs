@@ -4,7 +4,7 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::job::{self, Device};
 use cuda_api::code::{self, Code};
-use cuda_api::sys;
+use cuda_api::{pci, sys};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::OnceLock;
 
@@ -13,8 +13,9 @@ use std::sync::OnceLock;
 pub(crate) fn driver_version() -> i32 {
     static VERSION: OnceLock<i32> = OnceLock::new();
     *VERSION.get_or_init(|| {
-        let _ = job::start();
-        job::get().ok().and_then(|j| j.devices.first()).map_or(13000, |d| d.info.driver_version)
+        // Without a place the version is the newest that is known.
+        let _ = job::open();
+        job::opened().and_then(|j| j.devices.first()).map_or(13000, |d| d.info.driver_version)
     })
 }
 
@@ -126,8 +127,9 @@ pub(crate) fn cuDeviceGetProperties(cx: &mut Entered, prop: *mut sys::CUdevprop,
 }
 
 pub(crate) fn cuDeviceGetPCIBusId(cx: &mut Entered, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
-    let [domain, bus, device] = cx.job.device(dev)?.info.pci;
-    give_text(to, len, &format!("{domain:08X}:{bus:02X}:{device:02X}.0"))
+    let text = pci::text(cx.job.device(dev)?.info.pci);
+    // All of it, or nothing.
+    if usize::try_from(len).is_ok_and(|len| len > text.len()) { give_text(to, len, &text) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
 pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, id: *const c_char) -> Result<(), Code> {
@@ -136,13 +138,7 @@ pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, i
     }
     // SAFETY: the program's strings are NUL-terminated.
     let text = unsafe { CStr::from_ptr(id) }.to_string_lossy().into_owned();
-    let text = text.split('.').next().unwrap_or_default();
-    let numbers: Vec<i32> = text.split(':').filter_map(|p| i32::from_str_radix(p, 16).ok()).collect();
-    let wanted = match numbers[..] {
-        [bus, device] => [0, bus, device],
-        [domain, bus, device] => [domain, bus, device],
-        _ => return Err(code::ERROR_INVALID_VALUE),
-    };
+    let wanted = pci::parse(&text).ok_or(code::ERROR_INVALID_VALUE)?;
     let found = cx.job.devices.iter().find(|d| d.info.pci == wanted).ok_or(code::ERROR_INVALID_DEVICE)?;
     give(dev, found.index as sys::CUdevice)
 }
@@ -161,13 +157,23 @@ pub(crate) fn cuDeviceComputeCapability(
 pub(crate) fn cuDeviceGetTexture1DLinearMaxWidth(
     cx: &mut Entered,
     width: *mut usize,
-    _format: u32,
-    _channels: c_uint,
+    format: u32,
+    channels: c_uint,
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
-    let id = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH as u32;
-    let device = cx.job.device(dev)?;
-    give(width, attribute(device, id).unwrap_or(0) as usize)
+    // What an H200 answers: 2^30 elements, and 4 GiB.
+    const ELEMENTS: usize = 1 << 30;
+    let bytes = match format {
+        1 | 8 => 1,
+        2 | 9 | 0x10 => 2,
+        3 | 0xa | 0x20 => 4,
+        _ => return Err(code::ERROR_INVALID_VALUE),
+    };
+    if !matches!(channels, 1 | 2 | 4) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    cx.job.device(dev)?;
+    give(width, ((4 << 30) / (bytes * channels as usize)).min(ELEMENTS))
 }
 
 pub(crate) fn cuDeviceGetExecAffinitySupport(

@@ -2,9 +2,11 @@
 
 use crate::enter::{guard, outermost};
 use crate::log::{self, lock};
+use crate::job;
 use cuda_api::arg::*;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
+use cuda_api::first;
 use cuda_api::sys;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
@@ -21,12 +23,25 @@ mod bodies {
     };
 }
 
+/// Runs a call; if it fails, the error is the one that the driver would tell.
+macro_rules! told {
+    ($name:ident ($($p:ident),*) $run:expr) => {{
+        let rc = $run;
+        if rc == code::SUCCESS {
+            rc
+        } else {
+            let steps = const { first::steps(stringify!($name)) };
+            first::told(steps, &[$(first::number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::context::check)
+        }
+    }};
+}
+
 macro_rules! body {
     (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
         outermost(stringify!($name), || bodies::$name($($p),*))
     };
     (custom $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
-        guard(stringify!($name), $per_thread, |cx| bodies::$name(cx, $($p),*))
+        told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| bodies::$name(cx, $($p),*)))
     };
     (refused $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
         $(let _ = $p;)*
@@ -34,7 +49,7 @@ macro_rules! body {
         code::ERROR_NOT_SUPPORTED
     }};
     ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
-        guard(stringify!($name), $per_thread, |cx| {
+        told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| {
             let mut sent = calls::$family::$name::Sent {
                 // SAFETY: the program's own arguments.
                 $($p: unsafe { <$kind as Arg>::capture($p, cx) }?),*
@@ -44,7 +59,7 @@ macro_rules! body {
             $(unsafe { <$kind as Arg>::deliver(&sent.$p, &reply.$p, $p) };)*
             let _ = reply;
             Ok(())
-        })
+        }))
     };
 }
 
@@ -132,7 +147,7 @@ pub static mrcuda_shim_version: [u8; env!("CARGO_PKG_VERSION").len()] = {
 /// Whether CUDA has been started in this process: until then the NVML library asks by other means.
 #[unsafe(no_mangle)]
 pub extern "C" fn mrcuda_shim_started() -> c_int {
-    c_int::from(crate::job::get().is_ok())
+    c_int::from(job::get().is_ok())
 }
 
 /// Writes the version of the first GPU's driver, for example `580.159.03`, and answers its length; 0 if it is not known.
@@ -141,7 +156,7 @@ pub extern "C" fn mrcuda_shim_started() -> c_int {
 /// `room` bytes can be written at `to`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrcuda_shim_driver(to: *mut c_char, room: usize) -> usize {
-    let Some(device) = crate::job::get().ok().and_then(|job| job.devices.first()) else { return 0 };
+    let Some(device) = job::opened().and_then(|job| job.devices.first()) else { return 0 };
     let version = device.info.driver_path.rsplit_once("/libcuda.so.").map_or("", |(_, version)| version);
     // The name that every driver has says nothing.
     if !version.contains('.') || version.len() > room {
@@ -187,7 +202,7 @@ const LAST_MOVE: Duration = Duration::from_secs(60);
 
 /// The end: moves stop. Then the exit report: what the program wanted to use and did not get, and what was called.
 pub(crate) extern "C" fn at_exit() {
-    if crate::job::is_forked_child() {
+    if job::is_forked_child() {
         return;
     }
     crate::moves::close(LAST_MOVE);
@@ -195,11 +210,11 @@ pub(crate) extern "C" fn at_exit() {
     if !missed.is_empty() {
         log::trace(|| format!("exit: wanted and not here: {}", missed.join(", ")));
     }
-    let Ok(config) = crate::config::get() else { return };
-    if let Some(path) = &config.coverage {
+    if let Some(path) = crate::config::get().ok().and_then(|c| c.coverage.as_ref()) {
         let called: String = lock(&CALLED).iter().map(|n| format!("{n}\n")).collect();
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         let _ = file.and_then(|mut f| f.write_all(called.as_bytes()));
     }
     crate::control::stop();
+    job::end();
 }

@@ -34,7 +34,6 @@ impl Drop for Mine {
     fn drop(&mut self) {
         let here = here();
         here.slot.set(None);
-        here.context.set(0);
         self.0.taken.store(false, Ordering::Release);
     }
 }

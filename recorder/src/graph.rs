@@ -246,6 +246,10 @@ impl Entered {
 }
 
 impl Host for Entered {
+    fn is_device(&mut self, ordinal: i32) -> bool {
+        self.job.device(ordinal).is_ok()
+    }
+
     fn shared(&self) -> &'static Shared {
         &self.job.graphs
     }

@@ -77,6 +77,8 @@ const ALLOC_FLAGS: u32 = 7;
 const REGISTER_FLAGS: u32 = 15;
 /// `CU_MEMHOSTALLOC_DEVICEMAP`
 const DEVICE_MAP: u32 = 2;
+/// `CU_MEMHOSTALLOC_WRITECOMBINED`
+const WRITE_COMBINED: u32 = 4;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
@@ -359,8 +361,12 @@ fn number() -> u64 {
 fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     cx.device()?.check()?;
-    if pp.is_null() || bytes == 0 || flags & !ALLOC_FLAGS != 0 {
+    if pp.is_null() || flags & !ALLOC_FLAGS != 0 {
         return Err(code::ERROR_INVALID_VALUE);
+    }
+    if bytes == 0 {
+        // A success that gives nothing.
+        return give(pp, std::ptr::null_mut());
     }
     give(pp, make(cx, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
 }
@@ -393,11 +399,11 @@ pub(crate) fn cuMemHostAlloc(cx: &mut Entered, pp: *mut *mut c_void, bytesize: u
 
 /// Takes a block off the table. The native calls wait for running work, and copies of it may be on their way.
 fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code> {
-    let device = cx.device()?;
     let known = |blocks: &BTreeMap<u64, Block>| blocks.get(&at).is_some_and(|b| b.kind == kind);
     if !known(&lock(&BLOCKS)) {
         return Err(absent);
     }
+    let device = cx.device()?;
     for d in &cx.job.devices {
         if d.index == device.index || d.sticky() == 0 {
             cx.wait(d, ops::id::CONTEXT_SYNC, &[])?;
@@ -458,9 +464,9 @@ pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_
         .filter(|(_, b)| b.kind != Kind::Managed)
         .map(|(_, b)| b.flags)
         .ok_or(code::ERROR_INVALID_VALUE)?;
-    // The driver maps everything that it can.
+    // Of what it was made with only this is told (measured); the driver maps everything that it can.
     cx.device()?;
-    give(flags, found | DEVICE_MAP)
+    give(flags, found & WRITE_COMBINED | DEVICE_MAP)
 }
 
 /// Whether the program has memory in all pages of a range.
@@ -490,11 +496,14 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let _changing = lock(&CHANGING);
-    if let Some((_, b)) = lock(&BLOCKS).range(..start + bytes).next_back().filter(|(s, b)| **s + b.bytes > start) {
-        return Err(match b.kind {
-            Kind::Registered => code::ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-            _ => code::ERROR_INVALID_VALUE,
-        });
+    if let Some((s, b)) = lock(&BLOCKS).range(..(start + bytes).next_multiple_of(PAGE)).next_back() {
+        if b.kind == Kind::Registered && *s < start + bytes && s + b.bytes > start {
+            return Err(code::ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        // The driver registers whole pages.
+        if (s + b.bytes).next_multiple_of(PAGE) > start {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
     }
     if !has_pages(start, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
@@ -510,7 +519,12 @@ pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<()
     if p.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    take(cx, p as u64, Kind::Registered, code::ERROR_HOST_MEMORY_NOT_REGISTERED)
+    // Memory that the driver has made is another error than memory that it does not know.
+    let absent = match lock(&BLOCKS).contains_key(&(p as u64)) {
+        true => code::ERROR_INVALID_VALUE,
+        false => code::ERROR_HOST_MEMORY_NOT_REGISTERED,
+    };
+    take(cx, p as u64, Kind::Registered, absent)
 }
 
 pub(crate) fn cuMemHostGetDevicePointer_v2(

@@ -269,7 +269,7 @@ impl Device {
             let index = self.index as usize;
             link.set_fault_hook(move |fault| {
                 log::trace(|| format!("device {index}: {:#06x} failed with {}", fault.id, fault.code));
-                if let Ok(job) = get() {
+                if let Some(job) = opened() {
                     job.devices[index].note(fault.code);
                 }
             });
@@ -283,8 +283,9 @@ impl Device {
 }
 
 static JOB: OnceLock<Result<Job, Code>> = OnceLock::new();
-/// The job where there is one: what every call looks at.
+/// The job while calls can be made, from `cuInit` to the end of the process: what every call looks at.
 static HERE: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+static ENDED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// The job, or the code that every call returns without one.
@@ -296,10 +297,12 @@ pub(crate) fn get() -> Result<&'static Job, Code> {
 
 #[cold]
 fn why_none() -> Code {
-    match JOB.get() {
-        Some(Err(rc)) if !is_forked_child() => *rc,
-        _ => code::ERROR_NOT_INITIALIZED,
-    }
+    if ENDED.load(Ordering::Relaxed) { code::ERROR_DEINITIALIZED } else { code::ERROR_NOT_INITIALIZED }
+}
+
+/// The job, also before `cuInit`: what is asked before opens it (see [`open`]); and when the process ends.
+pub(crate) fn opened() -> Option<&'static Job> {
+    JOB.get()?.as_ref().ok()
 }
 
 /// Whether this process is a forked child of a job: nothing of the job is its own.
@@ -313,9 +316,25 @@ extern "C" fn in_forked_child() {
     control::in_forked_child();
 }
 
-/// `cuInit`: connects to the places and starts the control socket. Only the first call does anything.
+/// The process ends: exit handlers from before CUDA's start, which run after this, find no driver, as natively.
+pub(crate) fn end() {
+    ENDED.store(true, Ordering::SeqCst);
+    HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
+}
+
+/// `cuInit`: from now on calls find the job.
 pub(crate) fn start() -> Result<(), Code> {
-    if FORKED.load(Ordering::Relaxed) {
+    let job = open()?;
+    if ENDED.load(Ordering::SeqCst) {
+        return Err(code::ERROR_DEINITIALIZED);
+    }
+    HERE.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
+    Ok(())
+}
+
+/// Connects to the places and starts the control socket. Only the first call does anything.
+pub(crate) fn open() -> Result<&'static Job, Code> {
+    if is_forked_child() {
         return Err(code::ERROR_NOT_INITIALIZED);
     }
     let job = JOB.get_or_init(|| {
@@ -323,18 +342,18 @@ pub(crate) fn start() -> Result<(), Code> {
             // What the program, or who started it, wanted.
             return Err(code::ERROR_NO_DEVICE);
         }
-        open().map_err(|why| {
+        connect().map_err(|why| {
             log::tell(&why);
             code::ERROR_NO_DEVICE
         })
     });
-    HERE.store(std::ptr::from_ref(job.as_ref().map_err(|rc| *rc)?).cast_mut(), Ordering::Release);
+    let job = job.as_ref().map_err(|rc| *rc)?;
     static CONTROL: OnceLock<()> = OnceLock::new();
     CONTROL.get_or_init(control::start);
-    Ok(())
+    Ok(job)
 }
 
-fn open() -> Result<Job, String> {
+fn connect() -> Result<Job, String> {
     let config = config::get()?;
     gate::init();
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);

@@ -328,7 +328,7 @@ pub(crate) fn cuLaunchCooperativeKernel(
 }
 
 /// Reads a launch configuration: head, stream, attributes as bytes.
-fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
+fn read_config(cx: &Entered, config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
     if config.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -349,13 +349,13 @@ fn read_config(config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'sta
         unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
     };
     check_attributes(bytes)?;
-    check_clusters(bytes, g)?;
+    check_clusters(cx, bytes, g)?;
     let head = Launch { attributes: count as u16, ..head(g, b, shared) };
     Ok((head, stream as u64, bytes))
 }
 
-/// Clusters must divide the grid, and be no larger than any can be.
-fn check_clusters(bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
+/// Clusters must divide the grid, and be no larger than any can be; and the device must know them.
+fn check_clusters(cx: &Entered, bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
     let is_cluster =
         |a: &&[u8]| a[..4] == (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as u32).to_le_bytes();
     for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(is_cluster) {
@@ -364,6 +364,10 @@ fn check_clusters(bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
         let divides = cluster.iter().zip(grid).all(|(c, g)| *c != 0 && g % c == 0);
         if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > LARGEST_CLUSTER {
             return Err(code::ERROR_INVALID_CLUSTER_SIZE);
+        }
+        let known = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH as u32;
+        if cluster != [1; 3] && crate::device::attribute(cx.device()?, known) != Some(1) {
+            return Err(code::ERROR_NOT_SUPPORTED);
         }
     }
     Ok(())
@@ -398,7 +402,7 @@ pub(crate) fn cuLaunchKernelEx(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Result<(), Code> {
-    let (head, stream, attributes) = read_config(config)?;
+    let (head, stream, attributes) = read_config(cx, config)?;
     // SAFETY: the program's arguments.
     unsafe { launch(cx, f as u64, stream, head, attributes, params, extra) }
 }
@@ -411,7 +415,7 @@ fn clusters(
     config: *const sys::CUlaunchConfig,
     op: u16,
 ) -> Result<(), Code> {
-    let (mut head, _, attributes) = read_config(config)?;
+    let (mut head, _, attributes) = read_config(cx, config)?;
     head.stream = LEGACY;
     let device = cx.device()?;
     head.function = cx.use_handle(Kind::Function, Kind::Kernel, f as u64)?;

@@ -525,9 +525,6 @@ pub(crate) fn cuMemGetAddressRange_v2(
     size: *mut usize,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
-    if base.is_null() && size.is_null() {
-        return Ok(());
-    }
     cx.device()?;
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
     let managed = || crate::host_memory::find(ptr).filter(|f| f.managed).map(|f| (f.start, f.bytes));

@@ -75,12 +75,15 @@ fn load_module(cx: &mut Entered, to: *mut sys::CUmodule, image: &Image, options:
     give(to, handle as sys::CUmodule)
 }
 
+/// More options than there are kinds: the count is damaged.
+const MOST_OPTIONS: c_uint = 64;
+
 /// Options of a load by number and value; buffers for logs are emptied, since a successful load has nothing to say.
 fn options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<Vec<(u32, u64)>, Code> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    if keys.is_null() || values.is_null() {
+    if keys.is_null() || values.is_null() || count > MOST_OPTIONS {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut plain = Vec::new();
@@ -110,6 +113,9 @@ fn read_file(path: *const c_char) -> Result<Image, Code> {
     }
     // SAFETY: the program's strings are NUL-terminated.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+    if path.is_empty() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
     let mut bytes = std::fs::read(&path).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
     // PTX text must end in NUL; no other image minds one more byte.
     bytes.push(0);
@@ -136,8 +142,8 @@ pub(crate) fn cuModuleLoadDataEx(
     values: *mut *mut c_void,
 ) -> Result<(), Code> {
     cx.device()?;
-    let image = measure(image)?;
     let options = options(count, keys.cast_const().cast(), values)?;
+    let image = measure(image)?;
     load_module(cx, to, &image, &options)
 }
 
@@ -182,8 +188,8 @@ pub(crate) fn cuLibraryLoadData(
     _count: c_uint,
 ) -> Result<(), Code> {
     // Library options say what the driver may assume of the program's copy of the image; every place has its own copy.
-    let image = measure(code)?;
     let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    let image = measure(code)?;
     load_library(cx, to, &image, &jit)
 }
 

@@ -9,6 +9,7 @@ use crate::log::lock;
 use crate::memory::pools;
 use crate::stream_attributes;
 use crate::tables::EventData;
+use crate::thread;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
@@ -16,7 +17,6 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
-use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,30 +24,11 @@ use std::sync::atomic::Ordering;
 /// `CU_EVENT_DISABLE_TIMING`
 const DISABLE_TIMING: u32 = 2;
 
-/// The streams that stand for `CU_STREAM_PER_THREAD` of one thread, by device; when the thread ends the next one takes them.
-#[derive(Debug, Default)]
-struct Own(Vec<(u32, u64)>);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        let Ok(job) = crate::job::get() else { return };
-        for (device, stream) in self.0.drain(..) {
-            if let Some(d) = job.devices.get(device as usize) {
-                lock(&d.idle_streams).push(stream);
-            }
-        }
-    }
-}
-
-thread_local! {
-    static OWN: RefCell<Own> = RefCell::default();
-}
-
 /// The calling thread's default stream on the device of its context.
 pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
     let device = cx.device()?;
-    let known = OWN.try_with(|o| o.borrow().0.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
-    if let Some(stream) = known.map_err(|_| code::ERROR_DEINITIALIZED)? {
+    let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
+    if let Some(stream) = known {
         return Ok(stream);
     }
     let idle = lock(&device.idle_streams).pop();
@@ -61,7 +42,7 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
             sent.phStream
         }
     };
-    OWN.try_with(|o| o.borrow_mut().0.push((device.index, stream))).map_err(|_| code::ERROR_DEINITIALIZED)?;
+    thread::change(|own| own.streams.push((device.index, stream)));
     Ok(stream)
 }
 
@@ -80,7 +61,7 @@ pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), C
     }
     stream_attributes::forget(device);
     lock(&device.idle_streams).clear();
-    let _ = OWN.try_with(|o| o.borrow_mut().0.retain(|(d, _)| *d != device.index));
+    thread::change(|own| own.streams.retain(|(d, _)| *d != device.index));
     Ok(())
 }
 
@@ -134,12 +115,14 @@ pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Re
 
 pub(crate) fn cuStreamGetFlags(cx: &mut Entered, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
     let value = if stream == LEGACY { 0 } else { cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) };
     give(flags, value)
 }
 
 pub(crate) fn cuStreamGetPriority(cx: &mut Entered, stream: sys::CUstream, priority: *mut c_int) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
     if stream == LEGACY {
         return give(priority, 0);
     }
@@ -170,6 +153,7 @@ pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device:
 
 pub(crate) fn cuStreamGetId(cx: &mut Entered, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
     give(id, if stream == LEGACY { 1 } else { stream })
 }
 

@@ -98,6 +98,9 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
     }
     let place = cx.place(device);
     parts.iter().try_for_each(|p| check(cx, device, p, first_version))?;
+    if parts.is_empty() {
+        return Ok(());
+    }
     if cx.job.graphs.capturing() {
         let node = || Ok(Work::MemOps(parts.iter().map(words_of).collect()));
         if graph::take(cx, device, stream, false, node)? {
@@ -166,7 +169,10 @@ fn batch(
     flags: u32,
     first_version: bool,
 ) -> Result<(), Code> {
-    if array.is_null() || count == 0 || count >= MOST || flags != 0 {
+    if count == 0 && flags == 0 {
+        return submit(cx, stream, first_version, Vec::new(), flags);
+    }
+    if array.is_null() || count >= MOST || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     // SAFETY: the program says that there are `count` of these unions.

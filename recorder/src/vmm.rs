@@ -508,7 +508,7 @@ pub(crate) fn cuMemGetAccess(
     let device = match kind {
         ON_DEVICE => cx.job.device(ordinal as c_int)?.index,
         2..=4 => return Err(code::ERROR_NOT_SUPPORTED),
-        _ => return Err(code::ERROR_INVALID_VALUE),
+        _ => return Err(code::ERROR_INVALID_DEVICE),
     };
     let found = find(ptr).ok_or(code::ERROR_INVALID_VALUE)?;
     let own = read().mappings.get(&found.start).filter(|m| m.device == device).map_or(0, |m| m.access);
@@ -553,6 +553,15 @@ pub(crate) fn cuMemRetainAllocationHandle(
     give(handle, number)
 }
 
+/// Of the kinds of handles that exist only descriptors are there.
+fn check_shared_kind(kind: u32) -> Result<(), Code> {
+    match kind {
+        DESCRIPTOR => Ok(()),
+        2 | 4 | 8 => Err(code::ERROR_NOT_SUPPORTED),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
 pub(crate) fn cuMemExportToShareableHandle(
     _cx: &mut Entered,
     to: *mut c_void,
@@ -563,9 +572,7 @@ pub(crate) fn cuMemExportToShareableHandle(
     if to.is_null() || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if kind != DESCRIPTOR {
-        return Err(code::ERROR_NOT_SUPPORTED);
-    }
+    check_shared_kind(kind)?;
     let mut v = write();
     let p = v.known(handle)?;
     if p.prop.handle_types & DESCRIPTOR == 0 {
@@ -590,9 +597,7 @@ pub(crate) fn cuMemImportFromShareableHandle(
     if handle.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if kind != DESCRIPTOR {
-        return Err(code::ERROR_NOT_SUPPORTED);
-    }
+    check_shared_kind(kind)?;
     let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
     let ticket = Ticket::of_descriptor(fd, lend::MEMORY)?;
     let own = ticket.is_own();

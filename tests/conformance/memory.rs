@@ -110,7 +110,8 @@ pub fn pointers(t: &Tell) {
             }
             let code = call!(t, memory.cuPointerGetAttribute(value.as_mut_ptr().cast(), attribute, at));
             // Large values are addresses and handles, or numbers of this process.
-            let told = if attribute == 7 {
+            // Of what the driver has made for itself, sizes and numbers are its own.
+            let told = if matches!(attribute, 7 | 18 | 20) {
                 String::new()
             } else if value[0] < 1 << 20 {
                 value[0].to_string()

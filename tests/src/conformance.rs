@@ -7,8 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Differences that have a reason: `[reason]`, then the beginnings of the lines that differ for it.
+/// Differences under mrcuda that have a reason: `[reason]`, then the beginnings of the lines that differ for it.
 const DIFFERENCES: &str = include_str!("../conformance/differences.txt");
+/// What an H200 with driver 580 answers; numbers of mappings, which are the machine's, left out.
+const H200: &str = include_str!("../conformance/h200.txt");
+/// Differences between that and softgpu.
+const SOFTGPU: &str = include_str!("../conformance/softgpu.txt");
 
 /// Where the program's GPU is.
 pub const MODES: [&str; 4] = ["remote", "moved", "inside", "helper"];
@@ -77,9 +81,19 @@ pub struct Comparison {
     pub lines: String,
 }
 
-/// Compares case by case.
+/// Compares a transcript under mrcuda with the driver's, case by case.
 pub fn compare(native: &str, other: &str) -> Comparison {
-    let reasons = Reasons::new();
+    compare_by(&Reasons::under_mrcuda(), native, other)
+}
+
+/// Compares softgpu's transcript with an H200's.
+pub fn compare_with_hardware(softgpu: &str) -> Comparison {
+    // The list of what is never called is the program's, no driver's.
+    let called = |text: &str| text.lines().filter(|l| !l.starts_with("never: ")).map(|l| format!("{l}\n")).collect::<String>();
+    compare_by(&Reasons::of_softgpu(), &called(H200), &called(softgpu))
+}
+
+fn compare_by(reasons: &Reasons, native: &str, other: &str) -> Comparison {
     let (native, mut other) = (cases(native), by_key(other));
     let mut result = Comparison { cases: native.len(), ..Comparison::default() };
     for (key, want) in native {
@@ -121,21 +135,21 @@ fn by_key(text: &str) -> HashMap<&str, Vec<&str>> {
 }
 
 struct Reasons {
+    /// Functions that may answer "not supported".
     refused: HashMap<&'static str, &'static Row>,
     listed: Vec<(&'static str, &'static str)>,
+    /// Whether the other one may lack functions.
+    may_lack: bool,
 }
 
 impl Reasons {
-    fn new() -> Reasons {
+    fn under_mrcuda() -> Reasons {
         let refused = calls::rows().filter(|r| r.class == Class::Refused).map(|r| (r.name, r)).collect();
-        let (mut listed, mut reason) = (Vec::new(), "");
-        for line in DIFFERENCES.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
-            match line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
-                Some(text) => reason = text,
-                None => listed.push((line, reason)),
-            }
-        }
-        Reasons { refused, listed }
+        Reasons { refused, listed: listed(DIFFERENCES), may_lack: false }
+    }
+
+    fn of_softgpu() -> Reasons {
+        Reasons { refused: HashMap::new(), listed: listed(SOFTGPU), may_lack: true }
     }
 
     fn find(&self, key: &str, want: &str, have: &str) -> Option<String> {
@@ -144,13 +158,14 @@ impl Reasons {
             return Some((*reason).to_owned());
         }
         if key.starts_with("symbols: ") {
-            return symbol_reason(want, have).map(str::to_owned);
+            return symbol_reason(want, have, self.may_lack).map(str::to_owned);
         }
         let words = || key.split(|c: char| !c.is_alphanumeric() && c != '_');
         match (want, have) {
             ("absent", _) => Some("the native driver has no such function".to_owned()),
+            (_, "absent") if self.may_lack => Some("there is no such function".to_owned()),
             ("crashes", _) if have.parse::<i32>().is_ok() => {
-                Some("the native driver crashes, mrcuda answers an error".to_owned())
+                Some("the native driver crashes, this one answers an error".to_owned())
             }
             (_, "801") => words().find_map(|w| self.refused.get(w)).map(|row| format!("refused: {}", row.doc.trim())),
             _ => None,
@@ -158,10 +173,25 @@ impl Reasons {
     }
 }
 
+/// The lines of a list of differences, each with its reason.
+fn listed(text: &'static str) -> Vec<(&'static str, &'static str)> {
+    let (mut listed, mut reason) = (Vec::new(), "");
+    for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        match line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            Some(text) => reason = text,
+            None => listed.push((line, reason)),
+        }
+    }
+    listed
+}
+
 /// Versions in which the one has a name and the other has not; the last is the newest.
-fn symbol_reason(want: &str, have: &str) -> Option<&'static str> {
+fn symbol_reason(want: &str, have: &str, may_lack: bool) -> Option<&'static str> {
     let pairs: Vec<(&str, &str)> = want.split(' ').zip(have.split(' ')).collect();
     let different = || pairs.iter().filter(|(w, h)| w != h);
+    if may_lack && different().all(|(w, h)| *w == "0" && *h == "1") {
+        return Some("there is no such function");
+    }
     if pairs.last().is_some_and(|(w, h)| w == h) && different().all(|(w, h)| *w == "0" && *h == "1") {
         return Some("forms of functions for CUDA versions of long ago are not there");
     }

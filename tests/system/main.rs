@@ -6,6 +6,7 @@
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `host_memory` | host memory that kernels use by its address |
+//! | `conformance` | every function answers as natively, whatever its arguments |
 //! | `process` | ends, exec, libraries closed and opened, resets: as natively |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
@@ -26,6 +27,7 @@
 mod bench;
 mod cancel;
 mod commands;
+mod conformance;
 mod coverage;
 mod host_memory;
 mod journals;

@@ -15,11 +15,18 @@ fn same_as_native(mode: &str) {
     let native = Job::native(&scene, "native", &program, &[mode]).wait(LIMIT);
     assert!(native.ok() && native.stdout.lines().count() > 5, "{native:?}");
     let server = Server::start(&scene, "one");
-    for (name, place) in [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())] {
+    for (name, place) in
+        [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())]
+    {
         let job = Job::start(&scene, name, &["--server", &place], &program, &[mode], &[]).wait(LIMIT);
         assert!(job.ok() && job.stderr.is_empty(), "{name}: {job:?}");
         assert_eq!(job.stdout, native.stdout, "{name}");
     }
+}
+
+#[test]
+fn process_ends_and_its_exit_handlers_call_cuda() {
+    same_as_native("exit");
 }
 
 #[test]

@@ -118,6 +118,7 @@ pub fn resource(p: *const sys::CUDA_RESOURCE_DESC) -> Result<Resource, Code> {
     let r = read(p.cast::<RawResource>())?;
     let plain = Resource { kind: r.kind, flags: r.flags, ..Resource::default() };
     Ok(match r.kind {
+        OF_ARRAY | OF_MIPMAP if r.first == 0 => return Err(code::ERROR_INVALID_VALUE),
         OF_ARRAY | OF_MIPMAP => Resource { array: r.first, ..plain },
         OF_MEMORY | OF_ROWS => {
             let [width, height, pitch] = if r.kind == OF_MEMORY { [r.sizes[0], 0, 0] } else { r.sizes };

@@ -4,213 +4,213 @@
 calls! { $ for_each_refused_call refused RefusedCalls;
 
     /// Such numbers exist on Windows only.
-    0x0f01 refused refused fn cuDeviceGetLuid(luid: Raw<*mut c_char>, deviceNodeMask: Raw<*mut c_uint>, dev: Raw<sys::CUdevice>);
+    0x0d01 refused refused fn cuDeviceGetLuid(luid: Raw<*mut c_char>, deviceNodeMask: Raw<*mut c_uint>, dev: Raw<sys::CUdevice>);
     /// Not there yet.
-    0x0f02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
+    0x0d02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
     /// Not there yet.
-    0x0f03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
+    0x0d03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
     /// Contexts cannot be bound to multiprocessors.
-    0x0f07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
+    0x0d07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
     /// Not there yet.
-    0x0f08 refused refused fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
+    0x0d08 refused refused fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
     /// Not there yet.
-    0x0f09 refused refused fn cuCtxWaitEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
+    0x0d09 refused refused fn cuCtxWaitEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
     /// Not there yet.
-    0x0f0a refused refused fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
+    0x0d0a refused refused fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
     /// Not there yet.
-    0x0f0b refused refused fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
+    0x0d0b refused refused fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
+    0x0d0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
+    0x0d0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// There is no managed memory yet.
-    0x0f10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
+    0x0d10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
     /// There is no managed memory yet.
-    0x0f11 refused refused fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
+    0x0d11 refused refused fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
     /// A driver notifies of its own memory budget, which is not that of the job.
-    0x0f13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
+    0x0d13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
     /// A driver notifies of its own memory budget, which is not that of the job.
-    0x0f14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
+    0x0d14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
     /// Batches of copies are not there yet.
-    0x0f20 refused refused fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d20 refused refused fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Batches of copies are not there yet.
-    0x0f21 refused refused fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d21 refused refused fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
     /// Memory is not handed to other devices: it could not be moved.
-    0x0f2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
+    0x0d2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
     /// Batches of copies are not there yet.
-    0x0f30 refused refused fn cuMemBatchDecompressAsync(paramsArray: Raw<*mut sys::CUmemDecompressParams>, count: Raw<usize>, flags: Raw<c_uint>, errorIndex: Raw<*mut usize>, stream: Raw<sys::CUstream>) ptsz;
+    0x0d30 refused refused fn cuMemBatchDecompressAsync(paramsArray: Raw<*mut sys::CUmemDecompressParams>, count: Raw<usize>, flags: Raw<c_uint>, errorIndex: Raw<*mut usize>, stream: Raw<sys::CUstream>) ptsz;
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
-    0x0f31 refused refused fn cuMulticastCreate(mcHandle: Raw<*mut sys::CUmemGenericAllocationHandle>, prop: Raw<*const sys::CUmulticastObjectProp>);
+    0x0d31 refused refused fn cuMulticastCreate(mcHandle: Raw<*mut sys::CUmemGenericAllocationHandle>, prop: Raw<*const sys::CUmulticastObjectProp>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
-    0x0f32 refused refused fn cuMulticastAddDevice(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>);
+    0x0d32 refused refused fn cuMulticastAddDevice(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
-    0x0f33 refused refused fn cuMulticastBindMem(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, mcOffset: Raw<usize>, memHandle: Raw<sys::CUmemGenericAllocationHandle>, memOffset: Raw<usize>, size: Raw<usize>, flags: Raw<c_ulonglong>);
+    0x0d33 refused refused fn cuMulticastBindMem(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, mcOffset: Raw<usize>, memHandle: Raw<sys::CUmemGenericAllocationHandle>, memOffset: Raw<usize>, size: Raw<usize>, flags: Raw<c_ulonglong>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
-    0x0f34 refused refused fn cuMulticastBindAddr(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, mcOffset: Raw<usize>, memptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, flags: Raw<c_ulonglong>);
+    0x0d34 refused refused fn cuMulticastBindAddr(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, mcOffset: Raw<usize>, memptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, flags: Raw<c_ulonglong>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
-    0x0f35 refused refused fn cuMulticastUnbind(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>, mcOffset: Raw<usize>, size: Raw<usize>);
+    0x0d35 refused refused fn cuMulticastUnbind(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>, mcOffset: Raw<usize>, size: Raw<usize>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
-    0x0f36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
+    0x0d36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
     /// There is no managed memory yet.
-    0x0f38 refused refused fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d38 refused refused fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
     /// There is no managed memory yet.
-    0x0f39 refused refused fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d39 refused refused fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
     /// There is no managed memory yet.
-    0x0f3a refused refused fn cuMemDiscardAndPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d3a refused refused fn cuMemDiscardAndPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
     /// There is no managed memory yet.
-    0x0f3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
+    0x0d3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
     /// There is no managed memory yet.
-    0x0f3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
+    0x0d3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
+    0x0d41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f42 refused refused fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
+    0x0d42 refused refused fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
     /// Arrays are not carried to other places yet.
-    0x0f43 refused refused fn cuExternalMemoryGetMappedMipmappedArray(mipmap: Raw<*mut sys::CUmipmappedArray>, extMem: Raw<sys::CUexternalMemory>, mipmapDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>);
+    0x0d43 refused refused fn cuExternalMemoryGetMappedMipmappedArray(mipmap: Raw<*mut sys::CUmipmappedArray>, extMem: Raw<sys::CUexternalMemory>, mipmapDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f44 refused refused fn cuDestroyExternalMemory(extMem: Raw<sys::CUexternalMemory>);
+    0x0d44 refused refused fn cuDestroyExternalMemory(extMem: Raw<sys::CUexternalMemory>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f45 refused refused fn cuImportExternalSemaphore(extSem_out: Raw<*mut sys::CUexternalSemaphore>, semHandleDesc: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>);
+    0x0d45 refused refused fn cuImportExternalSemaphore(extSem_out: Raw<*mut sys::CUexternalSemaphore>, semHandleDesc: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f46 refused refused fn cuSignalExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
+    0x0d46 refused refused fn cuSignalExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
     /// External memory and semaphores are not carried to other places yet.
-    0x0f47 refused refused fn cuWaitExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
+    0x0d47 refused refused fn cuWaitExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
     /// External memory and semaphores are not carried to other places yet.
-    0x0f48 refused refused fn cuDestroyExternalSemaphore(extSem: Raw<sys::CUexternalSemaphore>);
+    0x0d48 refused refused fn cuDestroyExternalSemaphore(extSem: Raw<sys::CUexternalSemaphore>);
     /// Deprecated by CUDA: launches that span devices.
-    0x0f49 refused refused fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: Raw<*mut sys::CUDA_LAUNCH_PARAMS>, numDevices: Raw<c_uint>, flags: Raw<c_uint>);
+    0x0d49 refused refused fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: Raw<*mut sys::CUDA_LAUNCH_PARAMS>, numDevices: Raw<c_uint>, flags: Raw<c_uint>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
+    0x0d53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f55 refused refused fn cuGraphAddExternalSemaphoresSignalNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    0x0d55 refused refused fn cuGraphAddExternalSemaphoresSignalNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f56 refused refused fn cuGraphExternalSemaphoresSignalNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    0x0d56 refused refused fn cuGraphExternalSemaphoresSignalNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f57 refused refused fn cuGraphExternalSemaphoresSignalNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    0x0d57 refused refused fn cuGraphExternalSemaphoresSignalNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f58 refused refused fn cuGraphAddExternalSemaphoresWaitNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    0x0d58 refused refused fn cuGraphAddExternalSemaphoresWaitNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f59 refused refused fn cuGraphExternalSemaphoresWaitNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    0x0d59 refused refused fn cuGraphExternalSemaphoresWaitNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f5a refused refused fn cuGraphExternalSemaphoresWaitNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    0x0d5a refused refused fn cuGraphExternalSemaphoresWaitNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f62 refused refused fn cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
+    0x0d62 refused refused fn cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
     /// External memory and semaphores are not carried to other places yet.
-    0x0f63 refused refused fn cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
+    0x0d63 refused refused fn cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f65 refused refused fn cuTexRefSetArray(hTexRef: Raw<sys::CUtexref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
+    0x0d65 refused refused fn cuTexRefSetArray(hTexRef: Raw<sys::CUtexref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f66 refused refused fn cuTexRefSetMipmappedArray(hTexRef: Raw<sys::CUtexref>, hMipmappedArray: Raw<sys::CUmipmappedArray>, Flags: Raw<c_uint>);
+    0x0d66 refused refused fn cuTexRefSetMipmappedArray(hTexRef: Raw<sys::CUtexref>, hMipmappedArray: Raw<sys::CUmipmappedArray>, Flags: Raw<c_uint>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f67 refused refused fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>);
+    0x0d67 refused refused fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f68 refused refused fn cuTexRefSetAddress2D_v3(hTexRef: Raw<sys::CUtexref>, desc: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Raw<sys::CUdeviceptr>, Pitch: Raw<usize>);
+    0x0d68 refused refused fn cuTexRefSetAddress2D_v3(hTexRef: Raw<sys::CUtexref>, desc: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Raw<sys::CUdeviceptr>, Pitch: Raw<usize>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f69 refused refused fn cuTexRefSetFormat(hTexRef: Raw<sys::CUtexref>, fmt: RawEnum<sys::CUarray_format>, NumPackedComponents: Raw<c_int>);
+    0x0d69 refused refused fn cuTexRefSetFormat(hTexRef: Raw<sys::CUtexref>, fmt: RawEnum<sys::CUarray_format>, NumPackedComponents: Raw<c_int>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f6a refused refused fn cuTexRefSetAddressMode(hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>, am: RawEnum<sys::CUaddress_mode>);
+    0x0d6a refused refused fn cuTexRefSetAddressMode(hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>, am: RawEnum<sys::CUaddress_mode>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f6b refused refused fn cuTexRefSetFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
+    0x0d6b refused refused fn cuTexRefSetFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f6c refused refused fn cuTexRefSetMipmapFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
+    0x0d6c refused refused fn cuTexRefSetMipmapFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f6d refused refused fn cuTexRefSetMipmapLevelBias(hTexRef: Raw<sys::CUtexref>, bias: Raw<f32>);
+    0x0d6d refused refused fn cuTexRefSetMipmapLevelBias(hTexRef: Raw<sys::CUtexref>, bias: Raw<f32>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f6e refused refused fn cuTexRefSetMipmapLevelClamp(hTexRef: Raw<sys::CUtexref>, minMipmapLevelClamp: Raw<f32>, maxMipmapLevelClamp: Raw<f32>);
+    0x0d6e refused refused fn cuTexRefSetMipmapLevelClamp(hTexRef: Raw<sys::CUtexref>, minMipmapLevelClamp: Raw<f32>, maxMipmapLevelClamp: Raw<f32>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f6f refused refused fn cuTexRefSetMaxAnisotropy(hTexRef: Raw<sys::CUtexref>, maxAniso: Raw<c_uint>);
+    0x0d6f refused refused fn cuTexRefSetMaxAnisotropy(hTexRef: Raw<sys::CUtexref>, maxAniso: Raw<c_uint>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f70 refused refused fn cuTexRefSetBorderColor(hTexRef: Raw<sys::CUtexref>, pBorderColor: Raw<*mut f32>);
+    0x0d70 refused refused fn cuTexRefSetBorderColor(hTexRef: Raw<sys::CUtexref>, pBorderColor: Raw<*mut f32>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f71 refused refused fn cuTexRefSetFlags(hTexRef: Raw<sys::CUtexref>, Flags: Raw<c_uint>);
+    0x0d71 refused refused fn cuTexRefSetFlags(hTexRef: Raw<sys::CUtexref>, Flags: Raw<c_uint>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f72 refused refused fn cuTexRefGetAddress_v2(pdptr: Raw<*mut sys::CUdeviceptr>, hTexRef: Raw<sys::CUtexref>);
+    0x0d72 refused refused fn cuTexRefGetAddress_v2(pdptr: Raw<*mut sys::CUdeviceptr>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f73 refused refused fn cuTexRefGetArray(phArray: Raw<*mut sys::CUarray>, hTexRef: Raw<sys::CUtexref>);
+    0x0d73 refused refused fn cuTexRefGetArray(phArray: Raw<*mut sys::CUarray>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f74 refused refused fn cuTexRefGetMipmappedArray(phMipmappedArray: Raw<*mut sys::CUmipmappedArray>, hTexRef: Raw<sys::CUtexref>);
+    0x0d74 refused refused fn cuTexRefGetMipmappedArray(phMipmappedArray: Raw<*mut sys::CUmipmappedArray>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f75 refused refused fn cuTexRefGetAddressMode(pam: Raw<*mut sys::CUaddress_mode>, hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>);
+    0x0d75 refused refused fn cuTexRefGetAddressMode(pam: Raw<*mut sys::CUaddress_mode>, hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f76 refused refused fn cuTexRefGetFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
+    0x0d76 refused refused fn cuTexRefGetFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f77 refused refused fn cuTexRefGetFormat(pFormat: Raw<*mut sys::CUarray_format>, pNumChannels: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
+    0x0d77 refused refused fn cuTexRefGetFormat(pFormat: Raw<*mut sys::CUarray_format>, pNumChannels: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f78 refused refused fn cuTexRefGetMipmapFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
+    0x0d78 refused refused fn cuTexRefGetMipmapFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f79 refused refused fn cuTexRefGetMipmapLevelBias(pbias: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
+    0x0d79 refused refused fn cuTexRefGetMipmapLevelBias(pbias: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f7a refused refused fn cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp: Raw<*mut f32>, pmaxMipmapLevelClamp: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
+    0x0d7a refused refused fn cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp: Raw<*mut f32>, pmaxMipmapLevelClamp: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f7b refused refused fn cuTexRefGetMaxAnisotropy(pmaxAniso: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
+    0x0d7b refused refused fn cuTexRefGetMaxAnisotropy(pmaxAniso: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f7c refused refused fn cuTexRefGetBorderColor(pBorderColor: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
+    0x0d7c refused refused fn cuTexRefGetBorderColor(pBorderColor: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f7d refused refused fn cuTexRefGetFlags(pFlags: Raw<*mut c_uint>, hTexRef: Raw<sys::CUtexref>);
+    0x0d7d refused refused fn cuTexRefGetFlags(pFlags: Raw<*mut c_uint>, hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f7e refused refused fn cuTexRefCreate(pTexRef: Raw<*mut sys::CUtexref>);
+    0x0d7e refused refused fn cuTexRefCreate(pTexRef: Raw<*mut sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f7f refused refused fn cuTexRefDestroy(hTexRef: Raw<sys::CUtexref>);
+    0x0d7f refused refused fn cuTexRefDestroy(hTexRef: Raw<sys::CUtexref>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f80 refused refused fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
+    0x0d80 refused refused fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
     /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
-    0x0f81 refused refused fn cuSurfRefGetArray(phArray: Raw<*mut sys::CUarray>, hSurfRef: Raw<sys::CUsurfref>);
+    0x0d81 refused refused fn cuSurfRefGetArray(phArray: Raw<*mut sys::CUarray>, hSurfRef: Raw<sys::CUsurfref>);
     /// Devices do not reach each other's memory yet.
-    0x0f8d refused refused fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
+    0x0d8d refused refused fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
     /// Graphics: the place has not the display of the program.
-    0x0f8e refused refused fn cuGraphicsUnregisterResource(resource: Raw<sys::CUgraphicsResource>);
+    0x0d8e refused refused fn cuGraphicsUnregisterResource(resource: Raw<sys::CUgraphicsResource>);
     /// Graphics: the place has not the display of the program.
-    0x0f8f refused refused fn cuGraphicsSubResourceGetMappedArray(pArray: Raw<*mut sys::CUarray>, resource: Raw<sys::CUgraphicsResource>, arrayIndex: Raw<c_uint>, mipLevel: Raw<c_uint>);
+    0x0d8f refused refused fn cuGraphicsSubResourceGetMappedArray(pArray: Raw<*mut sys::CUarray>, resource: Raw<sys::CUgraphicsResource>, arrayIndex: Raw<c_uint>, mipLevel: Raw<c_uint>);
     /// Graphics: the place has not the display of the program.
-    0x0f90 refused refused fn cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray: Raw<*mut sys::CUmipmappedArray>, resource: Raw<sys::CUgraphicsResource>);
+    0x0d90 refused refused fn cuGraphicsResourceGetMappedMipmappedArray(pMipmappedArray: Raw<*mut sys::CUmipmappedArray>, resource: Raw<sys::CUgraphicsResource>);
     /// Graphics: the place has not the display of the program.
-    0x0f91 refused refused fn cuGraphicsResourceGetMappedPointer_v2(pDevPtr: Raw<*mut sys::CUdeviceptr>, pSize: Raw<*mut usize>, resource: Raw<sys::CUgraphicsResource>);
+    0x0d91 refused refused fn cuGraphicsResourceGetMappedPointer_v2(pDevPtr: Raw<*mut sys::CUdeviceptr>, pSize: Raw<*mut usize>, resource: Raw<sys::CUgraphicsResource>);
     /// Graphics: the place has not the display of the program.
-    0x0f92 refused refused fn cuGraphicsResourceSetMapFlags_v2(resource: Raw<sys::CUgraphicsResource>, flags: Raw<c_uint>);
+    0x0d92 refused refused fn cuGraphicsResourceSetMapFlags_v2(resource: Raw<sys::CUgraphicsResource>, flags: Raw<c_uint>);
     /// Graphics: the place has not the display of the program.
-    0x0f93 refused refused fn cuGraphicsMapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d93 refused refused fn cuGraphicsMapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
     /// Graphics: the place has not the display of the program.
-    0x0f94 refused refused fn cuGraphicsUnmapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0d94 refused refused fn cuGraphicsUnmapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f99 refused refused fn cuGreenCtxCreate(phCtx: Raw<*mut sys::CUgreenCtx>, desc: Raw<sys::CUdevResourceDesc>, dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
+    0x0d99 refused refused fn cuGreenCtxCreate(phCtx: Raw<*mut sys::CUgreenCtx>, desc: Raw<sys::CUdevResourceDesc>, dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f9a refused refused fn cuGreenCtxDestroy(hCtx: Raw<sys::CUgreenCtx>);
+    0x0d9a refused refused fn cuGreenCtxDestroy(hCtx: Raw<sys::CUgreenCtx>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f9b refused refused fn cuCtxFromGreenCtx(pContext: Raw<*mut sys::CUcontext>, hCtx: Raw<sys::CUgreenCtx>);
+    0x0d9b refused refused fn cuCtxFromGreenCtx(pContext: Raw<*mut sys::CUcontext>, hCtx: Raw<sys::CUgreenCtx>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f9c refused refused fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    0x0d9c refused refused fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f9d refused refused fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    0x0d9d refused refused fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f9e refused refused fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    0x0d9e refused refused fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0f9f refused refused fn cuDevSmResourceSplitByCount(result: Raw<*mut sys::CUdevResource>, nbGroups: Raw<*mut c_uint>, input: Raw<*const sys::CUdevResource>, remaining: Raw<*mut sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>);
+    0x0d9f refused refused fn cuDevSmResourceSplitByCount(result: Raw<*mut sys::CUdevResource>, nbGroups: Raw<*mut c_uint>, input: Raw<*const sys::CUdevResource>, remaining: Raw<*mut sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0fa0 refused refused fn cuDevResourceGenerateDesc(phDesc: Raw<*mut sys::CUdevResourceDesc>, resources: Raw<*mut sys::CUdevResource>, nbResources: Raw<c_uint>);
+    0x0da0 refused refused fn cuDevResourceGenerateDesc(phDesc: Raw<*mut sys::CUdevResourceDesc>, resources: Raw<*mut sys::CUdevResource>, nbResources: Raw<c_uint>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0fa1 refused refused fn cuGreenCtxRecordEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
+    0x0da1 refused refused fn cuGreenCtxRecordEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0fa2 refused refused fn cuGreenCtxWaitEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
+    0x0da2 refused refused fn cuGreenCtxWaitEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0fa3 refused refused fn cuStreamGetGreenCtx(hStream: Raw<sys::CUstream>, phCtx: Raw<*mut sys::CUgreenCtx>);
+    0x0da3 refused refused fn cuStreamGetGreenCtx(hStream: Raw<sys::CUstream>, phCtx: Raw<*mut sys::CUgreenCtx>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0fa4 refused refused fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
+    0x0da4 refused refused fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0fa5 refused refused fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
+    0x0da5 refused refused fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
     /// CUDA has taken this function away: it answers the same everywhere.
-    0x0fab refused refused fn cuProfilerInitialize(configFile: Raw<*const c_char>, outputFile: Raw<*const c_char>, outputMode: RawEnum<sys::CUoutput_mode>);
+    0x0dab refused refused fn cuProfilerInitialize(configFile: Raw<*const c_char>, outputFile: Raw<*const c_char>, outputMode: RawEnum<sys::CUoutput_mode>);
     /// Synchronisation objects of embedded systems: no place has them.
-    0x0fac refused refused fn cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList: Raw<*mut c_void>, dev: Raw<sys::CUdevice>, flags: Raw<c_int>) older;
+    0x0dac refused refused fn cuDeviceGetNvSciSyncAttributes(nvSciSyncAttrList: Raw<*mut c_void>, dev: Raw<sys::CUdevice>, flags: Raw<c_int>) older;
     /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
-    0x0fad refused refused fn cuCheckpointProcessGetRestoreThreadId(pid: Raw<c_int>, tid: Raw<*mut c_int>) older;
+    0x0dad refused refused fn cuCheckpointProcessGetRestoreThreadId(pid: Raw<c_int>, tid: Raw<*mut c_int>) older;
     /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
-    0x0fae refused refused fn cuCheckpointProcessGetState(pid: Raw<c_int>, state: Raw<*mut c_uint>) older;
+    0x0dae refused refused fn cuCheckpointProcessGetState(pid: Raw<c_int>, state: Raw<*mut c_uint>) older;
     /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
-    0x0faf refused refused fn cuCheckpointProcessLock(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    0x0daf refused refused fn cuCheckpointProcessLock(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
     /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
-    0x0fb0 refused refused fn cuCheckpointProcessCheckpoint(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    0x0db0 refused refused fn cuCheckpointProcessCheckpoint(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
     /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
-    0x0fb1 refused refused fn cuCheckpointProcessRestore(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    0x0db1 refused refused fn cuCheckpointProcessRestore(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
     /// Moves are made by mrcuda: a checkpoint of this process would find no GPU in it.
-    0x0fb2 refused refused fn cuCheckpointProcessUnlock(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
+    0x0db2 refused refused fn cuCheckpointProcessUnlock(pid: Raw<c_int>, args: Raw<*mut c_void>) older;
 }

@@ -88,6 +88,12 @@ fn copy_2d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: u64, until: U
     let c = c.as_ptr();
     // SAFETY: `c` is a copy of the program's struct; only integer and pointer fields are read.
     let (sx, sy, sh, sd, sp) = unsafe { ((*c).srcXInBytes, (*c).srcY, (*c).srcHost, (*c).srcDevice, (*c).srcPitch) };
+    // SAFETY: as above.
+    if unsafe { (*c).WidthInBytes == 0 || (*c).Height == 0 } && (src_kind == 0 || dst_kind == 0) {
+        // Where nothing is copied nobody asks what kind of memory it is.
+        cx.use_stream(stream)?;
+        return cx.device()?.check();
+    }
     if src_kind == ARRAY || dst_kind == ARRAY {
         // SAFETY: as above.
         let copy = unsafe { flat(c, src_kind, dst_kind) };
@@ -152,6 +158,11 @@ fn copy_3d(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: u64, until: U
     if slod != 0 || dlod != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
+    if w == 0 || h == 0 || depth == 0 {
+        // Also where nothing is copied there must be a context.
+        cx.use_stream(stream)?;
+        cx.device()?;
+    }
     // SAFETY: as above.
     let (sx, sy, sz, sh, sd, sp, sheight) =
         unsafe { ((*p).srcXInBytes, (*p).srcY, (*p).srcZ, (*p).srcHost, (*p).srcDevice, (*p).srcPitch, (*p).srcHeight) };
@@ -200,7 +211,7 @@ pub(crate) fn cuMemcpyPeer(
     from: sys::CUcontext,
     n: usize,
 ) -> Result<(), Code> {
-    contexts(cx, [to, from])?;
+    contexts(cx, [to, from], n)?;
     linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
 }
 
@@ -213,13 +224,19 @@ pub(crate) fn cuMemcpyPeerAsync(
     n: usize,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
-    contexts(cx, [to, from])?;
+    contexts(cx, [to, from], n)?;
     linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
-/// The contexts of a copy between devices must be some; where the memory is, its address says.
-fn contexts(cx: &Entered, both: [sys::CUcontext; 2]) -> Result<(), Code> {
-    both.into_iter().try_for_each(|c| context::device_of(cx.job, c as u64).map(drop))
+/// The contexts of a copy between devices must be some, if anything is copied; where the memory is, its address says.
+fn contexts(cx: &Entered, both: [sys::CUcontext; 2], bytes: usize) -> Result<(), Code> {
+    if bytes == 0 {
+        return cx.device().map(drop);
+    }
+    both.into_iter().try_for_each(|c| match c.is_null() {
+        true => Err(code::ERROR_INVALID_VALUE),
+        false => context::device_of(cx.job, c as u64).map(drop),
+    })
 }
 
 fn copy_3d_peer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64, until: Until) -> Result<(), Code> {
@@ -227,7 +244,8 @@ fn copy_3d_peer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64
         return Err(code::ERROR_INVALID_VALUE);
     }
     // SAFETY: not null; only pointer fields are read.
-    contexts(cx, unsafe { [(*p).dstContext, (*p).srcContext] })?;
+    let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
+    contexts(cx, both, usize::from(!size.contains(&0)))?;
     // The plain struct has the same fields at the same offsets, and reserves those of the contexts.
     copy_3d(cx, p.cast(), stream, until)
 }

@@ -29,6 +29,17 @@ impl Known {
     }
 }
 
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_WRITE: u32 = 3;
+
+/// Whether network cards and decompression units may use memory: they could not follow it to another place.
+fn of_other_devices(attribute: u32) -> bool {
+    use sys::CUpointer_attribute_enum as A;
+    [A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE]
+        .iter()
+        .any(|a| *a as u32 == attribute)
+}
+
 /// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
 fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
     use sys::CUpointer_attribute_enum as A;
@@ -60,11 +71,14 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put64(k.bytes);
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
             put32(1);
+        } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
+            put32(READ_WRITE);
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
             put64(k.handle_types.into());
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
             || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
             || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+            || of_other_devices(attribute)
         {
             put32(0);
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
@@ -95,7 +109,12 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put64(block.bytes);
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
             put32(1);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
+            put32(READ_WRITE);
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+            || of_other_devices(attribute)
+        {
             put32(0);
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
             put64(0);

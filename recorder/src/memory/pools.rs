@@ -548,6 +548,9 @@ pub(crate) fn cuMemPoolGetAccess(
 /// The device of a location at which there are pools.
 fn pool_device(cx: &Entered, at: *const sys::CUmemLocation, kind: u32) -> Result<&'static Device, Code> {
     let at = location(at)?;
+    if at.kind == 0 || kind == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
     if at.kind != ON_DEVICE || kind != PINNED {
         return Err(code::ERROR_NOT_SUPPORTED);
     }
@@ -568,11 +571,13 @@ pub(crate) fn cuDeviceGetDefaultMemPool(cx: &mut Entered, to: *mut sys::CUmemory
 }
 
 pub(crate) fn cuDeviceGetMemPool(cx: &mut Entered, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
-    give(to, cx.job.device(dev)?.memory().current_pool as sys::CUmemoryPool)
+    // Unlike for the default pool, the number of no device is a bad value.
+    let device = cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    give(to, device.memory().current_pool as sys::CUmemoryPool)
 }
 
 pub(crate) fn cuDeviceSetMemPool(cx: &mut Entered, dev: sys::CUdevice, pool: sys::CUmemoryPool) -> Result<(), Code> {
-    set_current(cx, cx.job.device(dev)?, pool)
+    set_current(cx, cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?, pool)
 }
 
 pub(crate) fn cuMemGetDefaultMemPool(

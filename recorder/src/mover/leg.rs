@@ -333,7 +333,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
             dot(want.capability)
         ));
     }
-    let arrays = crate::job::get().map_or(0, |job| crate::array::bytes(job, device.index));
+    let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
     let need = device.memory().needed() + arrays + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,

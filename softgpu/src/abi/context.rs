@@ -11,9 +11,12 @@ use std::sync::atomic::Ordering;
 const STACK_SIZE: c_uint = 0;
 const PRINTF_FIFO_SIZE: c_uint = 1;
 const MALLOC_HEAP_SIZE: c_uint = 2;
+const NESTED_SYNCHRONISATION: c_uint = 3;
 const PENDING_LAUNCHES: c_uint = 4;
 const L2_FETCH_GRANULARITY: c_uint = 5;
 const PERSISTING_L2: c_uint = 6;
+const SHARED_OF_BLOCK: c_uint = 7;
+const CACHE_OF_GRID: c_uint = 8;
 
 abi! {
     call fn cuCtxCreate_v2 [gone] (out: Out<CUcontext> as *mut CUcontext, flags: c_uint, dev: CUdevice) {
@@ -43,6 +46,10 @@ abi! {
     }
 
     call fn cuCtxDestroy_v2 / cuCtxDestroy(ctx: CUcontext) {
+        // Only here the driver says that it was there once (measured).
+        if context::CONTEXTS.is_past(ctx as usize) {
+            return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
         context::destroy(&context::resolve(ctx)?)
     }
 
@@ -106,15 +113,19 @@ abi! {
 
     call fn cuCtxGetLimit(value: Out<usize> as *mut usize, limit: c_uint as CUlimit) {
         let live = context::current()?;
+        value.check()?;
         let limits = *lock(&live.limits);
         value.set(match limit {
             STACK_SIZE => limits.stack,
             PRINTF_FIFO_SIZE => limits.printf,
             MALLOC_HEAP_SIZE => limits.heap,
-            PENDING_LAUNCHES => 2048,
-            L2_FETCH_GRANULARITY => 64,
-            PERSISTING_L2 => 0,
-            _ => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+            PENDING_LAUNCHES => limits.pending_launches,
+            L2_FETCH_GRANULARITY => limits.l2_fetch,
+            PERSISTING_L2 => limits.persisting_l2,
+            SHARED_OF_BLOCK => device::SHARED_OPTIN as usize,
+            CACHE_OF_GRID => 0,
+            NESTED_SYNCHRONISATION => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })
     }
 
@@ -124,27 +135,33 @@ abi! {
         match limit {
             STACK_SIZE if value <= 512 << 10 => limits.stack = value.next_multiple_of(16),
             // Too late once code that prints has been launched.
-            PRINTF_FIFO_SIZE if value <= 1 << 30 && !limits.printf_used => limits.printf = value,
+            PRINTF_FIFO_SIZE if value <= 1 << 30 && !limits.printf_used => limits.printf = value.max(512 << 10),
             // Too late once the heap has its place.
             MALLOC_HEAP_SIZE if live.has_heap() => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            MALLOC_HEAP_SIZE if value as u64 <= live.device.total => limits.heap = value.max(4096).next_multiple_of(4096),
+            MALLOC_HEAP_SIZE if value as u64 <= live.device.total => limits.heap = value.max(4 << 20).next_multiple_of(4096),
             STACK_SIZE | PRINTF_FIFO_SIZE => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             MALLOC_HEAP_SIZE => return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
             // Hints.
-            L2_FETCH_GRANULARITY if value <= 128 => {}
-            PERSISTING_L2 => {}
-            _ => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+            PENDING_LAUNCHES => limits.pending_launches = value,
+            L2_FETCH_GRANULARITY if value <= 128 => limits.l2_fetch = value,
+            PERSISTING_L2 => limits.persisting_l2 = value,
+            NESTED_SYNCHRONISATION | SHARED_OF_BLOCK | CACHE_OF_GRID => return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
         Ok(())
     }
 
     call fn cuCtxGetCacheConfig(config: Out<c_uint> as *mut CUfunc_cache) {
-        context::current()?;
-        config.set(0)
+        let live = context::current()?;
+        config.check()?;
+        config.set(live.cache_config.load(Ordering::Relaxed))
     }
 
-    call fn cuCtxSetCacheConfig(_config: c_uint as CUfunc_cache) {
-        context::current().map(drop)
+    call fn cuCtxSetCacheConfig(config: c_uint as CUfunc_cache) {
+        let live = context::current()?;
+        super::function::check_cache_config(config)?;
+        live.cache_config.store(config, Ordering::Relaxed);
+        Ok(())
     }
 
     call fn cuCtxGetSharedMemConfig(config: Out<c_uint> as *mut CUsharedconfig) {
@@ -152,8 +169,9 @@ abi! {
         config.set(1)
     }
 
-    call fn cuCtxSetSharedMemConfig(_config: c_uint as CUsharedconfig) {
-        context::current().map(drop)
+    call fn cuCtxSetSharedMemConfig(config: c_uint as CUsharedconfig) {
+        context::current()?;
+        if config <= 2 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
     call fn cuCtxResetPersistingL2Cache() {

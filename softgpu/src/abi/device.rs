@@ -4,6 +4,7 @@ use super::edge::put_text;
 use super::{Out, Text, abi};
 use crate::config;
 use crate::gpu::device;
+use cuda_api::pci;
 use cuda_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUresult, CUuuid};
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -47,18 +48,15 @@ abi! {
     }
 
     call fn cuDeviceGetPCIBusId(name: Out<c_char> as *mut c_char, len: c_int, dev: CUdevice) {
-        put_text(name, len, &device::get(dev)?.pci_name())
+        let text = pci::text(device::get(dev)?.pci());
+        // All of it, or nothing.
+        if usize::try_from(len).is_ok_and(|len| len > text.len()) { put_text(name, len, &text) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
     call fn cuDeviceGetByPCIBusId(out: Out<CUdevice> as *mut CUdevice, name: Text as *const c_char) {
-        let name = name.get()?;
-        // Domain and function may be left out.
-        let found = device::all().iter().find(|d| {
-            let full = d.pci_name();
-            let short = &full[4..];
-            [full.as_str(), short, &full[9..], &full[9..14]].iter().any(|form| form.eq_ignore_ascii_case(name))
-        });
-        out.set(found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.ordinal)
+        let wanted = pci::parse(name.get()?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let found = device::all().iter().find(|d| d.pci() == wanted);
+        out.set(found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?.ordinal)
     }
 
     call fn cuDeviceCanAccessPeer(can: Out<c_int> as *mut c_int, dev: CUdevice, peer: CUdevice) {
@@ -99,8 +97,17 @@ abi! {
         Ok(())
     }
 
-    call fn cuDevicePrimaryCtxSetFlags_v2 / cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) {
+    call fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) {
         device::get(dev)?.primary().set_flags(flags)
+    }
+
+    call fn cuDevicePrimaryCtxSetFlags [cuDevicePrimaryCtxSetFlags_v2] (dev: CUdevice, flags: c_uint) {
+        let primary = device::get(dev)?.primary();
+        // The first version of this function refuses an active context.
+        if primary.flags().1 {
+            return Err(CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
+        }
+        primary.set_flags(flags)
     }
 
     call fn cuDevicePrimaryCtxGetState(

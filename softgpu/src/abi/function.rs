@@ -1,5 +1,6 @@
 //! Functions of modules, and occupancy.
 
+use super::launch::Config;
 use super::{In, Out, Res, abi};
 use crate::config;
 use crate::gpu::launch::{Attributes, blocks_per_multiprocessor, max_threads};
@@ -11,7 +12,7 @@ use cuda_api::sys::{
     CUoccupancyB2DSize, CUresult, CUsharedconfig,
 };
 use std::ffi::{c_char, c_int, c_uint};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 abi! {
     call fn cuFuncGetAttribute(
@@ -92,7 +93,8 @@ abi! {
         }
         let each = device::SHARED_PER_SM / blocks;
         let usable = (each - each % 128).saturating_sub(device::SHARED_RESERVED + info.static_shared);
-        size.set(usable.min(device::SHARED_OPTIN - info.static_shared) as usize)
+        let allowed = function.attributes.max_dynamic_shared.load(Ordering::Relaxed) as u32;
+        size.set(usable.min(device::SHARED_OPTIN - info.static_shared).min(allowed) as usize)
     }
 
     call fn cuOccupancyMaxPotentialBlockSize(
@@ -113,12 +115,14 @@ abi! {
     }
 
     call fn cuOccupancyMaxActiveClusters(
-        count: Out<c_int> as *mut c_int, function: CUfunction, _config: In<u8> as *const CUlaunchConfig,
+        count: Out<c_int> as *mut c_int, function: CUfunction, config: In<Config> as *const CUlaunchConfig,
     ) {
-        module::resolve_function(function)?;
-        // There are no clusters.
-        count.set(0)?;
-        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        let (function, _) = module::resolve_function(function)?;
+        let config = config.get()?;
+        config.check_attributes()?;
+        // Clusters are of one block.
+        let blocks = blocks_per_multiprocessor(function.info(), config.threads(), u64::from(config.shared));
+        count.set((blocks * device::MULTIPROCESSORS) as c_int)
     }
 }
 
@@ -129,22 +133,31 @@ pub(super) fn attribute(info: &FunctionInfo, attributes: &Attributes, which: c_u
         1 => info.static_shared as c_int,
         3 => info.local_bytes as c_int,
         4 => info.num_regs as c_int,
-        5 | 6 => config::get().sm() as c_int,
+        5 => info.target as c_int,
+        6 => config::get().sm() as c_int,
         8 => attributes.max_dynamic_shared.load(Ordering::Relaxed),
         9 => attributes.carveout.load(Ordering::Relaxed),
-        // Bytes of user constants, cache mode, clusters.
-        2 | 7 | 10..=15 => 0,
+        // Bytes of user constants, cache mode.
+        2 | 7 => 0,
+        10..=15 => cluster_attribute(attributes, which).load(Ordering::Relaxed),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     })
 }
 
-/// Sets one of the two attributes that can be set.
+fn cluster_attribute(attributes: &Attributes, which: c_uint) -> &AtomicI32 {
+    &attributes.clusters[(which - Attributes::FIRST_OF_CLUSTERS) as usize]
+}
+
+/// Sets one of the attributes that can be set.
 pub(super) fn set_attribute(info: &FunctionInfo, attributes: &Attributes, which: c_uint, value: c_int) -> Res {
     let most = device::SHARED_OPTIN.saturating_sub(info.static_shared) as c_int;
     match which {
         8 if (0..=most).contains(&value) => attributes.max_dynamic_shared.store(value, Ordering::Relaxed),
         9 if (-1..=100).contains(&value) => attributes.carveout.store(value, Ordering::Relaxed),
-        10..=15 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        // Width, height, depth; whether larger ones than every device has are allowed; how they are scheduled. Only kept.
+        11..=13 if value >= 0 => cluster_attribute(attributes, which).store(value, Ordering::Relaxed),
+        14 => cluster_attribute(attributes, which).store(c_int::from(value != 0), Ordering::Relaxed),
+        15 if matches!(value, 0 | 1) => cluster_attribute(attributes, which).store(value, Ordering::Relaxed),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())

@@ -5,9 +5,10 @@ use super::stream_memory::Part;
 use crate::abi::Res;
 use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
 use crate::gpu::stream::{self, Default, Target};
-use crate::gpu::{condition, context, copy, event, launch, memory, module, sched};
+use crate::gpu::{condition, context, copy, event, launch, memory, module, process, sched};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
+use cuda_api::first;
 use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
 use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::sys::{self, CUresult};
@@ -27,6 +28,10 @@ fn coded<T>(r: Res<T>) -> Result<T, Code> {
 }
 
 impl Host for Soft {
+    fn is_device(&mut self, ordinal: i32) -> bool {
+        crate::gpu::device::get(ordinal).is_ok()
+    }
+
     fn shared(&self) -> &'static Shared {
         &GRAPHS
     }
@@ -171,6 +176,20 @@ fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Co
     if guarded == CUresult::CUDA_SUCCESS || outcome == code::SUCCESS { code(guarded) } else { outcome }
 }
 
+/// Runs a call; if it fails, the error is the one that the driver would tell.
+macro_rules! told {
+    ($name:ident ($($p:ident),*) $run:expr) => {{
+        let rc = $run;
+        if rc == code::SUCCESS {
+            rc
+        } else {
+            let steps = const { first::steps(stringify!($name)) };
+            let context = || coded(context::current()).map(drop);
+            first::told(steps, &[$(first::number($p)),*], rc, |rc| rc, || coded(process::ready()), context)
+        }
+    }};
+}
+
 macro_rules! per_thread {
     ([] $($rest:tt)*) => {
         /// No such form.
@@ -180,7 +199,7 @@ macro_rules! per_thread {
     ([ptsz] $name:ident ($($p:ident : $kind:ty),*)) => {
         #[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]
         extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
-            run(Default::PerThread, |h| api::$name(h, $($p),*))
+            told!($name ($($p),*) run(Default::PerThread, |h| api::$name(h, $($p),*)))
         }
         /// The form whose default stream is the thread's.
         pub(super) const FORM: &[super::Export] =
@@ -194,7 +213,7 @@ macro_rules! export {
             use super::*;
             #[unsafe(export_name = stringify!($name))]
             pub(super) extern "C" fn entry($($p: <$kind as Arg>::C),*) -> Code {
-                run(Default::Legacy, |h| api::$name(h, $($p),*))
+                told!($name ($($p),*) run(Default::Legacy, |h| api::$name(h, $($p),*)))
             }
             per_thread! { [$($form)*] $name ($($p : $kind),*) }
         })*

@@ -17,6 +17,11 @@ const END: usize = 0;
 const BUFFER: usize = 1;
 const BUFFER_SIZE: usize = 2;
 
+/// The first number behind those of CUDA 13.0.
+const LAST_ATTRIBUTE: c_uint = 17;
+/// Blocks of the largest cluster of any kernel.
+const LARGEST_CLUSTER: u32 = 8;
+
 /// More attributes than there are kinds: the count is damaged.
 const MAX_ATTRIBUTES: u32 = 64;
 
@@ -61,10 +66,10 @@ const COOPERATIVE: graph::Attribute = {
 /// `CUlaunchConfig` with plain numbers.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Config {
+pub(super) struct Config {
     grid: [c_uint; 3],
     block: [c_uint; 3],
-    shared: c_uint,
+    pub shared: c_uint,
     stream: usize,
     attributes: In<Attribute>,
     count: c_uint,
@@ -83,14 +88,25 @@ const _: () = assert!(size_of::<Config>() == size_of::<CUlaunchConfig>());
 const _: () = assert!(size_of::<Attribute>() == size_of::<cuda_api::sys::CUlaunchAttribute>());
 
 impl Config {
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.block.iter().fold(1, |n, b| n.saturating_mul(*b))
+    }
+
     /// The attributes as they are.
     fn bytes(&self) -> Res<Vec<graph::Attribute>> {
         let list: In<graph::Attribute> = self.attributes.cast();
         (0..self.count as usize).map(|i| list.at(i)).collect()
     }
 
+    /// Whether clusters of a size divide the grid, and are not too large.
+    fn fits(&self, cluster: [u32; 3]) -> bool {
+        let divides = cluster.iter().zip(self.grid).all(|(c, g)| *c != 0 && g % c == 0);
+        divides && cluster.iter().fold(1, |n: u32, c| n.saturating_mul(*c)) <= LARGEST_CLUSTER
+    }
+
     /// Checks that all attributes are known; whether one asks for a cooperative launch.
-    fn check_attributes(&self) -> Res<bool> {
+    pub fn check_attributes(&self) -> Res<bool> {
         if self.count > MAX_ATTRIBUTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -99,13 +115,17 @@ impl Config {
             let attribute = self.attributes.at(index)?;
             let first = attribute.value[0];
             match attribute.id {
-                // Nothing; cache window, waiting policy, overlap with the kernel before, priority, memory domains, carveout:
+                // Nothing; cache window, order of clusters, overlap with the kernel before, priority, memory domains, carveout:
                 // permissions and hints that change no result.
-                0 | 1 | 3 | 6 | 8 | 9 | 10 | 14 => {}
+                0 | 1 | 5 | 6 | 8 | 9 | 10 | 14 => {}
                 2 => cooperative = first != 0,
+                4 | 11 if !self.fits([attribute.value[0], attribute.value[1], attribute.value[2]]) => {
+                    return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+                }
                 // Clusters of one block.
                 4 | 11 if attribute.value[..3] == [1, 1, 1] => {}
-                5 if first == 0 => {}
+                // A setting of streams, and what nobody knows.
+                3 | LAST_ATTRIBUTE.. => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
                 _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             }
         }
@@ -124,7 +144,10 @@ fn start(
 ) -> Res {
     let (found, _) = module::resolve_function(function)?;
     let infos = &found.info().params;
-    let packed = if extra.is_null() { pack(infos, params)? } else { packed(infos, params, extra)? };
+    let packed = match packed(infos, params, extra)? {
+        Some(packed) => packed,
+        None => pack(infos, params)?,
+    };
     start_with(function, shape, attributes, stream, default, packed)
 }
 
@@ -179,11 +202,12 @@ fn pack(infos: &[ParamInfo], params: In<In<u8>>) -> Res<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Parameters given as one buffer, in the list `BUFFER, pointer, BUFFER_SIZE, pointer to its size, END`.
-fn packed(infos: &[ParamInfo], params: In<In<u8>>, extra: In<usize>) -> Res<Vec<u8>> {
+/// Parameters given as one buffer, in the list `BUFFER, pointer, BUFFER_SIZE, pointer to its size, END`. An empty buffer is none, a
+/// short one is filled up, and there must not be both (measured).
+fn packed(infos: &[ParamInfo], params: In<In<u8>>, extra: In<usize>) -> Res<Option<Vec<u8>>> {
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
-    if !params.is_null() {
-        return Err(bad);
+    if extra.is_null() {
+        return Ok(None);
     }
     let (mut buffer, mut size) = (None, None);
     let mut at = 0;
@@ -198,8 +222,14 @@ fn packed(infos: &[ParamInfo], params: In<In<u8>>, extra: In<usize>) -> Res<Vec<
     }
     let need = size_of_params(infos);
     let (buffer, size) = (buffer.ok_or(bad)?, size.ok_or(bad)?);
-    if size < need {
+    if size == 0 {
+        return Ok(None);
+    }
+    if !params.is_null() {
         return Err(bad);
     }
-    (0..need).map(|i| buffer.at(i)).collect()
+    if size > need.next_multiple_of(8) {
+        return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+    (0..need).map(|i| if i < size { buffer.at(i) } else { Ok(0) }).collect::<Res<_>>().map(Some)
 }

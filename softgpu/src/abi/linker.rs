@@ -12,6 +12,8 @@ use std::sync::Mutex;
 const PTX: c_uint = 1;
 /// Kinds of parts that CUDA knows.
 const KINDS: c_uint = 6;
+/// More options than there are kinds: the count is damaged.
+const MOST_OPTIONS: c_uint = 64;
 const FIRST: usize = 0x6c69_0000;
 
 /// Links by handle.
@@ -50,7 +52,7 @@ abi! {
         out: Out<CUlinkState> as *mut CUlinkState,
     ) {
         context::current()?;
-        if count > 0 && (options.is_null() || values.is_null()) {
+        if count > MOST_OPTIONS || count > 0 && (options.is_null() || values.is_null()) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         out.check()?;

@@ -57,16 +57,14 @@ abi! {
     stream fn cuMemcpyPeer / cuMemcpyPeer_ptds(
         to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize,
     ) |default| {
-        context::resolve(to_ctx)?.live()?;
-        context::resolve(from_ctx)?.live()?;
+        contexts([to_ctx, from_ctx], size)?;
         linear(&resolve(DEFAULT, default)?, (Space::Device, to), (Space::Device, from), size, true)
     }
 
     stream fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
         to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize, stream: CUstream,
     ) |default| {
-        context::resolve(to_ctx)?.live()?;
-        context::resolve(from_ctx)?.live()?;
+        contexts([to_ctx, from_ctx], size)?;
         linear(&resolve(stream, default)?, (Space::Device, to), (Space::Device, from), size, false)
     }
 
@@ -105,6 +103,17 @@ abi! {
     }
 }
 
+/// The contexts of a copy between devices must be some, if anything is copied.
+fn contexts(both: [CUcontext; 2], size: usize) -> Res {
+    if size == 0 {
+        return Ok(());
+    }
+    both.into_iter().try_for_each(|c| match c.is_null() {
+        true => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        false => context::resolve(c)?.live().map(drop),
+    })
+}
+
 /// A plain copy, as a described one.
 fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, waits: bool) -> Res {
     let end = |(space, address)| match space {
@@ -126,9 +135,8 @@ fn three_peer(p: *const CUDA_MEMCPY3D_PEER) -> Res<Copy3> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null; only pointer fields are read.
-    let (to, from) = unsafe { ((*p).dstContext, (*p).srcContext) };
-    context::resolve(to)?.live()?;
-    context::resolve(from)?.live()?;
+    let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
+    contexts(both, usize::from(!size.contains(&0)))?;
     graph::copy_3d_peer(p).map_err(error)
 }
 

@@ -33,10 +33,10 @@ abi! {
     }
 
     call fn cuMemFree_v2(address: CUdeviceptr) {
-        let live = context::current()?;
         if address == 0 {
             return Ok(());
         }
+        let live = context::current()?;
         graph::forbid_unsafe()?;
         if super::graph::free_of_graph(address)? {
             return live.synchronise();
@@ -70,12 +70,12 @@ abi! {
     }
 
     call fn cuMemFreeHost(address: *mut c_void) {
-        let live = context::current()?;
         if address.is_null() {
             return Ok(());
         }
+        host::check_pinned(address as u64)?;
         graph::forbid_unsafe()?;
-        host::free(&live, address as u64)
+        host::free(&*context::current()?, address as u64)
     }
 
     call fn cuMemHostRegister_v2 / cuMemHostRegister(address: *mut c_void, size: usize, flags: c_uint) {
@@ -83,6 +83,7 @@ abi! {
     }
 
     call fn cuMemHostUnregister(address: *mut c_void) {
+        host::check_registered(address as u64)?;
         host::unregister(&*context::current()?, address as u64)
     }
 
@@ -108,5 +109,6 @@ abi! {
 fn allocate_host(out: Out<*mut c_void>, size: usize, flags: c_uint) -> Res {
     out.check()?;
     graph::forbid_unsafe()?;
-    out.set(host::allocate(&*context::current()?, size as u64, flags)? as *mut c_void)
+    let live = context::current()?;
+    out.set(host::allocate(&live, size as u64, flags)? as *mut c_void)
 }

@@ -62,6 +62,9 @@ abi! {
     stream fn cuMemFreeAsync / cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
         let target = resolve(stream, default)?;
         target.live.check()?;
+        if address == 0 {
+            return Ok(());
+        }
         if super::graph::capture_free(&target, address)? || super::graph::free_of_graph(address)? {
             return Ok(());
         }
@@ -179,11 +182,12 @@ abi! {
     }
 
     call fn cuDeviceGetMemPool(out: Out<CUmemoryPool> as *mut CUmemoryPool, dev: CUdevice) {
-        out.set(mempool::current_of(device::get(dev)?.ordinal as usize) as CUmemoryPool)
+        // Unlike for the default pool, the number of no device is a bad value.
+        out.set(mempool::current_of(device::get(dev).map_err(|_| BAD)?.ordinal as usize) as CUmemoryPool)
     }
 
     call fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) {
-        mempool::choose(device::get(dev)?.ordinal as usize, pool as usize)
+        mempool::choose(device::get(dev).map_err(|_| BAD)?.ordinal as usize, pool as usize)
     }
 
     call fn cuMemGetDefaultMemPool(
@@ -209,10 +213,14 @@ abi! {
 
 /// Ordinal of the device at a location where there are pools.
 fn place(location: In<Location>, kind: c_uint) -> Res<usize> {
+    let location = In::get(location)?;
+    if location.kind == 0 || kind == 0 {
+        return Err(BAD);
+    }
     if kind != PINNED {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    Ok(location.get()?.device()?.ordinal as usize)
+    Ok(location.device()?.ordinal as usize)
 }
 
 /// Checks the kind of a handle by which processes share pools.

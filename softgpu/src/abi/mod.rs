@@ -141,25 +141,41 @@ macro_rules! define {
     (call $name:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $ty),*) -> cuda_api::sys::CUresult {
-            $crate::abi::system::enter(move || $body)
+            $crate::abi::run!($name ($($arg),*) $body)
         }
     };
     (call $name:ident $alias:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
         $crate::abi::define!(call $name ($($arg: $ty),*) () $body);
-        $crate::abi::define!(call $alias ($($arg: $ty),*) () $body);
+        #[unsafe(no_mangle)]
+        extern "C" fn $alias($($arg: $ty),*) -> cuda_api::sys::CUresult {
+            $crate::abi::run!($name ($($arg),*) $body)
+        }
     };
     (stream $name:ident $per_thread:ident ($($arg:ident: $ty:ty),*) ($default:ident) $body:block) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $ty),*) -> cuda_api::sys::CUresult {
             let $default = $crate::gpu::stream::Default::Legacy;
-            $crate::abi::system::enter(move || $body)
+            $crate::abi::run!($name ($($arg),*) $body)
         }
         #[unsafe(no_mangle)]
         extern "C" fn $per_thread($($arg: $ty),*) -> cuda_api::sys::CUresult {
             let $default = $crate::gpu::stream::Default::PerThread;
-            $crate::abi::system::enter(move || $body)
+            $crate::abi::run!($name ($($arg),*) $body)
         }
     };
 }
 
-use {abi, compare, define, header_type};
+/// Runs the body of a function that needs `cuInit`; if it fails, the error is the one that the driver would tell.
+macro_rules! run {
+    ($name:ident ($($arg:ident),*) $body:block) => {{
+        let result = $crate::abi::system::enter(move || $body);
+        if result == cuda_api::sys::CUresult::CUDA_SUCCESS {
+            result
+        } else {
+            let steps = const { cuda_api::first::steps(stringify!($name)) };
+            $crate::abi::system::told(steps, &[$(cuda_api::first::number($arg)),*], result)
+        }
+    }};
+}
+
+use {abi, compare, define, header_type, run};

@@ -44,7 +44,11 @@ abi! {
         out: Out<CUfunction> as *mut CUfunction, module: CUmodule, name: Text as *const std::ffi::c_char,
     ) {
         out.check()?;
-        out.set(module::resolve(module as usize)?.0.function_named(name.get()?)?.handle as CUfunction)
+        let (module, name) = (module::resolve(module as usize)?.0, name.get()?);
+        if name.is_empty() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set(module.function_named(name)?.handle as CUfunction)
     }
 
     call fn cuModuleGetGlobal_v2(
@@ -52,6 +56,9 @@ abi! {
         name: Text as *const std::ffi::c_char,
     ) {
         let (at, len) = module::resolve(module as usize)?.0.variable(name.get()?)?;
+        if address.is_null() && size.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         address.set_if_wanted(at);
         size.set_if_wanted(len as usize);
         Ok(())

@@ -2,14 +2,12 @@
 
 use super::edge::put_bytes;
 use super::{In, Res, abi};
-use crate::gpu::context;
 use crate::gpu::memory::{self, Alloc, Kind};
 use cuda_api::sys::{CUdeviceptr, CUpointer_attribute, CUresult};
 use std::ffi::{c_uint, c_void};
 
 abi! {
     call fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr) {
-        context::current()?;
         let memory = memory::read();
         let (base, alloc) = memory.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         put_bytes(data, &value(attribute, address, base, alloc)?)
@@ -19,7 +17,9 @@ abi! {
         count: c_uint, attributes: In<c_uint> as *mut CUpointer_attribute, data: In<*mut c_void> as *mut *mut c_void,
         address: CUdeviceptr,
     ) {
-        context::current()?;
+        if count == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         let memory = memory::read();
         let found = memory.find(address);
         for index in 0..count as usize {
@@ -40,7 +40,6 @@ abi! {
         value: In<c_uint> as *const c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr,
     ) {
         const SYNC_MEMOPS: c_uint = 6;
-        context::current()?;
         let on = value.get()?;
         let memory = memory::read();
         let (_, alloc) = memory.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -64,8 +63,10 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
         2 => word(if alloc.is_host() && !managed { 1 } else { 2 }),
         3 => long(address),
         4 if alloc.is_host() => long(address),
-        // Synchronous copies of `cuMemAlloc` memory synchronise; such memory has legacy handles.
-        6 | 10 => word(u32::from(plain)),
+        // Nothing synchronises more than it must.
+        6 => word(0),
+        // Memory of `cuMemAlloc` has legacy handles.
+        10 => word(u32::from(plain)),
         7 | 20 => long(alloc.buffer),
         8 => word(u32::from(managed)),
         // Known to network cards, decompressed by hardware.

@@ -12,20 +12,18 @@ use std::ffi::c_uint;
 /// `CU_STREAM_WAIT_VALUE_*`: how the word is compared.
 const COMPARISON: c_uint = 3;
 const FLUSH: c_uint = 1 << 30;
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, which the second version no longer takes. There always is a barrier here.
-const NO_BARRIER: c_uint = 1;
 
 abi! {
     stream fn cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz(
         stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
     ) |default| {
-        write(stream, default, at, 4, value.into(), flags, 0)
+        write(stream, default, at, 4, value.into(), flags)
     }
 
     stream fn cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz(
         stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
     ) |default| {
-        write(stream, default, at, 8, value, flags, 0)
+        write(stream, default, at, 8, value, flags)
     }
 
     stream fn cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz(
@@ -43,38 +41,47 @@ abi! {
     stream fn cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz(
         stream: CUstream, count: c_uint, parts: In<Part> as *mut CUstreamBatchMemOpParams, flags: c_uint,
     ) |default| {
-        batch_of(stream, default, count, parts, flags, 0)
+        batch_of(stream, default, count, parts, flags)
     }
 
     stream fn cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz [cuStreamBatchMemOp_v2] (
-        stream: CUstream, count: c_uint, parts: In<Part> as *mut CUstreamBatchMemOpParams, flags: c_uint,
+        stream: CUstream, _count: c_uint, _parts: In<Part> as *mut CUstreamBatchMemOpParams, flags: c_uint,
     ) |default| {
-        batch_of(stream, default, count, parts, flags, NO_BARRIER)
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        first_version(stream, default)
     }
 
     stream fn cuStreamWriteValue32 / cuStreamWriteValue32_ptsz [cuStreamWriteValue32_v2] (
-        stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
+        stream: CUstream, _at: CUdeviceptr, _value: u32, _flags: c_uint,
     ) |default| {
-        write(stream, default, at, 4, value.into(), flags, NO_BARRIER)
+        first_version(stream, default)
     }
 
     stream fn cuStreamWriteValue64 / cuStreamWriteValue64_ptsz [cuStreamWriteValue64_v2] (
-        stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
+        stream: CUstream, _at: CUdeviceptr, _value: u64, _flags: c_uint,
     ) |default| {
-        write(stream, default, at, 8, value, flags, NO_BARRIER)
+        first_version(stream, default)
     }
 
     stream fn cuStreamWaitValue32 / cuStreamWaitValue32_ptsz [cuStreamWaitValue32_v2] (
-        stream: CUstream, at: CUdeviceptr, value: u32, flags: c_uint,
+        stream: CUstream, _at: CUdeviceptr, _value: u32, _flags: c_uint,
     ) |default| {
-        wait(stream, default, at, 4, value.into(), flags)
+        first_version(stream, default)
     }
 
     stream fn cuStreamWaitValue64 / cuStreamWaitValue64_ptsz [cuStreamWaitValue64_v2] (
-        stream: CUstream, at: CUdeviceptr, value: u64, flags: c_uint,
+        stream: CUstream, _at: CUdeviceptr, _value: u64, _flags: c_uint,
     ) |default| {
-        wait(stream, default, at, 8, value, flags)
+        first_version(stream, default)
     }
+}
+
+/// Drivers of CUDA 12 and later no longer offer the first version (device attributes 92 to 94).
+fn first_version(stream: CUstream, default: Default) -> Res {
+    resolve(stream, default)?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 
 /// One operation of a batch; see the header's union of the same name.
@@ -93,22 +100,25 @@ pub(crate) struct Part {
 
 const _: () = assert!(size_of::<Part>() == size_of::<CUstreamBatchMemOpParams>());
 
-fn write(stream: CUstream, default: Default, at: u64, size: u64, value: u64, flags: c_uint, allowed: c_uint) -> Res {
+fn write(stream: CUstream, default: Default, at: u64, size: u64, value: u64, flags: c_uint) -> Res {
     let part = Part { operation: if size == 4 { 2 } else { 5 }, flags, ..Part::at(at, value) };
-    batch(stream, default, &[part], allowed)
+    batch(stream, default, &[part])
 }
 
 fn wait(stream: CUstream, default: Default, at: u64, size: u64, value: u64, flags: c_uint) -> Res {
     let part = Part { operation: if size == 4 { 1 } else { 4 }, flags, ..Part::at(at, value) };
-    batch(stream, default, &[part], 0)
+    batch(stream, default, &[part])
 }
 
-fn batch_of(stream: CUstream, default: Default, count: c_uint, parts: In<Part>, flags: c_uint, allowed: c_uint) -> Res {
-    if parts.is_null() || count == 0 || count > 255 || flags != 0 {
+fn batch_of(stream: CUstream, default: Default, count: c_uint, parts: In<Part>, flags: c_uint) -> Res {
+    if count == 0 && flags == 0 {
+        return batch(stream, default, &[]);
+    }
+    if parts.is_null() || count > 255 || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let parts: Vec<Part> = (0..count as usize).map(|i| parts.at(i)).collect::<Res<_>>()?;
-    batch(stream, default, &parts, allowed)
+    batch(stream, default, &parts)
 }
 
 impl Part {
@@ -137,7 +147,7 @@ impl Part {
         let [head, address, value, flags, a, b] = *words;
         let (operation, short_flags) = (head as u32, (head >> 32) as u32);
         let part = Part { operation, short_flags, address, value, flags: flags as u32, padding: 0, alias: [a, b] };
-        part.check(0).map(|()| part)
+        part.check().map(|()| part)
     }
 
     /// What a stream does.
@@ -155,29 +165,28 @@ impl Part {
         }
     }
 
-    fn check(&self, write_flags: c_uint) -> Res {
+    fn check(&self) -> Res {
         let allowed = match self.operation {
-            1 | 4 => self.flags & !COMPARISON == 0,
-            2 | 5 => self.flags & !write_flags == 0,
-            // Barriers came with the second version.
-            6 => write_flags == 0 && self.short_flags <= 1,
-            _ => false,
+            1 | 4 => self.flags & !(COMPARISON | FLUSH) == 0,
+            2 | 5 => self.flags == 0,
+            6 => self.short_flags <= 1,
+            operation => operation == 3,
         };
+        if !allowed {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         // Remote writes need no flush here, and none is offered.
         if (matches!(self.operation, 1 | 4) && self.flags & FLUSH != 0) || self.operation == 3 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        if !allowed {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if self.size() == 0 { Ok(()) } else { check_word(self.address, self.size()) }
     }
 }
 
 /// All of them or, if one is wrong, none.
-fn batch(stream: CUstream, default: Default, parts: &[Part], write_flags: c_uint) -> Res {
+fn batch(stream: CUstream, default: Default, parts: &[Part]) -> Res {
     let target = resolve(stream, default)?;
-    parts.iter().try_for_each(|p| p.check(write_flags))?;
+    parts.iter().try_for_each(|p| p.check())?;
     if graph::take(&target, false, || Ok(NodeWork::MemOps(parts.iter().map(Part::words).collect())))? {
         return Ok(());
     }

@@ -16,6 +16,9 @@ pub(crate) fn from_pointer(pointer: *const c_void) -> Res<String> {
 
 /// PTX text of the image in a file.
 pub(crate) fn from_file(name: &str) -> Res<String> {
+    if name.is_empty() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let mut bytes = std::fs::read(name).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
     // Text in a file has no terminating zero.
     bytes.push(0);

@@ -16,6 +16,7 @@ use crate::ptx::CodeMap;
 use cuda_api::sys::{CUcontext, CUresult};
 use std::cell::RefCell;
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
@@ -23,8 +24,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 pub(crate) static CONTEXTS: LazyLock<Table<Context>> = LazyLock::new(|| Table::new(3));
 
 /// Flags of a context that exist: scheduling 0 to 2 and 4, map host, resize local memory, core dumps, memory operations.
-const FLAGS: u32 = 0x1ff;
-/// The flag that is always reported set.
+const FLAGS: u32 = 0xff;
+/// The flag that a primary context always reports set, and that it refuses to be given.
 const MAP_HOST: u32 = 8;
 
 /// The identity of a context.
@@ -50,6 +51,10 @@ pub(crate) struct Limits {
     /// Whether code that prints has been launched: its buffer keeps its size then.
     pub printf_used: bool,
     pub heap: usize,
+    /// Only kept, like the next two: launches from device code, and preferences for the cache.
+    pub pending_launches: usize,
+    pub l2_fetch: usize,
+    pub persisting_l2: usize,
 }
 
 /// What an active context owns.
@@ -70,6 +75,8 @@ pub(crate) struct Live {
     /// Text of kernels that has not been shown.
     pub output: Arc<Output>,
     pub limits: Mutex<Limits>,
+    /// Preference between cache and shared memory: only kept.
+    pub cache_config: AtomicU32,
     /// Where its heap goes.
     pub slot: Option<u32>,
     heap: OnceLock<Arc<Heap>>,
@@ -81,16 +88,33 @@ pub(crate) struct Live {
     pub peers: AtomicU32,
 }
 
-thread_local!(static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) });
+thread_local! {
+    // Never dropped as a thread-local: exit handlers, which run later, still find their context.
+    static STACK: ManuallyDrop<RefCell<Vec<Arc<Context>>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+    static AT_END: AtEnd = const { AtEnd };
+}
 
-fn with_stack<T>(f: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> Res<T> {
-    // A thread that is ending has no current context any more.
-    STACK.try_with(|stack| f(&mut stack.borrow_mut())).map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)
+/// Empties the stack of a thread that ends, unless the process ends with it.
+struct AtEnd;
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        // SAFETY: these calls have no preconditions.
+        if unsafe { libc::gettid() != libc::getpid() } {
+            STACK.with(|stack| stack.take());
+        }
+    }
+}
+
+fn with_stack<T>(f: impl FnOnce(&mut Vec<Arc<Context>>) -> T) -> T {
+    // From its first use on it is dropped when the thread ends.
+    let _ = AT_END.try_with(|_| ());
+    STACK.with(|stack| f(&mut stack.borrow_mut()))
 }
 
 /// The current context of the calling thread, active or not.
 pub(crate) fn top() -> Option<Arc<Context>> {
-    with_stack(|stack| stack.last().cloned()).ok().flatten()
+    with_stack(|stack| stack.last().cloned())
 }
 
 /// The current context, alive and without a fault.
@@ -110,17 +134,19 @@ pub(crate) fn set_current(context: Option<Arc<Context>>) -> Res {
     with_stack(|stack| {
         stack.pop();
         stack.extend(context);
-    })
+    });
+    Ok(())
 }
 
 /// Puts `context` on the stack.
 pub(crate) fn push(context: Arc<Context>) -> Res {
-    with_stack(|stack| stack.push(context))
+    with_stack(|stack| stack.push(context));
+    Ok(())
 }
 
 /// Takes the top of the stack.
 pub(crate) fn pop() -> Res<Arc<Context>> {
-    with_stack(Vec::pop)?.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    with_stack(Vec::pop).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
 /// Makes a context that is not a primary one.
@@ -146,7 +172,7 @@ pub(crate) fn destroy(context: &Arc<Context>) -> Res {
         if stack.last().is_some_and(|top| Arc::ptr_eq(top, context)) {
             stack.pop();
         }
-    })?;
+    });
     context.deactivate();
     Ok(())
 }
@@ -204,11 +230,14 @@ impl Context {
 
     /// Flags as `cuCtxGetFlags` reports them.
     pub fn reported_flags(&self) -> u32 {
-        lock(&self.state).flags | MAP_HOST
+        lock(&self.state).flags | if self.is_primary { MAP_HOST } else { 0 }
     }
 
     /// Changes the flags.
     pub fn set_flags(&self, flags: u32) -> Res {
+        if self.is_primary && flags & MAP_HOST != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         check_flags(flags)?;
         lock(&self.state).flags = flags;
         Ok(())
@@ -228,6 +257,9 @@ impl Context {
         let last = {
             let mut state = lock(&self.state);
             state.references = state.references.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+            if state.references == 0 {
+                state.flags = 0;
+            }
             state.references == 0
         };
         if last {
@@ -263,7 +295,16 @@ impl Live {
             cancel: Arc::default(),
             dead: AtomicBool::new(false),
             output: Arc::default(),
-            limits: Mutex::new(Limits { stack: 1024, printf: 8_650_752, printf_used: false, heap: heap::DEFAULT_SIZE as usize }),
+            limits: Mutex::new(Limits {
+                stack: 1024,
+                printf: 8_650_752,
+                printf_used: false,
+                heap: heap::DEFAULT_SIZE as usize,
+                pending_launches: 2048,
+                l2_fetch: 64,
+                persisting_l2: 11_796_480,
+            }),
+            cache_config: AtomicU32::new(0),
             slot: heap::take_slot(),
             heap: OnceLock::new(),
             place: Mutex::default(),

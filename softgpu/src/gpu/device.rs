@@ -154,9 +154,9 @@ impl Device {
         self.total.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Name of the PCI function, `domain:bus:device.function`.
-    pub fn pci_name(&self) -> String {
-        format!("{:08X}:{:02X}:00.0", self.pci_domain, self.pci_bus)
+    /// Where it is: domain, bus, device.
+    pub fn pci(&self) -> [i32; 3] {
+        [self.pci_domain, self.pci_bus, 0]
     }
 
     /// An attribute by its number in cuda.h; unknown numbers are `INVALID_VALUE`. Figures are an H200's; what this driver
@@ -192,7 +192,7 @@ impl Device {
             34 => 0,
             50 => self.pci_domain,
             36 => 3_201_000,
-            37 => 6144,
+            37 => 6016,
             38 => 62_914_560,
             39 => THREADS_PER_SM as i32,
             40 => 3,
@@ -203,17 +203,17 @@ impl Device {
             97 => SHARED_OPTIN as i32,
             106 => BLOCKS_PER_SM as i32,
             108 => 39_321_600,
-            109 => 134_213_632,
+            109 => 134_217_728,
             111 => SHARED_RESERVED as i32,
             126 => 4,
-            131 | 134 => -1,
+            131 => -1,
             139 => 0x2335_10de,
-            140 => 0x18be_10de,
+            140 => 0x18bf_10de,
             // Host mapping, concurrent kernels, ECC, unified addressing, priorities, caches, preemption, registered host
-            // pointers, memory operations of streams, cooperative launches, registering host memory, virtual memory, pools, descriptors of both.
-            15 | 19 | 31 | 32 | 41 | 44 | 78..=80 | 83 | 89..=95 | 99 | 102 | 103 | 113 | 115 | 119 | 122 | 123 => 1,
-            17 | 18 | 20 | 35 | 84..=86 | 88 | 96 | 98 | 100 | 101 | 104 | 105 | 107 | 110 | 112 => 0,
-            114 | 116..=118 | 120 | 121 | 124 | 125 | 127..=130 | 132 | 133 | 135..=138 | 141..=147 => 0,
+            // pointers, cooperative launches, registering host memory, virtual memory, pools, descriptors of both.
+            15 | 19 | 31 | 32 | 41 | 44 | 78..=80 | 83 | 89..=91 | 95 | 99 | 102 | 103 | 113 | 115 | 119 | 122 | 123 => 1,
+            17 | 18 | 20 | 35 | 84..=86 | 88 | 92..=94 | 96 | 98 | 100 | 101 | 104 | 105 | 107 | 110 | 112 => 0,
+            114 | 116..=118 | 120 | 121 | 124 | 125 | 127..=130 | 132..=138 | 141..=147 => 0,
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })
     }

@@ -84,7 +84,7 @@ impl Shared {
     }
 
     fn open([mark, pid, fd, device, inode, ..]: &Handle) -> Res<Shared> {
-        let bad = CUresult::CUDA_ERROR_INVALID_HANDLE;
+        let bad = CUresult::CUDA_ERROR_MAP_FAILED;
         if *mark != MARK {
             return Err(bad);
         }

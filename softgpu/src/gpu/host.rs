@@ -16,8 +16,12 @@ const IO_MEMORY: u32 = 4;
 
 /// `cuMemHostAlloc`.
 pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
-    if size == 0 || flags & !ALLOC_FLAGS != 0 {
+    if flags & !ALLOC_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if size == 0 {
+        // A success that gives nothing.
+        return Ok(0);
     }
     make(live, size, Kind::Pinned(flags))
 }
@@ -35,6 +39,23 @@ pub(crate) fn allocate_managed(live: &Live, size: u64) -> Res<u64> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     make(live, size, Kind::Managed)
+}
+
+/// Whether page-locked memory that was made here begins at an address.
+pub(crate) fn check_pinned(address: u64) -> Res {
+    match memory::read().allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Pinned(_))) {
+        true => Ok(()),
+        false => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Whether memory that was registered begins at an address; memory that was made here is another error.
+pub(crate) fn check_registered(address: u64) -> Res {
+    match memory::read().allocs.get(&address).map(|a| &a.kind) {
+        Some(Kind::Registered) => Ok(()),
+        Some(_) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        None => Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
+    }
 }
 
 /// `cuMemFreeHost`: waits for the work of the context.
@@ -79,16 +100,21 @@ pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res 
     }
     let mut memory = memory::write();
     if memory.overlaps(address, size) {
-        let ours = memory.find(address).is_some_and(|(_, alloc)| !matches!(alloc.kind, Kind::Registered(_)));
+        let ours = memory.find(address).is_some_and(|(_, alloc)| !matches!(alloc.kind, Kind::Registered));
         return Err(if ours { CUresult::CUDA_ERROR_INVALID_VALUE } else { CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED });
     }
-    memory.add(address, size, Kind::Registered(flags), live.device.ordinal as usize, Some(live));
+    // Whole pages are registered.
+    let first = address & !(PAGE - 1);
+    if memory.overlaps(first, (address + size).next_multiple_of(PAGE) - first) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    memory.add(address, size, Kind::Registered, live.device.ordinal as usize, Some(live));
     Ok(())
 }
 
 /// `cuMemHostUnregister`: waits for the work of the context.
 pub(crate) fn unregister(live: &Live, address: u64) -> Res {
-    let registered = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered(_)));
+    let registered = |memory: &Memory| memory.allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Registered));
     if !registered(&memory::read()) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     }
@@ -101,11 +127,13 @@ pub(crate) fn unregister(live: &Live, address: u64) -> Res {
     Ok(())
 }
 
-/// Flags that a pinned address was made or registered with; a device-mapped one is what every one is here.
+/// Flags of a pinned address: every one is mapped, and of what it was made with only this is told (measured).
 pub(crate) fn flags(address: u64) -> Res<u32> {
     const DEVICE_MAPPED: u32 = 2;
+    const WRITE_COMBINED: u32 = 4;
     match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
-        Some(Kind::Pinned(flags) | Kind::Registered(flags)) => Ok(flags | DEVICE_MAPPED),
+        Some(Kind::Pinned(flags)) => Ok(flags & WRITE_COMBINED | DEVICE_MAPPED),
+        Some(Kind::Registered) => Ok(DEVICE_MAPPED),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }

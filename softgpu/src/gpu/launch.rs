@@ -20,14 +20,19 @@ pub(crate) struct Attributes {
     pub max_dynamic_shared: AtomicI32,
     /// Preferred part of the cache for shared memory, in percent; -1 for no preference. Only reported.
     pub carveout: AtomicI32,
+    /// Those of clusters: the attributes from [`Attributes::FIRST_OF_CLUSTERS`] on.
+    pub clusters: [AtomicI32; 6],
 }
 
 impl Attributes {
+    /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET`.
+    pub const FIRST_OF_CLUSTERS: u32 = 10;
+
     /// What applies before anything is set, for each function of an image.
     pub fn fresh(image: &Image) -> Vec<Arc<Attributes>> {
         let of = |info: &FunctionInfo| {
             let dynamic = device::SHARED_PER_BLOCK.saturating_sub(info.static_shared) as i32;
-            Arc::new(Attributes { max_dynamic_shared: AtomicI32::new(dynamic), carveout: AtomicI32::new(-1) })
+            Arc::new(Attributes { max_dynamic_shared: AtomicI32::new(dynamic), carveout: AtomicI32::new(-1), clusters: Default::default() })
         };
         image.functions.iter().map(of).collect()
     }
@@ -59,8 +64,12 @@ pub(crate) fn check(function: &Function, shape: &Shape) -> Res {
     if !grid || !block || u64::from(bx) * u64::from(by) * u64::from(bz) > u64::from(max_threads(function.info())) {
         return Err(bad);
     }
+    // Width, height and depth that every launch must have: there are no clusters.
+    if function.attributes.clusters[1..4].iter().any(|n| n.load(Ordering::Relaxed) > 1) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     if i64::from(shape.shared) > i64::from(function.attributes.max_dynamic_shared.load(Ordering::Relaxed)) {
-        return Err(bad);
+        return Err(if shape.cooperative { CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE } else { bad });
     }
     if shape.cooperative {
         let resident =
@@ -219,7 +228,7 @@ pub(crate) fn blocks_per_multiprocessor(info: &FunctionInfo, threads: u32, dynam
     let warps = threads.div_ceil(32).max(1);
     let registers = info.num_regs.clamp(1, 255).next_multiple_of(8) * warps * 32;
     let shared = u64::from(info.static_shared) + dynamic;
-    if threads > max_threads(info) || shared > u64::from(device::SHARED_OPTIN) || registers > device::REGISTERS {
+    if threads > 1024 || shared > u64::from(device::SHARED_OPTIN) || registers > device::REGISTERS {
         return 0;
     }
     let by_shared =

@@ -29,8 +29,8 @@ pub(crate) enum Kind {
     Pinned(u32),
     /// Memory of the host's, managed: made by `cuMemAllocManaged`.
     Managed,
-    /// The program's own memory, registered with these flags.
-    Registered(u32),
+    /// The program's own memory, registered.
+    Registered,
     /// A module's variable.
     Variable,
     /// The device heap: kernels may use it, calls may not.
@@ -54,7 +54,7 @@ pub(crate) struct Alloc {
 impl Alloc {
     /// Whether it is page-locked host memory, or managed, which is the same here.
     pub fn is_host(&self) -> bool {
-        matches!(self.kind, Kind::Pinned(_) | Kind::Managed | Kind::Registered(_))
+        matches!(self.kind, Kind::Pinned(_) | Kind::Managed | Kind::Registered)
     }
 
     fn usable_by(&self, live: &Live, peers: u32) -> bool {
@@ -63,7 +63,7 @@ impl Alloc {
             Kind::Device | Kind::Pooled(_) | Kind::Freed | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
             Kind::Heap => self.owner == live.number,
             Kind::Mapped(mapping) => mapping.access.contains(&device),
-            Kind::Pinned(_) | Kind::Managed | Kind::Registered(_) => true,
+            Kind::Pinned(_) | Kind::Managed | Kind::Registered => true,
         }
     }
 }

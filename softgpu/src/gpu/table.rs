@@ -37,6 +37,13 @@ impl<T> Table<T> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).map.get(&handle).cloned()
     }
 
+    /// Whether there is no such object any more.
+    pub fn is_past(&self, handle: usize) -> bool {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        // Handles of the kind differ in the lower bits only.
+        handle <= inner.next && handle >> 36 == inner.next >> 36 && !inner.map.contains_key(&handle)
+    }
+
     /// Forgets a handle.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner).map.remove(&handle)
@@ -64,6 +71,7 @@ mod tests {
         assert!(table.remove(first).is_some());
         let second = *table.insert_with(|h| h);
         assert_ne!(first, second);
+        assert!(table.is_past(first) && !table.is_past(second) && !table.is_past(second + 1));
         assert!(table.get(first).is_none() && table.get(second).is_some());
     }
 }

@@ -231,4 +231,6 @@ pub(crate) struct RawModule {
     pub(crate) functions: Vec<RawFunction>,
     /// `.alias new, old`
     pub(crate) aliases: Vec<(String, String)>,
+    /// `.target`: 75 for `sm_75`.
+    pub(crate) target: u32,
 }

@@ -75,6 +75,8 @@ pub struct FunctionInfo {
     pub is_kernel: bool,
     /// Parameters in order.
     pub params: Vec<ParamInfo>,
+    /// The architecture that the text is for: 75 for `sm_75`.
+    pub target: u32,
     /// Shared memory known before the launch (bytes).
     pub static_shared: u32,
     /// Local memory of a thread, without what the called functions need (bytes).
@@ -153,8 +155,15 @@ impl Image {
         let symbols = image.declare(&module)?;
         let mut decoded = Vec::new();
         for (number, raw) in module.functions.iter().enumerate().filter(|(_, f)| f.body.is_some()) {
-            decoded.push(decode::function(number, raw, &symbols));
-            image.functions.push(describe(raw)?);
+            let mut function = decode::function(number, raw, &symbols);
+            // What is declared in it takes room, used or not.
+            let own = symbols.inner.iter().filter(|((f, _, _), _)| *f == number);
+            let mut own: Vec<usize> = own.filter_map(|(_, s)| if let Symbol::Shared(i) = s { Some(*i) } else { None }).collect();
+            own.retain(|i| !function.shared.contains(i));
+            own.sort_unstable();
+            function.shared.extend(own);
+            decoded.push(function);
+            image.functions.push(FunctionInfo { target: module.target, ..describe(raw)? });
         }
         image.shared_use = (0..decoded.len())
             .map(|f| reachable_shared(f, &decoded, &image.functions))
@@ -290,6 +299,7 @@ fn describe(raw: &RawFunction) -> Result<FunctionInfo, PtxError> {
         name: raw.name.clone(),
         is_kernel: raw.is_kernel,
         params,
+        target: 0,
         static_shared: 0,
         local_bytes: 0,
         max_threads: raw.max_threads,

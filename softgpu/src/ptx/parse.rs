@@ -149,7 +149,17 @@ impl Parser {
             let before = self.at;
             let word = self.dot()?;
             match word.as_str() {
-                "version" | "target" | "address_size" | "file" | "loc" => self.skip_line(),
+                "version" => {
+                    self.number()?;
+                    self.skip_line();
+                }
+                "target" => {
+                    let name = self.word()?;
+                    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+                    module.target = digits.parse().unwrap_or_default();
+                    self.skip_line();
+                }
+                "address_size" | "file" | "loc" => self.skip_line(),
                 "pragma" => self.skip_past(';')?,
                 "section" => {
                     self.skip_past('{')?;

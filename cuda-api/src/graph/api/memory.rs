@@ -1,7 +1,7 @@
 //! Memory of graphs.
 
 use super::{Done, Host, INVALID, work_of};
-use crate::code::Code;
+use crate::code::{self, Code};
 use crate::graph::raw::{self, RawAlloc, give, list, nodes, read};
 use crate::graph::work::{Edge, MemAlloc, Work};
 use crate::graph::{Graphs, Stream};
@@ -113,20 +113,27 @@ pub fn cuGraphMemFreeNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *m
     give(to, work_of(h, node as u64, |w| if let Work::MemFree(a) = w { Some(*a) } else { None })?)
 }
 
+fn check_device<H: Host>(h: &mut H, device: CUdevice) -> Done {
+    if h.is_device(device) { Ok(()) } else { Err(code::ERROR_INVALID_DEVICE) }
+}
+
 /// Nothing is held that is not in use.
-pub fn cuDeviceGraphMemTrim<H: Host>(h: &mut H, _device: CUdevice) -> Done {
+pub fn cuDeviceGraphMemTrim<H: Host>(h: &mut H, device: CUdevice) -> Done {
+    check_device(h, device)?;
     sweep(h);
     Ok(())
 }
 
 /// How much memory graphs have on a device.
 pub fn cuDeviceGetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, to: *mut c_void) -> Done {
+    check_device(h, device)?;
     let level = h.shared().with(|g| g.memories.level(device, attribute))?;
     give(to.cast::<u64>(), level)
 }
 
 /// Sets a high watermark back, by the value zero.
 pub fn cuDeviceSetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, value: *mut c_void) -> Done {
+    check_device(h, device)?;
     if read(value.cast::<u64>())? != 0 {
         return Err(INVALID);
     }

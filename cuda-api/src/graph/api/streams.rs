@@ -40,6 +40,10 @@ pub fn cuStreamBeginCaptureToGraph<H: Host>(
 /// Ends a capture.
 pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgraph) -> Done {
     let stream = h.stream(stream as u64)?;
+    if graph.is_null() {
+        // That there is no capture to end is said first.
+        return Err(if captures(h, &stream)? { INVALID } else { code::ERROR_ILLEGAL_STATE });
+    }
     give(graph, std::ptr::null_mut())?;
     let done = h.shared().with(|g| g.end(&stream))?;
     give(graph, done as CUgraph)
@@ -53,6 +57,11 @@ pub fn cuStreamIsCapturing<H: Host>(h: &mut H, stream: CUstream, status: *mut CU
     }
     let now = if h.shared().capturing() { h.shared().with(|g| g.status(&stream))? } else { Status::None };
     give(status.cast::<u32>(), number(&now))
+}
+
+/// Whether there is a capture, be it invalid.
+fn captures<H: Host>(h: &mut H, stream: &Stream) -> Result<bool, code::Code> {
+    h.shared().with(|g| g.status(stream)).map(|now| !matches!(now, Status::None))
 }
 
 fn number(s: &Status) -> u32 {
@@ -155,6 +164,9 @@ pub fn cuStreamUpdateCaptureDependencies_v2<H: Host>(
     flags: c_uint,
 ) -> Done {
     let stream = h.stream(stream as u64)?;
+    if !captures(h, &stream)? {
+        return Err(code::ERROR_ILLEGAL_STATE);
+    }
     // `CU_STREAM_ADD_CAPTURE_DEPENDENCIES` is 0, `CU_STREAM_SET_CAPTURE_DEPENDENCIES` 1.
     if flags > 1 {
         return Err(INVALID);

@@ -1,0 +1,36 @@
+//! Every driver function answers under mrcuda what it answers natively; what cannot be equal has a reason in
+//! tests/conformance/differences.txt.
+
+use crate::LIMIT;
+use tests::conformance::{self, MODES, Plan};
+use tests::{Scene, Server};
+
+/// Two sections at a time: a case waits at most for itself, and other tests run beside this one.
+const PLAN: Plan<'static> = Plan { only: None, jobs: 2, limit: LIMIT };
+
+#[test]
+fn conformance_of_the_cpu_driver_with_an_h200() {
+    let scene = Scene::new("softgpu");
+    let here = conformance::native(&scene, PLAN).unwrap();
+    let unexplained = conformance::compare_with_hardware(&here).unexplained;
+    assert!(unexplained.is_empty(), "{} differences without a reason:\n{}", unexplained.len(), unexplained.join("\n"));
+}
+
+#[test]
+fn conformance_of_every_place() {
+    let scene = Scene::new("conformance");
+    let native = conformance::native(&scene, PLAN).unwrap();
+    assert!(native.lines().count() > 5000, "{native}");
+    assert_eq!(conformance::native(&scene, PLAN).unwrap(), native, "two native runs differ");
+    let server = Server::start(&scene, "one");
+    for mode in MODES {
+        let here = conformance::under_mrcuda(&scene, &server, mode, PLAN).unwrap();
+        let unexplained = conformance::compare(&native, &here).unexplained;
+        assert!(
+            unexplained.is_empty(),
+            "{mode}: {} differences without a reason:\n{}",
+            unexplained.len(),
+            unexplained.join("\n")
+        );
+    }
+}
