@@ -72,6 +72,7 @@ const TABLE: &[(&str, &[Step])] = &[
     ("cuStreamGetFlags", &[Null(1, VALUE), Start, Context]),
     ("cuStreamGetPriority", &[Null(1, VALUE), Start, Context]),
     ("cuStreamGetCtx", &[Null(1, VALUE), Start, Context]),
+    ("cuStreamGetCtx_v2", &[Null(1, VALUE), Start, Context]),
     ("cuStreamGetDevice", &[Null(1, VALUE), Start, Context]),
     ("cuStreamGetId", &[Null(1, VALUE), Start, Context]),
     ("cuStreamAddCallback", &[Null(1, VALUE)]),

@@ -335,22 +335,31 @@ fn pin_everywhere(cx: &Entered, at: u64, block: &Block, fresh: bool) -> Result<(
     Ok(())
 }
 
-/// Makes a place know exactly the job's pinned memory that is to be there, with its bytes. The gate may be open: what changes meanwhile is
-/// seen the next time.
-pub(crate) fn settle(place: &Place) -> Result<(), String> {
+/// Makes the target of a move know exactly the job's pinned memory that is to be there, with its bytes. The gate may be open: what changes
+/// meanwhile is seen the next time. `told` has the numbers of the blocks that it was told of the last time.
+pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), String> {
     let _changing = lock(&CHANGING);
-    let has = place.pinned();
+    let mut has = place.pinned();
     let blocks = lock(&BLOCKS).clone();
-    for (at, bytes) in &has {
-        if blocks.get(at).is_none_or(|b| b.bytes != *bytes) {
+    has.retain(|(at, bytes)| {
+        let same = is_same(*at, *bytes, &blocks, told);
+        if !same {
             place.unpin(*at);
         }
-    }
+        same
+    });
     for (at, b) in blocks.iter().filter(|(at, b)| b.belongs_to(place) && !has.contains(&(**at, b.bytes))) {
         b.pin(place, *at)
             .map_err(|rc| format!("cannot move: error {rc} on pinning {} bytes of the job's memory there", b.bytes))?;
     }
+    *told = blocks.into_iter().map(|(at, b)| (at, b.id)).collect();
     place.tell_changes().map_err(|_| "the target is gone".to_owned())
+}
+
+/// Whether a block that a place was told of is still that one: what was freed and made again has other pages, though often the same
+/// address and size, and a driver keeps to the pages that it was given.
+fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, told: &BTreeMap<u64, u64>) -> bool {
+    blocks.get(&at).is_some_and(|b| b.bytes == bytes && told.get(&at) == Some(&b.id))
 }
 
 fn number() -> u64 {
@@ -565,6 +574,17 @@ mod tests {
         assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
         assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
         assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
+    }
+
+    #[test]
+    fn a_block_made_again_is_another_one() {
+        let blocks = BTreeMap::from([(ARENA, block(5000)), (ARENA + 2 * PAGE, Block { id: 7, ..block(8) })]);
+        let told = BTreeMap::from([(ARENA, 0), (ARENA + 2 * PAGE, 6), (ARENA + 4 * PAGE, 1)]);
+        assert!(is_same(ARENA, 5000, &blocks, &told));
+        assert!(!is_same(ARENA, 4096, &blocks, &told), "another size");
+        assert!(!is_same(ARENA, 5000, &blocks, &BTreeMap::new()), "nobody told");
+        assert!(!is_same(ARENA + 2 * PAGE, 8, &blocks, &told), "freed and made again");
+        assert!(!is_same(ARENA + 4 * PAGE, 8, &blocks, &told), "freed");
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub(super) struct Leg<'a> {
     pub(super) unfit: Option<String>,
     wires: Option<Wires>,
     target: Option<Place>,
+    /// Blocks of host memory that the target was told of: address, number.
+    host_blocks: BTreeMap<u64, u64>,
     /// When the target's reference event happened, on the job's clock.
     target_clock: f64,
 }
@@ -86,7 +88,18 @@ impl<'a> Leg<'a> {
             ..::control::Leg::default()
         };
         task.tell(&told, None);
-        Leg { task, device, to, source, told, unfit: None, wires: None, target: None, target_clock: 0.0 }
+        Leg {
+            task,
+            device,
+            to,
+            source,
+            told,
+            unfit: None,
+            wires: None,
+            target: None,
+            host_blocks: BTreeMap::new(),
+            target_clock: 0.0,
+        }
     }
 
     /// The same move once more, with a helper where this process would not do.
@@ -155,7 +168,7 @@ impl<'a> Leg<'a> {
             leg.task.on_stop(move || theirs.abandon())?;
             faults::at(Point::Prepare);
             none(blockers_at_target(leg.device, leg.target()?)?)?;
-            host_memory::settle(leg.target()?)
+            leg.settle_host_memory()
         })
     }
 
@@ -221,13 +234,20 @@ impl<'a> Leg<'a> {
         Ok(round.bytes_sent)
     }
 
+    fn settle_host_memory(&mut self) -> Result<(), String> {
+        let mut told = std::mem::take(&mut self.host_blocks);
+        host_memory::settle(self.target()?, &mut told)?;
+        self.host_blocks = told;
+        Ok(())
+    }
+
     /// Copies what has changed since, on a quiet source.
     pub(super) fn delta(&mut self, job: &Job) -> Result<(), String> {
         self.phase("delta", |leg| {
             faults::at(Point::Delta);
             keep_event_times(job, leg.device, &leg.source)?;
             catch_up(&leg.source)?;
-            host_memory::settle(leg.target()?)?;
+            leg.settle_host_memory()?;
             leg.round(true).map(drop)
         })
     }
