@@ -150,7 +150,16 @@ pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Cod
         return Ok(());
     }
     let skip = (to.next_multiple_of(8) - to) as usize;
-    note_words(cx, bytes.get(skip..).unwrap_or_default())
+    let words = bytes.get(skip..).unwrap_or_default();
+    if may_name(words, HIGHEST.load(Ordering::Relaxed)) { note_words(cx, words) } else { Ok(()) }
+}
+
+/// Whether the upper halves of any 8-byte words are those of addresses in the arena up to `highest`. Most of what is copied has none, and
+/// a compiler makes this loop go many words at a time.
+fn may_name(bytes: &[u8], highest: u64) -> bool {
+    let (base, last) = ((ARENA >> 32) as u32, (highest >> 32) as u32);
+    let upper = |w: &[u8]| u32::from_le_bytes([w[4], w[5], w[6], w[7]]);
+    bytes.chunks_exact(8).fold(false, |any, w| any | (upper(w).wrapping_sub(base) <= last - base))
 }
 
 /// Blocks that words name and that no GPU is known to use so far.
@@ -574,6 +583,16 @@ mod tests {
         assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
         assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
         assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
+    }
+
+    #[test]
+    fn addresses_are_found_among_bytes() {
+        let highest = ARENA + (5 << 30);
+        for (word, found) in [(ARENA, true), (highest - 1, true), (ARENA - 1, false), (highest + (1 << 32), false), (0, false)] {
+            let mut bytes = vec![0xffu8; 80];
+            bytes[40..48].copy_from_slice(&word.to_le_bytes());
+            assert_eq!(may_name(&bytes, highest), found, "{word:#x}");
+        }
     }
 
     #[test]
