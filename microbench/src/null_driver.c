@@ -1,6 +1,6 @@
 // A driver that does nothing, at once: what calls through mrcuda cost themselves is measured with it (docs/measurements.md).
 //   cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.null.so null_driver.c
-// It has what an executor asks for when it opens, and what `microbench client` calls. Every handle is a fresh number, every
+// It has what an executor asks for when it opens, and what `microbench client` and tests/hardware/overhead.c call. Every handle is a fresh number, every
 // kernel has the parameters of `empty` (kernels.cu), every event has happened.
 #include <stddef.h>
 #include <stdlib.h>
@@ -29,6 +29,7 @@ int cuMemGetInfo_v2(size_t *f, size_t *n) { return *f = *n = (size_t)8 << 30, 0;
 // Limits of launches are large; the capability is 9.0.
 int cuDeviceGetAttribute(int *v, int a, int d) { return *v = a == 75 ? 9 : a == 76 ? 0 : a == 1 ? 1024 : a < 10 ? 65535 : 64, 0; }
 int cuDevicePrimaryCtxRetain(u64 *c, int d) { return *c = 0x100, 0; }
+int cuCtxGetCurrent(u64 *c) { return *c = 0x100, 0; }
 int cuCtxGetDevice_v2(int *d, u64 c) { return *d = 0, 0; }
 int cuDevicePrimaryCtxGetState(int d, unsigned *flags, int *active) { return *flags = 0, *active = 1, 0; }
 int cuCtxGetStreamPriorityRange(int *a, int *b) { return *a = 0, *b = -5, 0; }

@@ -21,6 +21,7 @@ for p in $parts hook; do gcc $flags -c -o "$to/$p.o" $p.c; done
 nm -u "$to"/*.o | awk '$2 ~ /^cu[A-Z]/ { print "void " $2 "(void) {}" }' | sort -u >"$to/names.c"
 gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$to/names.so" "$to/names.c"
 for p in $parts; do gcc -o "$to/$p" "$to/$p.o" "$to/hook.o" "$to/names.so" -ldl -lpthread; done
+gcc $flags -o "$to/overhead" overhead.c hook.c -ldl -lpthread
 gcc $flags -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$to/stand-in/libcuda.so.1" stand_in.c
 gcc $flags -o "$to/loader" loader.c hook.c "$to/stand-in/libcuda.so.1" -Wl,-rpath,'$ORIGIN/stand-in' -ldl
 wait

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Measures on this machine's GPU what docs/placement.md and docs/measurements.md state, and prints
 # one table. Arguments: the folder of the programs (built by build.sh, here if it is empty), and
-# optionally which parts to run (default: all).
+# optionally which parts to run (default: all). MRCUDA=PATH has `overhead` measure through that mrcuda, too.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?usage: run-facts.sh FOLDER [PART ...]}
@@ -269,6 +269,19 @@ part_textures() {
 part_hostmem() { timeout 60 ./hostmem; }
 part_peers() { timeout 120 ./peers; }
 part_globals() { timeout 30 ./globals; }
+part_overhead() {
+    local how
+    for how in "" streams steered arena priority relaxed module threads "streams steered arena relaxed module threads" "" \
+        atomic clock "touch 16" "touch 64" "touch 256"; do
+        # Unquoted: words of their own.
+        timeout 30 ./overhead $how
+    done
+    if [ -z "${MRCUDA:-}" ]; then
+        echo "MRCUDA is not set: nothing is measured through mrcuda"
+        return
+    fi
+    for how in 1 2; do timeout 60 "$MRCUDA" run --server local -- ./overhead beside "$(realpath "$driver")"; done
+}
 part_loader() { LD_LIBRARY_PATH=stand-in:${LD_LIBRARY_PATH:-} timeout 60 ./loader "$driver"; }
 
 part_heap() {
