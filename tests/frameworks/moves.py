@@ -4,10 +4,10 @@
              [--pace MS] [--gpus N] [--at-once N] [--limit SECONDS] [--costs N]
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
-random steps, to the other or into the job's own process; it counts when its output is native's to the last bit. The table has one
-line for each mode and transport. With --costs no run moves while it is measured: the table shows the time of a step natively,
-remote, and after a move into the process (medians over so many runs of their second half, one run at a time; moves and pace are in
-the first half). The exit status is 1 if any run differed.
+random steps, to the other or into the job's own process, with --gpus to any of so many GPUs; it counts when its output is native's
+to the last bit. The table has one line for each mode and transport. With --costs no run moves while it is measured: the table shows
+the time of a step natively, remote, and after a move into the process (medians over so many runs of their second half, one run at a
+time; moves and pace are in the first half). The exit status is 1 if any run differed.
 
 A step of these small models takes a millisecond or two, so that 200 of them are over before a move is: with --pace each step is
 followed by a rest, as a loader of data or a larger model would make it.
@@ -138,16 +138,15 @@ class Run:
 
 def one_run(args, servers, folder, mode, transport, number):
     rng = random.Random(f"{args.seed} {mode} {transport} {number}")
-    gpu = number % args.gpus
-    places = servers.places(transport, gpu)
-    here = places[0]
+    places = [place for gpu in range(args.gpus) for place in servers.places(transport, gpu)]
+    here = servers.places(transport, number % args.gpus)[0]
     run = Run(args, folder, f"{mode}-{transport}-{number}", mode, here)
     for step in sorted(rng.randrange(10, max(args.steps * 3 // 4, 11)) for _ in range(args.moves)):
         # A step is said in tens; the rest of the moment is chance.
         if not run.reaches(step // 10 * 10):
             break
         time.sleep(rng.random() * 0.02)
-        to = rng.choice([p for p in places + [f"local:{gpu}"] if p != here])
+        to = rng.choice([p for p in places + [f"local:{gpu}" for gpu in range(args.gpus)] if p != here])
         if run.migrate(to):
             here = to
     run.end()

@@ -101,10 +101,13 @@ impl Scene {
         }
     }
 
-    /// A command that runs natively: on the CPU driver its folder comes first, on hardware nothing is changed.
+    /// A command that runs natively: on the CPU driver its folder comes first, on hardware it sees one GPU, as a job does.
     pub fn native(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         self.dress(&mut command);
+        if self.hardware == Hardware::Real && std::env::var_os("CUDA_VISIBLE_DEVICES").is_none() {
+            command.env("CUDA_VISIBLE_DEVICES", "0");
+        }
         if self.hardware == Hardware::Soft {
             let folder = self.path.join("native");
             let link = folder.join("libcuda.so.1");

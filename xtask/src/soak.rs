@@ -41,6 +41,9 @@ pub(crate) struct SoakArgs {
     /// On this machine's GPU instead of CPU drivers
     #[arg(long)]
     hardware: bool,
+    /// How many GPUs there are to move among
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    gpus: u32,
 }
 
 /// Between what kinds of places a move goes.
@@ -83,7 +86,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
             }
         };
         let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
-        let plan = Plan::new(&mut random, args.direction, args.moves_at_least);
+        let plan = Plan::new(&mut random, args.direction, args.moves_at_least, args.gpus);
         let outcome = run::run(&folder.join(format!("{number:04}")), hardware, subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(subject, outcome.wall);

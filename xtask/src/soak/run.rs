@@ -198,14 +198,17 @@ impl Place {
         *random.pick(&others)
     }
 
-    fn name(self, servers: &[Server; 2]) -> String {
+    /// How `mrcuda` calls it on a machine with so many GPUs: the second of each kind is on the last of them.
+    fn name(self, servers: &[Server; 2], gpus: u32) -> String {
+        let last = gpus - 1;
         match self {
             Place::Local => "local".to_owned(),
-            Place::Helper | Place::OtherHelper => "helper".to_owned(),
+            Place::Helper => "helper:0".to_owned(),
+            Place::OtherHelper => format!("helper:{last}"),
             Place::First => servers[0].place(0),
-            Place::Second => servers[1].place(0),
+            Place::Second => servers[1].place(last),
             Place::NearFirst => servers[0].near(0),
-            Place::NearSecond => servers[1].near(0),
+            Place::NearSecond => servers[1].near(last),
         }
     }
 }
@@ -218,13 +221,15 @@ pub(crate) struct Plan {
     moves: Vec<(f64, Place)>,
     /// So many moves must succeed: others follow those above until they have.
     at_least: usize,
+    /// GPUs that the machine has for it.
+    gpus: u32,
     /// Seed of the CPU drivers' delays.
     seed: u64,
 }
 
 impl Plan {
     /// A random plan whose first move has the given direction, with as many moves as must succeed.
-    pub(crate) fn new(random: &mut Random, direction: Direction, at_least: Option<usize>) -> Plan {
+    pub(crate) fn new(random: &mut Random, direction: Direction, at_least: Option<usize>, gpus: u32) -> Plan {
         let (start, first) = match direction {
             Direction::RemoteLocal => (Place::First, Some(Place::Local)),
             Direction::LocalRemote => (Place::Local, Some(Place::First)),
@@ -239,12 +244,12 @@ impl Plan {
             at = first.filter(|_| number == 0).unwrap_or_else(|| at.other(random));
             moves.push((moment, at));
         }
-        Plan { start, moves, at_least: at_least.unwrap_or(0), seed: 1 + random.below(1 << 40) }
+        Plan { start, moves, at_least: at_least.unwrap_or(0), gpus, seed: 1 + random.below(1 << 40) }
     }
 
     /// Remote, without a move.
     pub(crate) fn still() -> Plan {
-        Plan { start: Place::First, moves: Vec::new(), at_least: 0, seed: 1 }
+        Plan { start: Place::First, moves: Vec::new(), at_least: 0, gpus: 1, seed: 1 }
     }
 
     /// How many moves it has.
@@ -255,7 +260,7 @@ impl Plan {
     /// Remote, into the process, to the second server, and back; early, since programs side by side take different times.
     pub(crate) fn tour() -> Plan {
         let moves = vec![(0.1, Place::Local), (0.25, Place::Second), (0.4, Place::First)];
-        Plan { start: Place::First, moves, at_least: 0, seed: 1 }
+        Plan { start: Place::First, moves, at_least: 0, gpus: 1, seed: 1 }
     }
 }
 
@@ -303,16 +308,17 @@ impl std::fmt::Display for RunOutcome {
 /// Makes one run in a folder of its own; the folder is removed unless the run fails.
 pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, reference: &Reference, plan: &Plan) -> RunOutcome {
     let mut scene = Scene::at(folder, hardware);
-    let seed = plan.seed.to_string();
-    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &[("SOFTGPU_SEED", &seed)]));
-    let start = plan.start.name(&servers);
+    let (seed, devices) = (plan.seed.to_string(), plan.gpus.to_string());
+    let soft = [("SOFTGPU_SEED", seed.as_str()), ("SOFTGPU_DEVICES", devices.as_str())];
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &soft));
+    let start = plan.start.name(&servers, plan.gpus);
     let options = ["--server", &start];
     let journal = scene.path.join("journal");
     // Where it cannot be made the shim says so in its log.
     let _ = std::fs::create_dir_all(&journal);
     let (log, journal) = (scene.path.join("job.log"), journal.display().to_string());
     let log = log.display().to_string();
-    let env = [("SOFTGPU_SEED", seed.as_str()), ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal)];
+    let env = [soft[0], soft[1], ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal)];
     let args: Vec<&str> = reference.args.iter().map(String::as_str).collect();
     let mut job = Job::start(&scene, "job", &options, &subject.path, &args, &env);
 
@@ -335,7 +341,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
             break;
         }
         let asked = job.age();
-        match job.migrate(&place.name(&servers)) {
+        match job.migrate(&place.name(&servers, plan.gpus)) {
             Ok(report) => {
                 if report.reason().contains("not identical") {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
@@ -399,8 +405,8 @@ mod tests {
     fn plans_repeat_and_every_move_goes_somewhere_else() {
         for seed in 0..200 {
             for direction in [Direction::Any, Direction::LocalRemote, Direction::RemoteLocal, Direction::RemoteRemote] {
-                let plan = Plan::new(&mut Random::new(seed), direction, None);
-                let again = Plan::new(&mut Random::new(seed), direction, None);
+                let plan = Plan::new(&mut Random::new(seed), direction, None, 1);
+                let again = Plan::new(&mut Random::new(seed), direction, None, 1);
                 assert_eq!((plan.start, &plan.moves, plan.seed), (again.start, &again.moves, again.seed));
                 let mut at = plan.start;
                 for (moment, to) in &plan.moves {
