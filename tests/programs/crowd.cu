@@ -1,6 +1,7 @@
 // Sixteen threads that disturb each other as much as they may: captures that stay open for a while, graphs with host functions, long
 // kernels, allocations of every kind, a lock that host functions and callers of CUDA both take.
 #include "program.cuh"
+#include "until.cuh"
 
 #include <mutex>
 #include <thread>
@@ -41,6 +42,7 @@ static void CUDART_CB look(void *data) {
 struct Worker {
     int number;
     const program::Options &options;
+    const program::Until &until;
     cudaStream_t stream;
     uint64_t *state, *in;
     Box box;
@@ -75,7 +77,7 @@ struct Worker {
             for (int i = 0; i < 8; i++) next[i] = program::mix(expected + i);
         };
         cudaGraphExec_t kept = nullptr;
-        for (long round = 0; round < options.steps; round++) {
+        for (long round = 0; until.more(round, options.steps); round++) {
             switch (program::mix(number * 1000 + round) % 6) {
             case 0: { // A capture that stays open; its instance is used for a while.
                 cudaGraph_t graph;
@@ -143,17 +145,18 @@ struct Worker {
 };
 
 int main(int argc, char **argv) {
+    const program::Until until(argc, argv);
     program::Options options(argc, argv, 30);
     CHECK(cudaFree(nullptr));
     std::vector<Worker> workers;
-    for (int t = 0; t < THREADS; t++) workers.push_back(Worker{t + 1, options});
+    for (int t = 0; t < THREADS; t++) workers.push_back(Worker{t + 1, options, until});
     std::vector<std::thread> threads;
     for (Worker &w : workers) threads.emplace_back([&w] { w.run(); });
     for (std::thread &t : threads) t.join();
     program::Report report;
     for (Worker &w : workers) {
         report.expect_value("wrong", w.wrong, 0);
-        report.line("host", "thread", &w.digest, sizeof w.digest);
+        if (!until.told()) report.line("host", "thread", &w.digest, sizeof w.digest);
     }
     return report.finish();
 }

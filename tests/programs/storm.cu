@@ -1,5 +1,6 @@
 // A storm of allocations: sixteen threads allocate and free in every way at once, and check what they hold.
 #include "program.cuh"
+#include "until.cuh"
 
 #include <thread>
 
@@ -24,7 +25,7 @@ struct Block {
     bool pooled = false;
 };
 
-static void run(int thread, const program::Options &options, unsigned long long *wrong) {
+static void run(int thread, const program::Options &options, const program::Until &until, unsigned long long *wrong) {
     const cudaStream_t stream = cudaStreamPerThread;
     Block held[HELD];
     auto end = [&](Block &block) {
@@ -35,7 +36,7 @@ static void run(int thread, const program::Options &options, unsigned long long 
         else CHECK(cudaFree(block.words));
         block.words = nullptr;
     };
-    for (long step = 0; step < options.steps; step++) {
+    for (long step = 0; until.more(step, options.steps); step++) {
         const uint64_t random = program::mix(static_cast<uint64_t>(step) * THREADS + thread);
         Block &block = held[random % HELD];
         end(block);
@@ -55,13 +56,14 @@ static void run(int thread, const program::Options &options, unsigned long long 
 }
 
 int main(int argc, char **argv) {
+    const program::Until until(argc, argv);
     program::Options options(argc, argv, 40);
     unsigned long long *wrong;
     CHECK(cudaMalloc(&wrong, THREADS * sizeof *wrong));
     CHECK(cudaMemset(wrong, 0, THREADS * sizeof *wrong));
     CHECK(cudaDeviceSynchronize());
     std::vector<std::thread> threads;
-    for (int t = 0; t < THREADS; t++) threads.emplace_back([t, &options, wrong] { run(t, options, wrong); });
+    for (int t = 0; t < THREADS; t++) threads.emplace_back([t, &options, &until, wrong] { run(t, options, until, wrong); });
     for (std::thread &thread : threads) thread.join();
     CHECK(cudaDeviceSynchronize());
     program::Report report;

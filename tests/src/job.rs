@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long a move may take: a job that waits for itself refuses it much earlier.
+const MOVE: Duration = Duration::from_secs(150);
+
 /// How a process ended, and what it wrote.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -116,7 +119,15 @@ impl<'a> Job<'a> {
     pub fn migrate_with(&self, to: &str, options: &[&str]) -> Result<Report, String> {
         let mut command = self.scene.mrcuda();
         command.arg("migrate").arg(self.pid().to_string()).args(["--to", to, "--json"]).args(options);
-        let output = command.output().map_err(|e| e.to_string())?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut asker = command.spawn().map_err(|e| e.to_string())?;
+        if wait_for(MOVE, || asker.try_wait().transpose()).is_none() {
+            // It may end in this instant.
+            let _ = asker.kill();
+            let _ = asker.wait();
+            return Err(format!("no answer within {} s", MOVE.as_secs()));
+        }
+        let output = asker.wait_with_output().map_err(|e| e.to_string())?;
         serde_json::from_slice(&output.stdout).map(Report).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
@@ -187,7 +198,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What each thread of a process does: its name, state, where it sleeps in the kernel, its system call.
+/// What each thread of a process does: its name, state, where it sleeps in the kernel, its system call; its calls where there is gdb.
 pub(crate) fn threads(pid: u32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
     let part = |task: &Path, name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default().trim().to_owned();
@@ -196,7 +207,9 @@ pub(crate) fn threads(pid: u32) -> String {
         let state = status.lines().find(|l| l.starts_with("State:")).unwrap_or_default().to_owned();
         format!("{:<20} {state} {} {}\n", part(task, "comm"), part(task, "wchan"), part(task, "syscall"))
     };
-    tasks.map(|task| line(&task.path())).collect()
+    let lines: String = tasks.map(|task| line(&task.path())).collect();
+    let gdb = Command::new("gdb").args(["-batch", "-ex", "thread apply all backtrace", "-p", &pid.to_string()]).output();
+    lines + &gdb.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
 impl Drop for Job<'_> {

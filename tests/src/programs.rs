@@ -181,22 +181,22 @@ fn check(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?} failed:\n{}", String::from_utf8_lossy(&words)))
 }
 
-/// The sources, and when the youngest of the headers, which they share, was written.
+/// The sources, and when each of the headers was written.
 struct Sources {
     folder: PathBuf,
-    headers: SystemTime,
+    /// By their names.
+    headers: Vec<(String, SystemTime)>,
 }
 
 impl Sources {
     fn find() -> Result<Sources, String> {
         let folder = install::root().join("tests/programs");
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let headers = entries
-            .filter_map(Result::ok)
-            .filter(|e| e.path().extension().is_some_and(|x| x == "cuh"))
-            .filter_map(|e| e.metadata().ok()?.modified().ok())
-            .max()
-            .ok_or_else(|| format!("{} has no headers", folder.display()))?;
+        let header = |e: std::fs::DirEntry| {
+            let name = e.file_name().into_string().ok().filter(|name| name.ends_with(".cuh"))?;
+            Some((name, e.metadata().ok()?.modified().ok()?))
+        };
+        let headers = entries.filter_map(Result::ok).filter_map(header).collect();
         Ok(Sources { folder, headers })
     }
 
@@ -204,9 +204,12 @@ impl Sources {
         self.folder.join(name).with_extension("cu")
     }
 
+    /// Whether its source, or a header that the source includes (headers include none of the others), is newer than what it makes.
     fn newer_than(&self, step: &Step) -> bool {
         let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified());
-        let fresh = |made: SystemTime| made >= self.headers && written(&step.source).is_ok_and(|source| made >= source);
-        !written(&step.product).is_ok_and(fresh)
+        let (Ok(made), Ok(source)) = (written(&step.product), written(&step.source)) else { return true };
+        let text = std::fs::read_to_string(&step.source).unwrap_or_default();
+        let included = |name: &str| text.contains(&format!("#include \"{name}\""));
+        made < source || self.headers.iter().any(|(name, written)| made < *written && included(name))
     }
 }

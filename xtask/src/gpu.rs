@@ -30,7 +30,7 @@ pub(crate) fn gpu(args: &GpuArgs) -> Result<(), String> {
     let failures = AtomicU32::new(0);
     println!("program              native   remote    moved  moves  counted  output");
     let folder = std::env::temp_dir().join(format!("mrcuda-gpu-{}", std::process::id()));
-    let references = References::new(folder.join("native"), hardware, args.seconds, true);
+    let references = References::new(folder.join("native"), hardware, args.seconds, true, false);
     let subjects = Mutex::new(subjects(args.only.as_deref()).into_iter());
     std::thread::scope(|s| {
         for _ in 0..args.jobs {

@@ -12,6 +12,7 @@ use ::tests::{Install, Linkage, Programs, Random, programs};
 use run::{Plan, Subject, Verdict, lock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use summary::Summary;
 
 /// Arguments of `cargo xtask soak`.
@@ -32,9 +33,13 @@ pub(crate) struct SoakArgs {
     /// About how long a run should work, in seconds
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=7200))]
     seconds: u32,
-    /// Each run must see so many moves succeed, or it has failed: they must fit into its seconds
+    /// Each run must see so many moves succeed, or it has failed: crowd and storm work until they have, for others they must fit
+    /// into the seconds
     #[arg(long, value_name = "N")]
     moves_at_least: Option<usize>,
+    /// Begin no run and no move after so many seconds; what was begun is carried to its end
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    limit: Option<u64>,
     /// How many runs at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: u32,
@@ -72,7 +77,9 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let folder = install.target.join("soak");
     // On a GPU the pace says how long a run takes, wherever it is.
-    let references = run::References::new(folder.join("native"), hardware, args.seconds, !args.hardware);
+    let told = args.moves_at_least.is_some();
+    let references = run::References::new(folder.join("native"), hardware, args.seconds, !args.hardware, told);
+    let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));
     let next = AtomicU32::new(1);
@@ -86,7 +93,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
             }
         };
         let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
-        let plan = Plan::new(&mut random, args.direction, args.moves_at_least, args.gpus);
+        let plan = Plan::new(&mut random, args.direction, args.moves_at_least, args.gpus).until(end);
         let outcome = run::run(&folder.join(format!("{number:04}")), hardware, subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(subject, outcome.wall);
@@ -100,7 +107,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
             s.spawn(|| {
                 loop {
                     match next.fetch_add(1, Ordering::Relaxed) {
-                        number if number <= args.runs => one(number),
+                        number if number <= args.runs && end.is_none_or(|end| Instant::now() < end) => one(number),
                         _ => break,
                     }
                 }
@@ -112,20 +119,17 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     for line in &failed {
         println!("{line}");
     }
-    let share = summary.share();
-    let counted = summary.counted();
+    let (share, counted, runs) = (summary.share(), summary.counted(), summary.runs());
+    if runs < args.runs as usize {
+        println!("{runs} of {} runs were made", args.runs);
+    }
     if failed.is_empty() && share >= WANTED_SHARE {
-        println!(
-            "soak: OK, {} runs identical, {counted} moves counted, {:.0} % of the runs with three",
-            args.runs,
-            share * 100.0
-        );
+        println!("soak: OK, {runs} runs identical, {counted} moves counted, {:.0} % of the runs with three", share * 100.0);
         return Ok(());
     }
     println!(
-        "soak: FAILED: {} of {} runs failed, {:.0} % of the runs with three counted moves (traces in {})",
+        "soak: FAILED: {} of {runs} runs failed, {:.0} % of the runs with three counted moves (traces in {})",
         failed.len(),
-        args.runs,
         share * 100.0,
         folder.display()
     );

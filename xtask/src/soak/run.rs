@@ -6,7 +6,7 @@ use ::tests::{Job, Outcome, Random, Report, Server};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a run may take beyond four times its seconds before it counts as stuck.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -14,6 +14,10 @@ const LIMIT: Duration = Duration::from_secs(180);
 const START: Duration = Duration::from_secs(60);
 /// Moves that are tried in a run: more than must count, since some may meet an idle GPU.
 const MOVES: usize = WANTED_MOVES + 2;
+/// Microseconds between the rounds of a program, where its time is filled.
+const PACE_US: u32 = 1000;
+/// Moves that are not planned come after at most so many milliseconds.
+const GAP_MS: u64 = 60;
 /// A run with more moves shows only how many.
 const SHOWN: usize = 20;
 /// How long a program may take to its end, once it does not answer requests any more.
@@ -58,11 +62,18 @@ fn round_ms(name: &str) -> u32 {
     }
 }
 
+/// Whether a program can work until it is told that it is enough (tests/programs/until.cuh).
+fn can_be_told(name: &str) -> bool {
+    ["crowd", "storm"].contains(&name.split('/').next().unwrap_or(name))
+}
+
 /// A native run.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
     /// Arguments of the program.
     args: Vec<String>,
+    /// It works until it is told that it is enough, and prints the same whenever that is.
+    told: bool,
     stdout: String,
     /// How long any run may take.
     limit: Duration,
@@ -80,13 +91,15 @@ pub(crate) struct References {
     hardware: Hardware,
     seconds: u32,
     still: bool,
+    told: bool,
     known: Mutex<HashMap<String, Arc<Mutex<Option<Reference>>>>>,
 }
 
 impl References {
-    /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did.
-    pub(crate) fn new(folder: PathBuf, hardware: Hardware, seconds: u32, still: bool) -> References {
-        References { folder, hardware, seconds, still, known: Mutex::default() }
+    /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did. `told`: whether
+    /// programs that can be told when it is enough work until then.
+    pub(crate) fn new(folder: PathBuf, hardware: Hardware, seconds: u32, still: bool, told: bool) -> References {
+        References { folder, hardware, seconds, still, told, known: Mutex::default() }
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
@@ -108,14 +121,19 @@ impl References {
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
         };
+        let told = self.told && can_be_told(&subject.name);
         let args = match self.hardware {
+            Hardware::Soft if told => pace(false),
             Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
+            Hardware::Real if told => pace(true),
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
             Hardware::Real => paced(self.seconds, subject),
         };
-        let outcome = native(&args)?;
-        let mut reference = Reference { args, stdout: outcome.stdout, limit, native: outcome.wall, expected: outcome.wall };
-        if self.still {
+        // One that is told has no rounds here: the folder is there already.
+        let outcome = if told { native(&with_end(&args, &folder))? } else { native(&args)? };
+        let (native, expected) = (outcome.wall, outcome.wall);
+        let mut reference = Reference { args, told, stdout: outcome.stdout, limit, native, expected };
+        if self.still && !told {
             // A remote run takes another time than a native one: its kernels and the host share less.
             let still = run(&folder.join("still"), self.hardware, subject, &reference, &Plan::still());
             reference.expected = still.wall;
@@ -141,20 +159,29 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
-fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
-    const PACE_US: u32 = 1000;
+/// Arguments with which threads rest between their rounds, and the GPU works then if it is a real one.
+fn pace(busy: bool) -> Vec<String> {
     // Programs that run side by side share the GPU.
     const BUSY_US: u32 = 300;
+    let mut args = vec!["--pace".to_owned(), PACE_US.to_string()];
+    if busy {
+        args.extend(["--busy".to_owned(), BUSY_US.to_string()]);
+    }
+    args
+}
+
+/// The arguments, and the file that tells the program that it is enough.
+fn with_end(args: &[String], file: &Path) -> Vec<String> {
+    args.iter().cloned().chain(["--until".to_owned(), file.display().to_string()]).collect()
+}
+
+/// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
+fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     let steps = (seconds * (1_000_000 / PACE_US) / round_ms(&subject.name)).to_string();
-    let (pace, busy) = (PACE_US.to_string(), BUSY_US.to_string());
-    let mut args = vec!["--steps", &steps, "--pace", &pace];
     // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
     // default stream does not survive its exit natively (580 driver), before any handler of the program runs.
-    if subject.name != "orbit" && !subject.name.starts_with("forks/") {
-        args.extend(["--busy", &busy]);
-    }
-    args.into_iter().map(str::to_owned).collect()
+    let busy = subject.name != "orbit" && !subject.name.starts_with("forks/");
+    ["--steps".to_owned(), steps].into_iter().chain(pace(busy)).collect()
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
@@ -225,6 +252,8 @@ pub(crate) struct Plan {
     gpus: u32,
     /// Seed of the CPU drivers' delays.
     seed: u64,
+    /// No move is begun after this.
+    end: Option<Instant>,
 }
 
 impl Plan {
@@ -244,12 +273,21 @@ impl Plan {
             at = first.filter(|_| number == 0).unwrap_or_else(|| at.other(random));
             moves.push((moment, at));
         }
-        Plan { start, moves, at_least: at_least.unwrap_or(0), gpus, seed: 1 + random.below(1 << 40) }
+        Plan { start, moves, at_least: at_least.unwrap_or(0), gpus, seed: 1 + random.below(1 << 40), end: None }
+    }
+
+    /// The same, with no move begun after this.
+    pub(crate) fn until(self, end: Option<Instant>) -> Plan {
+        Plan { end, ..self }
     }
 
     /// Remote, without a move.
     pub(crate) fn still() -> Plan {
-        Plan { start: Place::First, moves: Vec::new(), at_least: 0, gpus: 1, seed: 1 }
+        Plan { start: Place::First, moves: Vec::new(), at_least: 0, gpus: 1, seed: 1, end: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
     }
 
     /// How many moves it has.
@@ -260,7 +298,7 @@ impl Plan {
     /// Remote, into the process, to the second server, and back; early, since programs side by side take different times.
     pub(crate) fn tour() -> Plan {
         let moves = vec![(0.1, Place::Local), (0.25, Place::Second), (0.4, Place::First)];
-        Plan { start: Place::First, moves, at_least: 0, gpus: 1, seed: 1 }
+        Plan { start: Place::First, moves, at_least: 0, gpus: 1, seed: 1, end: None }
     }
 }
 
@@ -271,6 +309,8 @@ pub(crate) struct RunOutcome {
     pub(crate) wall: Duration,
     /// The moves with the part of the run at which they were asked for.
     pub(crate) moves: Vec<(f64, Report)>,
+    /// The time was over before its last move.
+    pub(crate) cut: bool,
 }
 
 /// Whether a run was right.
@@ -319,25 +359,31 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     let (log, journal) = (scene.path.join("job.log"), journal.display().to_string());
     let log = log.display().to_string();
     let env = [soft[0], soft[1], ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal)];
-    let args: Vec<&str> = reference.args.iter().map(String::as_str).collect();
+    let enough = scene.path.join("enough");
+    let args = if reference.told { with_end(&reference.args, &enough) } else { reference.args.clone() };
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut job = Job::start(&scene, "job", &options, &subject.path, &args, &env);
 
     let mut moves: Vec<(Duration, Report)> = Vec::new();
     let mut trouble = job.wait_ready(START).err();
     let (mut random, mut at) = (Random::new(plan.seed), plan.start);
-    let mut planned = plan.moves.iter();
+    let succeeded = |moves: &[(Duration, Report)]| moves.iter().filter(|(_, report)| report.ok()).count();
+    let mut planned = plan.moves.iter().filter(|_| !reference.told);
+    let mut cut = false;
     loop {
-        let (moment, place) = match planned.next() {
-            Some((moment, place)) => (moment, *place),
-            None if moves.iter().filter(|(_, report)| report.ok()).count() < plan.at_least => (&0.0, at.other(&mut random)),
+        let (due, place) = match planned.next() {
+            Some((moment, place)) => (reference.expected.mul_f64(*moment), *place),
+            None if succeeded(&moves) < plan.at_least => {
+                (job.age() + Duration::from_millis(random.below(GAP_MS)), at.other(&mut random))
+            }
             None => break,
         };
         at = place;
-        let due = reference.expected.mul_f64(*moment);
-        while job.runs() && job.age() < due {
+        while job.runs() && job.age() < due && !plan.is_over() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if trouble.is_some() || !job.runs() {
+        cut = plan.is_over();
+        if cut || trouble.is_some() || !job.runs() {
             break;
         }
         let asked = job.age();
@@ -353,11 +399,15 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
             Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
         }
     }
+    if let Err(e) = std::fs::write(&enough, "") {
+        trouble.get_or_insert(format!("{}: {e}", enough.display()));
+    }
     let outcome = job.wait(reference.limit);
-    let succeeded = moves.iter().filter(|(_, report)| report.ok()).count();
     let too_few = || {
+        let (succeeded, tried) = (succeeded(&moves), moves.len());
+        let why = if cut { "the time was over" } else { "they need more seconds" };
         (succeeded < plan.at_least)
-            .then(|| format!("only {succeeded} of {} moves succeeded: they need more seconds", plan.at_least))
+            .then(|| format!("only {succeeded} of {} moves succeeded, of {tried} tried: {why}", plan.at_least))
     };
     let wrong = trouble.or_else(|| difference(&outcome, reference)).or_else(too_few);
     let verdict = wrong.map_or(Verdict::Identical, Verdict::Failed);
@@ -372,7 +422,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     }
     let wall = outcome.wall;
     let part = |at: Duration| (at.as_secs_f64() / wall.as_secs_f64().max(1e-9)).clamp(0.0, 1.0);
-    RunOutcome { verdict, wall, moves: moves.into_iter().map(|(at, report)| (part(at), report)).collect() }
+    RunOutcome { verdict, wall, moves: moves.into_iter().map(|(at, report)| (part(at), report)).collect(), cut }
 }
 
 /// What is wrong with the end of a run.
@@ -427,7 +477,8 @@ mod tests {
     #[test]
     fn differences_are_named() {
         let (limit, zero) = (LIMIT, Duration::ZERO);
-        let reference = Reference { args: vec![], stdout: "a 1\nRESULT ok\n".into(), limit, native: zero, expected: zero };
+        let stdout = "a 1\nRESULT ok\n".into();
+        let reference = Reference { args: vec![], told: false, stdout, limit, native: zero, expected: zero };
         let end = |code, stdout: &str| Outcome {
             code,
             signal: code.is_none().then_some(9),

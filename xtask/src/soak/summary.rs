@@ -14,6 +14,8 @@ pub(crate) struct Summary {
     runs: usize,
     /// Runs with at least three counted moves.
     good: usize,
+    /// Runs without, whose time was over before their last move.
+    cut: usize,
     /// Counted moves by the part of the run at which they happened.
     moments: [usize; BINS],
     /// Direction: counted, committed on an idle GPU, refused.
@@ -22,18 +24,23 @@ pub(crate) struct Summary {
     reasons: BTreeMap<String, usize>,
     /// How long the job stood still in counted moves, in milliseconds.
     downtimes: Vec<f64>,
+    /// The longest that it stood still for a refused one.
+    refused_ms: f64,
 }
 
 impl Summary {
     /// Adds a run.
     pub(crate) fn add(&mut self, run: &RunOutcome) {
         self.runs += 1;
-        self.good += usize::from(run.moves.iter().filter(|(_, m)| m.counts()).count() >= WANTED_MOVES);
+        let good = run.moves.iter().filter(|(_, m)| m.counts()).count() >= WANTED_MOVES;
+        self.good += usize::from(good);
+        self.cut += usize::from(run.cut && !good);
         for (moment, report) in &run.moves {
             let kind = if report.counts() { 0 } else { 1 + usize::from(!report.ok()) };
             self.directions.entry(report.direction()).or_default()[kind] += 1;
             if !report.ok() {
-                *self.reasons.entry(report.reason().to_owned()).or_default() += 1;
+                *self.reasons.entry(without_addresses(report.reason())).or_default() += 1;
+                self.refused_ms = self.refused_ms.max(report.downtime_ms());
             }
             if report.counts() {
                 self.moments[((moment * BINS as f64) as usize).min(BINS - 1)] += 1;
@@ -47,10 +54,23 @@ impl Summary {
         self.moments.iter().sum()
     }
 
-    /// The share of runs with three counted moves.
-    pub(crate) fn share(&self) -> f64 {
-        if self.runs == 0 { 0.0 } else { self.good as f64 / self.runs as f64 }
+    /// Runs that were made.
+    pub(crate) fn runs(&self) -> usize {
+        self.runs
     }
+
+    /// The share of runs with three counted moves, of those that had the time for them.
+    pub(crate) fn share(&self) -> f64 {
+        let runs = self.runs - self.cut;
+        if runs == 0 { 0.0 } else { self.good as f64 / runs as f64 }
+    }
+}
+
+/// A reason with `0x…` in place of each address, so that the same ones are counted together.
+fn without_addresses(reason: &str) -> String {
+    let mut parts = reason.split("0x");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| all + "0x…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit()))
 }
 
 impl fmt::Display for Summary {
@@ -72,6 +92,12 @@ impl fmt::Display for Summary {
         downtimes.sort_by(f64::total_cmp);
         if let (Some(middle), Some(most)) = (downtimes.get(downtimes.len() / 2), downtimes.last()) {
             writeln!(f, "the job stood still for {middle:.0} ms in the middle, {most:.0} ms at most")?;
+        }
+        if !self.reasons.is_empty() {
+            writeln!(f, "it stood still for {:.0} ms at most in a refused one", self.refused_ms)?;
+        }
+        if self.cut > 0 {
+            writeln!(f, "{} runs ended without three of them since the time was over", self.cut)?;
         }
         writeln!(f, "{} of {} runs have three counted moves", self.good, self.runs)
     }
