@@ -200,7 +200,8 @@ pub(crate) fn count(symbol: &'static str) {
 /// takes seconds on a busy machine, and a driver whose process ends meanwhile may abort it.
 const LAST_MOVE: Duration = Duration::from_secs(60);
 
-/// The end: moves stop. Then the exit report: what the program wanted to use and did not get, and what was called.
+/// The end: moves stop. Then the exit report: what the program wanted to use and did not get, and what was called. Last, the driver
+/// of this process.
 pub(crate) extern "C" fn at_exit() {
     if job::is_forked_child() {
         return;
@@ -217,4 +218,5 @@ pub(crate) extern "C" fn at_exit() {
     }
     crate::control::stop();
     job::end();
+    replayer::steer::run_exit_handlers();
 }

@@ -356,6 +356,7 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
 fn connect() -> Result<Job, String> {
     let config = config::get()?;
     gate::init();
+    replayer::steer::keep_exit_handlers();
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {

@@ -1,8 +1,8 @@
 //! Addresses: which ranges are ours, and how a loaded libcuda is made to use them.
 //!
 //! Kernels keep raw pointers, so after a move every address must be what it was (docs/design.md, "Addresses never change").
-//! libcuda takes the addresses of what it places itself from `mmap`: this module answers that call (and `munmap`, and
-//! `getenv`) in its place, by replacing the entries of the loaded library's global offset table. Nothing else of the process
+//! libcuda takes the addresses of what it places itself from `mmap`: this module answers that call (and `munmap`, `getenv` and
+//! `__cxa_atexit`) in its place, by replacing the entries of the loaded library's global offset table. Nothing else of the process
 //! is affected.
 //!
 //! For each virtual device there are three ranges:
@@ -16,10 +16,12 @@
 //! Placeholders ([`hold_ranges`]) keep everybody else out of the first two. What the driver gives back of them becomes
 //! placeholder again at once, so there is never a hole that others could fall into.
 
+mod exits;
 mod got;
 mod hook;
 mod text;
 
+pub use exits::{keep_exit_handlers, run_exit_handlers};
 pub(crate) use got::patch;
 pub(crate) use hook::{set_visible, use_device};
 pub use text::{TextSink, catch_text};

@@ -90,12 +90,12 @@ def progress(text):
 class Run:
     """One run of a program under mrcuda."""
 
-    def __init__(self, args, folder, name, mode, place):
+    def __init__(self, args, folder, name, mode, place, extra=None):
         self.args, self.err = args, f"{folder}/{name}.err"
         self.out, self.moves, self.refusals = f"{folder}/{name}.out", [], []
         with open(self.out, "w") as out, open(self.err, "w") as err:
             command = [args.mrcuda, "run", "--server", place, "--"] + train(args, mode, args.pace)
-            env = environment(mode, {"MRCUDA_LOG": f"{folder}/{name}.log"} if args.logs else None)
+            env = environment(mode, dict(extra or {}, **({"MRCUDA_LOG": f"{folder}/{name}.log"} if args.logs else {})))
             self.job = subprocess.Popen(command, stdout=out, stderr=err, env=env)
         self.deadline = time.monotonic() + LIMIT
 

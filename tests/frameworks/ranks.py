@@ -1,7 +1,7 @@
 """Runs training on two GPUs under mrcuda, moves it at random steps, and compares its output with a native run's.
 
     ranks.py --mrcuda PATH [--modes ddp,ddp-gloo,split] [--transports shm,tcp,local] [--nccl net|p2p] [--runs N] [--steps N] [--moves N]
-             [--pace MS]
+             [--pace MS] [--at-once N] [--limit SECONDS]
 
 Two servers are started on this machine. In the modes `ddp…` there are two processes, each a job of its own under `mrcuda run` with one
 GPU; a move concerns one of them. In the mode `split` there is one job with two GPUs, which move together. A run counts when all output
@@ -9,6 +9,7 @@ is native's to the last bit. The exit status is 1 if any run differed.
 """
 
 import argparse
+import concurrent.futures
 import os
 import random
 import subprocess
@@ -57,14 +58,12 @@ def places_of(servers, transport):
 def one_run(args, servers, folder, mode, transport, number, port):
     rng = random.Random(f"{args.seed} {mode} {transport} {number}")
     sides = places_of(servers, transport)
-    os.environ.update(rank_environment(args, 0, port))
     runs = []
     for rank in range(1 if mode == "split" else GPUS):
-        os.environ["RANK"] = str(rank)
         place = ",".join(sides[0]) if mode == "split" else sides[0][rank]
-        runs.append(Run(args, folder, f"{mode}-{transport}-{number}-{rank}", mode, place))
+        runs.append(Run(args, folder, f"{mode}-{transport}-{number}-{rank}", mode, place, rank_environment(args, rank, port)))
     here = [0] * len(runs)
-    for step in sorted(rng.randrange(10, max(args.steps - 20, 11)) for _ in range(args.moves)):
+    for step in sorted(rng.randrange(10, max(args.steps // 2, 11)) for _ in range(args.moves)):
         rank = rng.randrange(len(runs))
         if not runs[rank].reaches(step // 10 * 10):
             break
@@ -91,12 +90,14 @@ def main():
     parser.add_argument("--moves", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step, so that moves get in")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side")
+    parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS", help="begin no run after so long")
     parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda, args.costs = os.path.abspath(args.mrcuda), 0
     folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-ranks-")
     os.makedirs(folder, exist_ok=True)
-    right, port = True, 29400
+    right, port, until = True, 29400, time.monotonic() + args.limit
     servers = Servers(args.mrcuda, folder)
     try:
         print(f"{'mode':<12}{'':<6}{'same':>8}{'moves':>7}{'down ms':>9}{'max':>7}{'s':>8}")
@@ -109,10 +110,11 @@ def main():
                 right = False
                 continue
             for transport in args.transports.split(","):
-                began, runs = time.monotonic(), []
-                for number in range(args.runs):
-                    port += 1
-                    runs.append(one_run(args, servers, folder, mode, transport, number, port))
+                began = time.monotonic()
+                first, port = port + 1, port + args.runs
+                started = lambda n: one_run(args, servers, folder, mode, transport, n, first + n) if time.monotonic() < until else None
+                with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+                    runs = [run for run in pool.map(started, range(args.runs)) if run]
                 same = sum(out == want and not any(status) for out, status, _, _ in runs)
                 downs = sorted(m["downtime_ms"] for r in runs for m in r[2]) or [float("nan")]
                 moved = sum(len(r[2]) for r in runs)

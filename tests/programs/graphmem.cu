@@ -130,6 +130,7 @@ int main(int argc, char **argv) {
     CHECK(cudaGraphExecDestroy(two));
     CHECK(cudaGraphInstantiate(&two, leaves, cudaGraphInstantiateFlagAutoFreeOnLaunch));
     for (int i = 0; i < 3; i++) CHECK(cudaGraphLaunch(two, stream));
+    CHECK(cudaStreamSynchronize(stream));
     uint64_t used = 0;
     CHECK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &used));
     report.expect_value("used", used >= BYTES, 1);

@@ -1,17 +1,25 @@
 //! What processes do with CUDA besides computing: end, exec, close and open libraries, reset devices.
 
 use crate::LIMIT;
+use std::path::PathBuf;
 use std::process::Command;
-use tests::{Job, Scene, Server, install};
+use std::time::Duration;
+use tests::{Job, Random, Scene, Server, install};
+
+/// Builds the program in the scene's folder.
+fn build(scene: &Scene) -> PathBuf {
+    let program = scene.path.join("process");
+    let source = install::root().join("tests/process/process.c");
+    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    program
+}
 
 /// The program's answers in this mode are the native ones, remote and in-process.
 #[track_caller]
 fn same_as_native(mode: &str) {
     let scene = Scene::new(mode);
-    let program = scene.path.join("process");
-    let source = install::root().join("tests/process/process.c");
-    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
-    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    let program = build(&scene);
     let native = Job::native(&scene, "native", &program, &[mode]).wait(LIMIT);
     assert!(native.ok() && native.stdout.lines().count() > 5, "{native:?}");
     let server = Server::start(&scene, "one");
@@ -27,6 +35,57 @@ fn same_as_native(mode: &str) {
 #[test]
 fn process_ends_and_its_exit_handlers_call_cuda() {
     same_as_native("exit");
+}
+
+#[test]
+fn process_ends_after_a_move_and_its_exit_handlers_call_cuda() {
+    let scene = Scene::new("exit-moved");
+    let program = build(&scene);
+    let native = Job::native(&scene, "native", &program, &["exit"]).wait(LIMIT);
+    let server = Server::start(&scene, "one");
+    let places = [server.place(0), "local".into(), "helper".into()];
+    for (number, from) in places.iter().enumerate() {
+        let to = &places[(number + 1) % places.len()];
+        let go = scene.path.join(format!("go-{number}"));
+        let args = ["exit", go.to_str().expect("a path")];
+        let mut job = Job::start(&scene, &format!("job-{number}"), &["--server", from], &program, &args, &[]);
+        job.wait_ready(LIMIT).expect("ready");
+        let report = job.migrate(to).expect("an answer");
+        assert!(report.ok(), "{from} -> {to}: {}", report.reason());
+        std::fs::write(&go, "").expect("go");
+        let job = job.wait(LIMIT);
+        assert!(job.ok() && job.stdout == native.stdout, "{from} -> {to}: {job:?}");
+    }
+}
+
+/// The driver that is being opened in the process is not taken down before the move has been given up.
+#[test]
+fn process_ends_while_it_is_moved_into() {
+    let scene = Scene::new("exit-moving");
+    let program = build(&scene);
+    let native = Job::native(&scene, "native", &program, &["exit"]).wait(LIMIT);
+    let server = Server::start(&scene, "one");
+    let mut random = Random::new(11);
+    for number in 0..12 {
+        let (go, log) = (scene.path.join(format!("go-{number}")), scene.path.join(format!("job-{number}.log")));
+        let (args, log_text) = (["exit", go.to_str().expect("a path")], log.display().to_string());
+        let env = [("MRCUDA_LOG", log_text.as_str())];
+        let mut job = Job::start(&scene, &format!("job-{number}"), &["--server", &server.place(0)], &program, &args, &env);
+        job.wait_ready(LIMIT).expect("ready");
+        let pause = Duration::from_micros(random.below(150_000));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(pause);
+                std::fs::write(&go, "").expect("go");
+            });
+            // It may come in time, be given up, or find nobody any more.
+            let _ = job.migrate("local");
+        });
+        let job = job.wait(LIMIT);
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        assert!(job.ok() && job.stdout == native.stdout, "after {pause:?}: {job:?}\n{log}");
+        assert!(!log.contains("DEINITIALIZED"), "after {pause:?}: {log}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The dynamic linker has filled these slots with the addresses of the functions that the library calls; the relocations
 //! that told it where and for which name are still in memory (System V ABI, chapter "Dynamic Linking").
 
-use super::{hook, text};
+use super::{exits, hook, text};
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
 
@@ -16,6 +16,8 @@ pub(crate) struct Slots {
     pub(crate) munmap: usize,
     /// `getenv` and `secure_getenv`.
     pub(crate) getenv: usize,
+    /// `__cxa_atexit`.
+    pub(crate) exits: usize,
     /// `stdout` and `stderr`, if their text is caught.
     pub(crate) streams: usize,
 }
@@ -134,7 +136,7 @@ fn store(slot: usize, target: usize, maps: &str) -> io::Result<()> {
     protect(before)
 }
 
-/// Replaces the slots of the functions of [`hook`] and of the streams of [`text`] in a library.
+/// Replaces the slots of the functions of [`hook`] and [`exits`] and of the streams of [`text`] in a library.
 ///
 /// # Safety
 /// `handle` came from `dlopen` and is not closed.
@@ -171,6 +173,7 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
                 b"mmap" | b"mmap64" => (hook::mmap as *const () as usize, &mut slots.mmap),
                 b"munmap" => (hook::munmap as *const () as usize, &mut slots.munmap),
                 b"getenv" | b"secure_getenv" => (hook::getenv as *const () as usize, &mut slots.getenv),
+                b"__cxa_atexit" => (exits::cxa_atexit as *const () as usize, &mut slots.exits),
                 other => match text::stand_in(other) {
                     Some(variable) => (variable, &mut slots.streams),
                     None => continue,
@@ -198,6 +201,7 @@ mod tests {
             void *ask(unsigned long n) { return mmap(0, n, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }\n\
             int back(void *p, unsigned long n) { return munmap(p, n); }\n\
             int say(const char *s) { fprintf(stderr, \"%s, \", s); return fputs(s, stdout); }\n\
+            int last(void (*f)(void)) { return atexit(f); }\n\
             char *seen(void) { return getenv(\"CUDA_VISIBLE_DEVICES\"); }\n";
         std::fs::write(&source, text).expect("source");
         let built =
@@ -225,6 +229,13 @@ mod tests {
         static SAID: Mutex<[Vec<u8>; 2]> = Mutex::new([Vec::new(), Vec::new()]);
         super::super::catch_text(|to, text| SAID.lock().expect("unpoisoned")[to as usize - 1].extend_from_slice(text)).expect("streams");
         super::super::hold_ranges(26).expect("address space");
+        static ENDED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+        extern "C" fn first() {
+            ENDED.lock().expect("unpoisoned").push(1);
+        }
+        extern "C" fn second() {
+            ENDED.lock().expect("unpoisoned").push(2);
+        }
         for (name, flags) in [
             ("lazy", ["-Wl,-z,lazy", "-O1"]),
             ("relro", ["-Wl,-z,relro,-z,now", "-O1"]),
@@ -233,7 +244,7 @@ mod tests {
             let handle = library(name, &flags);
             // SAFETY: opened above, never closed.
             let slots = unsafe { patch(handle) }.expect("patched");
-            assert_eq!(slots, Slots { mmap: 1, munmap: 1, getenv: 1, streams: 2 }, "{name}");
+            assert_eq!(slots, Slots { mmap: 1, munmap: 1, getenv: 1, exits: 1, streams: 2 }, "{name}");
             let ask: extern "C" fn(usize) -> usize = symbol(handle, c"ask");
             let back: extern "C" fn(usize, usize) -> i32 = symbol(handle, c"back");
             let placing = super::super::Placing::enter(26);
@@ -248,6 +259,12 @@ mod tests {
             assert!(say(c"text".as_ptr()) >= 0);
             assert_eq!(std::mem::take(&mut *SAID.lock().expect("unpoisoned")), [b"text".to_vec(), b"text, ".to_vec()]);
             assert!(super::super::is_free(26));
+            let last: extern "C" fn(extern "C" fn()) -> i32 = symbol(handle, c"last");
+            super::super::keep_exit_handlers();
+            assert_eq!((last(first), last(second)), (0, 0));
+            super::super::run_exit_handlers();
+            super::super::run_exit_handlers();
+            assert_eq!(std::mem::take(&mut *ENDED.lock().expect("unpoisoned")), [2, 1], "{name}: the last first, once");
         }
     }
 

@@ -1,0 +1,52 @@
+//! What libcuda wants to have called when the process ends.
+//!
+//! The C library calls what was registered last first. A driver that has come into a job's process by a move would so be taken down
+//! before the program's own handlers, which natively still find it, and while a move may be inside it: on hardware calls then
+//! return 4, never return, or abort the process. So in a job the driver's handlers are kept here until the job's own end runs them.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+type Function = unsafe extern "C" fn(*mut c_void);
+
+unsafe extern "C" {
+    fn __cxa_atexit(function: Function, argument: *mut c_void, library: *mut c_void) -> c_int;
+}
+
+/// A handler and its argument (an address, never used as one here).
+type Handler = (Function, usize);
+
+/// The handlers kept so far; none while they are not to be kept.
+static KEPT: Mutex<Option<Vec<Handler>>> = Mutex::new(None);
+
+fn kept() -> std::sync::MutexGuard<'static, Option<Vec<Handler>>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on handlers of drivers wait for [`run_exit_handlers`].
+pub fn keep_exit_handlers() {
+    kept().get_or_insert_default();
+}
+
+/// Runs what was kept, the last first; what drivers register later is the C library's. To be called when the process ends and nobody
+/// is inside a driver any more.
+pub fn run_exit_handlers() {
+    let handlers = kept().take().unwrap_or_default();
+    for (function, argument) in handlers.into_iter().rev() {
+        // SAFETY: the driver registered them to be called once, at the end of the process; it is never unloaded.
+        unsafe { function(argument as *mut c_void) };
+    }
+}
+
+/// In place of `__cxa_atexit`, which `atexit` calls.
+///
+/// # Safety
+/// As `__cxa_atexit`.
+pub(super) unsafe extern "C" fn cxa_atexit(function: Function, argument: *mut c_void, library: *mut c_void) -> c_int {
+    if let Some(kept) = kept().as_mut() {
+        kept.push((function, argument as usize));
+        return 0;
+    }
+    // SAFETY: the caller's own contract.
+    unsafe { __cxa_atexit(function, argument, library) }
+}
