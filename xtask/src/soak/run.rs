@@ -103,7 +103,9 @@ impl References {
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
-        lock(&self.known).entry(subject.name.clone()).or_default().clone()
+        // What a program prints does not depend on how it is linked.
+        let program = subject.name.split('/').next().unwrap_or_default();
+        lock(&self.known).entry(program.to_owned()).or_default().clone()
     }
 
     pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, String> {
