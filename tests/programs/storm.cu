@@ -40,7 +40,8 @@ static void run(int thread, const program::Options &options, const program::Unti
         const uint64_t random = program::mix(static_cast<uint64_t>(step) * THREADS + thread);
         Block &block = held[random % HELD];
         end(block);
-        block.n = 64 << ((random >> 8) % 13);
+        // Few are large: moves are to meet allocations more than bytes.
+        block.n = 64 << ((random >> 8) % 10 + ((random >> 32) % 16 == 0 ? 3 : 0));
         block.seed = random;
         block.pooled = (random >> 20) % 4 != 0;
         const size_t bytes = block.n * sizeof(uint64_t);

@@ -11,6 +11,7 @@ use super::grid::Cta;
 use super::lanes::{Exec, Flow, Instr, LANES, NEGATED, NONE, Row, Src, lanes};
 use super::mem::LOCAL_WINDOW;
 use super::program::Program;
+use std::sync::{Mutex, PoisonError};
 
 /// Deepest nesting of calls.
 const MAX_DEPTH: usize = 4096;
@@ -117,10 +118,55 @@ pub(crate) struct Warp<'a> {
     turns: u64,
 }
 
+/// Registers and local memory of a warp that has ended, for another one: with memory made anew for each, small kernels were mostly
+/// page faults.
+#[derive(Default)]
+struct Files {
+    r32: Vec<Row<u32>>,
+    r64: Vec<Row<u64>>,
+    preds: Vec<u32>,
+    local: Vec<u8>,
+}
+
+/// Files that nobody uses.
+static SPARE: Mutex<Vec<Files>> = Mutex::new(Vec::new());
+/// So many of them are kept,
+const SPARES: usize = 256;
+/// none of them with more bytes than this.
+const SPARE_BYTES: usize = 256 << 10;
+
+impl Files {
+    fn take() -> Files {
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn give_back(self) {
+        let bytes = size_of::<Row<u32>>() * self.r32.capacity() + size_of::<Row<u64>>() * self.r64.capacity();
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARES && bytes + self.local.capacity() <= SPARE_BYTES {
+            spare.push(self);
+        }
+    }
+}
+
+/// A vector's memory with so many zeros in it.
+fn zeros<T: Clone>(mut of: Vec<T>, n: usize, zero: T) -> Vec<T> {
+    of.clear();
+    of.resize(n, zero);
+    of
+}
+
 /// Addresses of the shared variables of a program in one launch, as rows.
 pub(crate) struct SharedSymbols {
     pub(crate) narrow: Vec<Row<u32>>,
     pub(crate) wide: Vec<Row<u64>>,
+}
+
+impl Drop for Warp<'_> {
+    fn drop(&mut self) {
+        let (r32, r64) = (std::mem::take(&mut self.r32), std::mem::take(&mut self.r64));
+        Files { r32, r64, preds: std::mem::take(&mut self.preds), local: std::mem::take(&mut self.local) }.give_back();
+    }
 }
 
 impl<'a> Warp<'a> {
@@ -142,6 +188,7 @@ impl<'a> Warp<'a> {
             depth: 0,
         };
         let local_cap = func.frame_bytes;
+        let files = Files::take();
         Warp {
             mask: 0,
             active: 0,
@@ -162,12 +209,12 @@ impl<'a> Warp<'a> {
             rest: false,
             executed: 0,
             issued: 0,
-            r32: vec![Row([0; LANES]); func.n32 as usize],
-            r64: vec![Row([0; LANES]); func.n64 as usize],
-            preds: vec![0; func.npred as usize],
+            r32: zeros(files.r32, func.n32 as usize, Row([0; LANES])),
+            r64: zeros(files.r64, func.n64 as usize, Row([0; LANES])),
+            preds: zeros(files.preds, func.npred as usize, 0),
             special,
             shared,
-            local: vec![0; local_cap as usize * LANES],
+            local: zeros(files.local, local_cap as usize * LANES, 0),
             local_cap,
             returns: Vec::new(),
             rotate: false,
