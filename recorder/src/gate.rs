@@ -167,7 +167,7 @@ pub(crate) struct Closed {
 }
 
 /// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; `None` leaves it open.
-pub(crate) fn close(limit: Duration, go_on: impl Fn() -> bool) -> Option<Closed> {
+pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Option<Closed> {
     STATE.fetch_or(CLOSED, Ordering::SeqCst);
     if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
         fence(Ordering::SeqCst);

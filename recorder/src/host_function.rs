@@ -63,6 +63,16 @@ static TOKENS: AtomicU64 = AtomicU64::new(1);
 /// Host functions that streams have not got past.
 static OUTSTANDING: AtomicUsize = AtomicUsize::new(0);
 
+/// Functions of the program that were called, and that have returned.
+static CALLED: AtomicUsize = AtomicUsize::new(0);
+static RETURNED: AtomicUsize = AtomicUsize::new(0);
+
+/// The host function that runs, if one does, by the number of those that have returned: the same number later is the same function.
+pub(crate) fn running() -> Option<usize> {
+    let returned = RETURNED.load(Ordering::Acquire);
+    (CALLED.load(Ordering::Acquire) != returned).then_some(returned)
+}
+
 /// Whether a host function of the program may still run.
 pub(crate) fn any_outstanding() -> bool {
     OUTSTANDING.load(Ordering::Acquire) > 0
@@ -107,6 +117,7 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
     }
     // No CUDA call is permitted there.
     here().in_host_function.set(true);
+    CALLED.fetch_add(1, Ordering::AcqRel);
     match (task, arrived) {
         // SAFETY: the program gave function and data to be called like this, once.
         (Task::Function { function, data }, Ok(_)) => unsafe { function(*data as *mut c_void) },
@@ -116,6 +127,7 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         }
         _ => {}
     }
+    RETURNED.fetch_add(1, Ordering::AcqRel);
     here().in_host_function.set(false);
 }
 

@@ -2,6 +2,7 @@
 
 use super::unexpected;
 use crate::gate::{self, Closed};
+use crate::host_function;
 use crate::job::Device;
 use crate::moves::Task;
 use crate::place::Place;
@@ -13,8 +14,11 @@ use std::time::{Duration, Instant};
 /// for kernels that simply take long.
 const QUIESCE: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
+/// How long the GPU may wait for one host function in the first attempts, before each of them is given up: the function may need a lock
+/// of a thread that waits at the gate, and then nothing happens until it is opened. These attempts do not count.
+const FUNCTION_MS: [u64; 8] = [50, 50, 50, 100, 100, 200, 200, 400];
 /// Between two looks at whether the move was given up.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(25);
 /// What an attempt leaves a GPU for ending, however long the gate took to close.
 const LEAST: Duration = Duration::from_millis(50);
 
@@ -27,22 +31,40 @@ pub(super) struct Quiet {
     pub(super) was_busy: Vec<bool>,
 }
 
+/// What an attempt met.
+enum NotYet {
+    /// A host function did not return.
+    Function(String),
+    Other(String),
+}
+
 /// Closes the gate and waits until all sources are idle: every attempt is bounded and can be abandoned.
 pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Result<Quiet, String> {
     let mut busy = vec![false; sources.len()];
+    let (mut limits, mut functions) =
+        (QUIESCE.into_iter().peekable(), FUNCTION_MS.into_iter().map(Duration::from_millis).peekable());
     let mut why = String::new();
-    for (attempt, limit) in QUIESCE.into_iter().enumerate() {
-        if attempt > 0 {
+    while let Some(limit) = limits.peek() {
+        if !why.is_empty() {
             // Two programs that disturb each other should not meet again.
             let pause = u64::from(u16::from_le_bytes(super::random()?));
             std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
         }
         task.hold();
-        match rest(sources, task.patience(limit), &mut busy, task) {
+        match rest(sources, task.patience(*limit), functions.peek().copied(), &mut busy, task) {
             Ok(Ok(gate)) => return Ok(Quiet { gate, was_busy: busy }),
             Ok(Err(not_yet)) => {
                 task.release();
-                why = not_yet;
+                why = match not_yet {
+                    NotYet::Function(why) => {
+                        functions.next();
+                        why
+                    }
+                    NotYet::Other(why) => {
+                        limits.next();
+                        why
+                    }
+                };
             }
             Err(failed) => {
                 task.release();
@@ -53,21 +75,30 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
     Err(format!("cannot move now: the GPU did not become idle: {why}"))
 }
 
-/// One attempt; the inner error says what was in its way.
+/// One attempt, of this length, and given up before if one host function takes longer than `function`; the inner error says what was
+/// in its way.
 fn rest(
     sources: &[(&Device, &Place)],
     limit: Duration,
+    function: Option<Duration>,
     busy: &mut [bool],
     task: &Task,
-) -> Result<Result<Closed, String>, String> {
+) -> Result<Result<Closed, NotYet>, String> {
+    let not_yet = |why: &str| Ok(Err(NotYet::Other(why.to_owned())));
     let since = Instant::now();
-    let Some(closed) = gate::close(limit, || task.check().is_ok()) else {
+    let mut function = Function::new(function);
+    let Some(closed) = gate::close(limit, || task.check().is_ok() && !function.is_stuck()) else {
         task.check()?;
-        return Ok(Err("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)".into()));
+        if function.is_stuck() {
+            return Ok(Err(NotYet::Function(
+                "a thread stays inside a CUDA call, and a host function does not return".to_owned(),
+            )));
+        }
+        return not_yet("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)");
     };
     // A thread that waits in the driver of this process may give it a copy after the look at the GPU. Nobody joins them now.
     let others = sources.iter().any(|(device, _)| device.waiters.load(Ordering::Acquire) != 0);
-    if let Some(not_yet) = idle(sources, since, limit, busy, task)? {
+    if let Some(not_yet) = idle(sources, since, limit, &mut function, busy, task)? {
         return Ok(Err(not_yet));
     }
     // What goes on between one of these devices and another ends by itself, unless the program is in its way.
@@ -75,7 +106,7 @@ fn rest(
         while crate::across::concerns(device) {
             task.check()?;
             if since.elapsed() >= limit + LEAST {
-                return Ok(Err("a copy to or from another GPU, or a stream that waits for one, has not ended".into()));
+                return not_yet("a copy to or from another GPU, or a stream that waits for one, has not ended");
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -89,11 +120,33 @@ fn rest(
             std::thread::yield_now();
         }
         if waits(device, source) {
-            return Ok(Err("a thread waits for an answer that does not come".into()));
+            return not_yet("a thread waits for an answer that does not come");
         }
     }
-    let late = if others { idle(sources, since, limit, busy, task)? } else { None };
+    let late = if others { idle(sources, since, limit, &mut function, busy, task)? } else { None };
     Ok(late.map_or(Ok(closed), Err))
+}
+
+/// Looks whether one host function takes too long.
+struct Function {
+    limit: Option<Duration>,
+    /// The one that ran at the last look, and since when.
+    running: Option<usize>,
+    since: Instant,
+}
+
+impl Function {
+    fn new(limit: Option<Duration>) -> Function {
+        Function { limit, running: host_function::running(), since: Instant::now() }
+    }
+
+    fn is_stuck(&mut self) -> bool {
+        let running = host_function::running();
+        if running != self.running {
+            (self.running, self.since) = (running, Instant::now());
+        }
+        running.is_some() && self.limit.is_some_and(|limit| self.since.elapsed() >= limit)
+    }
 }
 
 /// Waits until the GPUs have nothing to do; else what is in the way.
@@ -101,9 +154,10 @@ fn idle(
     sources: &[(&Device, &Place)],
     since: Instant,
     limit: Duration,
+    function: &mut Function,
     busy: &mut [bool],
     task: &Task,
-) -> Result<Option<String>, String> {
+) -> Result<Option<NotYet>, String> {
     for ((_, source), busy) in sources.iter().zip(busy.iter_mut()) {
         let least = LEAST.min(limit);
         let until = since + limit.max(since.elapsed() + least);
@@ -122,7 +176,10 @@ fn idle(
                 break;
             }
             if left <= LOOK {
-                return Ok(Some(waits_for));
+                return Ok(Some(NotYet::Other(waits_for)));
+            }
+            if function.is_stuck() {
+                return Ok(Some(NotYet::Function(waits_for)));
             }
         }
     }
