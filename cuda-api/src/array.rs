@@ -17,6 +17,8 @@ pub const HOST: u32 = 1;
 pub const DEVICE: u32 = 2;
 /// `CU_MEMORYTYPE_ARRAY`
 pub const ARRAY: u32 = 3;
+/// `CU_MEMORYTYPE_UNIFIED`: the address decides
+pub const UNIFIED: u32 = 4;
 
 /// `CUDA_ARRAY3D_LAYERED`
 pub const LAYERED: u32 = 1;

@@ -22,7 +22,7 @@ pub(crate) mod raw;
 pub mod work;
 
 pub use capture::{Mode, exchange_mode};
-pub use raw::{copy_3d, copy_3d_peer, give_copy_3d, pack};
+pub use raw::{copy_2d, copy_3d, copy_3d_peer, give_copy_3d, pack};
 
 use crate::code::Code;
 use capture::Captures;

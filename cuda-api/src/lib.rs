@@ -15,6 +15,7 @@
 
 pub mod arg;
 pub mod array;
+pub mod batch;
 pub mod calls;
 pub mod class;
 pub mod code;

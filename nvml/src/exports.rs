@@ -23,6 +23,8 @@ const FAR: c_int = 50;
 const BRAND: c_int = 14;
 /// `NVML_CLOCK_MEM`, above which are clocks that are not known.
 const MEMORY_CLOCK: c_int = 2;
+/// The name of the private functions that nvidia-smi asks for.
+const PRIVATE_TABLE: [u8; 16] = 0xc4fe_3e6c_c98f_6c4e_a327_ee69_6e12_f7c4_u128.to_be_bytes();
 /// What a process has where GPUs are not divided.
 const NO_INSTANCE: c_uint = u32::MAX;
 
@@ -340,6 +342,21 @@ exports! {
             gpu_instance: NO_INSTANCE,
             compute_instance: NO_INSTANCE,
         }))
+    }
+
+    /// A table of private functions. nvidia-smi asks for one and looks at its size before it uses what is in it: ours has nothing but that.
+    fn nvmlInternalGetExportTable: (table: *mut *const usize, name: *const [u8; 16]) {
+        static NOTHING: [usize; 512] = {
+            let mut words = [0; 512];
+            words[0] = size_of::<usize>();
+            words
+        };
+        guard(|| {
+            // SAFETY: not null; a name has 16 bytes by NVML's contract.
+            let known = !name.is_null() && unsafe { name.read_unaligned() } == PRIVATE_TABLE;
+            give(table, if known { NOTHING.as_ptr() } else { std::ptr::null() })?;
+            if known { Ok(()) } else { Err(code::INVALID_ARGUMENT) }
+        })
     }
 
     /// Processes that draw: none.

@@ -1,5 +1,5 @@
 //! Functions that have no answer: temperatures, power, links, partitions, and everything that would change a GPU. Their names are those
-//! that NVIDIA's Python binding knows.
+//! that NVIDIA's Python binding knows, and the older forms of the public header.
 
 use crate::code::{self, Code};
 use crate::session;
@@ -127,4 +127,8 @@ unsupported! {
     nvmlVgpuTypeGetFramebufferSize nvmlVgpuTypeGetGpuInstanceProfileId nvmlVgpuTypeGetGspHeapSize nvmlVgpuTypeGetLicense
     nvmlVgpuTypeGetMaxInstances nvmlVgpuTypeGetMaxInstancesPerGpuInstance nvmlVgpuTypeGetMaxInstancesPerVm
     nvmlVgpuTypeGetName nvmlVgpuTypeGetNumDisplayHeads nvmlVgpuTypeGetResolution
+    nvmlComputeInstanceGetInfo nvmlDeviceGetGpuInstancePossiblePlacements nvmlDeviceGetGridLicensableFeatures
+    nvmlDeviceGetGridLicensableFeatures_v2 nvmlDeviceGetGridLicensableFeatures_v3 nvmlDeviceGetMPSComputeRunningProcesses
+    nvmlDeviceRemoveGpu_v2 nvmlEventSetWait nvmlGetBlacklistDeviceCount nvmlGetBlacklistDeviceInfoByIndex
+    nvmlVgpuInstanceGetLicenseInfo
 }

@@ -1,12 +1,12 @@
 //! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device. The functions
-//! themselves: [`calls`], [`fill`].
+//! themselves: [`calls`], [`batch`], [`fill`].
 
 use crate::array_copy;
 use crate::enter::{Entered, encoded};
 use crate::graph;
 use crate::job::Device;
 use crate::log::lock;
-use crate::memory::{self, is_device};
+use crate::memory::{self, attributes, is_device};
 use crate::place::{Place, Waiting, lost};
 use crate::{across, host_function, host_memory, peer, stream_memory};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
@@ -23,8 +23,10 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+mod batch;
 mod calls;
 mod fill;
+pub(crate) use batch::*;
 pub(crate) use calls::*;
 pub(crate) use fill::*;
 
@@ -302,7 +304,11 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
         unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
     }
     match (r.src.device, r.dst.device) {
-        (true, true) => copy_device(cx, device, known, r, stream),
+        (true, true) => {
+            copy_device(cx, device, known, r, stream)?;
+            let waits = until == Until::Done && [r.dst, r.src].iter().any(|e| attributes::waits(cx, e.address));
+            if waits { cx.settle_stream(device, stream) } else { Ok(()) }
+        }
         (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
             faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
             operate(cx, device, known, &r.within_reach(stream))?;

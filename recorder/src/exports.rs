@@ -44,9 +44,11 @@ macro_rules! body {
         told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| bodies::$name(cx, $($p),*)))
     };
     (refused $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
-        $(let _ = $p;)*
-        log::missed(concat!(stringify!($name), " (not supported)").to_owned());
-        code::ERROR_NOT_SUPPORTED
+        // What is wrong anyway is told as the driver would.
+        told!($name ($($p),*) {
+            log::missed(concat!(stringify!($name), " (not supported)").to_owned());
+            code::ERROR_NOT_SUPPORTED
+        })
     }};
     ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
         told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| {

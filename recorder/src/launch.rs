@@ -4,10 +4,10 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
 use crate::tables::FunctionData;
-use crate::{graph, host_memory};
+use crate::{graph, host_memory, stream_attributes};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{Attribute, Kernel, Work};
+use cuda_api::graph::work::{self, Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
 use cuda_api::old_launch::Shape;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
@@ -213,7 +213,7 @@ unsafe fn node(
     attributes: &[u8],
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Result<Work<u64>, Code> {
+) -> Result<Kernel, Code> {
     let mut packed = Vec::new();
     // SAFETY: passed on.
     unsafe { pack(&mut packed, info, params, extra) }?;
@@ -224,7 +224,7 @@ unsafe fn node(
         attributes.push(cooperative);
     }
     let (function, grid, block, shared) = (head.function, head.grid, head.block, head.shared);
-    Ok(Work::Kernel(Kernel { function, grid, block, shared, attributes, params: packed }))
+    Ok(Kernel { function, grid, block, shared, attributes, params: packed })
 }
 
 /// A launch: `head` without handles, attributes as the program gave them.
@@ -245,8 +245,12 @@ unsafe fn launch(
     let info = info_on(cx, on, function, data)?;
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {
-        // SAFETY: passed on by the exported symbols as the program gave it.
-        let kernel = || unsafe { node(info, &head, attributes, params, extra) };
+        let kernel = || {
+            // SAFETY: passed on by the exported symbols as the program gave it.
+            let mut kernel = unsafe { node(info, &head, attributes, params, extra) }?;
+            work::inherit(&mut kernel.attributes, stream_attributes::of_kernels(cx, on, head.stream)?);
+            Ok(Work::Kernel(kernel))
+        };
         if graph::take(cx, on, head.stream, false, kernel)? {
             return Ok(());
         }

@@ -4,10 +4,11 @@
 use crate::context::give;
 use crate::enter::Entered;
 use crate::host_memory::{self, Kind};
-use cuda_api::arg::Capture;
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::batch::{self, Location};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_ulonglong};
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
 const GLOBAL: u32 = 1;
@@ -16,6 +17,8 @@ const SINGLE: u32 = 4;
 /// The last `CUmem_advise`; the first two concern no location.
 const LAST_ADVICE: u32 = 6;
 const OF_A_PLACE: u32 = 3;
+/// `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`
+const NO_PREFERENCE: u32 = 4;
 /// `CU_DEVICE_CPU`
 const CPU: c_int = -1;
 // `CUmemLocationType`
@@ -69,7 +72,9 @@ fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, (kind, ordinal): (u3
         return Err(code::ERROR_INVALID_VALUE);
     }
     check_range(at, bytes as u64)?;
-    if advice < OF_A_PLACE { Ok(()) } else { check_location(cx, kind, ordinal) }
+    // As a 580 driver answers: a kind of place there must be, which place is asked only where it matters.
+    let kind_alone = advice < OF_A_PLACE || advice == NO_PREFERENCE;
+    check_location(cx, kind, if kind_alone { 0 } else { ordinal }).map_err(|_| code::ERROR_INVALID_VALUE)
 }
 
 pub(crate) fn cuMemAdvise(cx: &mut Entered, at: u64, count: usize, advice: u32, device: c_int) -> Result<(), Code> {
@@ -112,6 +117,53 @@ pub(crate) fn cuMemPrefetchAsync_v2(
     }
     prefetch(cx, at, count, parts(location), stream as u64)
 }
+
+/// Ranges that are to be somewhere, or anywhere, when the stream gets there.
+fn prefetch_all(
+    cx: &mut Entered,
+    ranges: impl FnOnce() -> Result<Vec<(u64, usize, Option<Location>)>, Code>,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    if stream == LEGACY {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ranges = ranges()?;
+    let device = cx.device()?;
+    device.check()?;
+    for (at, bytes, to) in ranges {
+        check_range(at, bytes as u64)?;
+        to.map_or(Ok(()), |(kind, ordinal)| check_location(cx, kind, ordinal))?;
+    }
+    crate::graph::refuse_on(cx, device, stream)
+}
+
+pub(crate) fn cuMemPrefetchBatchAsync(
+    cx: &mut Entered,
+    at: *mut sys::CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut sys::CUmemLocation,
+    from: *mut usize,
+    n: usize,
+    flags: c_ulonglong,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    prefetch_all(cx, || batch::ranges((at, sizes, count), Some((locations, from, n)), flags), stream)
+}
+
+pub(crate) fn cuMemDiscardBatchAsync(
+    cx: &mut Entered,
+    at: *mut sys::CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    flags: c_ulonglong,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    prefetch_all(cx, || batch::ranges((at, sizes, count), None, flags), stream)
+}
+
+pub(crate) use cuMemPrefetchBatchAsync as cuMemDiscardAndPrefetchBatchAsync;
 
 pub(crate) fn cuStreamAttachMemAsync(
     cx: &mut Entered,

@@ -2,7 +2,7 @@
 //! of each.
 //!
 //! They say how work is carried out, not what it does: which part of memory should stay in the cache, how the host waits, what comes
-//! first, what a memory barrier waits for. Kernels that a capture records do not get them.
+//! first, what a memory barrier waits for. Kernels that a capture records get those of their stream.
 
 use crate::enter::Entered;
 use crate::job::Device;
@@ -76,6 +76,16 @@ fn known(device: &Device, stream: u64, attribute: u32) -> Option<Value> {
     let kept = lock(&KEPT);
     let settings = kept.as_ref()?.get(&(device.index, stream))?;
     settings.iter().find(|s| s.attribute == attribute).map(|s| s.value)
+}
+
+/// What a kernel that is captured in a stream gets from it.
+pub(crate) fn of_kernels(cx: &Entered, device: &Device, stream: u64) -> Result<Vec<(u32, Value)>, Code> {
+    let mut all: Vec<_> = KNOWN.iter().filter_map(|(id, _)| Some((*id, known(device, stream, *id)?))).collect();
+    let priority = initial(cx, stream, PRIORITY)?;
+    if priority != [0; STREAM_ATTRIBUTE_BYTES] && !all.iter().any(|(id, _)| *id == PRIORITY) {
+        all.push((PRIORITY, priority));
+    }
+    Ok(all)
 }
 
 fn set(cx: &Entered, device: &'static Device, stream: u64, attribute: u32, value: Value) -> Result<(), Code> {

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define AT 0x400000002000ull
@@ -75,12 +76,6 @@ static void managed(CUstream stream) {
         cuMemPrefetchAsync(at, BYTES, wrong, 0, stream), cuMemPrefetchAsync(at, BYTES, nowhere, 0, stream),
         cuMemPrefetchAsync(plain, BYTES, device, 0, stream), cuMemPrefetchAsync(at, BYTES, device, 1, stream),
         cuMemPrefetchAsync(at, 0, device, 0, stream));
-    for (unsigned f = 0; f < 5; f++) {
-        ROW("hm", "cuStreamAttachMemAsync: whole, length 0, a part, from inside, not managed, null stream", "flags %u: %d %d %d %d %d %d", f,
-            cuStreamAttachMemAsync(stream, at, BYTES, f), cuStreamAttachMemAsync(stream, at, 0, f),
-            cuStreamAttachMemAsync(stream, at, 64, f), cuStreamAttachMemAsync(stream, at + 64, 0, f),
-            cuStreamAttachMemAsync(stream, plain, 0, f), cuStreamAttachMemAsync(NULL, at, 0, f));
-    }
     CK(cuStreamAttachMemAsync(stream, at, 0, CU_MEM_ATTACH_GLOBAL));
     CK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     result = cuMemPrefetchAsync(at, BYTES, device, 0, stream);
@@ -88,6 +83,48 @@ static void managed(CUstream stream) {
     ROW("hm", "cuMemPrefetchAsync on a capturing stream, end of the capture", "error %d, %d", result, cuStreamEndCapture(stream, &graph));
     CK(cuMemFree(at));
     CK(cuMemFree(plain));
+}
+
+// One wrong or right way to attach memory to a stream, in the driver of this process.
+static CUresult attach(int way, unsigned flags) {
+    CUstream stream;
+    CUdeviceptr at, plain;
+    first_context();
+    CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CK(cuMemAllocManaged(&at, BYTES, CU_MEM_ATTACH_GLOBAL));
+    CK(cuMemAlloc(&plain, BYTES));
+    switch (way) {
+    case 0: return cuStreamAttachMemAsync(stream, at, BYTES, flags);
+    case 1: return cuStreamAttachMemAsync(stream, at, 0, flags);
+    case 2: return cuStreamAttachMemAsync(stream, at, 64, flags);
+    case 3: return cuStreamAttachMemAsync(stream, at + 64, 0, flags);
+    case 4: return cuStreamAttachMemAsync(stream, plain, 0, flags);
+    default: return cuStreamAttachMemAsync(NULL, at, 0, flags);
+    }
+}
+
+// Each way in a process of its own, before this one starts CUDA: one of them ended the process in a 580 driver.
+static void attachments(void) {
+    const char *ways[] = {"whole", "length 0", "a part", "from inside", "not managed", "null stream"};
+    for (int way = 0; way < 6; way++) {
+        int told[5];
+        for (unsigned flags = 0; flags < 5; flags++) {
+            fflush(stdout);
+            pid_t child = fork();
+            if (child < 0) exit(2);
+            // Result codes that matter here are below 128; what does not fit ends as 127.
+            if (child == 0) {
+                CUresult result = attach(way, flags);
+                _exit(result < 127 ? (int)result : 127);
+            }
+            int status = 0;
+            if (waitpid(child, &status, 0) != child) exit(2);
+            told[flags] = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+        }
+        char question[80];
+        snprintf(question, sizeof question, "cuStreamAttachMemAsync, flags 0 to 4 (negative: a signal): %s", ways[way]);
+        ROW("hm", question, "%d %d %d %d %d", told[0], told[1], told[2], told[3], told[4]);
+    }
 }
 
 // A file's pages at an address of ours, registered; the same pages are changed through another mapping, as by another process.
@@ -125,6 +162,7 @@ static void registered(CUstream stream) {
 
 int main(void) {
     CUstream stream;
+    attachments();
     first_context();
     CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     managed(stream);

@@ -1,5 +1,6 @@
 """What NVIDIA's own binding of NVML makes of the library."""
 import ctypes
+import re
 
 import pynvml
 
@@ -32,4 +33,14 @@ try:
     pynvml.nvmlDeviceGetHandleByIndex(99)
 except pynvml.NVMLError_InvalidArgument as e:
     print(e)
+# Whatever the binding, or an older header, may look for is there.
+library = ctypes.CDLL("libnvidia-ml.so.1")
+source = open(pynvml.__file__).read()
+older = "nvmlInternalGetExportTable nvmlDeviceRemoveGpu_v2 nvmlEventSetWait nvmlGetBlacklistDeviceCount nvmlComputeInstanceGetInfo"
+for name in set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', source)) | set(older.split()):
+    assert hasattr(library, name), name
+table = ctypes.POINTER(ctypes.c_size_t)()
+known = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
+assert library.nvmlInternalGetExportTable(ctypes.byref(table), known) == 0 and table[0] == 8
+assert library.nvmlInternalGetExportTable(ctypes.byref(table), bytes(16)) == 2 and not table
 pynvml.nvmlShutdown()

@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 34] = [
+pub const NAMES: [&str; 35] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -65,6 +65,7 @@ pub const NAMES: [&str; 34] = [
     "crowd",
     "graphif",
     "graphdeep",
+    "batches",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.

@@ -35,7 +35,17 @@ pub fn build(s: &Surface) -> Buffers {
     tell!(s, memory.cuMemHostRegister_v2(page, 4096, 0));
     tell!(s, memory.cuMemHostRegister_v2(page, 4096, 0));
     tell!(s, memory.cuMemsetD8_v2(b.device, 0, 1 << 16));
+    set_waiting(s, b.device, 1);
+    set_waiting(s, b.pitched, 1);
+    set_waiting(s, b.pitched, 0);
+    set_waiting(s, b.pitched, 2);
+    set_waiting(s, 0x1234, 1);
     b
+}
+
+/// Whether synchronous calls about memory always wait.
+fn set_waiting(s: &Surface, at: u64, on: u32) {
+    tell!(s, memory.cuPointerSetAttribute((&raw const on).cast(), 6, at));
 }
 
 /// Asks about addresses.
@@ -49,8 +59,8 @@ pub fn use_them(s: &Surface, b: &Buffers) {
     show!(s, memory.cuMemHostGetFlags(&raw mut flags, b.pinned) => flags & !0x80);
     tell!(s, memory.cuMemHostGetFlags(&raw mut flags, bad_handle()));
     // Context 1, memory type 2, device pointer 3, host pointer 4, managed 8, ordinal 9, range start 11, range size 12, mapped 13.
-    for address in [b.device, b.device + 64, b.pinned as u64, 0x1234] {
-        for attribute in [2, 3, 8, 9, 11, 12, 13, 9999] {
+    for address in [b.device, b.device + 64, b.pitched, b.pinned as u64, 0x1234] {
+        for attribute in [2, 3, 6, 8, 9, 11, 12, 13, 9999] {
             let mut value = 0u64;
             print!("{attribute:5} ");
             let place = (&raw mut value).cast();
@@ -67,8 +77,11 @@ pub fn use_them(s: &Surface, b: &Buffers) {
     let list = wanted.as_mut_ptr().cast();
     show!(s, memory.cuPointerGetAttributes(2, list, places.as_mut_ptr(), b.device) => kind, managed);
     show!(s, memory.cuPointerGetAttributes(2, list, places.as_mut_ptr(), 0x1234) => kind, managed);
-    let on = 1u32;
-    tell!(s, memory.cuPointerSetAttribute((&raw const on).cast(), 6, b.device));
+    // Between two halves of memory that waits: done when the call returns.
+    tell!(s, memory.cuMemcpyDtoD_v2(b.device, b.device + (1 << 15), 1 << 15));
+    tell!(s, stream.cuStreamQuery(std::ptr::null_mut()));
+    tell!(s, memory.cuMemsetD8_v2(b.device, 0, 1 << 16));
+    set_waiting(s, b.device, 0);
 }
 
 /// Frees, also what is not there.

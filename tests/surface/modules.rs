@@ -2,7 +2,7 @@
 
 use crate::driver::{Surface, bad_handle, static_text};
 use crate::memory::Buffers;
-use cuda_api::sys::{CUfunction, CUkernel, CUlaunchConfig, CUlibrary, CUmodule, CUstream};
+use cuda_api::sys::{CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary, CUmodule, CUstream};
 use std::ffi::{CString, c_void};
 
 /// Kernels of another program: `advance`, `begin`, `twinkle`, and variables.
@@ -202,6 +202,40 @@ fn launches(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
     tell!(s, memory.cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), b.device, 16384));
     let hash = host.iter().fold(0xCBF2_9CE4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3));
     println!("  kernels wrote {hash:016x}");
+    captured(s, c, p, stream);
+}
+
+/// A kernel that a capture records has its stream's attributes, but for those that its launch sets.
+fn captured(s: &Surface, c: &Code, params: *mut *mut c_void, stream: CUstream) {
+    let mut graph: CUgraph = std::ptr::null_mut();
+    let none = std::ptr::null_mut();
+    tell!(s, graph.cuStreamBeginCapture_v2(stream, 2));
+    tell!(s, launch.cuLaunchKernel(c.function, 1, 1, 1, 64, 1, 1, 0, stream, params, none));
+    // SAFETY: all-zero is a valid value of these plain C structs.
+    let (mut config, mut own): (CUlaunchConfig, [u64; 9]) = unsafe { (std::mem::zeroed(), [0; 9]) };
+    // The domain of memory barriers.
+    (own[0], own[1]) = (10, 1);
+    (config.gridDimX, config.gridDimY, config.gridDimZ) = (1, 1, 1);
+    (config.blockDimX, config.blockDimY, config.blockDimZ) = (64, 1, 1);
+    (config.hStream, config.attrs, config.numAttrs) = (stream, own.as_mut_ptr().cast(), 1);
+    tell!(s, launch.cuLaunchKernelEx(&raw const config, c.function, params, none));
+    tell!(s, graph.cuStreamEndCapture(stream, &raw mut graph));
+    let mut nodes: [CUgraphNode; 2] = [std::ptr::null_mut(); 2];
+    let mut count = 2;
+    show!(s, graph.cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) => count);
+    for node in nodes {
+        for attribute in [1, 3, 8, 9, 10] {
+            let mut value = [0u32; 16];
+            print!("{attribute:3} ");
+            show!(s, graph.cuGraphKernelNodeGetAttribute(node, attribute, value.as_mut_ptr().cast()) => &value[..7]);
+        }
+    }
+    let mut made: CUgraphExec = std::ptr::null_mut();
+    tell!(s, graph.cuGraphInstantiateWithFlags(&raw mut made, graph, 0));
+    tell!(s, graph.cuGraphLaunch(made, stream));
+    tell!(s, stream.cuStreamSynchronize(stream));
+    tell!(s, graph.cuGraphExecDestroy(made));
+    tell!(s, graph.cuGraphDestroy(graph));
 }
 
 /// Unloads; twice is an error.

@@ -33,6 +33,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "arrays" | "textures" | "surfaces" => (60, 20000),
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
+        "batches" => (60, 15000),
         "crowd" => (40, 20000),
         "graphif" | "graphdeep" => (200, 6000),
         other => panic!("{other} is no test program"),
@@ -113,6 +114,8 @@ programs! {
     graphif_static: "graphif", Static;
     graphdeep_static: "graphdeep", Static;
     crowd_static: "crowd", Static;
+    batches_static: "batches", Static;
+    batches_shared: "batches", Shared;
     threads8_shared: "threads8", Shared;
     arrays_static: "arrays", Static;
     arrays_shared: "arrays", Shared;

@@ -146,4 +146,18 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x0372 work custom fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds;
     /// Copies a box between devices, in stream order.
     0x0373 work custom fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Copies between any addresses, in stream order but in none among themselves.
+    0x0374 work custom fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    /// The form of CUDA 12.8.
+    0x0376 work custom fn cuMemcpyBatchAsync(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, failIdx: Raw<*mut usize>, hStream: Raw<sys::CUstream>) older ptsz;
+    /// Copies boxes of memory and arrays, in stream order but in none among themselves.
+    0x0375 work custom fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// The form of CUDA 12.8.
+    0x0377 work custom fn cuMemcpy3DBatchAsync(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, failIdx: Raw<*mut usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) older ptsz;
+    /// Moves managed memory ahead of its use: checked, and there is nothing to be done.
+    0x0378 local custom fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// The contents of managed memory are not needed: checked, and they stay.
+    0x0379 local custom fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
+    /// As both: checked, and there is nothing to be done.
+    0x037a local custom fn cuMemDiscardAndPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
 }

@@ -5,39 +5,35 @@ calls! { $ for_each_refused_call refused RefusedCalls;
 
     /// Such numbers exist on Windows only.
     0x0d01 refused refused fn cuDeviceGetLuid(luid: Raw<*mut c_char>, deviceNodeMask: Raw<*mut c_uint>, dev: Raw<sys::CUdevice>);
-    /// Not there yet.
+    /// What the link to the host can do differs from place to place.
     0x0d02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
-    /// Not there yet.
+    /// No network card writes to the memory of a job, and the attribute says so.
     0x0d03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
     /// Contexts cannot be bound to multiprocessors.
     0x0d07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
-    /// Not there yet.
+    /// Contexts of a place share one: what belongs to which of them is not known there.
     0x0d08 refused refused fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
-    /// Not there yet.
+    /// Contexts of a place share one: what belongs to which of them is not known there.
     0x0d09 refused refused fn cuCtxWaitEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
-    /// Not there yet.
+    /// Deprecated since CUDA 4: contexts are not counted.
     0x0d0a refused refused fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
-    /// Not there yet.
+    /// Deprecated since CUDA 4: contexts are not counted.
     0x0d0b refused refused fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
-    /// There is no managed memory yet.
+    /// Variables of a module cannot be managed (docs/design.md).
     0x0d10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
-    /// There is no managed memory yet.
+    /// Functions of a library are reached by their kernels.
     0x0d11 refused refused fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
     /// A driver notifies of its own memory budget, which is not that of the job.
     0x0d13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
     /// A driver notifies of its own memory budget, which is not that of the job.
     0x0d14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
-    /// Batches of copies are not there yet.
-    0x0d20 refused refused fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Batches of copies are not there yet.
-    0x0d21 refused refused fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
     /// Memory is not handed to other devices: it could not be moved.
     0x0d2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
-    /// Batches of copies are not there yet.
+    /// No memory is told to be fit for engines that decompress.
     0x0d30 refused refused fn cuMemBatchDecompressAsync(paramsArray: Raw<*mut sys::CUmemDecompressParams>, count: Raw<usize>, flags: Raw<c_uint>, errorIndex: Raw<*mut usize>, stream: Raw<sys::CUstream>) ptsz;
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
     0x0d31 refused refused fn cuMulticastCreate(mcHandle: Raw<*mut sys::CUmemGenericAllocationHandle>, prop: Raw<*const sys::CUmulticastObjectProp>);
@@ -51,111 +47,105 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d35 refused refused fn cuMulticastUnbind(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>, mcOffset: Raw<usize>, size: Raw<usize>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
     0x0d36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
-    /// There is no managed memory yet.
-    0x0d38 refused refused fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
-    /// There is no managed memory yet.
-    0x0d39 refused refused fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
-    /// There is no managed memory yet.
-    0x0d3a refused refused fn cuMemDiscardAndPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz;
-    /// There is no managed memory yet.
+    /// Managed memory stays with the host: what was advised of it is not kept.
     0x0d3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
-    /// There is no managed memory yet.
+    /// Managed memory stays with the host: what was advised of it is not kept.
     0x0d3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d42 refused refused fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
-    /// Arrays are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d43 refused refused fn cuExternalMemoryGetMappedMipmappedArray(mipmap: Raw<*mut sys::CUmipmappedArray>, extMem: Raw<sys::CUexternalMemory>, mipmapDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d44 refused refused fn cuDestroyExternalMemory(extMem: Raw<sys::CUexternalMemory>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d45 refused refused fn cuImportExternalSemaphore(extSem_out: Raw<*mut sys::CUexternalSemaphore>, semHandleDesc: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d46 refused refused fn cuSignalExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d47 refused refused fn cuWaitExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d48 refused refused fn cuDestroyExternalSemaphore(extSem: Raw<sys::CUexternalSemaphore>);
     /// Deprecated by CUDA: launches that span devices.
     0x0d49 refused refused fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: Raw<*mut sys::CUDA_LAUNCH_PARAMS>, numDevices: Raw<c_uint>, flags: Raw<c_uint>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d55 refused refused fn cuGraphAddExternalSemaphoresSignalNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d56 refused refused fn cuGraphExternalSemaphoresSignalNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d57 refused refused fn cuGraphExternalSemaphoresSignalNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d58 refused refused fn cuGraphAddExternalSemaphoresWaitNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d59 refused refused fn cuGraphExternalSemaphoresWaitNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d5a refused refused fn cuGraphExternalSemaphoresWaitNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d62 refused refused fn cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// External memory and semaphores are not carried to other places yet.
+    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d63 refused refused fn cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d65 refused refused fn cuTexRefSetArray(hTexRef: Raw<sys::CUtexref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d66 refused refused fn cuTexRefSetMipmappedArray(hTexRef: Raw<sys::CUtexref>, hMipmappedArray: Raw<sys::CUmipmappedArray>, Flags: Raw<c_uint>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d67 refused refused fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d68 refused refused fn cuTexRefSetAddress2D_v3(hTexRef: Raw<sys::CUtexref>, desc: Raw<*const sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Raw<sys::CUdeviceptr>, Pitch: Raw<usize>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d69 refused refused fn cuTexRefSetFormat(hTexRef: Raw<sys::CUtexref>, fmt: RawEnum<sys::CUarray_format>, NumPackedComponents: Raw<c_int>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d6a refused refused fn cuTexRefSetAddressMode(hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>, am: RawEnum<sys::CUaddress_mode>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d6b refused refused fn cuTexRefSetFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d6c refused refused fn cuTexRefSetMipmapFilterMode(hTexRef: Raw<sys::CUtexref>, fm: RawEnum<sys::CUfilter_mode>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d6d refused refused fn cuTexRefSetMipmapLevelBias(hTexRef: Raw<sys::CUtexref>, bias: Raw<f32>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d6e refused refused fn cuTexRefSetMipmapLevelClamp(hTexRef: Raw<sys::CUtexref>, minMipmapLevelClamp: Raw<f32>, maxMipmapLevelClamp: Raw<f32>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d6f refused refused fn cuTexRefSetMaxAnisotropy(hTexRef: Raw<sys::CUtexref>, maxAniso: Raw<c_uint>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d70 refused refused fn cuTexRefSetBorderColor(hTexRef: Raw<sys::CUtexref>, pBorderColor: Raw<*mut f32>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d71 refused refused fn cuTexRefSetFlags(hTexRef: Raw<sys::CUtexref>, Flags: Raw<c_uint>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d72 refused refused fn cuTexRefGetAddress_v2(pdptr: Raw<*mut sys::CUdeviceptr>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d73 refused refused fn cuTexRefGetArray(phArray: Raw<*mut sys::CUarray>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d74 refused refused fn cuTexRefGetMipmappedArray(phMipmappedArray: Raw<*mut sys::CUmipmappedArray>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d75 refused refused fn cuTexRefGetAddressMode(pam: Raw<*mut sys::CUaddress_mode>, hTexRef: Raw<sys::CUtexref>, dim: Raw<c_int>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d76 refused refused fn cuTexRefGetFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d77 refused refused fn cuTexRefGetFormat(pFormat: Raw<*mut sys::CUarray_format>, pNumChannels: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d78 refused refused fn cuTexRefGetMipmapFilterMode(pfm: Raw<*mut sys::CUfilter_mode>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d79 refused refused fn cuTexRefGetMipmapLevelBias(pbias: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d7a refused refused fn cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp: Raw<*mut f32>, pmaxMipmapLevelClamp: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d7b refused refused fn cuTexRefGetMaxAnisotropy(pmaxAniso: Raw<*mut c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d7c refused refused fn cuTexRefGetBorderColor(pBorderColor: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d7d refused refused fn cuTexRefGetFlags(pFlags: Raw<*mut c_uint>, hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d7e refused refused fn cuTexRefCreate(pTexRef: Raw<*mut sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d7f refused refused fn cuTexRefDestroy(hTexRef: Raw<sys::CUtexref>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d80 refused refused fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
-    /// Texture and surface references are gone from CUDA's runtime since version 12: objects are the way.
+    /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d81 refused refused fn cuSurfRefGetArray(phArray: Raw<*mut sys::CUarray>, hSurfRef: Raw<sys::CUsurfref>);
-    /// Devices do not reach each other's memory yet.
+    /// What the links between devices can do differs from place to place.
     0x0d8d refused refused fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
     /// Graphics: the place has not the display of the program.
     0x0d8e refused refused fn cuGraphicsUnregisterResource(resource: Raw<sys::CUgraphicsResource>);

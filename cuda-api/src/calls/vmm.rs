@@ -28,6 +28,6 @@ calls! { $ for_each_vmm_call vmm VmmCalls;
     0x070d local custom fn cuMemGetAllocationPropertiesFromHandle(prop: Raw<*mut sys::CUmemAllocationProp>, handle: Raw<sys::CUmemGenericAllocationHandle>);
     /// The handle of what is mapped at an address, once more.
     0x070e local custom fn cuMemRetainAllocationHandle(handle: Raw<*mut sys::CUmemGenericAllocationHandle>, addr: Raw<*mut c_void>);
-    /// Sparse arrays are not carried to other places.
+    /// Sparse arrays: their tiles are mapped in stream order, which no other place could repeat; the device's attribute says that there are none.
     0x070f refused refused fn cuMemMapArrayAsync(mapInfoList: Raw<*mut sys::CUarrayMapInfo>, count: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz;
 }

@@ -38,7 +38,7 @@ pub(crate) fn read<T: Copy>(from: *const T) -> Result<T, Code> {
 }
 
 /// Reads an array; null is an error unless it is empty.
-pub(super) fn list<T: Copy>(from: *const T, count: usize) -> Result<Vec<T>, Code> {
+pub(crate) fn list<T: Copy>(from: *const T, count: usize) -> Result<Vec<T>, Code> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -197,6 +197,50 @@ fn raw_copy(c: &Copy3) -> RawCopy {
 /// `INVALID_VALUE` for null or reserved fields that are used.
 pub fn copy_3d(p: *const sys::CUDA_MEMCPY3D) -> Result<Copy3, Code> {
     copy(read(p.cast::<RawCopy>())?)
+}
+
+/// One end of `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawFlatEnd {
+    x: usize,
+    y: usize,
+    memory: u32,
+    host: usize,
+    device: u64,
+    array: usize,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawFlat {
+    src: RawFlatEnd,
+    dst: RawFlatEnd,
+    width: usize,
+    rows: usize,
+}
+
+const _: () = assert!(size_of::<RawFlat>() == size_of::<sys::CUDA_MEMCPY2D>());
+
+/// Reads a two-dimensional copy: a box of one slice.
+///
+/// # Errors
+/// `INVALID_VALUE` for null.
+pub fn copy_2d(p: *const sys::CUDA_MEMCPY2D) -> Result<Copy3, Code> {
+    let c = read(p.cast::<RawFlat>())?;
+    let end = |e: RawFlatEnd| CopyEnd {
+        x: e.x as u64,
+        y: e.y as u64,
+        memory: e.memory,
+        host: e.host as u64,
+        device: e.device,
+        array: e.array as u64,
+        pitch: e.pitch as u64,
+        ..CopyEnd::default()
+    };
+    Ok(Copy3 { src: end(c.src), dst: end(c.dst), width: c.width as u64, rows: c.rows as u64, depth: 1 })
 }
 
 /// Reads a three-dimensional copy between devices: the same fields, with contexts where the plain struct has reserved ones.

@@ -1,6 +1,7 @@
 //! What nodes do, as plain values: kept in a graph, and sent to the place that carries it out.
 
-use crate::ops::ATTRIBUTE_BYTES;
+use crate::ops::{ATTRIBUTE_BYTES, STREAM_ATTRIBUTE_BYTES};
+use crate::sys;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
 
@@ -29,6 +30,20 @@ pub type Attribute = [u8; ATTRIBUTE_BYTES];
 /// Number of an attribute.
 pub fn attribute_id(a: &Attribute) -> u32 {
     u32::from_le_bytes([a[0], a[1], a[2], a[3]])
+}
+
+/// Gives a captured kernel the attributes of its stream, but for those that its launch has set, and how the host waits, which is no
+/// kernel's.
+pub fn inherit(kernel: &mut Vec<Attribute>, of_stream: impl IntoIterator<Item = (u32, [u8; STREAM_ATTRIBUTE_BYTES])>) {
+    for (id, value) in of_stream {
+        let set = kernel.iter().any(|a| attribute_id(a) == id);
+        if !set && id != sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 {
+            let mut own: Attribute = [0; ATTRIBUTE_BYTES];
+            own[..4].copy_from_slice(&id.to_le_bytes());
+            own[ATTRIBUTE_BYTES - STREAM_ATTRIBUTE_BYTES..].copy_from_slice(&value);
+            kernel.push(own);
+        }
+    }
 }
 
 wire_struct! {

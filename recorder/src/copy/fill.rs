@@ -51,7 +51,8 @@ fn fill(
         }
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
-    operate(cx, device, known, &op)
+    operate(cx, device, known, &op)?;
+    if waits && memory::attributes::waits(cx, dst) { cx.settle_stream(device, stream) } else { Ok(()) }
 }
 
 macro_rules! fills {

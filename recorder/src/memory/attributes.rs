@@ -1,9 +1,13 @@
 //! What can be asked about an address.
 
 use crate::enter::Entered;
+use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
+use std::collections::BTreeSet;
 use std::ffi::{c_uint, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Device memory of the program, as attributes describe it.
 struct Known {
@@ -40,14 +44,29 @@ fn of_other_devices(attribute: u32) -> bool {
         .any(|a| *a as u32 == attribute)
 }
 
+/// The device memory that a program is about.
+fn find(cx: &Entered, ptr: u64) -> Option<Known> {
+    let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
+    allocated.or_else(|| crate::vmm::find(ptr).map(Known::of_mapping))
+}
+
+/// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, by device and number, which is never used again.
+static WAITING: Mutex<BTreeSet<(u32, u64)>> = Mutex::new(BTreeSet::new());
+/// Whether there ever was such memory.
+static ANY_WAITING: AtomicBool = AtomicBool::new(false);
+
+/// Whether synchronous calls about this memory return when they are done, also those that need not.
+pub(crate) fn waits(cx: &Entered, ptr: u64) -> bool {
+    ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&WAITING).contains(&(k.device, k.id)))
+}
+
 /// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
 fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
     use sys::CUpointer_attribute_enum as A;
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
-    let found = allocated.or_else(|| crate::vmm::find(ptr).map(Known::of_mapping));
+    let found = find(cx, ptr);
     let host = crate::host_memory::find(ptr);
     let is = |a: A| attribute == a as u32;
     // SAFETY (of each write below): the width is the documented one of the attribute, and the program's output has it.
@@ -75,9 +94,10 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put32(READ_WRITE);
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
             put64(k.handle_types.into());
+        } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+            put32(lock(&WAITING).contains(&(k.device, k.id)).into());
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
             || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
             || of_other_devices(attribute)
         {
             put32(0);
@@ -95,7 +115,8 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             use sys::CUmemorytype_enum as M;
             // Managed memory counts as a device's (cuPointerGetAttribute, with IS_MANAGED).
             put32(if block.managed { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST } as u32);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+            // Calls about managed memory always wait (measured: it cannot be set).
             put32(block.managed.into());
         } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
             put64(ptr);
@@ -111,10 +132,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             put32(1);
         } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
             put32(READ_WRITE);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-            || of_other_devices(attribute)
-        {
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) || of_other_devices(attribute) {
             put32(0);
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
             put64(0);
@@ -197,9 +215,19 @@ pub(crate) fn cuPointerSetAttribute(
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
     let sync_memops = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32;
-    if value.is_null() || !cx.job.devices.iter().any(|d| d.memory().find(ptr).is_some()) && crate::vmm::find(ptr).is_none() {
-        return Err(code::ERROR_INVALID_VALUE);
+    let bad = code::ERROR_INVALID_VALUE;
+    if value.is_null() || attribute != sync_memops {
+        return Err(bad);
     }
-    // Copies of this memory already complete in the order that the flag asks for.
-    if attribute == sync_memops { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    let memory = find(cx, ptr).ok_or(bad)?;
+    // SAFETY: not null, so by CUDA's contract a value of this attribute.
+    let on = unsafe { value.cast::<u32>().read_unaligned() };
+    let (mut waiting, name) = (lock(&WAITING), (memory.device, memory.id));
+    match on {
+        0 => drop(waiting.remove(&name)),
+        1 => drop(waiting.insert(name)),
+        _ => return Err(bad),
+    }
+    ANY_WAITING.fetch_or(on == 1, Ordering::Relaxed);
+    Ok(())
 }

@@ -179,6 +179,7 @@ fn start_with(
         if shape.cooperative && attributes.is_empty() {
             attributes.push(COOPERATIVE);
         }
+        graph::inherit(&mut attributes, super::stream_attribute::of_kernels(&target.stream));
         let (grid, block, shared) = (shape.grid, shape.block, shape.shared);
         let params = packed.clone();
         Ok(graph::Work::Kernel(graph::Kernel { function: handle, grid, block, shared, attributes, params }))

@@ -1,10 +1,13 @@
 //! Managed memory: it is the host's, so advice and prefetches are checked and change nothing.
 
+use super::memcpy::not_legacy;
 use super::{Out, Res, abi};
-use crate::gpu::stream::resolve;
+use crate::gpu::stream::{Default, resolve};
 use crate::gpu::{context, device, graph, host, memory};
+use cuda_api::batch;
+use cuda_api::code::Code;
 use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmemLocation, CUresult, CUstream};
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_ulonglong};
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
 const GLOBAL: c_uint = 1;
@@ -37,8 +40,9 @@ abi! {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         check_range(at, size)?;
-        // The first two kinds of advice concern no location.
-        if advice < 3 { Ok(()) } else { check_location(location) }
+        // The first two kinds of advice, and the fourth, concern no location in particular (measured).
+        let ordinal = if advice < 3 || advice == 4 { 0 } else { location.ordinal };
+        check_location(Location { ordinal, ..location }).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     stream fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
@@ -50,6 +54,26 @@ abi! {
         resolve(stream, default)?;
         check_range(at, size)?;
         check_location(location)
+    }
+
+    stream fn cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz(
+        at: *mut CUdeviceptr, sizes: *mut usize, count: usize, to: *mut CUmemLocation, from: *mut usize, n: usize,
+        flags: c_ulonglong, stream: CUstream,
+    ) |default| {
+        prefetch_all(stream, default, || batch::ranges((at, sizes, count), Some((to, from, n)), flags))
+    }
+
+    stream fn cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz(
+        at: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: c_ulonglong, stream: CUstream,
+    ) |default| {
+        prefetch_all(stream, default, || batch::ranges((at, sizes, count), None, flags))
+    }
+
+    stream fn cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz(
+        at: *mut CUdeviceptr, sizes: *mut usize, count: usize, to: *mut CUmemLocation, from: *mut usize, n: usize,
+        flags: c_ulonglong, stream: CUstream,
+    ) |default| {
+        prefetch_all(stream, default, || batch::ranges((at, sizes, count), Some((to, from, n)), flags))
     }
 
     stream fn cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz(
@@ -64,6 +88,17 @@ abi! {
         let whole = memory.allocs.get(&at).filter(|a| matches!(a.kind, memory::Kind::Managed));
         if whole.is_some_and(|a| size == 0 || size as u64 == a.size) { Ok(()) } else { Err(bad) }
     }
+}
+
+type Ranges = Vec<(u64, usize, Option<batch::Location>)>;
+
+fn prefetch_all(stream: CUstream, default: Default, ranges: impl FnOnce() -> Result<Ranges, Code>) -> Res {
+    let target = not_legacy(stream, default)?;
+    for (at, size, to) in ranges().map_err(graph::error)? {
+        check_range(at, size)?;
+        to.map_or(Ok(()), |(kind, ordinal)| check_location(Location { kind, ordinal }))?;
+    }
+    graph::refuse(&target)
 }
 
 /// Whether all of a range is managed memory of one allocation.

@@ -1,14 +1,20 @@
 //! Copies.
 
-use super::{In, Res, abi};
+use super::{Res, abi};
+use crate::gpu::array;
 use crate::gpu::context;
-use crate::gpu::copy::{Space, copy_3d};
+use crate::gpu::copy::{Space, copy_3d, copy_all};
 use crate::gpu::graph::error;
-use crate::gpu::stream::{Target, resolve};
+use crate::gpu::stream::{Default, Kind, Target, resolve};
+use cuda_api::batch::{self, Fault, Item};
+use cuda_api::code::{self, Code};
 use cuda_api::graph;
 use cuda_api::graph::work::{Copy3, CopyEnd};
-use cuda_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUresult, CUstream};
-use std::ffi::{c_uint, c_void};
+use cuda_api::sys::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes,
+    CUresult, CUstream,
+};
+use std::ffi::{c_ulonglong, c_void};
 
 /// The default stream, for functions without a stream parameter.
 pub(super) const DEFAULT: CUstream = std::ptr::null_mut();
@@ -68,18 +74,18 @@ abi! {
         linear(&resolve(stream, default)?, (Space::Device, to), (Space::Device, from), size, false)
     }
 
-    stream fn cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(what: In<Copy2D> as *const CUDA_MEMCPY2D) |default| {
-        what.get()?.run(&resolve(DEFAULT, default)?, true)
+    stream fn cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(what: *const CUDA_MEMCPY2D) |default| {
+        copy_3d(&resolve(DEFAULT, default)?, two(what)?, true)
     }
 
-    stream fn cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(what: In<Copy2D> as *const CUDA_MEMCPY2D) |default| {
-        what.get()?.run(&resolve(DEFAULT, default)?, true)
+    stream fn cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(what: *const CUDA_MEMCPY2D) |default| {
+        copy_3d(&resolve(DEFAULT, default)?, two(what)?, true)
     }
 
     stream fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(
-        what: In<Copy2D> as *const CUDA_MEMCPY2D, stream: CUstream,
+        what: *const CUDA_MEMCPY2D, stream: CUstream,
     ) |default| {
-        what.get()?.run(&resolve(stream, default)?, false)
+        copy_3d(&resolve(stream, default)?, two(what)?, false)
     }
 
     stream fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(what: *const CUDA_MEMCPY3D) |default| {
@@ -101,6 +107,49 @@ abi! {
     ) |default| {
         copy_3d(&resolve(stream, default)?, three_peer(what)?, false)
     }
+
+    stream fn cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
+        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
+        from: *mut usize, n: usize, stream: CUstream,
+    ) |default| {
+        run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.code)
+    }
+
+    stream fn cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz [gone] (
+        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
+        from: *mut usize, n: usize, fail: *mut usize, stream: CUstream,
+    ) |default| {
+        run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.tell(fail))
+    }
+
+    stream fn cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz(
+        count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, stream: CUstream,
+    ) |default| {
+        run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.code)
+    }
+
+    stream fn cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz [gone] (
+        count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, fail: *mut usize, flags: c_ulonglong, stream: CUstream,
+    ) |default| {
+        run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.tell(fail))
+    }
+}
+
+/// Bytes of an element of an array.
+fn element(array: u64) -> Result<u64, Code> {
+    array::resolve(array as usize).map_err(|_| code::ERROR_INVALID_VALUE)?.shape.element()
+}
+
+/// A batch, on a stream that must not be the legacy one.
+fn run(stream: CUstream, default: Default, items: impl FnOnce() -> Result<Vec<Item>, Fault>) -> Result<(), Fault<CUresult>> {
+    let target = not_legacy(stream, default)?;
+    copy_all(&target, &items().map_err(|f| f.map(error))?)
+}
+
+/// The stream of a batch, which must not be the legacy one.
+pub(super) fn not_legacy(stream: CUstream, default: Default) -> Res<Target> {
+    let target = resolve(stream, default)?;
+    if target.stream.kind == Kind::Legacy { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(target) }
 }
 
 /// The contexts of a copy between devices must be some, if anything is copied.
@@ -124,6 +173,10 @@ fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, wa
     copy_3d(target, Copy3 { src: end(from), dst: end(to), width: size as u64, rows: 1, depth: 1 }, waits)
 }
 
+fn two(what: *const CUDA_MEMCPY2D) -> Res<Copy3> {
+    graph::copy_2d(what).map_err(error)
+}
+
 fn three(what: *const CUDA_MEMCPY3D) -> Res<Copy3> {
     graph::copy_3d(what).map_err(error)
 }
@@ -138,54 +191,4 @@ fn three_peer(p: *const CUDA_MEMCPY3D_PEER) -> Res<Copy3> {
     let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
     contexts(both, usize::from(!size.contains(&0)))?;
     graph::copy_3d_peer(p).map_err(error)
-}
-
-/// `CUDA_MEMCPY2D` with its enums as plain numbers, since C can put anything there.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Copy2D {
-    src_x: usize,
-    src_y: usize,
-    src_type: c_uint,
-    src_host: usize,
-    src_device: u64,
-    src_array: usize,
-    src_pitch: usize,
-    dst_x: usize,
-    dst_y: usize,
-    dst_type: c_uint,
-    dst_host: usize,
-    dst_device: u64,
-    dst_array: usize,
-    dst_pitch: usize,
-    width: usize,
-    height: usize,
-}
-
-const _: () = assert!(size_of::<Copy2D>() == size_of::<CUDA_MEMCPY2D>());
-
-impl Copy2D {
-    fn run(&self, target: &Target, waits: bool) -> Res {
-        let src = CopyEnd {
-            x: self.src_x as u64,
-            y: self.src_y as u64,
-            memory: self.src_type,
-            host: self.src_host as u64,
-            device: self.src_device,
-            array: self.src_array as u64,
-            pitch: self.src_pitch as u64,
-            ..CopyEnd::default()
-        };
-        let dst = CopyEnd {
-            x: self.dst_x as u64,
-            y: self.dst_y as u64,
-            memory: self.dst_type,
-            host: self.dst_host as u64,
-            device: self.dst_device,
-            array: self.dst_array as u64,
-            pitch: self.dst_pitch as u64,
-            ..CopyEnd::default()
-        };
-        copy_3d(target, Copy3 { src, dst, width: self.width as u64, rows: self.height as u64, depth: 1 }, waits)
-    }
 }

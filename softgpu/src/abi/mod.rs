@@ -21,7 +21,7 @@ mod mempool;
 mod memset;
 mod module;
 mod old_launch;
-mod pointer;
+pub(crate) mod pointer;
 mod procaddr;
 mod stream;
 mod stream_attribute;

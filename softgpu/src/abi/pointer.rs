@@ -2,9 +2,19 @@
 
 use super::edge::put_bytes;
 use super::{In, Res, abi};
+use crate::gpu::lock;
 use crate::gpu::memory::{self, Alloc, Kind};
 use cuda_api::sys::{CUdeviceptr, CUpointer_attribute, CUresult};
 use std::ffi::{c_uint, c_void};
+use std::sync::Mutex;
+
+/// Memory about which synchronous calls wait, though they need not, by its number.
+static WAITING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Whether a synchronous call about this memory waits until it is done.
+pub(crate) fn waits(alloc: &Alloc) -> bool {
+    lock(&WAITING).contains(&alloc.buffer)
+}
 
 abi! {
     call fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr) {
@@ -46,7 +56,9 @@ abi! {
         if attribute != SYNC_MEMOPS || on > 1 || !matches!(alloc.kind, Kind::Device) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // Operations on device memory are ordered enough without it.
+        let mut waiting = lock(&WAITING);
+        waiting.retain(|buffer| *buffer != alloc.buffer);
+        waiting.extend((on == 1).then_some(alloc.buffer));
         Ok(())
     }
 }
@@ -63,8 +75,8 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
         2 => word(if alloc.is_host() && !managed { 1 } else { 2 }),
         3 => long(address),
         4 if alloc.is_host() => long(address),
-        // Nothing synchronises more than it must.
-        6 => word(0),
+        // Calls about managed memory always wait (measured).
+        6 => word(u32::from(managed || lock(&WAITING).contains(&alloc.buffer))),
         // Memory of `cuMemAlloc` has legacy handles.
         10 => word(u32::from(plain)),
         7 | 20 => long(alloc.buffer),

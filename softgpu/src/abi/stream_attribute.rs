@@ -61,6 +61,16 @@ fn value_of(stream: &Stream, id: c_uint) -> Attribute {
     value
 }
 
+/// What a kernel that is captured in a stream gets from it.
+pub(super) fn of_kernels(stream: &Stream) -> Vec<(u32, Attribute)> {
+    let mut all = lock(&stream.attributes).clone();
+    let priority = value_of(stream, PRIORITY);
+    if priority != [0; _] && !all.iter().any(|(id, _)| *id == PRIORITY) {
+        all.push((PRIORITY, priority));
+    }
+    all
+}
+
 fn keep(stream: &Stream, id: c_uint, value: Attribute) {
     let mut all = lock(&stream.attributes);
     all.retain(|(known, _)| *known != id);

@@ -6,12 +6,13 @@
 //! forms.
 
 use super::array::{self, Storage};
+use super::graph;
 use super::memory::{self, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
-use crate::abi::Res;
-use super::graph;
+use crate::abi::{Res, pointer};
 use cuda_api::array::ARRAY;
+use cuda_api::batch::{Fault, Item, Order};
 use cuda_api::graph::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
 use cuda_api::sys::CUresult;
 use std::sync::Arc;
@@ -185,22 +186,39 @@ pub(crate) fn copy_3d(target: &Target, c: Copy3, waits: bool) -> Res {
     if graph::take(target, waits, || check(&c).map(|()| GraphWork::Copy(c)))? {
         return Ok(());
     }
-    copy(target, to, from, shape, waits)
+    copy(target, to, from, shape, waits, None)
 }
 
-/// A copy in the stream of `target`; `waits` for the synchronous forms.
-fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res {
+/// The copies of a batch, which no capture takes.
+pub(crate) fn copy_all(target: &Target, items: &[Item]) -> Result<(), Fault<CUresult>> {
+    graph::refuse(target)?;
+    for (i, item) in items.iter().enumerate() {
+        let one = || {
+            let (to, from, shape) = sides(&item.copy)?;
+            copy(target, to, from, shape, false, Some(item.order))
+        };
+        one().map_err(|code| Fault { code, at: Some(i) })?;
+    }
+    Ok(())
+}
+
+/// A copy in the stream of `target`; `waits` for the synchronous forms. In a batch the program says when the source is read, and means it.
+fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool, order: Option<Order>) -> Res {
     if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
         return Ok(());
     }
-    let (to_end, from_end) = {
+    let (to_end, from_end, asked) = {
         let memory = memory::read();
-        (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?)
+        let asked = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
+        (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?, asked)
     };
     let on_device = |end| matches!(end, End::Device | End::Array);
-    let waits = to_end == End::Pageable || waits && !(on_device(to_end) && on_device(from_end));
+    let now = order == Some(Order::DuringCall);
+    let waits =
+        to_end == End::Pageable || waits && (asked || !(on_device(to_end) && on_device(from_end))) || now && on_device(from_end);
     // Who waits for the copy leaves the source alone meanwhile.
-    let staged = if from_end == End::Pageable && !waits { Some(stage(&from, &shape)?) } else { None };
+    let at_call = from_end == End::Pageable && order.is_none() || now && !on_device(from_end);
+    let staged = if at_call && !waits { Some(stage(&from, &shape)?) } else { None };
     let mark = target.submit(
         Work::Run(Box::new(move |_| {
             let source = match &staged {
@@ -214,7 +232,7 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool) -> Res
                 },
                 None => from.clone(),
             };
-            run(&to, to_end, &source, from_end, &shape)
+            run(&to, to_end, &source, if staged.is_some() { End::Pageable } else { from_end }, &shape)
         })),
         Vec::new(),
     );

@@ -1,0 +1,111 @@
+//! Batches of copies: one after the other in their stream, each with what its attributes promise of its source.
+
+use super::{Until, described_copy, ends, plain, read_plain};
+use crate::enter::Entered;
+use crate::{array, copy, graph, host_memory, stream_memory};
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::batch::{self, Fault, Item, Order};
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{Copy3, CopyEnd, HOST};
+use cuda_api::sys;
+use std::ffi::c_ulonglong;
+
+/// Carries out what `items` finds, on a stream that must not be the legacy one.
+fn run(cx: &mut Entered, items: impl FnOnce(&Entered) -> Result<Vec<Item>, Fault>, stream: sys::CUstream) -> Result<(), Fault> {
+    let live = cx.use_stream(stream as u64)?;
+    if live == LEGACY {
+        return Err(code::ERROR_INVALID_VALUE.into());
+    }
+    let items = items(cx)?;
+    let device = cx.device()?;
+    device.check()?;
+    graph::refuse_on(cx, device, live)?;
+    for (i, item) in items.iter().enumerate() {
+        one(cx, item, stream as u64).map_err(|code| Fault { code, at: Some(i) })?;
+    }
+    Ok(())
+}
+
+fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
+    let live = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    let c = &item.copy;
+    let of_host = ends(c)?[1].filter(|(end, _)| !end.device);
+    match (item.order, of_host) {
+        (Order::Stream, Some((end, span))) if !host_memory::is_pinned(end.address, span) => {
+            // As a rule pageable memory is read at the call: here what comes before in the stream may still write it.
+            if stream_memory::waited_here() || copy::changes_later(end.address, span) {
+                cx.settle_stream(device, live)?;
+            }
+            described_copy(cx, c, stream, Until::Submitted)
+        }
+        (Order::DuringCall, Some((end, _))) if host_memory::find(end.address).is_some() => {
+            copy::check_ends(device, c)?;
+            let c = plain(c);
+            // SAFETY: the program says that its source has these bytes.
+            let bytes = unsafe { read_plain(&c) };
+            let src = CopyEnd { memory: HOST, host: bytes.as_ptr() as u64, ..CopyEnd::default() };
+            described_copy(cx, &Copy3 { src, ..c }, stream, Until::Submitted)
+        }
+        (Order::DuringCall, None) => {
+            described_copy(cx, c, stream, Until::Submitted)?;
+            cx.settle_stream(device, live)
+        }
+        _ => described_copy(cx, c, stream, Until::Submitted),
+    }
+}
+
+pub(crate) fn cuMemcpyBatchAsync_v2(
+    cx: &mut Entered,
+    dsts: *mut sys::CUdeviceptr,
+    srcs: *mut sys::CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut sys::CUmemcpyAttributes,
+    from: *mut usize,
+    n: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.code)
+}
+
+pub(crate) fn cuMemcpyBatchAsync(
+    cx: &mut Entered,
+    dsts: *mut sys::CUdeviceptr,
+    srcs: *mut sys::CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut sys::CUmemcpyAttributes,
+    from: *mut usize,
+    n: usize,
+    fail: *mut usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.tell(fail))
+}
+
+/// Bytes of an element of an array.
+fn element(cx: &Entered, array: u64) -> Result<u64, Code> {
+    array::find(cx.job, array).map_err(|_| code::ERROR_INVALID_VALUE)?.shape.element()
+}
+
+pub(crate) fn cuMemcpy3DBatchAsync_v2(
+    cx: &mut Entered,
+    count: usize,
+    ops: *mut sys::CUDA_MEMCPY3D_BATCH_OP,
+    flags: c_ulonglong,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    run(cx, |cx| batch::boxes(ops, count, flags, |a| element(cx, a)), stream).map_err(|f| f.code)
+}
+
+pub(crate) fn cuMemcpy3DBatchAsync(
+    cx: &mut Entered,
+    count: usize,
+    ops: *mut sys::CUDA_MEMCPY3D_BATCH_OP,
+    fail: *mut usize,
+    flags: c_ulonglong,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    run(cx, |cx| batch::boxes(ops, count, flags, |a| element(cx, a)), stream).map_err(|f| f.tell(fail))
+}
