@@ -17,6 +17,9 @@ pub enum JournalError {
         /// The system's answer.
         source: io::Error,
     },
+    /// There is no more memory for a journal in memory.
+    #[error("cannot get memory: {0}")]
+    Memory(#[source] io::Error),
     /// The file does not begin with a journal's magic number.
     #[error("not a journal: the magic number is missing")]
     NotAJournal,

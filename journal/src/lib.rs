@@ -4,7 +4,7 @@
 //! uses. Those edges are all that this crate knows of a call. From them follows the *live set* ([`Writer::live`], [`live_of`]):
 //! the records that a fresh place must replay to get what exists now. The rules are in [`live_of`].
 //!
-//! * [`Writer`] appends to a memory-mapped file. A record is published by its length word, last, so whoever reads the file sees
+//! * [`Writer`] appends to a memory-mapped file, or, where nobody else is to read it, to memory of its own. A record is published by its length word, last, so whoever reads the file sees
 //!   whole records only, also after a crash. The file is rewritten without its dead records when these outweigh the live ones.
 //! * [`Reader`] takes files from anyone: every length is checked before it is used, every record has a checksum.
 //! * [`print_line`] shows a record as a line of JSON.
@@ -20,6 +20,8 @@ mod header;
 mod live;
 #[allow(unsafe_code)] // The island: memory-mapped files.
 mod mapped;
+#[allow(unsafe_code)] // The island: memory that grows.
+mod memory;
 mod print;
 mod reader;
 mod record;

@@ -55,20 +55,28 @@ impl Hasher for Mix {
 #[derive(Debug)]
 struct Open {
     group: u32,
-    /// Creations less ends: a handle may be given out more than once (a context retained twice).
-    times: u64,
+    /// Creations less ends: a handle may be given out more than once (a context retained twice). There are fewer: a journal has an
+    /// end before that.
+    times: u32,
 }
 
 #[derive(Debug, Default)]
 struct Group {
     /// Sum of [`Open::times`] of its handles.
-    open: u64,
+    open: u32,
     /// A record that is never dropped needs it.
     pinned: bool,
     /// Its handle comes from a record that is never dropped and so is no member; whatever ends the handle stays as well.
     rooted: bool,
-    /// Groups whose handles its members need.
-    holds: Vec<u32>,
+    /// Groups whose handles its members need. Most groups need none, and there are many.
+    #[allow(clippy::box_collection)]
+    holds: Option<Box<Vec<u32>>>,
+}
+
+impl Group {
+    fn holds(&self) -> &[u32] {
+        self.holds.as_deref().map_or(&[], |holds| holds)
+    }
 }
 
 /// The records fed so far, less those found dead. `T` stands for a record.
@@ -125,7 +133,7 @@ impl<T> Live<T> {
         self.groups.retain(|_| slot.next() == Some(&true));
         // Whatever a living group holds lives, and so do the groups of open handles.
         let renumber = |group: &mut u32| *group = number[*group as usize];
-        self.groups.iter_mut().flat_map(|g| &mut g.holds).for_each(renumber);
+        self.groups.iter_mut().filter_map(|g| g.holds.as_deref_mut()).flatten().for_each(renumber);
         self.open.values_mut().map(|o| &mut o.group).for_each(renumber);
         self.sweep_at = 2 * self.kept.len() + SLACK;
         if self.kept.capacity() > 2 * self.sweep_at {
@@ -159,7 +167,7 @@ impl<T> Live<T> {
 
     fn new_group(&mut self, rooted: bool) -> u32 {
         self.groups.push(Group { rooted, ..Group::default() });
-        // Each takes 40 bytes: memory is gone long before the number is.
+        // A record of 48 bytes at least makes it: a journal ends long before the numbers do.
         (self.groups.len() - 1) as u32
     }
 
@@ -191,7 +199,7 @@ impl<T> Live<T> {
         if group == ALWAYS {
             self.groups[other as usize].pinned = true;
         } else if group != other {
-            let holds = &mut self.groups[group as usize].holds;
+            let holds = self.groups[group as usize].holds.get_or_insert_default();
             if holds.last() != Some(&other) {
                 holds.push(other);
             }
@@ -240,10 +248,10 @@ impl<T> Live<T> {
     /// Which groups are alive.
     fn mark(&self) -> Vec<bool> {
         let mut alive: Vec<bool> = self.groups.iter().map(|g| g.open > 0 || g.pinned).collect();
-        let holds = |slot: &u32| !self.groups[*slot as usize].holds.is_empty();
+        let holds = |slot: &u32| self.groups[*slot as usize].holds.is_some();
         let mut todo: Vec<u32> = (0..).zip(&alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).filter(holds).collect();
         while let Some(slot) = todo.pop() {
-            for held in &self.groups[slot as usize].holds {
+            for held in self.groups[slot as usize].holds() {
                 if !std::mem::replace(&mut alive[*held as usize], true) && holds(held) {
                     todo.push(*held);
                 }

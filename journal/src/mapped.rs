@@ -36,7 +36,7 @@ fn io_error<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -
 }
 
 impl Mapped {
-    /// A file of `len` zeros that will have the name `path`: until [`Mapped::publish`] it has another.
+    /// A file of `len` zeros that will have the name `path`: until [`Mapped::name`] it has another.
     pub(crate) fn create(path: &Path, len: usize, limit: u64) -> Result<Mapped, JournalError> {
         let draft = draft(path);
         let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&draft);
@@ -64,7 +64,7 @@ impl Mapped {
     }
 
     /// Gives the file its name, in the place of what may have had it.
-    pub(crate) fn publish(&self, path: &Path) -> Result<(), JournalError> {
+    pub(crate) fn name(&self, path: &Path) -> Result<(), JournalError> {
         let draft = draft(path);
         std::fs::rename(&draft, path).map_err(|e| {
             // The error that matters is the first one.
@@ -84,11 +84,8 @@ impl Mapped {
     }
 
     /// Makes room for at least `len` bytes in all. The contents stay as they were if it fails.
-    pub(crate) fn reserve(&mut self, len: usize, path: &Path) -> Result<(), JournalError> {
+    pub(crate) fn grow(&mut self, len: usize, path: &Path) -> Result<(), JournalError> {
         let have = self.bytes().len();
-        if len <= have {
-            return Ok(());
-        }
         let want = len.max(have + have.min(MAX_AHEAD)).next_multiple_of(PIECE);
         // Near a limit there may be room for what is needed, if not for more.
         let need = len.next_multiple_of(PIECE);
@@ -104,18 +101,6 @@ impl Mapped {
         let _ = map.advise_range(Advice::PopulateWrite, have, grown - have);
         // The kernel keeps the advice when it extends a mapping; asking again costs nothing beside the growth.
         map.advise(Advice::DontFork).map_err(io_error("map", path))
-    }
-
-    /// Writes a record's length word, after everything written so far.
-    ///
-    /// # Panics
-    /// If `at` is not a multiple of 4 inside the file.
-    pub(crate) fn publish_word(&mut self, at: usize, word: u32) {
-        let slot: &mut [u8; 4] = self.bytes_mut()[at..].first_chunk_mut().expect("the word's place was reserved");
-        assert!(at.is_multiple_of(4), "length words are aligned");
-        // SAFETY: the four bytes are ours (exclusively borrowed), mapped, and aligned since mappings begin at a page and `at` was checked.
-        let slot = unsafe { AtomicU32::from_ptr(slot.as_mut_ptr().cast()) };
-        slot.store(word.to_le(), Ordering::Release);
     }
 
     /// Unmaps the file and cuts it to `len` bytes.
@@ -135,6 +120,16 @@ impl Drop for Mapped {
             std::mem::forget(self.map.take());
         }
     }
+}
+
+/// Writes a record's length word, after everything else of it: whoever reads the file beside us sees whole records.
+pub(crate) fn publish(record: &mut [u8], len: u32) {
+    let slot: &mut [u8; 4] = record.first_chunk_mut().expect("a record is longer");
+    debug_assert!(slot.as_ptr().addr().is_multiple_of(4), "records begin at multiples of 8");
+    // SAFETY: the four bytes are ours (exclusively borrowed), mapped, and aligned: mappings begin at a page, records in them at
+    // multiples of 8.
+    let slot = unsafe { AtomicU32::from_ptr(slot.as_mut_ptr().cast()) };
+    slot.store(len.to_le(), Ordering::Release);
 }
 
 /// The name that a file has before it gets its own.

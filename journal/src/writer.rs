@@ -1,13 +1,17 @@
 //! Writing a journal while the job runs.
 
 use crate::live::{Edges, Live};
-use crate::mapped::Mapped;
+use crate::mapped::{Mapped, publish};
+use crate::memory::Memory;
 use crate::{JournalError, Meta, OwnedRecord, Record, header, record};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Dead bytes are tolerated up to this many, however few live ones there are.
+/// Dead bytes of a file are tolerated up to this many, however few live ones there are: writing it afresh makes a new file.
 const DEAD_BYTES: usize = 16 << 20;
+/// The same of a journal in memory, which is tidied in its place: what is used again and again stays in the processor's caches.
+const DEAD_BYTES_IN_MEMORY: usize = 1 << 20;
 /// Dead bytes are tolerated up to this many times the live ones.
 const DEAD_RATIO: usize = 4;
 
@@ -37,16 +41,58 @@ impl Place {
     }
 }
 
+/// Where the records are.
+#[derive(Debug)]
+enum Store {
+    /// In a file with this name.
+    File(Mapped, PathBuf),
+    Memory(Memory),
+}
+
+impl Store {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Store::File(file, _) => file.bytes(),
+            Store::Memory(memory) => memory.bytes(),
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Store::File(file, _) => file.bytes_mut(),
+            Store::Memory(memory) => memory.bytes_mut(),
+        }
+    }
+
+    /// Makes room for at least `len` bytes in all; the contents stay as they were if it fails.
+    #[cold]
+    fn grow(&mut self, len: usize) -> Result<(), JournalError> {
+        match self {
+            Store::File(file, path) => file.grow(len, path),
+            Store::Memory(memory) => memory.grow(len).map_err(JournalError::Memory),
+        }
+    }
+
+    /// How many dead bytes are tolerated, however few live ones there are.
+    fn dead_bytes(&self) -> usize {
+        match self {
+            Store::File(..) => DEAD_BYTES,
+            Store::Memory(_) => DEAD_BYTES_IN_MEMORY,
+        }
+    }
+}
+
 /// A journal being written. One thread at a time appends, under the caller's lock.
 ///
-/// In memory it keeps 12 bytes a live record and the open handles; the records themselves lie in the mapped file. A forked child
-/// must not touch it, except to drop it.
+/// Beside them it keeps 12 bytes a live record and the open handles; the records themselves lie in a mapped file, or in memory of
+/// this process where nobody else is to read them. A forked child must not touch it, except to drop it.
 #[derive(Debug)]
 pub struct Writer {
-    file: Mapped,
-    path: PathBuf,
+    store: Store,
     header: usize,
-    /// Bytes of the file in use; what follows is zero.
+    /// Bytes in use; what follows in a file is zero.
     used: usize,
     records: u64,
     live: Live<Place>,
@@ -75,19 +121,32 @@ impl Writer {
         let bytes = header::encode(meta)?;
         let mut file = Mapped::create(path, bytes.len(), limit)?;
         file.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
-        file.publish(path)?;
-        Ok(Writer {
-            file,
-            path: path.to_owned(),
-            header: bytes.len(),
-            used: bytes.len(),
+        file.name(path)?;
+        Ok(Writer::begin(Store::File(file, path.to_owned()), bytes.len(), limit))
+    }
+
+    /// Begins a journal in memory of this process: growing costs less than a file does.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn in_memory() -> Result<Writer, JournalError> {
+        let memory = Memory::new(Place::LONGEST).map_err(JournalError::Memory)?;
+        Ok(Writer::begin(Store::Memory(memory), 0, u64::MAX))
+    }
+
+    fn begin(store: Store, header: usize, limit: u64) -> Writer {
+        let count_at = header + store.dead_bytes();
+        Writer {
+            store,
+            header,
+            used: header,
             records: 0,
             live: Live::new(),
-            count_at: bytes.len() + DEAD_BYTES,
+            count_at,
             complete: true,
             damaged: AtomicBool::new(false),
             limit,
-        })
+        }
     }
 
     /// Appends a record.
@@ -112,9 +171,12 @@ impl Writer {
         if end > Place::LONGEST {
             return Err(JournalError::TooLarge { what: "file", len: end, limit: Place::LONGEST });
         }
-        self.file.reserve(end, &self.path)?;
-        record::encode(r, &mut self.file.bytes_mut()[self.used..end]);
-        self.file.publish_word(self.used, len);
+        if end > self.store.bytes().len() {
+            self.store.grow(end)?;
+        }
+        let out = &mut self.store.bytes_mut()[self.used..end];
+        record::encode(r, out);
+        publish(out, len);
         self.live.feed(Edges::from(r), Place::new(self.used, len as usize));
         self.used = end;
         self.records += 1;
@@ -126,33 +188,46 @@ impl Writer {
         self.live.sweep();
         let live: usize = self.live.kept().map(|p| p.len()).sum();
         let dead = self.used - self.header - live;
-        if dead > DEAD_BYTES && dead > DEAD_RATIO * live {
-            // If there is no room for a second file the first one goes on.
-            let _ = self.rewrite(live);
+        if dead > self.store.dead_bytes() && dead > DEAD_RATIO * live {
+            match &self.store {
+                // If there is no room for a second file the first one goes on.
+                Store::File(old, path) => {
+                    if let Ok(fresh) = self.rewritten(old, path, live) {
+                        // The old file is not cut: whoever is reading it reads it to its end.
+                        let path = path.clone();
+                        self.store = Store::File(fresh, path);
+                        self.used = self.keep_together(|_, _| {});
+                    }
+                }
+                Store::Memory(_) => self.used = self.keep_together(|store, (from, to)| store.bytes_mut().copy_within(from, to)),
+            }
         }
-        self.count_at = self.used + live.max(DEAD_BYTES);
+        self.count_at = self.used + live.max(self.store.dead_bytes());
     }
 
-    /// Writes a fresh file with what [`Live`] keeps and gives it the name.
-    fn rewrite(&mut self, live: usize) -> Result<(), JournalError> {
-        let mut fresh = Mapped::create(&self.path, self.header + live, self.limit)?;
-        let (old, new) = (self.file.bytes(), fresh.bytes_mut());
+    /// A fresh file with what [`Live`] keeps, under the old one's name.
+    fn rewritten(&self, old: &Mapped, path: &Path, live: usize) -> Result<Mapped, JournalError> {
+        let mut fresh = Mapped::create(path, self.header + live, self.limit)?;
+        let (old, new) = (old.bytes(), fresh.bytes_mut());
         new[..self.header].copy_from_slice(&old[..self.header]);
         let mut at = self.header;
         for p in self.live.kept() {
             new[at..at + p.len()].copy_from_slice(&old[p.offset()..p.offset() + p.len()]);
             at += p.len();
         }
-        fresh.publish(&self.path)?;
+        fresh.name(path)?;
+        Ok(fresh)
+    }
+
+    /// Notes that what [`Live`] keeps lies one after the other, and lets it be brought there; where it ends.
+    fn keep_together(&mut self, bring: impl Fn(&mut Store, (Range<usize>, usize))) -> usize {
         let mut at = self.header;
         for p in self.live.kept_mut() {
+            bring(&mut self.store, (p.offset()..p.offset() + p.len(), at));
             *p = Place::new(at, p.len());
             at += p.len();
         }
-        self.used = at;
-        // The old file is not cut: whoever is reading it reads it to its end.
-        self.file = fresh;
-        Ok(())
+        at
     }
 
     /// Whether every record is there: false once one could not be written, or was found damaged in the file. The job may go on,
@@ -182,7 +257,7 @@ impl Writer {
 
     fn decoded(&self) -> impl Iterator<Item = Result<OwnedRecord, JournalError>> {
         self.live.iter().zip(0..).map(|(p, number)| {
-            record::decode(&self.file.bytes()[p.offset()..p.offset() + p.len()]).map_err(|what| JournalError::Record {
+            record::decode(&self.store.bytes()[p.offset()..p.offset() + p.len()]).map_err(|what| JournalError::Record {
                 number,
                 offset: p.offset() as u64,
                 what,
@@ -200,19 +275,24 @@ impl Writer {
         self.records
     }
 
-    /// Length of the file in bytes, without what is allocated ahead.
+    /// Its length in bytes, without what is allocated ahead.
     pub fn bytes(&self) -> u64 {
         self.used as u64
     }
 
-    /// Where the file is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the file is, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.store {
+            Store::File(_, path) => Some(path),
+            Store::Memory(_) => None,
+        }
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.file.cut(self.used as u64);
+        if let Store::File(file, _) = &mut self.store {
+            file.cut(self.used as u64);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The file of a journal: how it grows, is rewritten, fails, and fares in forked children.
+//! The file of a journal, or its memory: how it grows, is tidied, fails, and fares in forked children.
 
 use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Writer, live_of};
 use std::io;
@@ -173,7 +173,7 @@ fn the_file_is_private_and_takes_the_place_of_what_has_its_name() {
     let found = std::fs::symlink_metadata(&path).unwrap();
     assert!(found.is_file());
     assert_eq!(found.permissions().mode() & 0o777, 0o600);
-    assert_eq!((w.path(), read(&path).len()), (path.as_path(), 1));
+    assert_eq!((w.path(), read(&path).len()), (Some(path.as_path()), 1));
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&victim).unwrap();
     let error = Writer::create(&path.join("no/such/folder"), &meta()).unwrap_err();
@@ -282,4 +282,62 @@ fn a_reader_beside_the_writer_sees_whole_records_only() {
     });
     assert_eq!(read(&path).len(), 30_000);
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn memory_is_used_again_and_keeps_what_is_alive() {
+    let mut w = Writer::in_memory().unwrap();
+    assert_eq!(w.path(), None);
+    let mut expected = Vec::new();
+    let mut most = 0;
+    for seq in 1..=400_000u64 {
+        // Made and ended in turns, with bytes of their own; every thousandth pair stays, and some are long.
+        let (made, stays) = (seq & !1, seq & !1 == seq / 2000 * 2000);
+        let body = vec![seq as u8; if seq % 5000 == 0 { 100_000 } else { (seq % 50) as usize }];
+        let record = match seq & 1 {
+            0 => Record { seq, creates: &[made], body: &body, ..EMPTY },
+            _ if stays => Record { seq, uses: &[made], body: &body, ..EMPTY },
+            _ => Record { seq, ends: Some(made), body: &body, ..EMPTY },
+        };
+        w.append(&record).unwrap();
+        if stays && made != 0 {
+            expected.push((seq, body));
+        }
+        most = most.max(w.bytes());
+    }
+    // The first end had nothing to end, so it stays.
+    let live: Vec<_> = w.checked_live().unwrap().into_iter().map(|r| (r.seq, r.body)).filter(|(seq, _)| *seq != 1).collect();
+    assert!(live == expected, "{} of {}", live.len(), expected.len());
+    assert!(expected.len() > 300 && w.live_count() - expected.len() <= 1);
+    let alive: u64 = expected.iter().map(|(_, body)| body.len() as u64 + 64).sum();
+    assert!(most > 2 * alive && most < 8 * alive + 4 * MIB, "{most} bytes for {alive} alive");
+}
+
+#[test]
+fn memory_grows_as_far_as_there_is_any() {
+    if std::env::var_os("CHILD").is_none() {
+        return alone("memory_grows_as_far_as_there_is_any");
+    }
+    let mut w = Writer::in_memory().unwrap();
+    w.append(&Record { seq: 1, creates: &[1], ..EMPTY }).unwrap();
+    // SAFETY: the child only drops the writer and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(w);
+        // SAFETY: ends the child at once, without the test harness's exit code.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above, and writes one int.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    // Memory that may be written counts as data.
+    let limit = libc::rlimit { rlim_cur: 64 * MIB, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: reads one `rlimit`; this process runs nothing but this test.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+    let body = vec![7; 100_000];
+    let error = (2..10_000).find_map(|seq| w.append(&Record { seq, creates: &[seq], body: &body, ..EMPTY }).err());
+    assert!(matches!(&error, Some(JournalError::Memory(why)) if why.raw_os_error() == Some(libc::ENOMEM)), "{error:?}");
+    assert!(!w.is_complete() && w.bytes() > 16 * MIB);
+    assert_eq!(w.live().next().map(|r| r.seq), Some(1));
 }

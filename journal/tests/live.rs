@@ -330,7 +330,10 @@ fn the_writer_and_its_file_give_the_same_live_set() {
     for history in histories().into_iter().step_by(101).chain(histories().into_iter().skip(3000)) {
         let mut w = Writer::create(&path, &meta).unwrap();
         history.iter().for_each(|r| w.append(&r.as_record()).unwrap());
+        let mut in_memory = Writer::in_memory().unwrap();
+        history.iter().for_each(|r| in_memory.append(&r.as_record()).unwrap());
         let expected = live_of(history.into_iter());
+        assert_eq!(in_memory.checked_live().unwrap(), expected);
         assert_eq!(w.live().collect::<Vec<_>>(), expected);
         assert_eq!(w.checked_live().unwrap(), expected);
         assert_eq!(w.live_count(), expected.len());

@@ -109,7 +109,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
         start::run(&stage, &servers, ask, &mut figures)?;
     }
     if wanted(Part::Record) {
-        journals::run(&stage, ask, &mut figures)?;
+        journals::run(ask, &mut figures)?;
     }
     if wanted(Part::Moves) {
         moves::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;

@@ -333,7 +333,7 @@ impl Link {
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let shared = Arc::new(Shared { ring, conn, answers, replies, faults, texts, alike, patience });
         let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
-        let theirs = shared.clone();
+        let (theirs, warm) = (shared.clone(), shared.clone());
         let other = match transport {
             Transport::Tcp => "mrcuda-send",
             Transport::Shm => "mrcuda-watch",
@@ -342,6 +342,8 @@ impl Link {
             Source::Socket(_) => theirs.send_all(),
             Source::Memory(answers) => theirs.watch(answers),
         })?;
+        // Without it the first calls take longer.
+        let _ = threads::spawn("mrcuda-warm", move || warm.ring.warm());
         threads::spawn("mrcuda-receive", move || match &shared.answers {
             Source::Socket(socket) => shared.receive_all(socket),
             Source::Memory(answers) => shared.receive_shared(answers),

@@ -115,6 +115,11 @@ impl Ring {
         self.head.0.load(Ordering::Relaxed)
     }
 
+    /// Makes the pages of the memory before calls touch them: for a thread that nobody waits for.
+    pub(crate) fn warm(&self) {
+        self.memory.warm();
+    }
+
     /// Bytes of a body.
     fn body(&self, parts: &[&[u8]]) -> Result<usize, PushError> {
         let body = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.len())).filter(|n| *n <= MAX_BODY);

@@ -226,6 +226,9 @@ fn prepare<P: Place>(
 fn share(conn: &Conn, place: &impl Place) -> io::Result<(Out, Option<Calls>)> {
     let (fd, pinned) = conn.receive_descriptors(Instant::now() + MEMORY)?;
     let memory = Arc::new(Memory::received(fd.as_fd())?);
+    let warm = memory.clone();
+    // Without it the first calls take longer.
+    let _ = crate::threads::spawn("mrcuda-warm", move || warm.warm());
     pinned.map_or(Ok(()), |file| place.set_pinned_file(file))?;
     // Nobody closes it: when the client goes, so does this process.
     let closed = Closed::default();

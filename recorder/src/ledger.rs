@@ -8,7 +8,6 @@ use journal::{Meta, OwnedRecord, Record, Writer};
 use replayer::DeviceInfo;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -62,12 +61,10 @@ impl Ledger {
         }
     }
 
-    /// Unless it is to be kept the file has no name from here on: it is gone when the job is, however that ends.
+    /// Unless it is to be kept there is no file: it is gone when the job is, however that ends.
     fn open(device: u32, info: &DeviceInfo) -> Result<Writer, String> {
-        let kept = crate::config::get()?.keep_journal.clone();
-        let folder: PathBuf = match &kept {
-            Some(folder) => folder.clone(),
-            None => control::folder::make().map_err(|e| format!("cannot make the job's folder: {e}"))?,
+        let Some(folder) = &crate::config::get()?.keep_journal else {
+            return Writer::in_memory().map_err(|e| e.to_string());
         };
         let path = folder.join(format!("{}.d{device}.journal", std::process::id()));
         let meta = Meta {
@@ -77,11 +74,7 @@ impl Ledger {
             driver_version: info.driver_version,
             about: serde_json::json!({ "device": device, "name": info.name, "capability": info.capability }).to_string(),
         };
-        let writer = Writer::create(&path, &meta).map_err(|e| format!("cannot write the journal {}: {e}", path.display()))?;
-        if kept.is_none() {
-            std::fs::remove_file(&path).map_err(|e| format!("cannot unlink the journal {}: {e}", path.display()))?;
-        }
-        Ok(writer)
+        Writer::create(&path, &meta).map_err(|e| format!("cannot write the journal {}: {e}", path.display()))
     }
 
     /// A record with such a name ([`change`]) need not be replayed any more.

@@ -230,7 +230,8 @@ int main(int count, char **words) {
         if (beside) measure(&theirs, samples[1], round);
     }
     if (beside) {
-        show("through mrcuda", samples[0]);
+        // Natively both are the driver: that shows what the order of things in a process makes of them.
+        show("through libcuda.so.1, which may be mrcuda's", samples[0]);
         show("past it in the same process", samples[1]);
     } else {
         show(*how ? how : "the driver itself", samples[0]);

@@ -276,6 +276,7 @@ part_overhead() {
         # Unquoted: words of their own.
         timeout 30 ./overhead $how
     done
+    timeout 30 ./overhead beside "$(realpath "$driver")"
     if [ -z "${MRCUDA:-}" ]; then
         echo "MRCUDA is not set: nothing is measured through mrcuda"
         return

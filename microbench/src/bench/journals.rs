@@ -1,10 +1,9 @@
 //! What recording costs: appending to a journal, as the shim does it at every call that builds state.
 
 use super::goals::Goal;
-use super::stage::Stage;
 use super::times::Times;
 use super::{Ask, Figures};
-use journal::{Meta, Record, Writer};
+use journal::{Record, Writer};
 use models::Sample;
 use serde_json::json;
 use std::time::Instant;
@@ -15,7 +14,7 @@ const TYPICAL: usize = 20;
 const ID: u16 = 1;
 
 /// Appends records of several lengths, many times.
-pub(super) fn run(stage: &Stage, ask: Ask, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(ask: Ask, figures: &mut Figures) -> Result<(), String> {
     let counts: &[u64] = match (ask.validation, ask.quick) {
         (false, false) => &[1_000, 10_000, 100_000],
         (false, true) => &[1_000, 10_000],
@@ -28,7 +27,7 @@ pub(super) fn run(stage: &Stage, ask: Ask, figures: &mut Figures) -> Result<(), 
         for length in lengths {
             let mut times = Times::default();
             for _ in 0..if ask.quick { 3 } else { 7 } {
-                times.extend([append(stage, *count, *length)?]);
+                times.extend([append(*count, *length)?]);
             }
             let each = times.median() / *count as f64;
             println!("{:<32}{count:>12}{length:>12}{each:>12.1}", "");
@@ -50,11 +49,9 @@ pub(super) fn run(stage: &Stage, ask: Ask, figures: &mut Figures) -> Result<(), 
 }
 
 /// Nanoseconds for this many records: objects are made, and half of them ended, as programs do.
-fn append(stage: &Stage, count: u64, length: usize) -> Result<u64, String> {
-    let path = stage.folder.join("bench.journal");
+fn append(count: u64, length: usize) -> Result<u64, String> {
     let failed = |e: journal::JournalError| e.to_string();
-    let meta = Meta { build: [0; 32], pid: std::process::id(), created_unix: 0, driver_version: 0, about: String::new() };
-    let mut writer = Writer::create(&path, &meta).map_err(failed)?;
+    let mut writer = Writer::in_memory().map_err(failed)?;
     let body = vec![7; length];
     let since = Instant::now();
     for seq in 1..=count {
@@ -74,7 +71,5 @@ fn append(stage: &Stage, count: u64, length: usize) -> Result<u64, String> {
         writer.append(&record).map_err(failed)?;
     }
     let took = since.elapsed().as_nanos() as u64;
-    drop(writer);
-    std::fs::remove_file(&path).map_err(|e| e.to_string())?;
     Ok(took)
 }

@@ -1,0 +1,105 @@
+//! Memory of this process alone that grows in its place.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Growth happens in multiples of this many bytes: what the processor maps with one entry.
+const PIECE: usize = 2 << 20;
+/// The most that it grows ahead of need.
+const MAX_AHEAD: usize = 4 << 20;
+/// What is there from the start.
+const FIRST: usize = 64 << 10;
+
+/// Addresses for all that there can be, with memory behind the first of them. Forked children do not have it.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    at: NonNull<u8>,
+    /// Bytes that can be used.
+    len: usize,
+    /// Bytes of addresses.
+    room: usize,
+    pid: u32,
+}
+
+// SAFETY: it is plain memory that nothing else refers to.
+unsafe impl Send for Memory {}
+// SAFETY: as above; what changes it asks for `&mut`.
+unsafe impl Sync for Memory {}
+
+fn done(rc: libc::c_int) -> io::Result<()> {
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl Memory {
+    /// Nothing yet, that can grow to `room` bytes.
+    pub(crate) fn new(room: usize) -> io::Result<Memory> {
+        let room = room.next_multiple_of(PIECE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, where there is room for it.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), room, libc::PROT_NONE, flags, -1, 0) };
+        let at = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast()) };
+        let mut memory = Memory { at: at.ok_or_else(io::Error::last_os_error)?, len: 0, room, pid: std::process::id() };
+        // SAFETY: advice about the mapping just made.
+        done(unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_DONTFORK) })?;
+        // Without large pages it only grows more slowly.
+        // SAFETY: as above.
+        let _ = unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_HUGEPAGE) };
+        memory.allow(PIECE)?;
+        memory.populate(0, FIRST);
+        Ok(memory)
+    }
+
+    /// The bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes are mapped and readable, zeros at first.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+
+    /// The bytes, to be written.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed from here alone.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    /// Makes room for at least `len` bytes in all.
+    pub(crate) fn grow(&mut self, len: usize) -> io::Result<()> {
+        let (have, need) = (self.len, len.next_multiple_of(PIECE));
+        let want = need.max(have + have.min(MAX_AHEAD)).min(self.room);
+        self.allow(want).or_else(|_| self.allow(need))?;
+        // Its pages are there at once: faults, one for every few records, would cost more than all else.
+        self.populate(have, self.len);
+        Ok(())
+    }
+
+    fn allow(&mut self, len: usize) -> io::Result<()> {
+        if len > self.room {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        // SAFETY: a part of our own mapping.
+        done(unsafe { libc::mprotect(at_void(self.at, 0), len, libc::PROT_READ | libc::PROT_WRITE) })?;
+        self.len = len;
+        Ok(())
+    }
+
+    /// Older kernels do not know how to: then they come one by one.
+    fn populate(&self, from: usize, to: usize) {
+        // SAFETY: bytes of our own mapping that can be used.
+        let _ = unsafe { libc::madvise(at_void(self.at, from), to - from, libc::MADV_POPULATE_WRITE) };
+    }
+}
+
+fn at_void(at: NonNull<u8>, offset: usize) -> *mut libc::c_void {
+    at.as_ptr().wrapping_add(offset).cast()
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // A forked child does not have it: unmapping would hit whatever it has put at these addresses.
+        if std::process::id() == self.pid {
+            // SAFETY: the mapping made by `new`, to which nothing refers any more.
+            unsafe { libc::munmap(at_void(self.at, 0), self.room) };
+        }
+    }
+}
