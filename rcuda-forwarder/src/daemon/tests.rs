@@ -360,6 +360,9 @@ fn a_silent_worker_is_lost() {
     assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
     let worker = nix::unistd::Pid::from_raw(pid(&link));
     nix::sys::signal::kill(worker, Signal::SIGSTOP).unwrap();
+    // A thread that is just running takes notice a little later.
+    let stat = format!("/proc/{worker}/stat");
+    assert!(within(Duration::from_secs(3), || std::fs::read_to_string(&stat).unwrap().contains(") T ")));
     let began = Instant::now();
     let lost = link.request(fake::ECHO, &[]).unwrap().wait().unwrap_err();
     let took = began.elapsed();
