@@ -16,6 +16,8 @@ const START: Duration = Duration::from_secs(60);
 const MOVES: usize = WANTED_MOVES + 2;
 /// Microseconds between the rounds of a program, where its time is filled.
 const PACE_US: u32 = 1000;
+/// The same on a CPU driver, which sixteen threads without a pause keep behind by seconds on a busy machine: moves wait for it then.
+const SOFT_PACE_US: u32 = 20_000;
 /// Moves that are not planned come after at most so many milliseconds.
 const GAP_MS: u64 = 60;
 /// A run with more moves shows only how many.
@@ -125,9 +127,9 @@ impl References {
         };
         let told = self.told && can_be_told(&subject.name);
         let args = match self.hardware {
-            Hardware::Soft if told => pace(false),
+            Hardware::Soft if told => pace(SOFT_PACE_US, false),
             Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
-            Hardware::Real if told => pace(true),
+            Hardware::Real if told => pace(PACE_US, true),
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
             Hardware::Real => paced(self.seconds, subject),
         };
@@ -162,10 +164,10 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Arguments with which threads rest between their rounds, and the GPU works then if it is a real one.
-fn pace(busy: bool) -> Vec<String> {
+fn pace(us: u32, busy: bool) -> Vec<String> {
     // Programs that run side by side share the GPU.
     const BUSY_US: u32 = 300;
-    let mut args = vec!["--pace".to_owned(), PACE_US.to_string()];
+    let mut args = vec!["--pace".to_owned(), us.to_string()];
     if busy {
         args.extend(["--busy".to_owned(), BUSY_US.to_string()]);
     }
@@ -183,7 +185,7 @@ fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
     // default stream does not survive its exit natively (580 driver), before any handler of the program runs.
     let busy = subject.name != "orbit" && !subject.name.starts_with("forks/");
-    ["--steps".to_owned(), steps].into_iter().chain(pace(busy)).collect()
+    ["--steps".to_owned(), steps].into_iter().chain(pace(PACE_US, busy)).collect()
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.

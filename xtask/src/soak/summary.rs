@@ -2,7 +2,7 @@
 
 use super::WANTED_MOVES;
 use super::run::RunOutcome;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Bars of the histogram.
@@ -39,7 +39,7 @@ impl Summary {
             let kind = if report.counts() { 0 } else { 1 + usize::from(!report.ok()) };
             self.directions.entry(report.direction()).or_default()[kind] += 1;
             if !report.ok() {
-                *self.reasons.entry(without_addresses(report.reason())).or_default() += 1;
+                *self.reasons.entry(in_short(report.reason())).or_default() += 1;
                 self.refused_ms = self.refused_ms.max(report.downtime_ms());
             }
             if report.counts() {
@@ -66,11 +66,15 @@ impl Summary {
     }
 }
 
-/// A reason with `0x…` in place of each address, so that the same ones are counted together.
-fn without_addresses(reason: &str) -> String {
+/// A reason without addresses, each of its parts once, so that the same ones are counted together.
+fn in_short(reason: &str) -> String {
     let mut parts = reason.split("0x");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| all + "0x…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit()))
+    let reason = parts.fold(first, |all, part| all + "0x…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    let (head, list) = reason.rsplit_once(": ").map_or(("", &*reason), |(head, list)| (head, list));
+    let list: BTreeSet<&str> = list.split("; ").collect();
+    let list = list.into_iter().collect::<Vec<_>>().join("; ");
+    if head.is_empty() { list } else { format!("{head}: {list}") }
 }
 
 impl fmt::Display for Summary {
@@ -100,5 +104,21 @@ impl fmt::Display for Summary {
             writeln!(f, "{} runs ended without three of them since the time was over", self.cut)?;
         }
         writeln!(f, "{} of {} runs have three counted moves", self.good, self.runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_short;
+
+    #[test]
+    fn reasons_that_differ_in_addresses_are_the_same() {
+        let (a, b) = (
+            "cannot move now: not idle: stream 0x12af waits; stream 0x3 runs",
+            "cannot move now: not idle: stream 0x4 runs; stream 0x5 waits; stream 0xff runs",
+        );
+        assert_eq!(in_short(a), "cannot move now: not idle: stream 0x… runs; stream 0x… waits");
+        assert_eq!(in_short(a), in_short(b));
+        assert_eq!(in_short("it is there already"), "it is there already");
     }
 }
