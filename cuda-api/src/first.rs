@@ -213,6 +213,8 @@ const TABLE: &[(&str, &[Step])] = &[
     ("cuArrayGetPlane", &[Null(1, HANDLE)]),
     ("cuMipmappedArrayGetLevel", &[Null(1, HANDLE)]),
     ("cuMipmappedArrayDestroy", &[Start, Null(0, HANDLE)]),
+    ("cuMemRangeGetAttribute", &[Start, Context]),
+    ("cuMemRangeGetAttributes", &[Start, Context]),
     // Refused: what is wrong with them is told all the same.
     ("cuDeviceGetLuid", &[Start, Null(0, VALUE)]),
     ("cuDeviceGetHostAtomicCapabilities", &[Null(2, VALUE)]),
@@ -229,8 +231,6 @@ const TABLE: &[(&str, &[Step])] = &[
     ("cuDeviceUnregisterAsyncNotification", &[Start, Null(1, VALUE)]),
     ("cuMemGetHandleForAddressRange", &[Null(1, VALUE)]),
     ("cuMemBatchDecompressAsync", &[Start, Context]),
-    ("cuMemRangeGetAttribute", &[Start, Context, Null(1, VALUE)]),
-    ("cuMemRangeGetAttributes", &[Start, Context, Null(3, VALUE)]),
     ("cuImportExternalMemory", &[Start, Context, Null(0, VALUE), Null(1, VALUE)]),
     ("cuExternalMemoryGetMappedBuffer", &[Start, Null(1, VALUE)]),
     ("cuExternalMemoryGetMappedMipmappedArray", &[Start, Null(1, VALUE)]),

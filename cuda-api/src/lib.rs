@@ -13,6 +13,7 @@
 //! * [`graph`]: CUDA graphs and stream capture, as far as they need no GPU.
 //! * [`cudart`]: the private tables that NVIDIA's runtime libraries want from a libcuda.
 
+pub mod advice;
 pub mod arg;
 pub mod array;
 pub mod batch;

@@ -368,6 +368,16 @@ pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut Entered, least: *mut c_int, g
     Ok(())
 }
 
+pub(crate) fn cuCtxGetExecAffinity(cx: &mut Entered, to: *mut sys::CUexecAffinityParam, kind: u32) -> Result<(), Code> {
+    let device = cx.device()?;
+    if kind != sys::CUexecAffinityType_enum::CU_EXEC_AFFINITY_TYPE_SM_COUNT as u32 {
+        return Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    let all = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32;
+    // The kind, then the number.
+    give(to.cast::<[u32; 2]>(), [kind, crate::device::attribute(device, all).unwrap_or(0) as u32])
+}
+
 /// What NVIDIA's libraries ask through the private tables.
 #[derive(Debug)]
 pub(crate) struct PrivateTables;

@@ -1,14 +1,17 @@
 //! Managed memory: memory of the arena that host and kernels use at one address. It lies with the host, or is kept alike on both machines
-//! where the place does not reach it; advice and prefetches are checked, and change nothing that a program can see.
+//! where the place does not reach it; advice and prefetches are checked and kept to be asked for, and change nothing else.
 
 use crate::context::give;
 use crate::enter::Entered;
 use crate::host_memory::{self, Kind};
+use crate::log::lock;
+use cuda_api::advice::Advice;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::batch::{self, Location};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::sync::Mutex;
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
 const GLOBAL: u32 = 1;
@@ -27,6 +30,9 @@ const ON_HOST: u32 = 2;
 const ON_NODE: u32 = 3;
 const ON_NODE_OF_THREAD: u32 = 4;
 
+/// What was advised: it stays with the job.
+static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
+
 pub(crate) fn cuMemAllocManaged(
     cx: &mut Entered,
     dptr: *mut sys::CUdeviceptr,
@@ -38,7 +44,9 @@ pub(crate) fn cuMemAllocManaged(
     if dptr.is_null() || bytesize == 0 || !matches!(flags, GLOBAL | HOST) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(dptr, host_memory::make(cx, bytesize as u64, 0, Kind::Managed)?)
+    let at = host_memory::make(cx, bytesize as u64, 0, Kind::Managed)?;
+    lock(&ADVICE).forget(at, bytesize as u64);
+    give(dptr, at)
 }
 
 /// Whether all of a range is managed memory of one allocation.
@@ -74,7 +82,9 @@ fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, (kind, ordinal): (u3
     check_range(at, bytes as u64)?;
     // As a 580 driver answers: a kind of place there must be, which place is asked only where it matters.
     let kind_alone = advice < OF_A_PLACE || advice == NO_PREFERENCE;
-    check_location(cx, kind, if kind_alone { 0 } else { ordinal }).map_err(|_| code::ERROR_INVALID_VALUE)
+    check_location(cx, kind, if kind_alone { 0 } else { ordinal }).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    lock(&ADVICE).advise(at, bytes as u64, advice, (kind, ordinal));
+    Ok(())
 }
 
 pub(crate) fn cuMemAdvise(cx: &mut Entered, at: u64, count: usize, advice: u32, device: c_int) -> Result<(), Code> {
@@ -91,7 +101,9 @@ fn prefetch(cx: &mut Entered, at: u64, bytes: usize, (kind, ordinal): (u32, c_in
     device.check()?;
     check_range(at, bytes as u64)?;
     check_location(cx, kind, ordinal)?;
-    crate::graph::forbid_on(cx, device, stream)
+    crate::graph::forbid_on(cx, device, stream)?;
+    lock(&ADVICE).prefetch(at, bytes as u64, (kind, ordinal));
+    Ok(())
 }
 
 pub(crate) fn cuMemPrefetchAsync(
@@ -131,11 +143,45 @@ fn prefetch_all(
     let ranges = ranges()?;
     let device = cx.device()?;
     device.check()?;
-    for (at, bytes, to) in ranges {
-        check_range(at, bytes as u64)?;
+    for (at, bytes, to) in &ranges {
+        check_range(*at, *bytes as u64)?;
         to.map_or(Ok(()), |(kind, ordinal)| check_location(cx, kind, ordinal))?;
     }
-    crate::graph::refuse_on(cx, device, stream)
+    crate::graph::refuse_on(cx, device, stream)?;
+    let mut advice = lock(&ADVICE);
+    for (at, bytes, to) in ranges {
+        if let Some(to) = to {
+            advice.prefetch(at, bytes as u64, to);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cuMemRangeGetAttribute(
+    cx: &mut Entered,
+    to: *mut c_void,
+    size: usize,
+    attribute: u32,
+    at: sys::CUdeviceptr,
+    bytes: usize,
+) -> Result<(), Code> {
+    cx.device()?.check()?;
+    check_range(at, bytes as u64)?;
+    lock(&ADVICE).give(to, attribute, size, at, bytes as u64)
+}
+
+pub(crate) fn cuMemRangeGetAttributes(
+    cx: &mut Entered,
+    to: *mut *mut c_void,
+    sizes: *mut usize,
+    attributes: *mut sys::CUmem_range_attribute,
+    n: usize,
+    at: sys::CUdeviceptr,
+    bytes: usize,
+) -> Result<(), Code> {
+    cx.device()?.check()?;
+    check_range(at, bytes as u64)?;
+    lock(&ADVICE).give_all((to, sizes, attributes.cast(), n), at, bytes as u64)
 }
 
 pub(crate) fn cuMemPrefetchBatchAsync(

@@ -151,6 +151,12 @@ pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device:
     give(device, cx.device()?.index as sys::CUdevice)
 }
 
+pub(crate) fn cuStreamGetGreenCtx(cx: &mut Entered, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
+    cx.use_stream(stream as u64)?;
+    cx.device()?;
+    give(part, std::ptr::null_mut())
+}
+
 pub(crate) fn cuStreamGetId(cx: &mut Entered, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     cx.device()?;

@@ -83,6 +83,17 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 16; i++) shared[i * 100] += r, want[i * 100] += r;
         CHECK(cudaMemcpyAsync(own, fill.data(), BYTES, cudaMemcpyHostToDevice, stream));
         if (round % 3 == 0) CHECK(cudaMemPrefetchAsync(shared, BYTES, round % 2 ? here : host, 0, stream));
+        int32_t preferred = -5, users[2] = {-5, -5}, asked[2] = {-5, -5};
+        void *places[2] = {&asked[0], &asked[1]};
+        size_t sizes[2] = {4, 4};
+        cudaMemRangeAttribute both[2] = {cudaMemRangeAttributeReadMostly, cudaMemRangeAttributeLastPrefetchLocation};
+        CHECK(cudaMemRangeGetAttribute(&preferred, 4, cudaMemRangeAttributePreferredLocation, shared, BYTES));
+        CHECK(cudaMemRangeGetAttribute(users, 8, cudaMemRangeAttributeAccessedBy, links, LINKS * sizeof(Link)));
+        CHECK(cudaMemRangeGetAttributes(places, sizes, both, 2, shared, BYTES));
+        report.expect_value("preferred", preferred, device);
+        report.expect_value("users", users[0] == cudaCpuDeviceId && users[1] == cudaInvalidDeviceId, 1);
+        report.expect_value("read mostly", asked[0], 0);
+        report.expect_value("prefetched", asked[1], (round / 3) % 2 ? device : cudaCpuDeviceId);
         blend<<<N / BLOCK, BLOCK, 0, stream>>>(shared, own, r);
         follow<<<1, 1, 0, stream>>>(&links[round % LINKS], sum, r);
         tell<<<1, 1, 0, stream>>>(board, shared, r);

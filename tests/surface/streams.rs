@@ -204,4 +204,11 @@ fn attributes(s: &Surface, streams: &Streams) {
     let mut green = std::ptr::without_provenance_mut(77);
     let mut context: CUcontext = std::ptr::null_mut();
     show!(s, stream.cuStreamGetCtx_v2(streams.plain, &raw mut context, &raw mut green) => context.is_null(), green.is_null());
+    green = std::ptr::without_provenance_mut(77);
+    show!(s, stream.cuStreamGetGreenCtx(streams.plain, &raw mut green) => green.is_null());
+    tell!(s, stream.cuStreamGetGreenCtx(bad_handle(), &raw mut green));
+    for kind in [0, 1] {
+        let mut affinity = [7u32; 2];
+        show!(s, context.cuCtxGetExecAffinity(affinity.as_mut_ptr().cast(), kind) => affinity[0], affinity[1] > 7);
+    }
 }

@@ -72,4 +72,6 @@ calls! { $ for_each_context_call context ContextCalls;
     0x0222 state wait fn cuCtxSetSharedMemConfig(config: Enum<sys::CUsharedconfig>);
     /// Lines of the cache that were to stay are like all others again.
     0x0223 work wait fn cuCtxResetPersistingL2Cache();
+    /// How many multiprocessors a context may use: all.
+    0x0224 local custom fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
 }

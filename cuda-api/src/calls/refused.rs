@@ -9,8 +9,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
     /// No network card writes to the memory of a job, and the attribute says so.
     0x0d03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
-    /// Contexts cannot be bound to multiprocessors.
-    0x0d07 refused refused fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
     /// Contexts of a place share one: what belongs to which of them is not known there.
     0x0d08 refused refused fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
     /// Contexts of a place share one: what belongs to which of them is not known there.
@@ -47,10 +45,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d35 refused refused fn cuMulticastUnbind(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>, mcOffset: Raw<usize>, size: Raw<usize>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
     0x0d36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
-    /// Managed memory stays with the host: what was advised of it is not kept.
-    0x0d3b refused refused fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
-    /// Managed memory stays with the host: what was advised of it is not kept.
-    0x0d3c refused refused fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
     /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
     0x0d41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
     /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
@@ -181,8 +175,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0da1 refused refused fn cuGreenCtxRecordEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
     0x0da2 refused refused fn cuGreenCtxWaitEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0da3 refused refused fn cuStreamGetGreenCtx(hStream: Raw<sys::CUstream>, phCtx: Raw<*mut sys::CUgreenCtx>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.
     0x0da4 refused refused fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
     /// Parts of a GPU cannot be set aside: another place could not promise the same part.

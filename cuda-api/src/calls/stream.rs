@@ -72,4 +72,6 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x0448 work custom fn cuStreamWriteValue64(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) older ptsz;
     /// Waits and writes of words of memory in stream order.
     0x0449 work custom fn cuStreamBatchMemOp(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: Raw<*mut sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) older ptsz;
+    /// The part of a GPU that a stream is bound to: none.
+    0x044f local custom fn cuStreamGetGreenCtx(hStream: Raw<sys::CUstream>, phCtx: Raw<*mut sys::CUgreenCtx>);
 }

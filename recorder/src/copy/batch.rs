@@ -39,8 +39,10 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
             }
             described_copy(cx, c, stream, Until::Submitted)
         }
-        (Order::DuringCall, Some((end, _))) if host_memory::find(end.address).is_some() => {
-            copy::check_ends(device, c)?;
+        (Order::DuringCall, Some((end, span))) if host_memory::find(end.address).is_some() => {
+            if !host_memory::is_pinned(end.address, span) {
+                return Err(code::ERROR_INVALID_VALUE);
+            }
             let c = plain(c);
             // SAFETY: the program says that its source has these bytes.
             let bytes = unsafe { read_plain(&c) };

@@ -3,7 +3,10 @@
 use super::{Out, Res, abi};
 use crate::gpu::context::{self, Context, Live};
 use crate::gpu::{device, graph, lock, stream};
-use cuda_api::sys::{CUcontext, CUctxCreateParams, CUdevice, CUfunc_cache, CUlimit, CUresult, CUsharedconfig};
+use cuda_api::sys::{
+    CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
+    CUsharedconfig,
+};
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -183,6 +186,14 @@ abi! {
         least.set_if_wanted(0);
         greatest.set_if_wanted(stream::GREATEST_PRIORITY);
         Ok(())
+    }
+
+    call fn cuCtxGetExecAffinity(to: Out<[c_uint; 2]> as *mut CUexecAffinityParam, kind: c_uint as CUexecAffinityType) {
+        let live = context::current()?;
+        match kind {
+            0 => to.set([kind, live.device.attribute(16)? as c_uint]),
+            _ => Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY),
+        }
     }
 
     call fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) {

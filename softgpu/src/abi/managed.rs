@@ -1,13 +1,16 @@
-//! Managed memory: it is the host's, so advice and prefetches are checked and change nothing.
+//! Managed memory: it is the host's, so advice and prefetches are checked and kept, and change nothing.
 
 use super::memcpy::not_legacy;
 use super::{Out, Res, abi};
+use crate::gpu::lock;
 use crate::gpu::stream::{Default, resolve};
 use crate::gpu::{context, device, graph, host, memory};
+use cuda_api::advice::Advice;
 use cuda_api::batch;
 use cuda_api::code::Code;
-use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmemLocation, CUresult, CUstream};
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::sync::Mutex;
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
 const GLOBAL: c_uint = 1;
@@ -24,6 +27,9 @@ struct Location {
 
 const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
 
+/// What was advised.
+static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
+
 abi! {
     call fn cuMemAllocManaged(out: Out<CUdeviceptr> as *mut CUdeviceptr, size: usize, flags: c_uint) {
         out.check()?;
@@ -31,7 +37,9 @@ abi! {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         graph::forbid_unsafe()?;
-        out.set(host::allocate_managed(&*context::current()?, size as u64)?)
+        let at = host::allocate_managed(&*context::current()?, size as u64)?;
+        lock(&ADVICE).forget(at, size as u64);
+        out.set(at)
     }
 
     call fn cuMemAdvise_v2(at: CUdeviceptr, size: usize, advice: c_uint as CUmem_advise, location: Location as CUmemLocation) {
@@ -42,7 +50,25 @@ abi! {
         check_range(at, size)?;
         // The first two kinds of advice, and the fourth, concern no location in particular (measured).
         let ordinal = if advice < 3 || advice == 4 { 0 } else { location.ordinal };
-        check_location(Location { ordinal, ..location }).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+        check_location(Location { ordinal, ..location }).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        lock(&ADVICE).advise(at, size as u64, advice, (location.kind, location.ordinal));
+        Ok(())
+    }
+
+    call fn cuMemRangeGetAttribute(
+        to: *mut c_void, room: usize, attribute: c_uint as CUmem_range_attribute, at: CUdeviceptr, size: usize,
+    ) {
+        context::current()?;
+        check_range(at, size)?;
+        lock(&ADVICE).give(to, attribute, room, at, size as u64).map_err(graph::error)
+    }
+
+    call fn cuMemRangeGetAttributes(
+        to: *mut *mut c_void, rooms: *mut usize, attributes: *mut CUmem_range_attribute, n: usize, at: CUdeviceptr, size: usize,
+    ) {
+        context::current()?;
+        check_range(at, size)?;
+        lock(&ADVICE).give_all((to, rooms, attributes.cast(), n), at, size as u64).map_err(graph::error)
     }
 
     stream fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
@@ -53,7 +79,9 @@ abi! {
         }
         resolve(stream, default)?;
         check_range(at, size)?;
-        check_location(location)
+        check_location(location)?;
+        lock(&ADVICE).prefetch(at, size as u64, (location.kind, location.ordinal));
+        Ok(())
     }
 
     stream fn cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz(
@@ -94,11 +122,18 @@ type Ranges = Vec<(u64, usize, Option<batch::Location>)>;
 
 fn prefetch_all(stream: CUstream, default: Default, ranges: impl FnOnce() -> Result<Ranges, Code>) -> Res {
     let target = not_legacy(stream, default)?;
-    for (at, size, to) in ranges().map_err(graph::error)? {
-        check_range(at, size)?;
+    let ranges = ranges().map_err(graph::error)?;
+    for (at, size, to) in &ranges {
+        check_range(*at, *size)?;
         to.map_or(Ok(()), |(kind, ordinal)| check_location(Location { kind, ordinal }))?;
     }
-    graph::refuse(&target)
+    graph::refuse(&target)?;
+    for (at, size, to) in ranges {
+        if let Some(to) = to {
+            lock(&ADVICE).prefetch(at, size as u64, to);
+        }
+    }
+    Ok(())
 }
 
 /// Whether all of a range is managed memory of one allocation.

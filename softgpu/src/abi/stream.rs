@@ -3,7 +3,7 @@
 use super::{Out, Res, abi};
 use crate::gpu::context::Live;
 use crate::gpu::sched;
-use crate::gpu::stream::{self, Target, resolve};
+use crate::gpu::stream::{self, Default, Target, resolve};
 use crate::gpu::{event, graph};
 use cuda_api::graph::work::{HostCall, Work};
 use cuda_api::sys::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
@@ -89,6 +89,11 @@ abi! {
         stream: CUstream, dev: Out<CUdevice> as *mut CUdevice,
     ) |default| {
         dev.set(resolve(stream, default)?.live.device.ordinal)
+    }
+
+    call fn cuStreamGetGreenCtx(stream: CUstream, part: Out<CUgreenCtx> as *mut CUgreenCtx) {
+        resolve(stream, Default::Legacy)?;
+        part.set(std::ptr::null_mut())
     }
 
     stream fn cuStreamAddCallback / cuStreamAddCallback_ptsz(
