@@ -13,6 +13,7 @@ use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock};
 use std::time::Instant;
@@ -353,10 +354,23 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
     Ok(job)
 }
 
+/// Makes ready for a driver in this process, which may come with a move much later.
+fn receive_driver(driver: Option<&Path>) {
+    // Without it text would be shown a little early at times.
+    if let Err(e) = replayer::steer::catch_text(crate::output::arrived) {
+        log::trace(|| format!("the driver writes to the program's own streams: {e}"));
+    }
+    // It must not be taken down before the program's exit handlers have run and the last move has been given up.
+    replayer::steer::keep_exit_handlers();
+    if let Some(Err(why)) = driver.map(replayer::preload) {
+        log::trace(|| format!("no driver for this process: {why}"));
+    }
+}
+
 fn connect() -> Result<Job, String> {
     let config = config::get()?;
     gate::init();
-    replayer::steer::keep_exit_handlers();
+    receive_driver(config.driver.as_deref());
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {

@@ -293,10 +293,6 @@ impl Place {
             Spec::Local(gpu) => {
                 let gpu = gpu.unwrap_or(0);
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
-                // Without it text would be shown a little early at times.
-                if let Err(e) = replayer::steer::catch_text(crate::output::arrived) {
-                    crate::log::trace(|| format!("the driver writes to the program's own streams: {e}"));
-                }
                 let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
                 exec.run_host_functions_here(crate::host_function::run_here);
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu })

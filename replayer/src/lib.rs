@@ -22,5 +22,5 @@ pub mod twin;
 pub use device::DeviceInfo;
 pub use executor::host::Runner;
 pub use executor::{Difference, Direct, Executor, Flight, Global, Piece, Pinned, compare_globals};
-pub use open::{OpenError, Options, bound};
+pub use open::{OpenError, Options, bound, preload};
 pub use pending::{Applied, Pending};

@@ -149,21 +149,35 @@ fn visible(gpu: u32, environment: Option<&str>) -> Option<String> {
     }
 }
 
+/// The driver library of this file, loaded and patched if that has not been done.
+fn find<'a>(all: &'a mut Vec<Opened>, path: &Path) -> Result<&'a mut Opened, OpenError> {
+    let at = match all.iter().position(|d| d.path == path) {
+        Some(at) => at,
+        None => {
+            all.push(Opened { path: path.to_owned(), gpu: load(path)?, serves: None, in_use: false });
+            all.len() - 1
+        }
+    };
+    Ok(&mut all[at])
+}
+
+/// Loads a driver library and starts nothing: what it registers for the end of the process while it is loaded then comes before
+/// what the caller registers after this.
+///
+/// # Errors
+/// The library cannot be loaded, or cannot be made to use our addresses.
+pub fn preload(driver: &Path) -> Result<(), OpenError> {
+    let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
+    find(&mut crate::pools::lock(&OPENED), &path).map(drop)
+}
+
 /// Loads, patches and starts a driver, if that has not been done, and shows it one GPU.
 pub(crate) fn lease(o: &Options) -> Result<Lease, OpenError> {
     let hold = |why| OpenError::Hold { device: o.virtual_device, why };
     steer::hold_ranges(o.virtual_device).map_err(hold)?;
     let path = std::fs::canonicalize(&o.driver).unwrap_or_else(|_| o.driver.clone());
     let mut all = crate::pools::lock(&OPENED);
-    let opened = match all.iter().position(|d| d.path == path) {
-        Some(i) => &mut all[i],
-        None => {
-            let gpu = load(&path)?;
-            all.push(Opened { path: path.clone(), gpu, serves: None, in_use: false });
-            let last = all.len() - 1;
-            &mut all[last]
-        }
-    };
+    let opened = find(&mut all, &path)?;
     if opened.in_use {
         return Err(OpenError::Busy { path });
     }

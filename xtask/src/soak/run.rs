@@ -54,12 +54,12 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
 /// Milliseconds that a round of a program takes on a GPU at another place, where it is more than its pace: rounds of many calls that wait.
 fn round_ms(name: &str) -> u32 {
     match name.split('/').next().unwrap_or(name) {
-        "alike" => 15,
-        "rest" | "mapped" | "managed" => 8,
-        "graphhost" | "arrays" => 5,
-        "vmm" | "textures" | "printf" | "crowd" => 4,
-        "storm" | "graphmem" => 3,
-        "polls" | "pinned" | "threads8" => 2,
+        "alike" => 7,
+        "vmm" => 6,
+        "graphhost" => 5,
+        "mapped" | "managed" | "arrays" | "crowd" => 4,
+        "rest" | "printf" | "storm" => 3,
+        "polls" | "pinned" | "threads8" | "textures" | "graphmem" => 2,
         _ => 1,
     }
 }
@@ -166,7 +166,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Arguments with which threads rest between their rounds, and the GPU works then if it is a real one.
 fn pace(us: u32, busy: bool) -> Vec<String> {
     // Programs that run side by side share the GPU.
-    const BUSY_US: u32 = 300;
+    const BUSY_US: u32 = 500;
     let mut args = vec!["--pace".to_owned(), us.to_string()];
     if busy {
         args.extend(["--busy".to_owned(), BUSY_US.to_string()]);
