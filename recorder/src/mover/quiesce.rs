@@ -16,9 +16,9 @@ const QUIESCE: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
 /// How long the GPU may wait for one host function in the first attempts, before each of them is given up: the function may need a lock
 /// of a thread that waits at the gate, and then nothing happens until it is opened. These attempts do not count.
-const FUNCTION_MS: [u64; 8] = [50, 50, 50, 100, 100, 200, 200, 400];
+const FUNCTION_MS: [u64; 16] = [10, 10, 10, 10, 20, 20, 20, 20, 50, 50, 50, 50, 100, 100, 200, 400];
 /// Between two looks at whether the move was given up.
-const LOOK: Duration = Duration::from_millis(25);
+const LOOK: Duration = Duration::from_millis(10);
 /// What an attempt leaves a GPU for ending, however long the gate took to close.
 const LEAST: Duration = Duration::from_millis(50);
 
