@@ -116,7 +116,7 @@ impl Advice {
     /// `INVALID_VALUE` for attributes that are none, and no room or too much of it.
     fn attribute(&self, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<Vec<i32>, Code> {
         const USERS: u32 = 3;
-        if size == 0 || size % 4 != 0 || attribute != USERS && size != 4 {
+        if size == 0 || !size.is_multiple_of(4) || attribute != USERS && size != 4 {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let states = self.states(at, bytes);

@@ -2,7 +2,7 @@
 
 use crate::array::{ARRAY, UNIFIED};
 use crate::code::{self, Code};
-use crate::graph::raw::list;
+use crate::graph::raw::{give_if_wanted, list};
 use crate::graph::work::{Copy3, CopyEnd};
 use crate::sys;
 
@@ -51,10 +51,7 @@ impl<E> Fault<E> {
 
     /// Tells the program which part is to blame, as the functions of CUDA 12.8 do: all bits set for none.
     pub fn tell(self, fail: *mut usize) -> E {
-        if !fail.is_null() {
-            // SAFETY: not null, so writable by CUDA's contract.
-            unsafe { fail.write_unaligned(self.at.unwrap_or(usize::MAX)) };
-        }
+        give_if_wanted(fail, self.at.unwrap_or(usize::MAX));
         self.code
     }
 }

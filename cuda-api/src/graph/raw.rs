@@ -21,7 +21,7 @@ pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
 }
 
 /// Writes an output unless nobody wants it.
-pub(super) fn give_if_wanted<T>(to: *mut T, value: T) {
+pub(crate) fn give_if_wanted<T>(to: *mut T, value: T) {
     if !to.is_null() {
         // SAFETY: as in `give`.
         unsafe { to.write_unaligned(value) };

@@ -57,6 +57,7 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
     }
 }
 
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuMemcpyBatchAsync_v2(
     cx: &mut Entered,
     dsts: *mut sys::CUdeviceptr,
@@ -71,6 +72,7 @@ pub(crate) fn cuMemcpyBatchAsync_v2(
     run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.code)
 }
 
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuMemcpyBatchAsync(
     cx: &mut Entered,
     dsts: *mut sys::CUdeviceptr,
