@@ -286,7 +286,7 @@ const TABLE: &[(&str, &[Step])] = &[
     ("cuGraphicsResourceSetMapFlags_v2", &[Start, Null(0, HANDLE)]),
     ("cuGraphicsMapResources", &[Start, Null(0, VALUE)]),
     ("cuGraphicsUnmapResources", &[Start, Null(0, VALUE)]),
-    ("cuGreenCtxCreate", &[Start, Null(1, VALUE)]),
+    ("cuGreenCtxCreate", &[Start]),
     ("cuGreenCtxDestroy", &[Start, Context, Null(0, CONTEXT)]),
     ("cuCtxFromGreenCtx", &[Null(0, VALUE), Start, Context, Null(1, CONTEXT)]),
     ("cuDeviceGetDevResource", &[Start, Null(1, VALUE)]),

@@ -166,7 +166,7 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Arguments with which threads rest between their rounds, and the GPU works then if it is a real one.
 fn pace(us: u32, busy: bool) -> Vec<String> {
     // Programs that run side by side share the GPU.
-    const BUSY_US: u32 = 500;
+    const BUSY_US: u32 = 300;
     let mut args = vec!["--pace".to_owned(), us.to_string()];
     if busy {
         args.extend(["--busy".to_owned(), BUSY_US.to_string()]);
