@@ -81,6 +81,7 @@ pub fn use_them(s: &Surface, b: &Buffers) {
     tell!(s, memory.cuMemcpyDtoD_v2(b.device, b.device + (1 << 15), 1 << 15));
     tell!(s, stream.cuStreamQuery(std::ptr::null_mut()));
     tell!(s, memory.cuMemsetD8_v2(b.device, 0, 1 << 16));
+    tell!(s, stream.cuStreamQuery(std::ptr::null_mut()));
     set_waiting(s, b.device, 0);
 }
 

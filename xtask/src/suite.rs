@@ -53,6 +53,8 @@ pub(crate) fn programs() -> Result<(), String> {
 
 /// Runs `cargo test` and counts what it reports.
 fn cargo_test(install: &Install, packages: &[&str], filter: &[&str]) -> Result<Tally, String> {
+    // Tests of whole systems mostly wait: two for each core take two thirds of the time.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut child = Command::new(cargo)
         .current_dir(install::root())
@@ -64,6 +66,7 @@ fn cargo_test(install: &Install, packages: &[&str], filter: &[&str]) -> Result<T
         .args(filter)
         .env("MRCUDA_BIN_DIR", &install.bin)
         .env("MRCUDA_PROGRAMS", install.target.join("programs"))
+        .env("RUST_TEST_THREADS", threads.to_string())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("cannot start cargo: {e}"))?;

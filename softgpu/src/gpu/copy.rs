@@ -347,8 +347,10 @@ pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
     if graph::take(target, waits, || Ok(GraphWork::Fill(what.into())))? {
         return Ok(());
     }
+    let waits =
+        waits && (kind == End::Pinned || memory::read().find(what.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
     let mark = target.submit(Work::Run(Box::new(move |_| perform_fill(&what))), Vec::new());
-    if waits && kind == End::Pinned {
+    if waits {
         sched::wait(&[mark]);
         return target.live.settle();
     }
