@@ -6,29 +6,30 @@ use std::process::Command;
 use std::time::Duration;
 use tests::{Job, Random, Scene, Server, install};
 
-/// Builds the program in the scene's folder.
-fn build(scene: &Scene) -> PathBuf {
+/// Builds the program in the scene's folder, and says what it answers natively in this mode.
+#[track_caller]
+fn native(scene: &Scene, mode: &str) -> (PathBuf, String) {
     let program = scene.path.join("process");
     let source = install::root().join("tests/process/process.c");
     let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
-    program
+    let native = Job::native(scene, "native", &program, &[mode]).wait(LIMIT);
+    assert!(native.ok() && native.stdout.lines().count() > 5, "{native:?}");
+    (program, native.stdout)
 }
 
 /// The program's answers in this mode are the native ones, remote and in-process.
 #[track_caller]
 fn same_as_native(mode: &str) {
     let scene = Scene::new(mode);
-    let program = build(&scene);
-    let native = Job::native(&scene, "native", &program, &[mode]).wait(LIMIT);
-    assert!(native.ok() && native.stdout.lines().count() > 5, "{native:?}");
+    let (program, native) = native(&scene, mode);
     let server = Server::start(&scene, "one");
     for (name, place) in
         [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())]
     {
         let job = Job::start(&scene, name, &["--server", &place], &program, &[mode], &[]).wait(LIMIT);
         assert!(job.ok() && job.stderr.is_empty(), "{name}: {job:?}");
-        assert_eq!(job.stdout, native.stdout, "{name}");
+        assert_eq!(job.stdout, native, "{name}");
     }
 }
 
@@ -40,8 +41,7 @@ fn process_ends_and_its_exit_handlers_call_cuda() {
 #[test]
 fn process_ends_after_a_move_and_its_exit_handlers_call_cuda() {
     let scene = Scene::new("exit-moved");
-    let program = build(&scene);
-    let native = Job::native(&scene, "native", &program, &["exit"]).wait(LIMIT);
+    let (program, native) = native(&scene, "exit");
     let server = Server::start(&scene, "one");
     let places = [server.place(0), "local".into(), "helper".into()];
     for (number, from) in places.iter().enumerate() {
@@ -54,7 +54,7 @@ fn process_ends_after_a_move_and_its_exit_handlers_call_cuda() {
         assert!(report.ok(), "{from} -> {to}: {}", report.reason());
         std::fs::write(&go, "").expect("go");
         let job = job.wait(LIMIT);
-        assert!(job.ok() && job.stdout == native.stdout, "{from} -> {to}: {job:?}");
+        assert!(job.ok() && job.stdout == native, "{from} -> {to}: {job:?}");
     }
 }
 
@@ -62,8 +62,7 @@ fn process_ends_after_a_move_and_its_exit_handlers_call_cuda() {
 #[test]
 fn process_ends_while_it_is_moved_into() {
     let scene = Scene::new("exit-moving");
-    let program = build(&scene);
-    let native = Job::native(&scene, "native", &program, &["exit"]).wait(LIMIT);
+    let (program, native) = native(&scene, "exit");
     let server = Server::start(&scene, "one");
     let mut random = Random::new(11);
     for number in 0..12 {
@@ -83,7 +82,7 @@ fn process_ends_while_it_is_moved_into() {
         });
         let job = job.wait(LIMIT);
         let log = std::fs::read_to_string(&log).unwrap_or_default();
-        assert!(job.ok() && job.stdout == native.stdout, "after {pause:?}: {job:?}\n{log}");
+        assert!(job.ok() && job.stdout == native, "after {pause:?}: {job:?}\n{log}");
         assert!(!log.contains("DEINITIALIZED"), "after {pause:?}: {log}");
     }
 }
