@@ -150,7 +150,7 @@ fn subjects(only: &[String]) -> Result<Vec<Subject>, String> {
         }
     }
     all.push(Subject { name: "orbit".into(), path: Install::get().file("orbit"), probe_steps: run::probe_steps("orbit") });
-    let is_called = |s: &Subject, name: &String| s.name.split('/').next() == Some(name);
+    let is_called = |s: &Subject, name: &String| s.program() == name;
     if let Some(unknown) = only.iter().find(|name| !all.iter().any(|s| is_called(s, name))) {
         return Err(format!("there is no program called {unknown}"));
     }

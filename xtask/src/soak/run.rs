@@ -34,6 +34,13 @@ pub(crate) struct Subject {
     pub(crate) probe_steps: u32,
 }
 
+impl Subject {
+    /// Its name without how it is linked.
+    pub(crate) fn program(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default()
+    }
+}
+
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)
@@ -53,7 +60,7 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
 
 /// Milliseconds that a round of a program takes on a GPU at another place, where it is more than its pace: rounds of many calls that wait.
 fn round_ms(name: &str) -> u32 {
-    match name.split('/').next().unwrap_or(name) {
+    match name {
         "alike" => 7,
         "vmm" => 6,
         "graphhost" => 5,
@@ -66,7 +73,7 @@ fn round_ms(name: &str) -> u32 {
 
 /// Whether a program can work until it is told that it is enough (tests/programs/until.cuh).
 fn can_be_told(name: &str) -> bool {
-    ["crowd", "storm"].contains(&name.split('/').next().unwrap_or(name))
+    ["crowd", "storm"].contains(&name)
 }
 
 /// A native run.
@@ -105,9 +112,7 @@ impl References {
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
-        // What a program prints does not depend on how it is linked.
-        let program = subject.name.split('/').next().unwrap_or_default();
-        lock(&self.known).entry(program.to_owned()).or_default().clone()
+        lock(&self.known).entry(subject.name.clone()).or_default().clone()
     }
 
     pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, String> {
@@ -125,7 +130,7 @@ impl References {
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
         };
-        let told = self.told && can_be_told(&subject.name);
+        let told = self.told && can_be_told(subject.program());
         let args = match self.hardware {
             Hardware::Soft if told => pace(SOFT_PACE_US, false),
             Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
@@ -181,7 +186,7 @@ fn with_end(args: &[String], file: &Path) -> Vec<String> {
 
 /// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
 fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
-    let steps = (seconds * (1_000_000 / PACE_US) / round_ms(&subject.name)).to_string();
+    let steps = (seconds * (1_000_000 / PACE_US) / round_ms(subject.program())).to_string();
     // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
     // default stream does not survive its exit natively (580 driver), before any handler of the program runs.
     let busy = subject.name != "orbit" && !subject.name.starts_with("forks/");
