@@ -478,7 +478,9 @@ pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code
 }
 
 pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
-    let found = around(&lock(&BLOCKS), p as u64).map(|(_, b)| if b.kind == Kind::Managed { 0 } else { b.flags }).ok_or(code::ERROR_INVALID_VALUE)?;
+    let found = around(&lock(&BLOCKS), p as u64)
+        .map(|(_, b)| if b.kind == Kind::Managed { 0 } else { b.flags })
+        .ok_or(code::ERROR_INVALID_VALUE)?;
     // Of what it was made with only this is told (measured); the driver maps everything that it can.
     cx.device()?;
     give(flags, found & WRITE_COMBINED | DEVICE_MAP)
