@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// How long a program may take to its first CUDA call.
 const START: Duration = Duration::from_secs(60);
 /// Moves that are tried in a run: more than must count, since some may meet an idle GPU.
-const MOVES: usize = WANTED_MOVES + 2;
+const MOVES: usize = WANTED_MOVES + 3;
 /// Microseconds between the rounds of a program, where its time is filled.
 const PACE_US: u32 = 1000;
 /// The same on a CPU driver, which sixteen threads without a pause keep behind by seconds on a busy machine: moves wait for it then.
@@ -105,8 +105,8 @@ pub(crate) struct References {
 }
 
 impl References {
-    /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did. `told`: whether
-    /// programs that can be told when it is enough work until then.
+    /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did, or its seconds
+    /// where programs rest. `told`: whether programs that can be told when it is enough work until then.
     pub(crate) fn new(folder: PathBuf, hardware: Hardware, seconds: u32, still: bool, told: bool) -> References {
         References { folder, hardware, seconds, still, told, known: Mutex::default() }
     }
@@ -138,9 +138,15 @@ impl References {
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
             Hardware::Real => paced(self.seconds, subject),
         };
-        // One that is told has no rounds here: the folder is there already.
-        let outcome = if told { native(&with_end(&args, &folder))? } else { native(&args)? };
-        let (native, expected) = (outcome.wall, outcome.wall);
+        let (outcome, expected) = match self.hardware {
+            // One that is told has no rounds here: the folder is there already.
+            _ if told => (native(&with_end(&args, &folder))?, None),
+            Hardware::Soft => (native(&args)?, None),
+            // Rests change no output, and a native run need not take long.
+            Hardware::Real => (native(&args[..2])?, Some(Duration::from_secs(self.seconds.into()))),
+        };
+        let native = outcome.wall;
+        let expected = expected.unwrap_or(native);
         let mut reference = Reference { args, told, stdout: outcome.stdout, limit, native, expected };
         if self.still && !told {
             // A remote run takes another time than a native one: its kernels and the host share less.
@@ -185,6 +191,7 @@ fn with_end(args: &[String], file: &Path) -> Vec<String> {
 }
 
 /// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
+/// `--steps N` comes first.
 fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     let steps = (seconds * (1_000_000 / PACE_US) / round_ms(subject.program())).to_string();
     // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
