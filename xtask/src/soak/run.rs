@@ -16,7 +16,9 @@ const START: Duration = Duration::from_secs(60);
 const MOVES: usize = WANTED_MOVES + 3;
 /// Microseconds between the rounds of a program, where its time is filled.
 const PACE_US: u32 = 1000;
-/// The same on a CPU driver, which sixteen threads without a pause keep behind by seconds on a busy machine: moves wait for it then.
+/// How long the GPU works in them: programs that run side by side share it.
+const BUSY_US: u32 = 300;
+/// The rests on a CPU driver, which sixteen threads without a pause keep behind by seconds on a busy machine: moves wait for it then.
 const SOFT_PACE_US: u32 = 20_000;
 /// Moves that are not planned come after at most so many milliseconds.
 const GAP_MS: u64 = 60;
@@ -61,11 +63,14 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
 /// Milliseconds that a round of a program takes on a GPU at another place, where it is more than its pace: rounds of many calls that wait.
 fn round_ms(name: &str) -> u32 {
     match name {
-        "alike" => 7,
+        "crowd" => 16,
+        "alike" => 12,
+        "batches" => 10,
+        "mapped" | "rest" => 8,
         "vmm" => 6,
         "graphhost" => 5,
-        "mapped" | "managed" | "arrays" | "crowd" => 4,
-        "rest" | "printf" | "storm" => 3,
+        "managed" | "arrays" => 4,
+        "printf" | "storm" => 3,
         "polls" | "pinned" | "threads8" | "textures" | "graphmem" => 2,
         _ => 1,
     }
@@ -132,9 +137,9 @@ impl References {
         };
         let told = self.told && can_be_told(subject.program());
         let args = match self.hardware {
-            Hardware::Soft if told => pace(SOFT_PACE_US, false),
+            Hardware::Soft if told => pace(SOFT_PACE_US, 0),
             Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
-            Hardware::Real if told => pace(PACE_US, true),
+            Hardware::Real if told => pace(PACE_US, BUSY_US),
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
             Hardware::Real => paced(self.seconds, subject),
         };
@@ -174,13 +179,11 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Arguments with which threads rest between their rounds, and the GPU works then if it is a real one.
-fn pace(us: u32, busy: bool) -> Vec<String> {
-    // Programs that run side by side share the GPU.
-    const BUSY_US: u32 = 300;
+/// Arguments with which threads rest between their rounds, and a GPU works then for so many microseconds.
+fn pace(us: u32, busy_us: u32) -> Vec<String> {
     let mut args = vec!["--pace".to_owned(), us.to_string()];
-    if busy {
-        args.extend(["--busy".to_owned(), BUSY_US.to_string()]);
+    if busy_us > 0 {
+        args.extend(["--busy".to_owned(), busy_us.to_string()]);
     }
     args
 }
@@ -196,8 +199,13 @@ fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     let steps = (seconds * (1_000_000 / PACE_US) / round_ms(subject.program())).to_string();
     // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
     // default stream does not survive its exit natively (580 driver), before any handler of the program runs.
-    let busy = subject.name != "orbit" && !subject.name.starts_with("forks/");
-    ["--steps".to_owned(), steps].into_iter().chain(pace(PACE_US, busy)).collect()
+    let busy_us = match subject.program() {
+        "orbit" | "forks" => 0,
+        // Their rounds are long and mostly of the host.
+        "managed" | "textures" | "graphmem" => 3 * BUSY_US,
+        _ => BUSY_US,
+    };
+    ["--steps".to_owned(), steps].into_iter().chain(pace(PACE_US, busy_us)).collect()
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
