@@ -131,6 +131,75 @@ static void host_functions(void) {
     ROW("h1", "two host nodes side by side: at one time, on one thread", "%d %d", both, pthread_equal(seen[0], seen[1]) != 0);
 }
 
+static CUdeviceptr ends[2];
+
+// A box of 8 x 2 x 1 bytes from one piece of memory to another.
+static CUDA_MEMCPY3D_BATCH_OP box(void) {
+    CUDA_MEMCPY3D_BATCH_OP op = {.extent = {8, 2, 1}, .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    op.src.op.ptr.ptr = ends[0];
+    op.dst.op.ptr.ptr = ends[1];
+    return op;
+}
+
+static CUresult batch_of(int kind) {
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    size_t size = 64, from = 0;
+    CUDA_MEMCPY3D_BATCH_OP op = box();
+    CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    switch (kind) {
+    case 0: return cuMemcpyBatchAsync(&ends[1], &ends[0], &size, 1, &attributes, &from, 1, stream);
+    case 1: return cuMemcpy3DBatchAsync(1, &op, 0, stream);
+    case 2: return cuMemPrefetchBatchAsync(&ends[0], &size, 1, &here, &from, 1, 0, stream);
+    default: return cuMemDiscardBatchAsync(&ends[0], &size, 1, 0, stream);
+    }
+}
+
+// Batches on a capturing stream, and which of two mistakes in a batch of boxes is told.
+static void batches(void) {
+    static const char *kinds[] = {"copies", "boxes", "prefetches", "discards"};
+    for (int kind = 0; kind < 4; kind++) {
+        for (int i = 0; i < 2; i++) {
+            if (kind < 2) CK(cuMemAlloc(&ends[i], 1 << 20));
+            else CK(cuMemAllocManaged(&ends[i], 1 << 20, CU_MEM_ATTACH_GLOBAL));
+        }
+        CUresult plain = batch_of(kind);
+        CK(cuStreamSynchronize(stream));
+        for (int mode = 0; mode < 3; mode++) {
+            CUgraph graph = NULL;
+            size_t nodes = 0;
+            CK(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+            CUresult inside = batch_of(kind), end = cuStreamEndCapture(stream, &graph);
+            if (!end) CK(cuGraphGetNodes(graph, NULL, &nodes));
+            ROW("b1", kinds[kind], "outside %d; mode %d: in a capture %d, its end %d, %zu nodes", plain, mode, inside, end, nodes);
+            if (graph) CK(cuGraphDestroy(graph));
+        }
+        for (int i = 0; i < 2; i++) CK(cuMemFree(ends[i]));
+    }
+    for (int i = 0; i < 2; i++) CK(cuMemAlloc(&ends[i], 1 << 20));
+    CUDA_MEMCPY3D_BATCH_OP op = box();
+    ROW("b2", "boxes: none, no list, flags 1, null stream", "%d %d %d %d", cuMemcpy3DBatchAsync(0, &op, 0, stream), cuMemcpy3DBatchAsync(1, NULL, 0, stream),
+        cuMemcpy3DBatchAsync(1, &op, 1, stream), cuMemcpy3DBatchAsync(1, &op, 0, NULL));
+    for (int wrong = 0; wrong < 9; wrong++) {
+        CUDA_MEMCPY3D_BATCH_OP ops[2] = {box(), box()};
+        CUDA_MEMCPY3D_BATCH_OP *o = &ops[1];
+        switch (wrong) {
+        case 0: o->extent.width = 0; break;
+        case 1: o->extent.depth = 0; break;
+        case 2: o->srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; break;
+        case 3: o->srcAccessOrder = (CUmemcpySrcAccessOrder)9; break;
+        case 4: o->flags = 16; break;
+        case 5: o->src.type = (CUmemcpy3DOperandType)7; break;
+        case 6: o->src.op.ptr.rowLength = 4; break;
+        case 7: o->src.op.ptr.ptr = 0; break;
+        case 8: o->extent.height = 1 << 20; break;
+        }
+        static const char *what[] = {"width 0", "depth 0", "order invalid", "order 9", "flags 16", "type 7", "row too short", "no address", "too high"};
+        CUresult result = cuMemcpy3DBatchAsync(2, ops, 0, stream), after = cuStreamSynchronize(stream);
+        ROW("b3", what[wrong], "%d, the stream then %d", result, after);
+    }
+}
+
 int main(void) {
     CUdevice device;
     CK(cuInit(0));
@@ -141,5 +210,6 @@ int main(void) {
     memory();
     conditions();
     host_functions();
+    batches();
     return 0;
 }
