@@ -134,6 +134,8 @@ pub struct Move {
     pub bytes: u64,
     /// Bytes copied while calls were held up.
     pub delta_bytes: u64,
+    /// Bytes that GPU copied to GPU, from memory that the target had by descriptor; the others went over connections.
+    pub bytes_by_descriptor: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
     /// Records replayed before the calls were held up.
@@ -176,12 +178,16 @@ pub struct Leg {
     pub transport: String,
     /// The place that was chosen first and why it would not do: a helper process is used instead.
     pub instead: Option<String>,
+    /// Why memory that could have been had by descriptor went over connections.
+    pub by_socket: Option<String>,
     /// How long the phases took that are over.
     pub phases: BTreeMap<String, f64>,
     /// Bytes copied, counted after each round.
     pub bytes: u64,
     /// Bytes copied while calls were held up.
     pub delta_bytes: u64,
+    /// Bytes that GPU copied to GPU, from memory that the target had by descriptor; the others went over connections.
+    pub bytes_by_descriptor: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
     /// Records replayed before the calls were held up.
@@ -210,6 +216,7 @@ impl Move {
         let sum = |part: fn(&Leg) -> u64| legs.iter().map(part).sum::<u64>();
         self.bytes = sum(|leg| leg.bytes);
         self.delta_bytes = sum(|leg| leg.delta_bytes);
+        self.bytes_by_descriptor = sum(|leg| leg.bytes_by_descriptor);
         self.live_bytes = sum(|leg| leg.live_bytes);
         self.records = sum(|leg| leg.records);
         self.chunks = sum(|leg| leg.chunks);

@@ -3,7 +3,8 @@
 //! | variable | what it does |
 //! |---|---|
 //! | `MRCUDA_FAULT=POINT@SOCKET` | at that point each process that inherits the variable asks on the Unix socket and waits for the answer |
-//! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move |
+//! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | spoils the N-th page copied in each verifying round of a move: flips a byte of one that is sent, does not ask for one that the target fetches by itself |
+//! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
 //!
 //! The asking process writes one line, `POINT PID`, and goes on when a byte or the end of the connection comes. What happens
 //! meanwhile is up to whoever listens: it may kill, stop or cut off anybody, at exactly that instant. `cargo xtask kill-matrix`
@@ -146,18 +147,24 @@ fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
     s.read(&mut [0]).map(drop)
 }
 
-/// Bytes to spoil.
+/// What else goes wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Flip one byte of the page with this number (from 1) among those sent in a verifying round.
+    /// Spoil the page with this number (from 1) among those copied in a verifying round.
     pub corrupt_page: Option<u64>,
+    /// Take places over TCP for other machines.
+    pub tcp_is_far: bool,
 }
 
 impl Faults {
-    /// What `MRCUDA_FAULT_CORRUPT_BYTE` asks for. Read once in a process; anything but a number above 0 means no fault.
+    /// What the environment asks for, read once in a process. Anything but a number above 0 means no corrupt byte.
     pub fn from_env() -> &'static Faults {
         static READ: OnceLock<Faults> = OnceLock::new();
-        READ.get_or_init(|| Faults { corrupt_page: page(std::env::var("MRCUDA_FAULT_CORRUPT_BYTE").ok().as_deref()) })
+        let word = |name| std::env::var(name).ok();
+        READ.get_or_init(|| Faults {
+            corrupt_page: page(word("MRCUDA_FAULT_CORRUPT_BYTE").as_deref()),
+            tcp_is_far: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
+        })
     }
 }
 

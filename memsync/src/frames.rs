@@ -2,17 +2,23 @@
 //!
 //! | frame | bytes |
 //! |---|---|
-//! | hello | `MRMEMRY1`, u8 verify, u64 number of regions, regions of 17 bytes (u64 address, u64 bytes, u8 kind), u64 number of pages, for each u8 known and 16 bytes of hash |
+//! | show | `MRMEMSRC`, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory) |
+//! | hello | `MRMEMRY2`, u8 verify, u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view), u64 number of pages, for each u8 known and 16 bytes of hash |
+//! | runs | u32 number of runs, for each u32 number of the first page among the target's and u32 pages |
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
 use crate::Stream;
 use crate::error::SyncError;
 use crate::memory::{BATCH, BATCH_PAGES, Hash};
-use crate::region::{REGION_BYTES, Region};
+use crate::region::{Kind, REGION_BYTES, Region};
+use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
+use replayer::Shown;
 
-const MAGIC: &[u8; 8] = b"MRMEMRY1";
+const MAGIC: &[u8; 8] = b"MRMEMRY2";
+const SHOW: &[u8; 8] = b"MRMEMSRC";
+const SHOWN_BYTES: usize = 24;
 const HASH_BYTES: usize = 17;
 /// A list of regions or hashes is read in steps of this many bytes: what was only announced takes no memory.
 const STEP: usize = 1 << 20;
@@ -49,21 +55,59 @@ fn read_list<const N: usize, T>(
     Ok(list)
 }
 
+/// What the source has that can be got into view.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Show {
+    pub(crate) offer: Offer,
+    pub(crate) chunks: Vec<Shown>,
+}
+
+impl Show {
+    pub(crate) fn send(&self, s: &mut dyn Stream) -> Result<(), SyncError> {
+        let mut out = Vec::with_capacity(48 + self.chunks.len() * SHOWN_BYTES);
+        out.extend_from_slice(SHOW);
+        out.extend_from_slice(&self.offer);
+        self.chunks.len().put(&mut out);
+        self.chunks.iter().for_each(|c| c.put(&mut out));
+        s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling what is here"))
+    }
+
+    pub(crate) fn receive(s: &mut dyn Stream) -> Result<Show, SyncError> {
+        let what = "learning what the source has";
+        if read::<8>(s, what)? != *SHOW {
+            return Err(SyncError::Protocol("it does not begin like a round"));
+        }
+        let offer = read(s, what)?;
+        let count = u64::from_le_bytes(read(s, what)?);
+        if count > MAX_REGIONS {
+            return Err(SyncError::Protocol("too many chunks"));
+        }
+        let chunk = |bytes: &[u8; SHOWN_BYTES]| Shown::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("half a chunk"));
+        Ok(Show { offer, chunks: read_list(s, count, what, chunk)? })
+    }
+}
+
 /// What the target has.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) verify: bool,
     pub(crate) regions: Vec<Region>,
+    /// For each region, whether its pages can be fetched.
+    pub(crate) in_view: Vec<bool>,
     pub(crate) hashes: Vec<Hash>,
 }
 
 impl Hello {
-    pub(crate) fn send(s: &mut dyn Stream, verify: bool, regions: &[Region], hashes: &[Hash]) -> Result<(), SyncError> {
-        let mut out = Vec::with_capacity(64 + regions.len() * REGION_BYTES + hashes.len() * HASH_BYTES);
+    pub(crate) fn send(&self, s: &mut dyn Stream) -> Result<(), SyncError> {
+        let (regions, hashes) = (&self.regions, &self.hashes);
+        let mut out = Vec::with_capacity(64 + regions.len() * (REGION_BYTES + 1) + hashes.len() * HASH_BYTES);
         out.extend_from_slice(MAGIC);
-        verify.put(&mut out);
+        self.verify.put(&mut out);
         regions.len().put(&mut out);
-        regions.iter().for_each(|r| r.put(&mut out));
+        for (region, in_view) in regions.iter().zip(&self.in_view) {
+            region.put(&mut out);
+            in_view.put(&mut out);
+        }
         hashes.len().put(&mut out);
         for h in hashes {
             h.is_some().put(&mut out);
@@ -83,10 +127,12 @@ impl Hello {
             return Err(SyncError::Protocol("too many regions"));
         }
         let mut end = 0;
-        let regions = read_list::<REGION_BYTES, Region>(s, count, what, |bytes| {
+        let mut in_view = Vec::new();
+        let regions = read_list::<{ REGION_BYTES + 1 }, Region>(s, count, what, |bytes| {
             let r = Region::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("a region of no known kind"))?;
             let fits = r.bytes > 0 && r.address >= end;
             end = r.address.checked_add(r.bytes).filter(|_| fits).ok_or(SyncError::Protocol("regions out of order"))?;
+            in_view.push(bytes[REGION_BYTES] != 0 && r.kind == Kind::Chunk);
             Ok(r)
         })?;
         // Disjoint ranges of a 64-bit space: their pages can be counted.
@@ -97,7 +143,7 @@ impl Hello {
         let hashes = read_list::<HASH_BYTES, Hash>(s, pages, what, |bytes| {
             Ok((bytes[0] != 0).then(|| bytes[1..].first_chunk().copied()).flatten())
         })?;
-        Ok(Hello { verify: verify != 0, regions, hashes })
+        Ok(Hello { verify: verify != 0, regions, in_view, hashes })
     }
 }
 
@@ -132,6 +178,33 @@ impl Word {
         let digest = read(s, what)?;
         if len == 0 { Ok(digest) } else { Err(SyncError::Peer(String::from_utf8_lossy(&text).into_owned())) }
     }
+}
+
+/// Sends which pages are to be fetched: runs of them, each a first number and how many.
+pub(crate) fn send_runs(s: &mut dyn Stream, runs: &[(u32, u32)]) -> Result<(), SyncError> {
+    let mut out = Vec::with_capacity(4 + 8 * runs.len());
+    (runs.len() as u32).put(&mut out);
+    runs.iter().for_each(|(first, pages)| {
+        first.put(&mut out);
+        pages.put(&mut out);
+    });
+    s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling which pages to fetch"))
+}
+
+/// Receives runs of pages: they are among the first `pages` and in order.
+pub(crate) fn receive_runs(s: &mut dyn Stream, pages: usize) -> Result<Vec<std::ops::Range<usize>>, SyncError> {
+    let what = "learning which pages to fetch";
+    let count = u32::from_le_bytes(read(s, what)?);
+    let mut end = 0;
+    read_list::<8, std::ops::Range<usize>>(s, u64::from(count), what, |bytes| {
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b)) as usize;
+        let run = word(0)..word(0) + word(4);
+        if run.is_empty() || run.start < end || run.end > pages {
+            return Err(SyncError::Protocol("pages to fetch out of order"));
+        }
+        end = run.end;
+        Ok(run)
+    })
 }
 
 /// Sends a batch of pages; no pages is the end.
@@ -171,7 +244,8 @@ mod tests {
             Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        Hello::send(&mut s, true, &regions, &[Some([1; 16]), None, Some([3; 16])]).expect("sent");
+        let hashes = vec![Some([1; 16]), None, Some([3; 16])];
+        Hello { verify: true, regions: regions.to_vec(), in_view: vec![true, true], hashes }.send(&mut s).expect("sent");
         s.into_inner()
     }
 
@@ -181,6 +255,36 @@ mod tests {
         assert!(got.verify);
         assert_eq!(got.regions[1], Region { address: 0x30_0000, bytes: 9, kind: Kind::Global });
         assert_eq!(got.hashes, [Some([1; 16]), None, Some([3; 16])]);
+        assert_eq!(got.in_view, [true, false], "only chunks can be in view");
+    }
+
+    #[test]
+    fn what_is_shown_arrives_whole_or_not_at_all() {
+        let chunks = vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; 3];
+        let show = Show { offer: [9; 32], chunks };
+        let mut s = Cursor::new(Vec::new());
+        show.send(&mut s).expect("sent");
+        let whole = s.into_inner();
+        assert_eq!(Show::receive(&mut Cursor::new(whole.clone())).expect("received"), show);
+        for n in 0..whole.len() {
+            assert!(matches!(Show::receive(&mut Cursor::new(whole[..n].to_vec())), Err(SyncError::Io { .. })), "{n}");
+        }
+        let lie = [&SHOW[..], &[0; 32], &u64::MAX.to_le_bytes()].concat();
+        assert!(matches!(Show::receive(&mut Cursor::new(lie)), Err(SyncError::Protocol("too many chunks"))));
+    }
+
+    #[test]
+    fn runs_of_pages_are_checked() {
+        let round = |runs: &[(u32, u32)]| {
+            let mut s = Cursor::new(Vec::new());
+            send_runs(&mut s, runs).expect("sent");
+            s.set_position(0);
+            receive_runs(&mut s, 10)
+        };
+        assert_eq!(round(&[(0, 3), (3, 1), (9, 1)]).expect("in order"), [0..3, 3..4, 9..10]);
+        for bad in [&[(0, 0)][..], &[(0, 11)], &[(9, 2)], &[(u32::MAX, u32::MAX)], &[(4, 2), (5, 1)], &[(4, 1), (0, 1)]] {
+            assert!(matches!(round(bad), Err(SyncError::Protocol(_))), "{bad:?}");
+        }
     }
 
     #[test]
@@ -208,7 +312,8 @@ mod tests {
             Region { address: 0x10_8000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        Hello::send(&mut s, false, &regions, &[None, None]).expect("sent");
+        let hello = Hello { verify: false, regions: regions.to_vec(), in_view: vec![false; 2], hashes: vec![None, None] };
+        hello.send(&mut s).expect("sent");
         s.set_position(0);
         assert!(matches!(Hello::receive(&mut s), Err(SyncError::Protocol("regions out of order"))));
     }

@@ -5,13 +5,18 @@
 //! state, so pre-copying is a round while the job works, and the rest is a round after it has come to rest, with
 //! verification: then both ends hash everything again and the digests must agree.
 //!
+//! Chunks whose memory the target can map itself, because it is of the same machine, are **in view**: of their pages the source tells
+//! the numbers only, and the target's GPU fetches them. Which those are is found out anew in each round; everything else travels.
+//!
 //! ```text
-//! target                                source
-//!   Hello: regions, hashes  ──stripe 0──▶
-//!                           ◀──────────   Verdict: the regions fit, or why not
-//!                           ◀─ all ────   batches of pages … end
-//!                           ◀──────────   Summary: digest
-//!   Result: digest          ──────────▶
+//! target                                         source
+//!                                    ◀─stripe 0─   Show: where chunks can be had, which they are
+//!   Hello: regions, in view, hashes  ──────────▶
+//!                                    ◀──────────   Verdict: the regions fit, or why not
+//!                                    ◀──────────   runs of pages to fetch
+//!                                    ◀─ all ────   batches of pages … end
+//!                                    ◀──────────   Summary: digest
+//!   Result: digest                   ──────────▶
 //! ```
 //!
 //! After an error the connections are of no further use: whoever called closes them, which ends the other side too.
@@ -46,8 +51,12 @@ wire_struct! {
         pub regions: u64,
         /// Bytes in them.
         pub bytes_total: u64,
-        /// Bytes of the pages that were sent.
+        /// Bytes of the pages that were copied.
         pub bytes_sent: u64,
+        /// How many of them the target has fetched by itself.
+        pub bytes_fetched: u64,
+        /// Why the target could not have all chunks in view; empty if it could, or if this is the source.
+        pub not_in_view: String,
         /// Pages hashed at this end, counted each time.
         pub pages_hashed: u64,
         /// Milliseconds spent on hashing at this end.
@@ -68,10 +77,10 @@ pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], fault: &F
 }
 
 /// The target's part of a round. With `verify` the job must be at rest at the source, and success means that both ends hold
-/// the same bytes in the same regions.
+/// the same bytes in the same regions. Without `near` everything travels, as from another machine.
 ///
 /// # Errors
 /// See [`SyncError`]. The target's memory is then of no use until another round has succeeded.
-pub fn run_target(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<Round, SyncError> {
-    target::run(exec, conns, verify)
+pub fn run_target(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<Round, SyncError> {
+    target::run(exec, conns, verify, near)
 }

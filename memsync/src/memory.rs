@@ -1,6 +1,7 @@
 //! What a round needs of a place: the executor's part of it.
 
 use crate::error::SyncError;
+use crate::frames::Show;
 use crate::region::{self, Kind, Page, Region};
 use replayer::{Executor, Flight, Piece, Pinned};
 use std::sync::Arc;
@@ -33,6 +34,12 @@ pub(crate) trait Memory: Sync {
     fn write(&self, lane: usize, from: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
     /// Waits for a copy; tells how many pages were not there.
     fn land(&self, flight: Self::Flight) -> Result<(Self::Buffer, usize), SyncError>;
+    /// What others of this machine can have in view; nothing if that cannot be.
+    fn show(&self) -> Show;
+    /// Gets what another place shows into view, as far as that can be: the addresses of the chunks, in order, and why not all.
+    fn view(&self, show: &Show) -> (Vec<u64>, Option<String>);
+    /// Copies pages that are in view, in order, from the other place.
+    fn fetch(&self, pages: &[Page]) -> Result<(), SyncError>;
 }
 
 fn pieces(pages: &[Page]) -> Vec<Piece> {
@@ -115,5 +122,18 @@ impl Memory for Arc<Executor> {
     fn land(&self, flight: Flight) -> Result<(Pinned, usize), SyncError> {
         let missing = flight.missing();
         flight.wait().map(|b| (b, missing)).map_err(SyncError::gpu("copying memory"))
+    }
+
+    fn show(&self) -> Show {
+        Executor::show(self).map(|(offer, chunks)| Show { offer, chunks }).unwrap_or_default()
+    }
+
+    fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
+        Executor::view(self, &show.offer, &show.chunks)
+    }
+
+    fn fetch(&self, pages: &[Page]) -> Result<(), SyncError> {
+        let pages: Vec<(u64, u64)> = pages.iter().map(|p| (p.address, p.bytes)).collect();
+        Executor::fetch(self, 0, &pages).map_err(SyncError::gpu("copying memory of the source"))
     }
 }

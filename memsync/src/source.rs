@@ -1,7 +1,7 @@
 //! The source's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Word, send_batch};
+use crate::frames::{Hello, Word, send_batch, send_runs};
 use crate::memory::{Hash, Memory, batches};
 use crate::region::{Page, Region, difference, digest, pages};
 use crate::{Round, Stream};
@@ -14,25 +14,27 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// A page to send: its number among the target's pages, and where it is.
+/// A page to copy: its number among the target's pages, and where it is.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     number: u32,
     page: Page,
 }
 
-/// Pages of the target whose hashes differ from ours. Regions that only one side has are left out.
-fn wanted(hello: &Hello, regions: &[Region], all: &[Page], hashes: &[Hash]) -> Vec<Wanted> {
+/// Pages of the target whose hashes differ from ours: those that it fetches, and those that are sent. Regions that only one side has
+/// are left out.
+fn wanted(hello: &Hello, regions: &[Region], all: &[Page], hashes: &[Hash]) -> (Vec<Wanted>, Vec<Wanted>) {
     let mut first_page = HashMap::new();
     let mut at = 0usize;
     for r in regions {
         first_page.insert(*r, at);
         at += r.pages() as usize;
     }
-    let mut wanted = Vec::new();
+    let (mut fetched, mut sent) = (Vec::new(), Vec::new());
     let mut number = 0usize;
-    for r in &hello.regions {
+    for (r, in_view) in hello.regions.iter().zip(&hello.in_view) {
         let n = r.pages() as usize;
+        let wanted = if *in_view { &mut fetched } else { &mut sent };
         if let Some(first) = first_page.get(r) {
             for i in 0..n {
                 let (ours, theirs) = (hashes[first + i], hello.hashes[number + i]);
@@ -43,16 +45,39 @@ fn wanted(hello: &Hello, regions: &[Region], all: &[Page], hashes: &[Hash]) -> V
         }
         number += n;
     }
-    wanted
+    (fetched, sent)
 }
 
-/// Flips a byte of the page that was asked for.
+fn bytes(wanted: &[Wanted]) -> u64 {
+    wanted.iter().map(|w| w.page.bytes).sum()
+}
+
+/// Numbers in order, as runs.
+fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
+    let mut all: Vec<(u32, u32)> = Vec::new();
+    for n in numbers {
+        match all.last_mut() {
+            Some((first, pages)) if *first + *pages == n => *pages += 1,
+            _ => all.push((n, 1)),
+        }
+    }
+    all
+}
+
+/// Spoils the page that was asked for: flips a byte of one that is sent, forgets one that the target fetches.
 struct Corruption {
     page: Option<u64>,
     sent: AtomicU64,
 }
 
 impl Corruption {
+    fn forget(&self, fetched: &mut Vec<Wanted>) {
+        let before = self.sent.fetch_add(fetched.len() as u64, Ordering::Relaxed);
+        if let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < fetched.len() as u64) {
+            fetched.remove(index as usize);
+        }
+    }
+
     fn touch(&self, batch: &[Wanted], bytes: &mut [u8]) {
         let before = self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
         let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < batch.len() as u64) else {
@@ -144,6 +169,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
+    m.show().send(&mut *conns[0])?;
     // The target hashes at the same time; its answer is read when ours is ready.
     let hashing = Instant::now();
     let prepared = m.regions().and_then(|regions| {
@@ -166,10 +192,17 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     };
     Word::send(&mut *conns[0], None, [0; 32])?;
     let mut hashed = all.len() as u64;
-    let wanted = wanted(&hello, &regions, &all, &hashes);
+    let (mut fetched, sent) = wanted(&hello, &regions, &all, &hashes);
+    let (bytes_fetched, bytes_sent) = (bytes(&fetched), bytes(&sent));
     let copying = Instant::now();
     let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verify), sent: AtomicU64::new(0) };
-    let sent = send_all(m, conns, &wanted, &corruption, if hello.verify { Point::DeltaSend } else { Point::PrecopySend });
+    let point = if hello.verify { Point::DeltaSend } else { Point::PrecopySend };
+    corruption.forget(&mut fetched);
+    if !fetched.is_empty() {
+        faults::at(point);
+    }
+    send_runs(&mut *conns[0], &runs(fetched.iter().map(|w| w.number)))?;
+    let sent = send_all(m, conns, &sent, &corruption, point);
     let copy_ms = ms(copying);
     let ended = sent.and_then(|gone| {
         if !hello.verify {
@@ -206,7 +239,9 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     Ok(Round {
         regions: common.len() as u64,
         bytes_total: common.iter().map(|r| r.bytes).sum(),
-        bytes_sent: wanted.iter().map(|w| w.page.bytes).sum(),
+        bytes_sent: bytes_fetched + bytes_sent,
+        bytes_fetched,
+        not_in_view: String::new(),
         pages_hashed: hashed,
         hash_ms,
         copy_ms,

@@ -1,11 +1,13 @@
 //! The target's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Word, receive_batch};
+use crate::frames::{Hello, Show, Word, receive_batch, receive_runs};
 use crate::memory::{BATCH, Memory};
-use crate::region::{Page, digest, pages};
+use crate::region::{Kind, Page, Region, digest, pages};
 use crate::{Round, Stream};
 use faults::Point;
+use std::iter::repeat_n;
+use std::ops::Range;
 use std::time::Instant;
 
 /// What one connection brought.
@@ -88,21 +90,56 @@ fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &[Page], po
     })
 }
 
-pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<Round, SyncError> {
+/// Fetches runs of pages, which must be in view.
+fn fetch<M: Memory>(m: &M, all: &[Page], in_view: &[bool], runs: &[Range<usize>], point: Point) -> Result<u64, SyncError> {
+    if runs.is_empty() {
+        return Ok(0);
+    }
+    faults::at(point);
+    if runs.iter().any(|run| in_view[run.clone()].contains(&false)) {
+        return Err(SyncError::Protocol("a page that is not in view"));
+    }
+    let pages: Vec<Page> = runs.iter().flat_map(|run| &all[run.clone()]).copied().collect();
+    m.fetch(&pages)?;
+    Ok(pages.iter().map(|p| p.bytes).sum())
+}
+
+/// For each region whether it is among these chunks.
+fn in_view(regions: &[Region], chunks: &[u64]) -> Vec<bool> {
+    regions.iter().map(|r| r.kind == Kind::Chunk && chunks.binary_search(&r.address).is_ok()).collect()
+}
+
+pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
+    let show = Show::receive(&mut *conns[0])?;
+    let (chunks, not_in_view) = if near { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
     let hashing = Instant::now();
     let regions = m.regions()?;
     let all = pages(&regions);
     let hashes = m.hash(&all)?;
     let mut hash_ms = ms(hashing);
     let mut hashed = all.len() as u64;
-    Hello::send(&mut *conns[0], verify, &regions, &hashes)?;
+    let hello = Hello { verify, in_view: in_view(&regions, &chunks), regions, hashes };
+    hello.send(&mut *conns[0])?;
+    let (regions, in_view) = (hello.regions, hello.in_view);
     Word::receive(&mut *conns[0])?;
     let copying = Instant::now();
-    let mut received = receive_all(m, conns, &all, if verify { Point::DeltaReceive } else { Point::PrecopyReceive })?;
+    let point = if verify { Point::DeltaReceive } else { Point::PrecopyReceive };
+    let runs = receive_runs(&mut *conns[0], all.len())?;
+    let paged: Vec<bool> = regions.iter().zip(&in_view).flat_map(|(r, seen)| repeat_n(*seen, r.pages() as usize)).collect();
+    let (fetched, received) = std::thread::scope(|scope| {
+        let fetching = scope.spawn(|| fetch(m, &all, &paged, &runs, point));
+        let received = receive_all(m, conns, &all, point);
+        (fetching.join().unwrap_or(Err(SyncError::Protocol("the fetching thread ended abruptly"))), received)
+    });
+    let mut received = received?;
+    let bytes_fetched = fetched.unwrap_or_else(|e| {
+        received.trouble.get_or_insert(e);
+        0
+    });
     let copy_ms = ms(copying);
     let theirs = Word::receive(&mut *conns[0])?;
     let ours = match received.trouble.take() {
@@ -130,7 +167,9 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool)
     Ok(Round {
         regions: regions.len() as u64,
         bytes_total: regions.iter().map(|r| r.bytes).sum(),
-        bytes_sent: received.bytes,
+        bytes_sent: bytes_fetched + received.bytes,
+        bytes_fetched,
+        not_in_view: not_in_view.unwrap_or_default(),
         pages_hashed: hashed,
         hash_ms,
         copy_ms,

@@ -1,18 +1,24 @@
 //! Rounds between two memories of this process.
 
 use crate::error::SyncError;
+use crate::frames::Show;
 use crate::memory::{BATCH, Hash, Memory};
 use crate::region::{Kind, PAGE, Page, Region};
 use crate::{Faults, Round, Stream, source, target};
+use replayer::Shown;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
 
 /// Regions with their bytes, and pages that fail when they are written.
 #[derive(Default)]
 struct Fake {
-    regions: Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>,
+    regions: Regions,
+    /// Regions of a place of the same machine, and the number of chunks that can be had of it.
+    near: Option<(Regions, usize)>,
     broken: Option<u64>,
     /// Changes a byte at this address after memory was read: a job that works.
     restless: Option<u64>,
@@ -21,7 +27,13 @@ struct Fake {
 impl Fake {
     fn new(list: &[(u64, usize, Kind, u8)]) -> Fake {
         let regions = list.iter().map(|(at, n, kind, seed)| (*at, (*kind, fill(*n, *seed)))).collect();
-        Fake { regions: Mutex::new(regions), ..Fake::default() }
+        Fake { regions: Arc::new(Mutex::new(regions)), ..Fake::default() }
+    }
+
+    /// So many chunks of another place can be in view here.
+    fn beside(mut self, other: &Fake, chunks: usize) -> Fake {
+        self.near = Some((other.regions.clone(), chunks));
+        self
     }
 
     fn with<T>(&self, page: &Page, f: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
@@ -44,17 +56,10 @@ impl Memory for Fake {
     type Buffer = Vec<u8>;
     type Flight = (Vec<u8>, usize);
     fn regions(&self) -> Result<Vec<Region>, SyncError> {
-        Ok(self
-            .contents()
-            .into_iter()
-            .map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind })
-            .collect())
+        Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
     }
     fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError> {
-        Ok(pages
-            .iter()
-            .map(|p| self.with(p, |b| *blake3::hash(b).as_bytes().first_chunk().expect("16 bytes")))
-            .collect())
+        Ok(pages.iter().map(|p| self.with(p, |b| *blake3::hash(b).as_bytes().first_chunk().expect("16 bytes"))).collect())
     }
     fn buffer(&self) -> Result<Vec<u8>, SyncError> {
         Ok(vec![0xee; BATCH])
@@ -89,6 +94,31 @@ impl Memory for Fake {
     fn land(&self, flight: (Vec<u8>, usize)) -> Result<(Vec<u8>, usize), SyncError> {
         Ok(flight)
     }
+    fn show(&self) -> Show {
+        let shown = |(address, (_, b)): (u64, (Kind, Vec<u8>))| Shown { address, bytes: b.len() as u64, number: 1 };
+        Show {
+            offer: [1; 32],
+            chunks: self.contents().into_iter().filter(|(_, (kind, _))| *kind == Kind::Chunk).map(shown).collect(),
+        }
+    }
+    fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
+        let Some((_, most)) = &self.near else { return (Vec::new(), Some("far away".into())) };
+        let mine = self.contents();
+        let fits = show.chunks.iter().filter(|c| mine.get(&c.address).is_some_and(|(_, b)| b.len() as u64 == c.bytes));
+        (fits.map(|c| c.address).take(*most).collect(), None)
+    }
+    fn fetch(&self, pages: &[Page]) -> Result<(), SyncError> {
+        let from = self.near.as_ref().expect("in view").0.lock().expect("lock").clone();
+        for p in pages {
+            if self.broken == Some(p.address) {
+                return Err(SyncError::Gpu { what: "fetching memory", code: 719 });
+            }
+            let (at, (_, bytes)) = from.range(..=p.address).next_back().expect("there");
+            let start = (p.address - at) as usize;
+            self.with(p, |b| b.copy_from_slice(&bytes[start..start + p.bytes as usize])).expect("offered pages exist");
+        }
+        Ok(())
+    }
 }
 
 type Ends = Vec<Box<dyn Stream>>;
@@ -113,7 +143,7 @@ fn round(
     std::thread::scope(|s| {
         // Each side closes its connections when it is done, as callers do.
         let source = s.spawn(move || source::run(from, &mut a, &faults));
-        let target = target::run(to, &mut b, verify);
+        let target = target::run(to, &mut b, verify, true);
         drop(b);
         (source.join().expect("source"), target)
     })
@@ -149,6 +179,58 @@ fn what_differs_is_copied_and_verified() {
 }
 
 #[test]
+fn pages_in_view_are_fetched_and_others_sent() {
+    for stripes in [1, 4] {
+        for chunks in [0, 1, 2] {
+            let from = job(1);
+            let to = job(2).beside(&from, chunks);
+            // Some pages are the same: runs of several lengths are left.
+            for page in [0, 1, 2, 5, 9, 10] {
+                let part = page * PAGE as usize..(page + 1) * PAGE as usize;
+                let mut all = from.regions.lock().expect("lock");
+                all.get_mut(&0x2000_0000_0000).expect("chunk").1[part.clone()].copy_from_slice(&fill(CHUNK, 2)[part]);
+            }
+            let (s, t) = round(&from, &to, stripes, true, Faults::default());
+            let (s, t) = (s.expect("source"), t.expect("target"));
+            assert!(from.contents() == to.contents());
+            let direct = if chunks > 0 { CHUNK as u64 - 6 * PAGE } else { 0 };
+            assert_eq!((s.bytes_fetched, t.bytes_fetched), (direct, direct));
+            assert_eq!((s.bytes_sent, s.digest), (t.bytes_sent, t.digest));
+            assert_eq!(s.bytes_sent - direct, t.bytes_total - (2 << 20) - 6 * PAGE - direct, "the rest was sent");
+        }
+    }
+}
+
+#[test]
+fn what_goes_wrong_with_fetched_pages_is_told() {
+    let from = job(1);
+    let mut to = job(2).beside(&from, 2);
+    for page in [1, 20, 150] {
+        let (s, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(page), ..Faults::default() });
+        assert!(matches!((&s, &t), (Err(SyncError::Digest { .. }), Err(SyncError::Digest { .. }))), "{s:?} {t:?}");
+        to = job(2).beside(&from, 2);
+    }
+    to.broken = Some(0x2000_0000_0000 + 3 * PAGE);
+    let (s, t) = round(&from, &to, 3, true, Faults::default());
+    assert!(matches!(t, Err(SyncError::Gpu { code: 719, .. })), "{t:?}");
+    assert!(matches!(s, Err(SyncError::Peer(text)) if text.contains("719")));
+    // The source names a page that the target does not see.
+    let to = job(2).beside(&from, 0);
+    let (mut a, mut b) = connections(1);
+    std::thread::scope(|s| {
+        let target = s.spawn(move || target::run(&to, &mut b, true, true));
+        from.show().send(&mut *a[0]).expect("show");
+        crate::frames::Hello::receive(&mut *a[0]).expect("hello");
+        crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
+        crate::frames::send_runs(&mut *a[0], &[(0, 2)]).expect("runs");
+        crate::frames::send_batch(&mut *a[0], &[], &[]).expect("end");
+        crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("summary");
+        assert!(matches!(crate::frames::Word::receive(&mut *a[0]), Err(SyncError::Peer(_))));
+        assert!(matches!(target.join().expect("target"), Err(SyncError::Protocol("a page that is not in view"))));
+    });
+}
+
+#[test]
 fn one_changed_byte_sends_one_page() {
     let (from, to) = (job(1), job(1));
     from.regions.lock().expect("lock").get_mut(&0x2000_0000_0000).expect("chunk").1[5 << 20] ^= 0x80;
@@ -162,15 +244,15 @@ fn one_changed_byte_sends_one_page() {
 fn a_corrupted_byte_is_caught_at_both_ends() {
     for page in [1, 17, 100] {
         let (from, to) = (job(1), job(2));
-        let (s, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(page) });
+        let (s, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(page), ..Faults::default() });
         assert!(matches!(s, Err(SyncError::Digest { .. })), "{s:?}");
         assert!(matches!(t, Err(SyncError::Digest { .. })), "{t:?}");
     }
     // Beyond the last page there is nothing to corrupt, and rounds before the last are not touched.
     let (from, to) = (job(1), job(2));
-    let (_, t) = round(&from, &to, 2, false, Faults { corrupt_page: Some(1) });
+    let (_, t) = round(&from, &to, 2, false, Faults { corrupt_page: Some(1), ..Faults::default() });
     t.expect("pre-copy");
-    let (_, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(1_000_000) });
+    let (_, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(1_000_000), ..Faults::default() });
     t.expect("verified");
 }
 
@@ -218,9 +300,11 @@ fn a_page_that_was_not_offered_is_refused() {
     let to = job(2);
     let (mut a, mut b) = connections(1);
     std::thread::scope(|s| {
-        let target = s.spawn(move || target::run(&to, &mut b, true));
+        let target = s.spawn(move || target::run(&to, &mut b, true, true));
+        Show::default().send(&mut *a[0]).expect("show");
         crate::frames::Hello::receive(&mut *a[0]).expect("hello");
         crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
+        crate::frames::send_runs(&mut *a[0], &[]).expect("runs");
         crate::frames::send_batch(&mut *a[0], &[4_000_000], &[1, 2, 3]).expect("batch");
         crate::frames::send_batch(&mut *a[0], &[0], &[1, 2, 3]).expect("batch");
         crate::frames::send_batch(&mut *a[0], &[], &[]).expect("end");
@@ -238,8 +322,8 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     assert!(matches!(source::run(&from, &mut a, &Faults::default()), Err(SyncError::Io { .. })));
     let (a, mut b) = connections(2);
     drop(a);
-    assert!(matches!(target::run(&to, &mut b, true), Err(SyncError::Io { .. })));
-    assert!(matches!(target::run(&to, &mut [], true), Err(SyncError::NoConnection)));
+    assert!(matches!(target::run(&to, &mut b, true, true), Err(SyncError::Io { .. })));
+    assert!(matches!(target::run(&to, &mut [], true, true), Err(SyncError::NoConnection)));
     let (a, mut b) = connections(1);
     let mut garbage = a;
     garbage[0].write_all(&[0xff; 4096]).expect("write");

@@ -57,10 +57,7 @@ fn driver() -> PathBuf {
         return path.into();
     }
     let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")]
-        .into_iter()
-        .find(|p| p.exists())
-        .expect("libsoftgpu.so")
+    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
 struct Place(Arc<Executor>);
@@ -84,14 +81,10 @@ impl Place {
         for (offset, bytes) in [(0, 6 << 20), (1 << 30, 2 << 20)] {
             p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + offset, bytes }, &[]));
         }
-        let image =
-            Image::from_bytes(image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
+        let image = Image::from_bytes(image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
         p.apply(id::IMAGE_PUT, &body(&ImagePut { hash: image.hash(), kind: image.kind.code() }, &image.bytes));
         let hmod = handle(Kind::Module, 1);
-        p.apply(
-            id::IMAGE_LOAD,
-            &body(&ImageLoad { handle: hmod, hash: image.hash(), library: false, options: vec![] }, &[]),
-        );
+        p.apply(id::IMAGE_LOAD, &body(&ImageLoad { handle: hmod, hash: image.hash(), library: false, options: vec![] }, &[]));
         for (slot, name) in [(1, "grow"), (2, "sum")] {
             let hfunc = handle(Kind::Function, slot);
             p.apply(0x0507, &body(&module::cuModuleGetFunction::Sent { hfunc, hmod, name: name.into() }, &[]));
@@ -112,15 +105,7 @@ impl Place {
 
     fn call(&self, function: u32, argument: u64) {
         let function = handle(Kind::Function, function);
-        let head = Launch {
-            function,
-            stream: LEGACY,
-            grid: [1; 3],
-            block: [1; 3],
-            shared: 0,
-            attributes: 0,
-            cooperative: false,
-        };
+        let head = Launch { function, stream: LEGACY, grid: [1; 3], block: [1; 3], shared: 0, attributes: 0, cooperative: false };
         self.apply(id::LAUNCH, &body(&head, &argument.to_le_bytes()));
         self.apply(id::CONTEXT_SYNC, &[]);
     }
@@ -132,8 +117,7 @@ impl Place {
     fn sum(&self) -> u64 {
         let to = steer::own_base(DEVICE) + (1 << 30);
         self.call(2, to);
-        let bytes =
-            self.apply(id::COPY_OUT, &body(&CopyOut { src: to, pitch: 8, width: 8, rows: 1, stream: LEGACY }, &[]));
+        let bytes = self.apply(id::COPY_OUT, &body(&CopyOut { src: to, pitch: 8, width: 8, rows: 1, stream: LEGACY }, &[]));
         u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
     }
 
@@ -156,8 +140,8 @@ fn second(list: &str) {
     let mut word = [0];
     while told.read_exact(&mut word).is_ok() {
         let answer = match word[0] {
-            b'p' | b'v' => match run_target(&p.0, &mut conns, word[0] == b'v') {
-                Ok(round) => format!("ok {:02x?} {}", round.digest, round.bytes_sent),
+            b'p' | b'v' => match run_target(&p.0, &mut conns, word[0] == b'v', true) {
+                Ok(round) => format!("ok {:02x?} {} {}", round.digest, round.bytes_sent, round.not_in_view),
                 Err(e) => e.to_string(),
             },
             b's' => p.sum().to_string(),
@@ -180,7 +164,8 @@ struct Second {
 }
 
 impl Second {
-    fn start() -> Second {
+    /// On the same machine as this process, or on another one.
+    fn start(near: bool) -> Second {
         let (mine, theirs): (Vec<UnixStream>, Vec<UnixStream>) =
             (0..=STRIPES).map(|_| UnixStream::pair().expect("sockets")).unzip();
         for s in &theirs {
@@ -191,6 +176,7 @@ impl Second {
         let child = Command::new(std::env::current_exe().expect("own path"))
             .args(["--exact", "memory_is_brought_to_another_process", "--nocapture"])
             .env(CONNECTIONS, list.join(" "))
+            .env("SOFTGPU_SEED_ID", if near { "" } else { "elsewhere" })
             .spawn()
             .expect("second process");
         let mut mine = mine.into_iter();
@@ -231,8 +217,13 @@ fn memory_is_brought_to_another_process() {
     if let Ok(list) = std::env::var(CONNECTIONS) {
         return second(&list);
     }
+    both_ways(true);
+    both_ways(false);
+}
+
+fn both_ways(near: bool) {
     let p = Place::prepared();
-    let mut other = Second::start();
+    let mut other = Second::start(near);
     (1..=10).for_each(|v| p.grow(v));
     p.write(12345, &(0..3_000_000u32).map(|i| (i >> 5) as u8).collect::<Vec<_>>());
 
@@ -241,13 +232,21 @@ fn memory_is_brought_to_another_process() {
     let before = round.expect("pre-copy");
     assert!(answer.starts_with("ok"), "{answer}");
     assert!(before.bytes_sent >= 3_000_000 && before.regions >= 5, "{before:?}");
+    if near {
+        // The chunks did not travel, the variables and the heap did.
+        assert!(before.bytes_fetched >= 3_000_000 && before.bytes_fetched < before.bytes_sent, "{before:?}");
+    } else {
+        assert_eq!(before.bytes_fetched, 0);
+        assert!(answer.contains("importing memory of the source"), "{answer}");
+    }
 
     // It went on; the rest is little, and is verified.
     p.grow(100);
     p.write(5 << 20, b"changed");
     let (round, answer) = other.round(&p, true, Faults::default());
     let delta = round.expect("delta");
-    assert_eq!(answer, format!("ok {:02x?} {}", delta.digest, delta.bytes_sent));
+    assert!(answer.starts_with(&format!("ok {:02x?} {} ", delta.digest, delta.bytes_sent)), "{answer}");
+    assert_eq!(delta.bytes_fetched > 0, near);
     assert!(delta.bytes_sent > 0 && delta.bytes_sent < 1 << 20, "{delta:?}");
     let (round, _) = other.round(&p, true, Faults::default());
     assert_eq!(round.expect("nothing left").bytes_sent, 0);
@@ -263,7 +262,7 @@ fn memory_is_brought_to_another_process() {
 
     // A byte that changes on the way is noticed by both.
     p.write(100, b"more");
-    let (round, answer) = other.round(&p, true, Faults { corrupt_page: Some(1) });
+    let (round, answer) = other.round(&p, true, Faults { corrupt_page: Some(1), ..Faults::default() });
     assert!(matches!(round, Err(SyncError::Digest { .. })), "{round:?}");
     assert!(answer.starts_with("the copy is not identical"), "{answer}");
 

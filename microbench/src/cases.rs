@@ -1,7 +1,7 @@
 //! What is measured of calls: cases by name, as orchestrator and client write them.
 //!
 //! A case is a name, for some with an amount: `launches:64` is 64 launches and a wait, `in:4096` a copy of 4096 bytes to the
-//! device from pageable memory.
+//! device from pageable memory, `inside:4096` one from device memory to device memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,6 +21,8 @@ pub(crate) enum Case {
     In(Memory, usize),
     /// A synchronous copy from the device.
     Out(Memory, usize),
+    /// A copy on the device, and a wait.
+    Inside(usize),
     /// An allocation of this size, freed at once.
     Allocate(usize),
     /// A fill of 4 KiB, not waited for.
@@ -95,7 +97,7 @@ impl Case {
     /// Bytes that it copies.
     pub(crate) fn bytes(self) -> Option<usize> {
         match self {
-            In(_, n) | Out(_, n) => Some(n),
+            In(_, n) | Out(_, n) | Inside(n) => Some(n),
             _ => None,
         }
     }
@@ -126,6 +128,7 @@ impl Case {
             Wait => "wait, nothing queued".into(),
             In(memory, n) => way(memory, n, "in"),
             Out(memory, n) => way(memory, n, "out"),
+            Inside(n) => format!("copy on the device {}", size(n)),
             Allocate(n) => format!("allocate and free {}", size(n)),
             Fill => "fill 4 KiB".into(),
             Record => "record event".into(),
@@ -159,6 +162,7 @@ impl fmt::Display for Case {
             In(Pinned, n) => write!(f, "pinned-in:{n}"),
             Out(Pageable, n) => write!(f, "out:{n}"),
             Out(Pinned, n) => write!(f, "pinned-out:{n}"),
+            Inside(n) => write!(f, "inside:{n}"),
             Allocate(n) => write!(f, "allocate:{n}"),
             plain => f.write_str(PLAIN.iter().find(|(_, case)| case == plain).map_or("?", |(name, _)| name)),
         }
@@ -180,6 +184,7 @@ impl FromStr for Case {
             "pinned-in" => Ok(In(Pinned, n)),
             "out" => Ok(Out(Pageable, n)),
             "pinned-out" => Ok(Out(Pinned, n)),
+            "inside" => Ok(Inside(n)),
             "allocate" => Ok(Allocate(n)),
             _ => Err(odd()),
         }
@@ -192,7 +197,8 @@ mod tests {
 
     #[test]
     fn names_come_back() {
-        let amounts = [Launches(64), In(Pageable, 4), In(Pinned, 5), Out(Pageable, 6), Out(Pinned, 7), Allocate(1 << 30)];
+        let amounts =
+            [Launches(64), In(Pageable, 4), In(Pinned, 5), Out(Pageable, 6), Out(Pinned, 7), Inside(8), Allocate(1 << 30)];
         for case in PLAIN.iter().map(|(_, case)| *case).chain(amounts) {
             assert_eq!(case.to_string().parse(), Ok(case));
             assert!(!case.words().contains('?'));

@@ -131,10 +131,15 @@ impl Client {
     /// Memory at both ends for a copy; bytes that differ, since copies of zeros may be cheaper.
     fn make_room(&mut self, case: Case) -> Done {
         let Some(bytes) = case.bytes() else { return Ok(()) };
-        if self.room < bytes {
+        let inside = matches!(case, Case::Inside(_));
+        let room = if inside { 2 * bytes } else { bytes };
+        if self.room < room {
             self.gpu.free(self.memory)?;
-            self.memory = self.gpu.allocate(bytes)?;
-            self.room = bytes;
+            self.memory = self.gpu.allocate(room)?;
+            self.room = room;
+        }
+        if inside {
+            return Ok(());
         }
         let pinned = matches!(case, Case::In(Memory::Pinned, _) | Case::Out(Memory::Pinned, _));
         if !pinned && self.pageable.len() < bytes {
@@ -168,6 +173,7 @@ impl Client {
             Case::In(Memory::Pinned, n) => gpu.write(self.memory, unsafe { std::slice::from_raw_parts(self.pinned.0, n) }),
             // SAFETY: as above.
             Case::Out(Memory::Pinned, n) => gpu.read(unsafe { std::slice::from_raw_parts_mut(self.pinned.0, n) }, self.memory),
+            Case::Inside(n) => gpu.copy(self.memory + n as u64, self.memory, n, self.stream).and_then(|()| gpu.wait(self.stream)),
             Case::Allocate(n) => gpu.allocate(n).and_then(|a| gpu.free(a)),
             Case::Fill => gpu.fill(self.memory, 3, 4096, self.stream),
             Case::Record => gpu.record(self.event, self.stream),

@@ -114,6 +114,11 @@ impl Gpu {
         call!(self, memory.cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()))
     }
 
+    /// Copies on the device, in stream order.
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: usize, stream: CUstream) -> Done {
+        call!(self, memory.cuMemcpyDtoDAsync_v2(to, from, bytes, stream))
+    }
+
     /// Fills memory with a byte, in stream order.
     pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize, stream: CUstream) -> Done {
         call!(self, memory.cuMemsetD8Async(address, byte, bytes, stream))

@@ -83,12 +83,13 @@ impl<P: Place> Attendant<P> {
             Control::RoundSource { ticket } => {
                 self.stripes.with(&ticket, |s| self.place.round_source(s)).map(|r| ControlReply::Round(r.into()))
             }
-            Control::RoundTarget { ticket, verify } => {
-                self.stripes.with(&ticket, |s| self.place.round_target(s, verify)).map(|r| ControlReply::Round(r.into()))
+            Control::RoundTarget { ticket, verify, near } => {
+                self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(|r| ControlReply::Round(r.into()))
             }
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(failed),
             Control::HangUp { ticket } => {
                 self.stripes.remove(&ticket);
+                self.place.end_rounds();
                 if let Reach::Daemon(channel) = &self.reach {
                     // A server that is gone has forgotten the ticket, too.
                     let _ = channel.send(&Message::Forget(ticket), None);

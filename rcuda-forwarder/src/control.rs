@@ -42,6 +42,8 @@ pub enum Control {
         ticket: [u8; 32],
         /// Whether to hash everything at the end and compare.
         verify: bool,
+        /// Whether to take what can be had of the source's memory by descriptors.
+        near: bool,
     },
     /// Wait until the GPU has done everything that it was given.
     Drain {
@@ -75,8 +77,12 @@ pub struct RoundInfo {
     pub regions: u64,
     /// Their bytes.
     pub bytes_total: u64,
-    /// Bytes that travelled.
+    /// Bytes that were copied.
     pub bytes_sent: u64,
+    /// How many of them by descriptors.
+    pub bytes_fetched: u64,
+    /// Why not all chunks could be had so; empty if they could.
+    pub not_in_view: String,
     /// Pages hashed.
     pub pages_hashed: u64,
     /// Time for hashing in milliseconds.
@@ -144,6 +150,8 @@ impl From<memsync::Round> for RoundInfo {
             regions: r.regions,
             bytes_total: r.bytes_total,
             bytes_sent: r.bytes_sent,
+            bytes_fetched: r.bytes_fetched,
+            not_in_view: r.not_in_view,
             pages_hashed: r.pages_hashed,
             hash_ms: r.hash_ms,
             copy_ms: r.copy_ms,
@@ -158,8 +166,17 @@ mod tests {
 
     fn replies() -> Vec<ControlReply> {
         let global = GlobalInfo { module: 1, name: "counter".into(), address: 2, bytes: 3 };
-        let round =
-            RoundInfo { regions: 1, bytes_total: 2, bytes_sent: 3, pages_hashed: 4, hash_ms: 0.5, copy_ms: 1.5, digest: [7; 32] };
+        let round = RoundInfo {
+            regions: 1,
+            bytes_total: 2,
+            bytes_sent: 3,
+            bytes_fetched: 1,
+            not_in_view: "the other place is of another machine".into(),
+            pages_hashed: 4,
+            hash_ms: 0.5,
+            copy_ms: 1.5,
+            digest: [7; 32],
+        };
         vec![
             ControlReply::Ok,
             ControlReply::Round(round),

@@ -343,7 +343,7 @@ fn memory_moves_from_server_to_server() {
     for verify in [false, true] {
         let (a, b) = std::thread::scope(|s| {
             let a = s.spawn(|| source.control(&Control::RoundSource { ticket }));
-            let b = target.control(&Control::RoundTarget { ticket, verify });
+            let b = target.control(&Control::RoundTarget { ticket, verify, near: true });
             (a.join().expect("source"), b)
         });
         let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!("no rounds") };

@@ -17,10 +17,12 @@ mod pinned;
 mod rows;
 mod streams;
 mod transfer;
+mod view;
 
 pub use direct::Direct;
 pub use modules::{Difference, Global, compare_globals};
 pub use transfer::{Flight, Piece, Pinned};
+pub use view::Shown;
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
@@ -54,6 +56,8 @@ struct Mapped {
     bytes: u64,
     /// The driver's handle of the physical memory.
     memory: u64,
+    /// Which memory it is, in the whole process.
+    number: u64,
 }
 
 /// Applies calls of one job to one GPU. Calls may come from several threads; what must stay in order, the callers order.
@@ -83,6 +87,7 @@ pub struct Executor {
     hosts: Arc<Hosts>,
     holds: holds::Holds,
     peers: peers::Peers,
+    views: view::Views,
     /// Host memory of the job that is registered with the driver.
     pinned: PinnedMemory,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
@@ -98,7 +103,8 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-fn fresh_ticket() -> u64 {
+/// A number that this process has not used.
+fn fresh_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -135,7 +141,7 @@ impl Executor {
                 let _ = gpu.unreserve(got, steer::ARENA);
                 return Err(OpenError::Address { want, got });
             }
-            match Life::begin(&gpu, o.virtual_device, fresh_ticket()) {
+            match Life::begin(&gpu, o.virtual_device, fresh_number()) {
                 Ok(life) => Ok((device, life)),
                 Err((what, code)) => {
                     let _ = gpu.unreserve(want, steer::ARENA);
@@ -174,6 +180,7 @@ impl Executor {
             hosts: Arc::default(),
             holds: holds::Holds::default(),
             peers: peers::Peers::default(),
+            views: view::Views::default(),
             pinned: PinnedMemory::default(),
             mapping: RwLock::default(),
             rdma,
@@ -377,7 +384,7 @@ impl Executor {
             let _ = self.gpu.release_memory(memory);
             return Err(rc);
         }
-        chunks.insert(address, Mapped { bytes, memory });
+        chunks.insert(address, Mapped { bytes, memory, number: fresh_number() });
         Ok(())
     }
 
@@ -400,6 +407,7 @@ impl Executor {
     fn unmap_all(&self) {
         self.end_aliases();
         self.end_peers();
+        self.unmap_view();
         for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
             // Both fail only when the driver has given the memory up already.
             let _ = self.gpu.unmap(address, c.bytes);
@@ -427,7 +435,7 @@ impl Executor {
         let context = self.gpu.retain()?;
         self.gpu.release()?;
         self.gpu.set_current(context)?;
-        let number = fresh_ticket();
+        let number = fresh_number();
         let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
         self.pin_again()?;

@@ -24,7 +24,8 @@ const CONTROL: usize = 64;
 
 static OFFERS: Mutex<Option<HashMap<[u8; 16], OwnedFd>>> = Mutex::new(None);
 
-fn random() -> io::Result<[u8; 16]> {
+/// Sixteen bytes that nobody can guess.
+pub(crate) fn random() -> io::Result<[u8; 16]> {
     let mut bytes = [0u8; 16];
     // SAFETY: the buffer has this length.
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
@@ -131,7 +132,8 @@ fn message(
     use_it(socket, &raw mut m)
 }
 
-fn send(to: &UnixStream, fd: RawFd) -> io::Result<()> {
+/// Sends a descriptor.
+pub(crate) fn send(to: &UnixStream, fd: RawFd) -> io::Result<()> {
     let (mut byte, mut control) = (1, [0; CONTROL / 8]);
     let sent = message(to.as_raw_fd(), &mut byte, &mut control, |socket, m| {
         // SAFETY: the message's control buffer has room for one descriptor (64 bytes, aligned), and lives across the call.
@@ -147,7 +149,8 @@ fn send(to: &UnixStream, fd: RawFd) -> io::Result<()> {
     if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
+/// Receives a descriptor.
+pub(crate) fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
     let (mut byte, mut control) = (0, [0; CONTROL / 8]);
     let mut found = None;
     let got = message(from.as_raw_fd(), &mut byte, &mut control, |socket, m| {

@@ -13,6 +13,8 @@
 //! | placed by the driver | 0x3000_0000_0000 | serves requests without an address made while [`Placing`], one after the other |
 //! | scratch | 0x4800_0000_0000 | serves the driver's other large requests; never compared |
 //!
+//! During a move the memory of another place is mapped where [`VIEW`] says, if nothing else is there.
+//!
 //! Placeholders ([`hold_ranges`]) keep everybody else out of the first two. What the driver gives back of them becomes
 //! placeholder again at once, so there is never a hole that others could fall into.
 
@@ -39,6 +41,8 @@ const OWN: u64 = 0x2000_0000_0000;
 const PLACED: u64 = 0x3000_0000_0000;
 const SCRATCH: u64 = 0x4800_0000_0000;
 const SCRATCH_BYTES: u64 = 64 << 30;
+/// Where memory of another place is mapped during a move, if the address is free.
+pub(crate) const VIEW: u64 = 0x4a00_0000_0000;
 
 /// First address of a device's own allocations.
 pub fn own_base(virtual_device: u32) -> u64 {

@@ -10,6 +10,7 @@ mod proxy;
 mod referee;
 mod run;
 
+pub use left::gpu_bytes;
 pub use cell::{Action, Cell, Spot, Victim, Way};
 pub use run::End;
 use run::{native, run};

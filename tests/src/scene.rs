@@ -6,6 +6,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// The CPU driver's name of the machine on which jobs are.
+pub(crate) const MACHINE: &str = "local";
+
 /// Which driver is behind servers and jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hardware {
@@ -97,7 +100,7 @@ impl Scene {
             .env_remove("MRCUDA_SERVERS");
         if self.hardware == Hardware::Soft {
             // A machine of its own, with all its GPUs visible.
-            command.env("SOFTGPU_SEED_ID", "local").env_remove("CUDA_VISIBLE_DEVICES");
+            command.env("SOFTGPU_SEED_ID", MACHINE).env_remove("CUDA_VISIBLE_DEVICES");
         }
     }
 

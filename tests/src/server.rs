@@ -32,6 +32,11 @@ impl Server {
         Server::start_with(scene, name, &[], &[])
     }
 
+    /// Starts a server on the job's own machine, of which the CPU driver has the same GPUs.
+    pub fn start_beside(scene: &Scene, name: &str) -> Server {
+        Server::start_with(scene, name, &[], &[("SOFTGPU_SEED_ID", crate::scene::MACHINE)])
+    }
+
     /// The same with more options and variables.
     pub fn start_with(scene: &Scene, name: &str, options: &[&str], env: &[(&str, &str)]) -> Server {
         let log = scene.path.join(format!("server-{name}.log"));

@@ -20,7 +20,8 @@ fn moved_again_and_again(name: &str, seed: u64) {
     let native = Job::native(&scene, "native", &program, &none.each_ref().map(String::as_str)).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
 
-    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    // From some places to others memory is copied by the GPU, otherwise it travels.
+    let servers = [Server::start_beside(&scene, "one"), Server::start(&scene, "two")];
     let [one, two] = &servers;
     let places = [one.place(0), two.place(0), one.near(0), two.near(0), "local".to_owned(), "helper".to_owned()];
     let enough = scene.path.join("enough");

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
+//! | `descriptors` | between places of one machine the GPU copies by itself |
 //! | `crowd` | sixteen threads that disturb each other, moved again and again |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `host_memory` | host memory that kernels use by its address |
@@ -31,6 +32,7 @@ mod commands;
 mod conformance;
 mod coverage;
 mod crowd;
+mod descriptors;
 mod host_memory;
 mod journals;
 mod kill;

@@ -7,7 +7,7 @@ use super::goals::Goal;
 use super::stage::{Server, Stage};
 use super::times::Times;
 use super::{Ask, Figures, home};
-use crate::cases::size;
+use crate::cases::{Case, size};
 use crate::peer::{Controls, Way, copy_bandwidth};
 use models::Sample;
 use models::fit::{median, one};
@@ -31,6 +31,8 @@ struct Load {
 
 /// Connections that carry a move's bytes: the control that is the path's limit has as many.
 const STRIPES: u32 = 4;
+/// The control that is the limit where the GPU copies by itself.
+const ON_GPU: &str = "copy on the GPU";
 /// Numbers of connections that are measured.
 const WIDTHS: [u32; 3] = [1, STRIPES, 8];
 /// Times that all loads are done, if time is left: quick, and otherwise.
@@ -141,7 +143,7 @@ pub(super) fn run(
                 break 'passes;
             }
             eprint!("\rmoves: {:?} of {limit:?}, load {} of {} ", start.elapsed(), number + 1, loads.len());
-            raw(controls, ask, &mut widths)?;
+            raw(stage, controls, ask, &mut widths)?;
             match job(stage, servers, *load, start + limit, figures) {
                 Ok(more) => moved.extend(more),
                 Err(why) => figures.miss(&format!("moves of {} MiB in {} regions", load.mib, load.regions), &why),
@@ -170,8 +172,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What sockets carry, just before a job.
-fn raw(controls: &Controls, ask: Ask, widths: &mut BTreeMap<String, Vec<f64>>) -> Result<(), String> {
+/// What sockets carry and the GPU copies, just before a job.
+fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<String, Vec<f64>>) -> Result<(), String> {
     let bytes = if ask.quick { 16 << 20 } else { 256 << 20 };
     for (way, name) in [(Way::Tcp, "tcp"), (Way::Unix, "unix")] {
         for width in WIDTHS {
@@ -180,6 +182,16 @@ fn raw(controls: &Controls, ask: Ask, widths: &mut BTreeMap<String, Vec<f64>>) -
         }
     }
     widths.entry("copy by one core".into()).or_default().push(copy_bandwidth(bytes as usize));
+    let mut client = stage.native(&["client"])?;
+    client.answer()?;
+    let bytes = bytes * 4;
+    let answer = client.ask(&format!("{} 20 500", Case::Inside(bytes as usize)))?;
+    let times: Vec<f64> = answer["ns"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    if times.is_empty() {
+        return Err(format!("a control failed: the GPU does not copy: {answer}"));
+    }
+    widths.entry(ON_GPU.into()).or_default().push(bytes as f64 / median(&times) * 1e9);
+    client.finish()?;
     Ok(())
 }
 
@@ -257,10 +269,10 @@ fn table(moved: &[Moved]) {
     }
 }
 
-/// The raw control that limits a path: sockets of its kind, as many as a move uses.
-fn limit<'a>(way: &str, limits: &'a BTreeMap<String, f64>) -> Option<&'a f64> {
+/// The raw control that limits a path: sockets of its kind, as many as a move uses, or the GPU's own copies where it has made them.
+fn limit<'a>(way: &str, on_gpu: bool, limits: &'a BTreeMap<String, f64>) -> Option<&'a f64> {
     let kind = if way.contains("tcp") { "tcp" } else { "unix" };
-    limits.get(&format!("{kind}, {STRIPES} connections"))
+    if on_gpu { limits.get(ON_GPU) } else { limits.get(&format!("{kind}, {STRIPES} connections")) }
 }
 
 fn goals(moved: &[Moved], samples: &[Sample], limits: &BTreeMap<String, f64>, figures: &mut Figures) {
@@ -275,16 +287,17 @@ fn goals(moved: &[Moved], samples: &[Sample], limits: &BTreeMap<String, f64>, fi
         }
     }
     let largest = moved.iter().map(|m| m.load.mib).max().unwrap_or(0);
-    let mut rates: BTreeMap<&str, Times> = BTreeMap::new();
+    let mut rates: BTreeMap<(&str, bool), Times> = BTreeMap::new();
     for m in moved.iter().filter(|m| m.load.mib == largest && m.phase("precopy") > 0.0) {
         // Bytes of a nanosecond's fractions would be lost: per gibibyte.
         let ns = m.phase("precopy") * 1e6 / (m.number("chunk_bytes") / (1u64 << 30) as f64);
-        rates.entry(&m.way).or_default().extend([ns as u64]);
+        rates.entry((&m.way, m.number("bytes_by_descriptor") > 0.0)).or_default().extend([ns as u64]);
     }
-    for (way, times) in rates {
-        if let Some(limit) = limit(way, limits) {
+    for ((way, on_gpu), times) in rates {
+        if let Some(limit) = limit(way, on_gpu, limits) {
             let rate = (1u64 << 30) as f64 / times.median() * 1e9;
-            let what = format!("memsync {way}, {}: {:.1} GB/s", size((largest << 20) as usize), rate / 1e9);
+            let how = if on_gpu { ", copied by the GPU" } else { "" };
+            let what = format!("memsync {way}, {}{how}: {:.1} GB/s", size((largest << 20) as usize), rate / 1e9);
             figures.goals.push(Goal::at_least(what, rate / limit * 100.0, 60.0, "%"));
         }
     }

@@ -38,7 +38,9 @@ impl Stage {
             .env("MRCUDA_DRIVER", &self.driver)
             .env_remove("MRCUDA_SERVERS")
             // CPU drivers of one name are one machine; on hardware nobody reads it.
-            .env("SOFTGPU_SEED_ID", "local");
+            .env("SOFTGPU_SEED_ID", "local")
+            // Servers over TCP stand for other machines.
+            .env("MRCUDA_FAULT_TCP_IS_FAR", "1");
     }
 
     fn mrcuda(&self) -> Command {
@@ -77,7 +79,7 @@ impl Stage {
     pub(crate) fn server(&self, name: &str) -> Result<Server, String> {
         let socket = self.folder.join(name);
         let mut command = self.mrcuda();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket).env("SOFTGPU_SEED_ID", name);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
         let mut process = Process::start(command, "the server")?;
         let said = process.line()?;
         let address = said.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).ok_or(format!("the server says `{said}`"))?;

@@ -79,8 +79,12 @@ impl Place for Executor {
         memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(|e| e.to_string())
     }
 
-    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<memsync::Round, String> {
-        memsync::run_target(self, conns, verify).map_err(|e| e.to_string())
+    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<memsync::Round, String> {
+        memsync::run_target(self, conns, verify, near).map_err(|e| e.to_string())
+    }
+
+    fn end_rounds(&self) {
+        self.end_view();
     }
 
     fn close(self: Arc<Self>) {

@@ -222,7 +222,7 @@ impl Place for Fake {
         Ok(round(&memory))
     }
 
-    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool) -> Result<memsync::Round, String> {
+    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool, _near: bool) -> Result<memsync::Round, String> {
         let mut memory = lock(&self.memory);
         let part = MEMORY / conns.len();
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks_mut(part)) {
@@ -230,6 +230,8 @@ impl Place for Fake {
         }
         if verify { Ok(round(&memory)) } else { Err("this fake wants to verify".into()) }
     }
+
+    fn end_rounds(&self) {}
 
     fn close(self: Arc<Self>) {}
 }

@@ -16,7 +16,7 @@ use cuda_api::ops::{self, Chunk};
 use cuda_api::wire::Wire;
 use faults::Point;
 use journal::OwnedRecord;
-use rcuda_forwarder::{Control, ControlReply};
+use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use replayer::batch;
 use replayer::replay::{Record, Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
@@ -28,8 +28,10 @@ pub(super) const WINDOW: usize = 256;
 const TOGETHER: usize = 64;
 /// or so many bytes of them; a longer body goes alone.
 const BYTES_TOGETHER: usize = 32 << 10;
-/// Pre-copy ends when a round has sent no more than this...
+/// Pre-copy ends when a round has copied no more than this...
 const SMALL_ROUND: u64 = 64 << 20;
+/// ... or in no more milliseconds: what changes meanwhile is copied as fast when the job stands still...
+const SHORT_COPY: f64 = 10.0;
 /// ... or after this many rounds.
 const ROUNDS: usize = 3;
 /// Memory of the target that is left free beside the job's.
@@ -202,8 +204,8 @@ impl<'a> Leg<'a> {
         self.phase("precopy", |leg| {
             for _ in 0..ROUNDS {
                 faults::at(Point::Precopy);
-                let sent = leg.round(false)?;
-                if sent <= SMALL_ROUND {
+                let round = leg.round(false)?;
+                if round.bytes_sent <= SMALL_ROUND || round.copy_ms <= SHORT_COPY {
                     break;
                 }
             }
@@ -211,8 +213,8 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Brings the target to the journal's end and makes a round. Gives the bytes that travelled.
-    fn round(&mut self, verify: bool) -> Result<u64, String> {
+    /// Brings the target to the journal's end and makes a round.
+    fn round(&mut self, verify: bool) -> Result<RoundInfo, String> {
         let tail = lock(&self.device.ledger).take_tail()?;
         let replayed = replay_to(self.target()?, &tail, self.task);
         self.blame(replayed)?;
@@ -226,12 +228,14 @@ impl<'a> Leg<'a> {
         }
         let round = round?;
         self.told.bytes += round.bytes_sent;
+        self.told.bytes_by_descriptor += round.bytes_fetched;
+        self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify {
             self.told.delta_bytes = round.bytes_sent;
             self.told.digest = crate::context::hex(&round.digest);
         }
         self.task.tell(&self.told, Some(EventKind::Progress));
-        Ok(round.bytes_sent)
+        Ok(round)
     }
 
     fn settle_host_memory(&mut self) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use super::{random, unexpected};
 use crate::moves::Task;
 use crate::place::Place;
+use faults::Faults;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use std::os::unix::net::UnixStream;
 
@@ -55,9 +56,11 @@ impl Wires {
     /// to end by itself, since it may wait for the job's kernels; it only reads.
     pub(super) fn round(&self, verify: bool, task: &Task) -> Result<RoundInfo, String> {
         let ticket = self.ticket;
+        let far = Faults::from_env().tcp_is_far && [&self.source, &self.target].iter().any(|p| p.transport() == "tcp");
+        let part = Control::RoundTarget { ticket, verify, near: !far };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {
-            let to = s.spawn(|| ask(&self.target, &Control::RoundTarget { ticket, verify }, &self.source, ticket));
+            let to = s.spawn(|| ask(&self.target, &part, &self.source, ticket));
             let from = task.apart(move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
             (from, to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
         });
@@ -65,7 +68,8 @@ impl Wires {
         if verify && from.digest != to.digest {
             return Err("the target holds other bytes than the source".into());
         }
-        Ok(RoundInfo { digest: to.digest, ..from })
+        // Only the target knows when everything is there.
+        Ok(RoundInfo { digest: to.digest, not_in_view: to.not_in_view, copy_ms: to.copy_ms, ..from })
     }
 }
 

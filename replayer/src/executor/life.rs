@@ -51,6 +51,11 @@ impl Life {
         Ok(Life { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference })
     }
 
+    /// The stream of a lane.
+    pub(crate) fn lane(&self, number: usize) -> u64 {
+        self.lanes[number % LANES]
+    }
+
     /// Gives back what need not wait for the end of the context.
     pub(crate) fn end(&self, gpu: &Gpu) {
         self.pools.clear();

@@ -1,4 +1,4 @@
-//! The executor's own device code: page hashes and raw copies (kernels/executor.cu), the heap's place (kernels/heap.cu).
+//! The executor's own device code: page hashes, raw copies, pages of another place (kernels/executor.cu), the heap's place (kernels/heap.cu).
 
 use crate::gpu::Gpu;
 use crate::steer::Placing;
@@ -28,6 +28,7 @@ pub(crate) struct Own {
     module: u64,
     hash: u64,
     copy: u64,
+    fetch: u64,
 }
 
 fn load(gpu: &Gpu, text: &'static str) -> Result<u64, Code> {
@@ -46,7 +47,8 @@ impl Own {
     pub(crate) fn load(gpu: &Gpu, virtual_device: u32) -> Result<Own, Code> {
         let _placing = Placing::enter(virtual_device);
         let module = load(gpu, EXECUTOR)?;
-        Ok(Own { module, hash: function(gpu, module, c"mrcuda_hash")?, copy: function(gpu, module, c"mrcuda_copy")? })
+        let [hash, copy, fetch] = [c"mrcuda_hash", c"mrcuda_copy", c"mrcuda_fetch"].map(|name| function(gpu, module, name));
+        Ok(Own { module, hash: hash?, copy: copy?, fetch: fetch? })
     }
 
     pub(crate) fn unload(&self, gpu: &Gpu) {
@@ -59,6 +61,12 @@ impl Own {
     pub(crate) fn hash(&self, gpu: &Gpu, pages: u64, hashes: u64, count: u32, stream: u64) -> Result<(), Code> {
         let params: Vec<u8> = [pages, hashes].iter().flat_map(|v| v.to_le_bytes()).collect();
         gpu.launch(self.hash, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
+    }
+
+    /// Copies `count` pages of a table as for [`Own::hash`] from memory that lies `distance` bytes behind each of them.
+    pub(crate) fn fetch(&self, gpu: &Gpu, pages: u64, distance: u64, count: u32, stream: u64) -> Result<(), Code> {
+        let params: Vec<u8> = [pages, distance].iter().flat_map(|v| v.to_le_bytes()).collect();
+        gpu.launch(self.fetch, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
     /// Copies bytes by a kernel; either side may be page-locked host memory.

@@ -16,9 +16,9 @@ use std::time::Duration;
 static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
 type Spare = HashMap<(u64, usize), Vec<usize>>;
 
-/// Bytes of a table of pages and their hashes: 32 bytes a page.
-const HASH_TABLE: usize = 1 << 20;
-const PAGES_AT_ONCE: usize = HASH_TABLE / 32;
+/// Bytes of a table of pages: 16 bytes a page, or 32 with their hashes.
+pub(super) const TABLE: usize = 1 << 20;
+const HASHES_AT_ONCE: usize = TABLE / 32;
 
 /// A page-locked buffer.
 #[derive(Debug)]
@@ -167,12 +167,11 @@ impl Executor {
     }
 
     /// Tells for each range in turn whether it lies in memory that is there. Ranges that follow each other are cheap.
-    fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
+    pub(super) fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
         let mut last = (0, 0);
         let mut code = None;
         move |address, bytes| {
-            let inside =
-                |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
+            let inside = |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
             if super::arrays::is_window(address) {
                 return self.window_of(address, bytes).is_some();
             }
@@ -208,7 +207,7 @@ impl Executor {
         if pieces.iter().any(|p| p.at.checked_add(p.bytes).is_none_or(|end| end > buffer.len)) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let stream = life.lanes[lane % LANES];
+        let stream = life.lane(lane);
         let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
         let (mut is_there, mut missing) = (self.presence(), 0);
         let submitted = pieces.iter().filter(|p| p.bytes > 0).try_for_each(|p| {
@@ -230,18 +229,25 @@ impl Executor {
                 (Way::ToGpu, false) => unsafe { self.gpu.copy_in(p.address, host as *const u8, bytes, stream) },
             }
         });
-        let event = match life.pools.mark(stream) {
-            Ok(event) => event,
-            Err(rc) => {
-                // Copies may be under way and nothing tells when they end.
-                std::mem::forget(buffer);
-                return Err(submitted.err().unwrap_or(rc));
-            }
-        };
-        let flight = Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number, missing };
+        let flight = self.take_off(&life, buffer, stream);
         drop(life);
         // Dropping the flight waits for the parts before the one that failed.
-        submitted.map(|()| flight)
+        submitted.and(flight).map(|mut flight| {
+            flight.missing = missing;
+            flight
+        })
+    }
+
+    /// What a stream has been given to do with a buffer is under way.
+    pub(super) fn take_off(self: &Arc<Self>, life: &Life, buffer: Pinned, stream: u64) -> Result<Flight, Code> {
+        match life.pools.mark(stream) {
+            Ok(event) => Ok(Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number, missing: 0 }),
+            Err(rc) => {
+                // Nothing tells when it ends.
+                std::mem::forget(buffer);
+                Err(rc)
+            }
+        }
     }
 
     /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU; none for a page whose memory is gone.
@@ -254,50 +260,82 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let mut hashes = Vec::with_capacity(pages.len());
-        for some in pages.chunks(PAGES_AT_ONCE) {
-            self.hash_some(lane, some, &mut hashes)?;
+        let mut before: Option<Hashing> = None;
+        for some in pages.chunks(HASHES_AT_ONCE) {
+            // While the GPU hashes some the next are written down.
+            let next = self.start_hashing(lane, some)?;
+            if let Some(done) = before.replace(next) {
+                done.finish(&mut hashes)?;
+            }
         }
+        before.map_or(Ok(()), |last| last.finish(&mut hashes))?;
         Ok(hashes)
     }
 
-    fn hash_some(
-        self: &Arc<Self>,
-        lane: usize,
-        pages: &[(u64, u64)],
-        hashes: &mut Vec<Option<[u8; 16]>>,
-    ) -> Result<(), Code> {
-        let mut table = self.pinned(HASH_TABLE)?;
+    fn start_hashing(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Hashing, Code> {
+        let buffer = self.pinned(TABLE)?;
         let life = self.life();
-        if table.life != life.number {
-            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-        }
-        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let mut table = PageTable::new(buffer, &life)?;
+        let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
         let mut is_there = self.presence();
         let there: Vec<bool> = pages.iter().map(|(address, bytes)| is_there(*address, *bytes)).collect();
         let present = pages.iter().zip(&there).filter(|(_, there)| **there);
-        let mut count = 0;
-        for (row, ((address, bytes), _)) in table.bytes_mut().chunks_exact_mut(16).zip(present) {
+        present.for_each(|((address, bytes), _)| table.add(*address, *bytes));
+        let (stream, at) = (life.lane(lane), table.at());
+        if table.rows() > 0 {
+            life.own.hash(&self.gpu, at, at + (TABLE / 2) as u64, table.rows(), stream)?;
+        }
+        Ok(Hashing { flight: self.take_off(&life, table.into_buffer(), stream)?, there })
+    }
+}
+
+/// Hashes that the GPU is computing.
+struct Hashing {
+    flight: Flight,
+    /// Which pages are there to be hashed.
+    there: Vec<bool>,
+}
+
+impl Hashing {
+    fn finish(self, hashes: &mut Vec<Option<[u8; 16]>>) -> Result<(), Code> {
+        let table = self.flight.wait()?;
+        let mut found = table.bytes()[TABLE / 2..].chunks_exact(16).filter_map(|h| h.first_chunk::<16>());
+        hashes.extend(self.there.iter().map(|there| if *there { found.next().copied() } else { None }));
+        Ok(())
+    }
+}
+
+/// A table of pages for the executor's kernels, in page-locked memory.
+pub(super) struct PageTable {
+    buffer: Pinned,
+    rows: u32,
+}
+
+impl PageTable {
+    /// An empty one in a buffer of [`TABLE`] bytes.
+    pub(super) fn new(buffer: Pinned, life: &Life) -> Result<PageTable, Code> {
+        if buffer.life == life.number { Ok(PageTable { buffer, rows: 0 }) } else { Err(code::ERROR_CONTEXT_IS_DESTROYED) }
+    }
+
+    /// Adds a page, if there is room.
+    pub(super) fn add(&mut self, address: u64, bytes: u64) {
+        if let Some(row) = self.buffer.bytes_mut().chunks_exact_mut(16).nth(self.rows as usize) {
             row[..8].copy_from_slice(&address.to_le_bytes());
             row[8..].copy_from_slice(&bytes.to_le_bytes());
-            count += 1;
+            self.rows += 1;
         }
-        let (stream, at) = (life.lanes[lane % LANES], table.at as u64);
-        if count > 0 {
-            life.own.hash(&self.gpu, at, at + (HASH_TABLE / 2) as u64, count, stream)?;
-        }
-        let event = match life.pools.mark(stream) {
-            Ok(event) => event,
-            Err(rc) => {
-                // The kernel may be running and nothing tells when it ends.
-                std::mem::forget(table);
-                return Err(rc);
-            }
-        };
-        let flight = Flight { exec: self.clone(), buffer: Some(table), event, life: life.number, missing: 0 };
-        drop((staying, life));
-        let table = flight.wait()?;
-        let mut found = table.bytes()[HASH_TABLE / 2..].chunks_exact(16).filter_map(|h| h.first_chunk::<16>());
-        hashes.extend(there.iter().map(|there| if *there { found.next().copied() } else { None }));
-        Ok(())
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// Where the GPU sees it.
+    pub(super) fn at(&self) -> u64 {
+        self.buffer.at as u64
+    }
+
+    pub(super) fn into_buffer(self) -> Pinned {
+        self.buffer
     }
 }

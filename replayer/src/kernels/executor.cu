@@ -1,4 +1,4 @@
-// The executor's own device code: page hashes and raw copies.
+// The executor's own device code: page hashes, raw copies, pages of another place.
 //
 //   nvcc -arch=compute_75 -ptx -O3 executor.cu -o executor.ptx && sed -i 's/^.version .*/.version 7.8/' executor.ptx
 //
@@ -102,4 +102,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_copy(unsigned char 
         done = whole * 16;
     }
     for (u64 i = done + first; i < bytes; i += all) to[i] = from[i];
+}
+
+// Fetches pages of another place whose memory is mapped here, `distance` bytes behind ours: one block for each. Addresses and sizes are
+// multiples of 16.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_fetch(const Page *pages, u64 distance) {
+    const Page page = pages[blockIdx.x];
+    ulonglong2 *to = (ulonglong2 *)page.address;
+    const ulonglong2 *from = (const ulonglong2 *)(page.address + distance);
+    const u64 whole = page.bytes / 16;
+    u64 i = threadIdx.x;
+#pragma unroll 1
+    for (; i + 3 * THREADS < whole; i += 4 * THREADS) {
+        ulonglong2 w0 = from[i], w1 = from[i + THREADS], w2 = from[i + 2 * THREADS], w3 = from[i + 3 * THREADS];
+        to[i] = w0;
+        to[i + THREADS] = w1;
+        to[i + 2 * THREADS] = w2;
+        to[i + 3 * THREADS] = w3;
+    }
+#pragma unroll 1
+    for (; i < whole; i += THREADS) to[i] = from[i];
 }

@@ -41,12 +41,16 @@ pub(crate) struct Physical {
     pub device: Arc<Device>,
     /// Types of handle that it may be exported as.
     pub handle_types: u32,
+    /// Made here: memory of another process is counted there.
+    own: bool,
     fd: OwnedFd,
 }
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        self.device.give(self.size);
+        if self.own {
+            self.device.give(self.size);
+        }
     }
 }
 
@@ -88,7 +92,7 @@ pub(crate) fn create(device: &Arc<Device>, size: u64, handle_types: u32) -> Res<
     device.take(size)?;
     let fd = os::memory_file(&file_name(device), size).inspect_err(|_| device.give(size))?;
     let identity = os::file_identity(&fd).inspect_err(|_| device.give(size))?.1;
-    let physical = Arc::new(Physical { size, device: device.clone(), handle_types, fd });
+    let physical = Arc::new(Physical { size, device: device.clone(), handle_types, own: true, fd });
     let mut handles = lock(&HANDLES);
     handles.known.retain(|_, known| known.strong_count() > 0);
     handles.known.insert(identity, Arc::downgrade(&physical));
@@ -149,8 +153,7 @@ pub(crate) fn import(descriptor: i32) -> Res<u64> {
     if let Some(physical) = handles.known.get(&identity).and_then(Weak::upgrade) {
         return Ok(handles.add(physical));
     }
-    device.take(size)?;
-    let physical = Arc::new(Physical { size, device: device.clone(), handle_types: POSIX, fd });
+    let physical = Arc::new(Physical { size, device: device.clone(), handle_types: POSIX, own: false, fd });
     handles.known.insert(identity, Arc::downgrade(&physical));
     Ok(handles.add(physical))
 }

@@ -32,7 +32,7 @@ pub(super) fn processes(scene: &Scene) -> Vec<u32> {
 }
 
 /// Bytes of CPU-driver GPUs that a process holds: their memory is files in memory, open or mapped.
-pub(super) fn gpu_bytes(pid: u32) -> u64 {
+pub fn gpu_bytes(pid: u32) -> u64 {
     let mut files: HashMap<u64, u64> = HashMap::new();
     for fd in numbers(&format!("/proc/{pid}/fd")) {
         let link = format!("/proc/{pid}/fd/{fd}");

@@ -6,7 +6,7 @@ use super::referee::{Host, Referee};
 use crate::job::{self, Job};
 use crate::random::Random;
 use crate::report::Report;
-use crate::scene::{Hardware, Scene, wait_for};
+use crate::scene::{Hardware, MACHINE, Scene, wait_for};
 use crate::server::{Server, helpers};
 use faults::Point;
 use std::net::TcpStream;
@@ -77,8 +77,15 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     let (fault, number, until) = (referee.variable(), seed.to_string(), scene.path.join("end").display().to_string());
     let mut env = vec![("MRCUDA_FAULT", fault.as_str()), ("SOFTGPU_SEED", number.as_str())];
     let (from, to) = (cell.way.from(), cell.way.to());
-    let server = |wanted: bool, name: &str| wanted.then(|| Server::start_with(scene, name, &[], &env));
-    let mut servers = [server(cell.way.from().has_server(), "source"), server(to.is_some_and(Spot::has_server), "target")];
+    let server = |spot: Option<Spot>, name: &str| {
+        spot.filter(|spot| spot.has_server()).map(|spot| {
+            // Where memory is shared it is the job's machine, with its GPUs; the others are machines of their own.
+            let machine = if spot == Spot::Near { MACHINE } else { name };
+            let env: Vec<_> = env.iter().copied().chain([("SOFTGPU_SEED_ID", machine)]).collect();
+            Server::start_with(scene, name, &[], &env)
+        })
+    };
+    let mut servers = [server(Some(from), "source"), server(to, "target")];
     let harmed = cell.aim(seed).is_some();
     let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
     let hosts = referee.hosts([host(&servers[0])?, host(&servers[1])?]);

@@ -1,0 +1,350 @@
+//! The memory of another place of this machine, mapped here while a job moves: what differs is copied by the GPU itself.
+//!
+//! The source shows its chunks ([`Executor::show`]): who knows the name and the ticket can ask for a chunk by its number and gets a
+//! descriptor, made for that one answer. The target maps what it has chunks for ([`Executor::view`]), all at the same distance from
+//! its own memory, in a range that nothing else uses. Mappings stay from round to round and end with [`Executor::end_view`]. They keep
+//! the physical memory: what the source unmaps meanwhile can still be read, so neither waits for the other, and a round that has read
+//! it is followed by one that does not know the chunk any more.
+
+use super::transfer::{PageTable, TABLE};
+use super::{Executor, Life};
+use crate::pools::lock;
+use crate::share::{self, Name};
+use crate::steer::{ARENA, VIEW, own_base};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::Offer;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long each side waits for the other's words.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Chunks that are asked for ahead: descriptors that nobody has taken yet count against a limit of the user's.
+const AHEAD: usize = 16;
+/// Neighbouring pages of at least so many bytes are copied by the driver, others by a kernel, which does many at once.
+const LONG: u64 = 1 << 20;
+
+cuda_api::wire_struct! {
+    /// A chunk whose memory can be had by descriptor.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Shown {
+        /// Where it is.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// Which memory it is: another one mapped there later has another number.
+        pub number: u64,
+    }
+}
+
+type Tickets = HashMap<[u8; 16], Weak<Executor>>;
+
+/// Executors of this process whose memory can be asked for.
+static SHOWING: Mutex<Option<Tickets>> = Mutex::new(None);
+
+/// What is mapped of another place.
+#[derive(Debug, Default)]
+struct View {
+    /// Of which one.
+    offer: Option<Offer>,
+    /// Where its memory is mapped.
+    base: Option<u64>,
+    /// What is mapped, by the address at home.
+    chunks: BTreeMap<u64, (u64, u64)>,
+}
+
+/// Both sides.
+#[derive(Debug, Default)]
+pub(super) struct Views {
+    shown: Mutex<Option<Offer>>,
+    view: Mutex<View>,
+}
+
+/// The socket at which chunks are asked for. It is not that of other offers: whoever maps much must not keep others waiting.
+fn door() -> io::Result<Name> {
+    static NAME: OnceLock<Option<Name>> = OnceLock::new();
+    let name = NAME.get_or_init(|| share::serve("mrcuda-memory", PATIENCE, answer).ok());
+    name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
+}
+
+/// One visitor: tells its ticket, then asks for one chunk after the other.
+fn answer(mut visitor: UnixStream) -> io::Result<()> {
+    let mut ticket = [0; 16];
+    visitor.read_exact(&mut ticket)?;
+    let exec = lock(&SHOWING).as_ref().and_then(|all| all.get(&ticket)?.upgrade());
+    let mut chunk = [0; 16];
+    while let Ok(()) = visitor.read_exact(&mut chunk) {
+        let wanted = u128::from_le_bytes(chunk);
+        match exec.as_ref().ok_or(code::ERROR_NOT_FOUND).and_then(|e| e.export_chunk(wanted as u64, (wanted >> 64) as u64)) {
+            Ok(fd) => share::send(&visitor, fd.as_raw_fd())?,
+            Err(_) => visitor.write_all(&[0])?,
+        }
+    }
+    Ok(())
+}
+
+/// Descriptors of chunks (address, number), in order.
+fn ask(offer: &Offer, chunks: &[(u64, u64)], mut take: impl FnMut(OwnedFd) -> Result<(), String>) -> Result<(), String> {
+    let words = |e: io::Error| format!("the source's memory cannot be had: {e}");
+    let (name, ticket) = offer.split_at(16);
+    let mut source = share::visit(name.try_into().map_err(|_| "no name")?, PATIENCE).map_err(words)?;
+    let words_of = |(at, number): &(u64, u64)| [at.to_le_bytes(), number.to_le_bytes()].concat();
+    let ahead: Vec<u8> = chunks.iter().take(AHEAD).flat_map(words_of).collect();
+    source.write_all(ticket).and_then(|()| source.write_all(&ahead)).map_err(words)?;
+    for i in 0..chunks.len() {
+        take(share::receive(&source).map_err(words)?)?;
+        if let Some(next) = chunks.get(i + AHEAD) {
+            source.write_all(&words_of(next)).map_err(words)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ranges (address, bytes) that follow each other without a gap become one.
+fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for (at, bytes) in ranges {
+        match all.last_mut() {
+            Some((start, len)) if *start + *len == at => *len += bytes,
+            _ => all.push((at, bytes)),
+        }
+    }
+    all
+}
+
+impl View {
+    /// Where a chunk of the source lies.
+    fn of(&self, device: u32, address: u64) -> u64 {
+        address.wrapping_add(self.distance(device))
+    }
+
+    fn distance(&self, device: u32) -> u64 {
+        self.base.unwrap_or_default().wrapping_sub(own_base(device))
+    }
+
+    /// The end of the mapped chunk around an address.
+    fn end_of(&self, address: u64) -> Option<u64> {
+        let (at, (bytes, _)) = self.chunks.range(..=address).next_back()?;
+        Some(at + bytes).filter(|end| address < *end)
+    }
+}
+
+impl Executor {
+    /// Lets other places of this machine have the memory of chunks until [`Executor::end_view`].
+    ///
+    /// # Errors
+    /// No socket can be made for it.
+    pub fn show(self: &Arc<Self>) -> io::Result<(Offer, Vec<Shown>)> {
+        let mut shown = lock(&self.views.shown);
+        let offer = match *shown {
+            Some(offer) => offer,
+            None => {
+                let (name, ticket) = (door()?, share::random()?);
+                lock(&SHOWING).get_or_insert_default().insert(ticket, Arc::downgrade(self));
+                let mut offer = [0; 32];
+                offer[..16].copy_from_slice(&name);
+                offer[16..].copy_from_slice(&ticket);
+                *shown.insert(offer)
+            }
+        };
+        let chunks = lock(&self.chunks);
+        Ok((offer, chunks.iter().map(|(at, c)| Shown { address: *at, bytes: c.bytes, number: c.number }).collect()))
+    }
+
+    /// A descriptor of the memory with this number, while it is mapped there.
+    fn export_chunk(&self, address: u64, number: u64) -> Result<OwnedFd, Code> {
+        self.make_current()?;
+        let chunks = lock(&self.chunks);
+        let chunk = chunks.get(&address).filter(|c| c.number == number).ok_or(code::ERROR_NOT_MAPPED)?;
+        self.gpu.export(chunk.memory)
+    }
+
+    /// Maps what the source shows, as far as there is a chunk for it here and it can be had. Tells which chunks can be
+    /// [fetched](Executor::fetch) from now on, and why no others can.
+    pub fn view(&self, offer: &Offer, shown: &[Shown]) -> (Vec<u64>, Option<String>) {
+        let trouble = self.look_at(offer, shown).err();
+        (lock(&self.views.view).chunks.keys().copied().collect(), trouble)
+    }
+
+    fn look_at(&self, offer: &Offer, shown: &[Shown]) -> Result<(), String> {
+        let failed = |what: &'static str| move |rc: Code| format!("{what} failed with error {rc}");
+        self.make_current().map_err(failed("using the GPU"))?;
+        let life = self.life();
+        let wanted: BTreeMap<u64, (u64, u64)> = {
+            let mine = lock(&self.chunks);
+            let fits = shown.iter().filter(|s| mine.get(&s.address).is_some_and(|c| c.bytes == s.bytes));
+            fits.map(|s| (s.address, (s.bytes, s.number))).collect()
+        };
+        self.forget_all_but(&life, offer, &wanted).map_err(failed("unmapping memory of the source"))?;
+        let mut view = lock(&self.views.view);
+        view.offer = Some(*offer);
+        let fresh: Vec<(u64, (u64, u64))> = wanted.into_iter().filter(|(at, _)| !view.chunks.contains_key(at)).collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        if view.base.is_none() {
+            // Wherever it comes out: nobody else knows this address.
+            view.base = Some(self.gpu.reserve(ARENA, VIEW).map_err(failed("reserving addresses"))?);
+        }
+        let names: Vec<(u64, u64)> = fresh.iter().map(|(at, (_, number))| (*at, *number)).collect();
+        let mut mapped = fresh.iter().copied();
+        let had = ask(offer, &names, |fd| {
+            let Some((at, (bytes, number))) = mapped.next() else { return Ok(()) };
+            let memory = self.gpu.import(fd.as_raw_fd()).map_err(failed("importing memory of the source"))?;
+            let placed = self.gpu.map(view.of(self.virtual_device, at), bytes, memory);
+            // The mapping keeps the memory.
+            let released = self.gpu.release_memory(memory);
+            placed.and(released).map_err(failed("mapping memory of the source"))?;
+            view.chunks.insert(at, (bytes, number));
+            Ok(())
+        });
+        let there = fresh.iter().filter(|(at, _)| view.chunks.contains_key(at)).map(|(at, (bytes, _))| (*at, *bytes));
+        let mut allowed = Ok(());
+        for (at, bytes) in joined(there) {
+            allowed = allowed.and_then(|()| self.gpu.allow(view.of(self.virtual_device, at), bytes));
+            if allowed.is_err() {
+                let gone: Vec<u64> = view.chunks.range(at..at + bytes).map(|(at, _)| *at).collect();
+                gone.into_iter().for_each(|at| self.unmap_viewed(&mut view, at));
+            }
+        }
+        allowed.map_err(failed("using memory of the source"))?;
+        had
+    }
+
+    fn unmap_viewed(&self, view: &mut View, at: u64) {
+        let there = view.of(self.virtual_device, at);
+        if let Some((bytes, _)) = view.chunks.remove(&at) {
+            // Fails only when the driver has given the mapping up already.
+            let _ = self.gpu.unmap(there, bytes);
+        }
+    }
+
+    /// Unmaps what the source does not show any more, or everything if it is another source.
+    fn forget_all_but(&self, life: &Life, offer: &Offer, wanted: &BTreeMap<u64, (u64, u64)>) -> Result<(), Code> {
+        let stale = |view: &View| -> Vec<u64> {
+            let same = view.offer.as_ref() == Some(offer);
+            view.chunks.iter().filter(|(at, chunk)| !same || wanted.get(at) != Some(chunk)).map(|(at, _)| *at).collect()
+        };
+        if stale(&lock(&self.views.view)).is_empty() {
+            return Ok(());
+        }
+        let _going = self.no_transfers(life)?;
+        let mut view = lock(&self.views.view);
+        stale(&view).into_iter().for_each(|at| self.unmap_viewed(&mut view, at));
+        Ok(())
+    }
+
+    /// Shows nothing any more, and unmaps what was mapped of another place.
+    pub fn end_view(&self) {
+        if let Some(offer) = lock(&self.views.shown).take()
+            && let (Some(all), Some(ticket)) = (lock(&SHOWING).as_mut(), offer.last_chunk::<16>())
+        {
+            all.remove(ticket);
+        }
+        if lock(&self.views.view).base.is_none() || self.make_current().is_err() {
+            return;
+        }
+        let life = self.life();
+        // After an error of execution nothing is copied any more.
+        let _going = self.no_transfers(&life);
+        self.unmap_view();
+    }
+
+    /// Unmaps what was mapped of another place. No transfer may be under way.
+    pub(super) fn unmap_view(&self) {
+        let mut view = lock(&self.views.view);
+        while let Some(at) = view.chunks.keys().next().copied() {
+            self.unmap_viewed(&mut view, at);
+        }
+        if let Some(base) = view.base.take() {
+            // Fails only when the driver has given the addresses up already.
+            let _ = self.gpu.unreserve(base, ARENA);
+        }
+        view.offer = None;
+    }
+
+    /// Copies pages (address, bytes) of chunks that are [viewed](Executor::view), in order, from the source to the same addresses here,
+    /// on a lane. Waits; not for the job's streams.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for a page that is not viewed, or has no multiple of 16 bytes; an error of execution.
+    pub fn fetch(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<(), Code> {
+        pages.chunks(TABLE / 16).try_for_each(|some| self.fetch_some(lane, some))
+    }
+
+    fn fetch_some(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<(), Code> {
+        let buffer = self.pinned(TABLE)?;
+        let life = self.life();
+        let mut table = PageTable::new(buffer, &life)?;
+        let stream = life.lane(lane);
+        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let submitted = {
+            let view = lock(&self.views.view);
+            let distance = view.distance(self.virtual_device);
+            let mut is_there = self.presence();
+            let check = |(at, bytes): &(u64, u64)| {
+                let seen = at % 16 == 0 && bytes % 16 == 0 && view.end_of(*at).is_some_and(|end| end - at >= *bytes);
+                if seen && is_there(*at, *bytes) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+            };
+            pages.iter().try_for_each(check).and_then(|()| {
+                let mut left = pages;
+                while let Some((first, bytes)) = left.first().copied() {
+                    // Neighbours in one mapping: a copy stays inside it.
+                    let end = view.end_of(first).unwrap_or(first + bytes);
+                    let mut next = first;
+                    let n = left.iter().take_while(|(at, len)| {
+                        let follows = *at == next && *at < end;
+                        next += if follows { *len } else { 0 };
+                        follows
+                    });
+                    let (run, rest) = left.split_at(n.count().max(1));
+                    left = rest;
+                    if next - first >= LONG {
+                        self.gpu.copy_device(first, first.wrapping_add(distance), next - first, stream)?;
+                    } else {
+                        run.iter().for_each(|(at, bytes)| table.add(*at, *bytes));
+                    }
+                }
+                if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }
+            })
+        };
+        let flight = self.take_off(&life, table.into_buffer(), stream);
+        drop((staying, life));
+        // A part that was submitted before the one that failed is waited for, too.
+        flight?.wait()?;
+        submitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_joined() {
+        assert_eq!(joined([(0, 4), (4, 4), (16, 2), (18, 1)].into_iter()), [(0, 8), (16, 3)]);
+        assert_eq!(joined(std::iter::empty()), []);
+    }
+
+    #[test]
+    fn a_view_knows_what_it_has() {
+        let own = own_base(2);
+        let view = View { offer: None, base: Some(VIEW), chunks: BTreeMap::from([(own + 0x1000, (0x1000, 7))]) };
+        assert_eq!(view.of(2, own + 0x1000), VIEW + 0x1000);
+        assert_eq!(view.end_of(own + 0x1fff), Some(own + 0x2000));
+        assert_eq!((view.end_of(own), view.end_of(own + 0x2000)), (None, None));
+    }
+
+    #[test]
+    fn a_wrong_ticket_gets_nothing() {
+        let mut offer = [0; 32];
+        offer[..16].copy_from_slice(&door().unwrap());
+        let why = ask(&offer, &[(1, 2), (3, 4)], |_| Ok(())).unwrap_err();
+        assert!(why.contains("not offered"), "{why}");
+        offer[3] ^= 1;
+        assert!(ask(&offer, &[(1, 2)], |_| Ok(())).is_err(), "nobody is there");
+    }
+}
