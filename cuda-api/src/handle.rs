@@ -46,10 +46,12 @@ pub enum Kind {
     Mipmap = 15,
     /// A texture or surface object: the program has the driver's own number, this is the journal's name for it.
     Object = 16,
+    /// `CUgreenCtx`: known to the recorder only.
+    GreenContext = 17,
 }
 
 /// Number of kinds, for tables indexed by kind.
-pub const KINDS: usize = 17;
+pub const KINDS: usize = 18;
 
 impl Kind {
     /// The kind with this number.
@@ -74,6 +76,7 @@ impl Kind {
             14 => Array,
             15 => Mipmap,
             16 => Object,
+            17 => GreenContext,
             _ => return None,
         })
     }

@@ -9,15 +9,16 @@ use crate::job::{self, Device, Job};
 use crate::log::lock;
 use crate::memory::pools;
 use crate::thread::{self, here};
-use crate::{across, peer, stream};
+use crate::{across, peer, stream, whole};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
-use cuda_api::handle::{Kind, compose, kind, slot};
+use cuda_api::handle::{Cells, Kind, compose, kind, slot};
+use cuda_api::parts::Part;
 use cuda_api::{ops, sys};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 
 /// `CU_CTX_FLAGS_MASK` of CUDA 13.0's header.
 const FLAGS_MASK: u32 = 0xff;
@@ -25,10 +26,26 @@ const FLAGS_MASK: u32 = 0xff;
 const MAP_HOST: u32 = 8;
 /// First slot of contexts that the program creates; below are the primary ones.
 const FIRST_CREATED: u32 = 32;
+/// Slots that handles have room for.
+const SLOTS: u32 = 1 << 24;
 
 static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
-/// Created contexts: device and flags.
-static CREATED: Mutex<Option<HashMap<u64, (u32, u32)>>> = Mutex::new(None);
+/// The device of each created context that is alive, plus one, by slot: every call asks for it.
+static ALIVE: LazyLock<Cells<AtomicU32>> = LazyLock::new(Cells::new);
+/// Created contexts.
+static CREATED: Mutex<Option<HashMap<u64, Created>>> = Mutex::new(None);
+/// References to primary contexts by `cuCtxAttach`.
+static ATTACHED: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
+
+/// A context that the program has made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Created {
+    pub(crate) device: u32,
+    flags: u32,
+    references: u32,
+    /// What a green context has.
+    pub(crate) part: Option<Part>,
+}
 
 /// The handle of a device's primary context: it exists before the context does (driver-abi 2.4).
 pub(crate) fn primary(device: u32) -> u64 {
@@ -50,15 +67,55 @@ fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> T {
 
 /// Device of a context, if that is one of ours and alive.
 pub(crate) fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
-    if kind(ctx) != Some(Kind::Context) {
+    let slot = slot(ctx);
+    if ctx != compose(Kind::Context, 1, slot) {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    let index = if slot(ctx) < FIRST_CREATED {
-        slot(ctx)
+    let index = if slot < FIRST_CREATED {
+        slot
     } else {
-        lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)).map(|c| c.0).ok_or(code::ERROR_INVALID_CONTEXT)?
+        let alive = ALIVE.get(slot).and_then(|device| device.load(Ordering::Acquire).checked_sub(1));
+        alive.ok_or(code::ERROR_INVALID_CONTEXT)?
     };
     job.devices.get(index as usize).ok_or(code::ERROR_INVALID_CONTEXT)
+}
+
+/// Whether the program has made such a context and ended it.
+fn is_past(ctx: u64) -> bool {
+    kind(ctx) == Some(Kind::Context)
+        && (FIRST_CREATED..NEXT.load(Ordering::Relaxed)).contains(&slot(ctx))
+        && ALIVE.get(slot(ctx)).is_none_or(|device| device.load(Ordering::Acquire) == 0)
+}
+
+/// A context that the program has made and not ended.
+pub(crate) fn created(ctx: u64) -> Option<Created> {
+    lock(&CREATED).as_ref()?.get(&ctx).copied()
+}
+
+/// Whether it stands for a green context.
+pub(crate) fn is_green(ctx: u64) -> bool {
+    slot(ctx) >= FIRST_CREATED && created(ctx).is_some_and(|c| c.part.is_some())
+}
+
+/// A new context.
+pub(crate) fn enlist(device: &Device, flags: u32, part: Option<Part>) -> Result<u64, Code> {
+    let slot = NEXT.fetch_add(1, Ordering::Relaxed);
+    if slot >= SLOTS {
+        NEXT.store(SLOTS, Ordering::Relaxed);
+        return Err(code::ERROR_OUT_OF_MEMORY);
+    }
+    let ctx = compose(Kind::Context, 1, slot);
+    lock(&CREATED).get_or_insert_default().insert(ctx, Created { device: device.index, flags, references: 1, part });
+    ALIVE.at(slot).store(device.index + 1, Ordering::Release);
+    Ok(ctx)
+}
+
+/// A context has ended.
+pub(crate) fn delist(ctx: u64) {
+    if let Some(device) = ALIVE.get(slot(ctx)) {
+        device.store(0, Ordering::Release);
+    }
+    lock(&CREATED).get_or_insert_default().remove(&ctx);
 }
 
 /// The device of the thread's context; an error unless the context is active.
@@ -67,7 +124,10 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
     if ctx == 0 {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    let device = device_of(job, ctx)?;
+    let device = match device_of(job, ctx) {
+        Err(_) if is_past(ctx) => return Err(code::ERROR_CONTEXT_IS_DESTROYED),
+        found => found?,
+    };
     if slot(ctx) < FIRST_CREATED && !device.primary_now().1 {
         return Err(code::ERROR_CONTEXT_IS_DESTROYED);
     }
@@ -117,11 +177,16 @@ pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
 pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut Entered, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     give(pctx, primary(device.index) as sys::CUcontext)?;
+    retain(device);
+    Ok(())
+}
+
+/// Takes a reference to a device's primary context.
+pub(crate) fn retain(device: &Device) {
     device.change_primary(|p| {
         p.references += 1;
         p.reset = false;
     });
-    Ok(())
 }
 
 pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
@@ -201,6 +266,7 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     across::settle(cx, device);
     peer::forget(cx, device, primary(device.index));
     stream::end_all(cx, device)?;
+    whole::forget(device);
     crate::host_memory::end_all(cx, device);
     crate::texture::end_all(cx, device)?;
     crate::array::end_all(cx, device)?;
@@ -211,9 +277,9 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
 fn create(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     check_flags(flags)?;
-    let ctx = compose(Kind::Context, 1, NEXT.fetch_add(1, Ordering::Relaxed));
+    wanted(pctx)?;
+    let ctx = enlist(device, flags, None)?;
     give(pctx, ctx as sys::CUcontext)?;
-    lock(&CREATED).get_or_insert_default().insert(ctx, (device.index, flags));
     with_stack(|s| s.push(ctx));
     Ok(())
 }
@@ -231,27 +297,95 @@ pub(crate) fn cuCtxCreate_v4(
 ) -> Result<(), Code> {
     // Parameters ask for a share of the multiprocessors or for graphics: neither is offered.
     // SAFETY: the program's non-null pointer is a readable structure of numbers and pointers.
-    if !params.is_null() && unsafe { (*params).numExecAffinityParams != 0 || !(*params).cigParams.is_null() } {
-        return Err(code::ERROR_NOT_SUPPORTED);
+    if let Some(asked) = unsafe { params.as_ref() } {
+        if !asked.cigParams.is_null() {
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        check_affinity(asked.execAffinityParams, asked.numExecAffinityParams)?;
     }
     create(cx, pctx, flags, dev)
+}
+
+/// No share of the multiprocessors is offered, as `cuDeviceGetExecAffinitySupport` says.
+fn check_affinity(params: *const sys::CUexecAffinityParam, count: c_int) -> Result<(), Code> {
+    match count {
+        0 => Ok(()),
+        1.. if !params.is_null() => Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) fn cuCtxCreate_v3(
+    cx: &mut Entered,
+    pctx: *mut sys::CUcontext,
+    params: *mut sys::CUexecAffinityParam,
+    count: c_int,
+    flags: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    cx.job.device(dev)?;
+    check_affinity(params, count)?;
+    create(cx, pctx, flags, dev)
+}
+
+pub(crate) fn cuCtxAttach(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+    current_device(cx.job)?;
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ctx = current();
+    give(pctx, ctx as sys::CUcontext)?;
+    match lock(&CREATED).as_mut().and_then(|all| all.get_mut(&ctx)) {
+        Some(made) => made.references += 1,
+        None => *lock(&ATTACHED).get_or_insert_default().entry(ctx).or_default() += 1,
+    }
+    Ok(())
+}
+
+pub(crate) fn cuCtxDetach(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+    let named = ctx as u64;
+    if named == 0 || named != current() {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    let left = match lock(&CREATED).as_mut().and_then(|all| all.get_mut(&named)) {
+        Some(made) if made.part.is_some() && made.references == 1 => return Err(code::ERROR_INVALID_CONTEXT),
+        Some(made) => {
+            made.references -= 1;
+            made.references
+        }
+        // The first reference to a primary or a green context is not of this kind.
+        None => {
+            let mut all = lock(&ATTACHED);
+            let count = all.get_or_insert_default().get_mut(&named).filter(|n| **n > 0).ok_or(code::ERROR_INVALID_CONTEXT)?;
+            *count -= 1;
+            1
+        }
+    };
+    if left == 0 { cuCtxDestroy_v2(cx, ctx) } else { Ok(()) }
+}
+
+pub(crate) fn cuCtxRecordEvent(cx: &mut Entered, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
+    whole::record(cx, ctx as u64, event as u64)
+}
+
+pub(crate) fn cuCtxWaitEvent(cx: &mut Entered, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
+    whole::wait(cx, ctx as u64, event as u64)
 }
 
 pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
     let device = match device_of(cx.job, ctx) {
         // One that the program has ended already: only here the driver says so (measured).
-        Err(_) if kind(ctx) == Some(Kind::Context) && (FIRST_CREATED..NEXT.load(Ordering::Relaxed)).contains(&slot(ctx)) => {
-            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-        }
+        Err(_) if is_past(ctx) => return Err(code::ERROR_CONTEXT_IS_DESTROYED),
         found => found?,
     };
-    if slot(ctx) < FIRST_CREATED {
+    if slot(ctx) < FIRST_CREATED || is_green(ctx) {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     peer::forget(cx, device, ctx);
-    lock(&CREATED).get_or_insert_default().remove(&ctx);
+    whole::end(cx, device, ctx)?;
+    delist(ctx);
     cuda_api::cudart::context_destroyed(ctx as usize);
     with_stack(|s| {
         if s.last() == Some(&ctx) {
@@ -307,9 +441,9 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
     wanted(flags)?;
     let ctx = current();
     let device = current_device(cx.job)?;
-    let value = match lock(&CREATED).as_ref().and_then(|c| c.get(&ctx)) {
-        Some((_, flags)) => *flags,
-        None => device.primary_now().0 | MAP_HOST,
+    let value = match created(ctx) {
+        Some(Created { part: None, flags, .. }) => flags,
+        _ => device.primary_now().0 | MAP_HOST,
     };
     give(flags, value)
 }
@@ -319,8 +453,8 @@ pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code>
     let device = current_device(cx.job)?;
     check_flags(flags)?;
     match lock(&CREATED).as_mut().and_then(|c| c.get_mut(&ctx)) {
-        Some((_, now)) => *now = flags,
-        None => device.change_primary(|p| p.flags = flags),
+        Some(made) if made.part.is_none() => made.flags = flags,
+        _ => device.change_primary(|p| p.flags = flags),
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::job::{self, Device};
 use cuda_api::code::{self, Code};
-use cuda_api::{pci, sys};
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use cuda_api::{notify, pci, sys};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// Driver version that the job sees: that of its first place, asked for before `cuInit` too (driver-abi 1.6). It never changes
@@ -22,12 +22,13 @@ pub(crate) fn driver_version() -> i32 {
 /// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 7] = [
+    const ZERO: [A; 8] = [
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+        A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
         A::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
     ];
@@ -129,7 +130,11 @@ pub(crate) fn cuDeviceGetProperties(cx: &mut Entered, prop: *mut sys::CUdevprop,
 pub(crate) fn cuDeviceGetPCIBusId(cx: &mut Entered, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
     let text = pci::text(cx.job.device(dev)?.info.pci);
     // All of it, or nothing.
-    if usize::try_from(len).is_ok_and(|len| len > text.len()) { give_text(to, len, &text) } else { Err(code::ERROR_INVALID_VALUE) }
+    if usize::try_from(len).is_ok_and(|len| len > text.len()) {
+        give_text(to, len, &text)
+    } else {
+        Err(code::ERROR_INVALID_VALUE)
+    }
 }
 
 pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, id: *const c_char) -> Result<(), Code> {
@@ -205,4 +210,59 @@ pub(crate) fn error_text(error: u32, to: *mut *const c_char, second: bool) -> Re
     let text = known.map_or(std::ptr::null(), |(name, text)| if second { text } else { name }.as_ptr().cast());
     give(to, text)?;
     known.map(drop).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+pub(crate) fn cuDeviceGetHostAtomicCapabilities(
+    cx: &mut Entered,
+    to: *mut c_uint,
+    operations: *const sys::CUatomicOperation,
+    count: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    cx.job.device(dev)?;
+    // SAFETY: the program's own arguments.
+    unsafe { notify::atomics(to, operations, count) }
+}
+
+pub(crate) fn cuDeviceGetP2PAtomicCapabilities(
+    cx: &mut Entered,
+    to: *mut c_uint,
+    operations: *const sys::CUatomicOperation,
+    count: c_uint,
+    from: sys::CUdevice,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    if cx.job.device(from)?.index == cx.job.device(dev)?.index {
+        return Err(code::ERROR_INVALID_DEVICE);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { notify::atomics(to, operations, count) }
+}
+
+pub(crate) fn cuDeviceRegisterAsyncNotification(
+    cx: &mut Entered,
+    dev: sys::CUdevice,
+    function: sys::CUasyncCallback,
+    _data: *mut c_void,
+    to: *mut sys::CUasyncCallbackHandle,
+) -> Result<(), Code> {
+    // So says the driver of a device that is not there, too.
+    cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    give(to, notify::register(dev, function.is_some())? as sys::CUasyncCallbackHandle)
+}
+
+pub(crate) fn cuDeviceUnregisterAsyncNotification(
+    _cx: &mut Entered,
+    dev: sys::CUdevice,
+    function: sys::CUasyncCallbackHandle,
+) -> Result<(), Code> {
+    notify::unregister(dev, function as u64)
+}
+
+pub(crate) fn cuFlushGPUDirectRDMAWrites(cx: &mut Entered, target: u32, scope: u32) -> Result<(), Code> {
+    cx.device()?;
+    notify::flush(target, scope)
 }

@@ -8,8 +8,8 @@ use crate::log::{self, lock};
 use crate::output;
 use crate::place::{Place, Waiting};
 use crate::stream;
-use crate::thread::here;
 use crate::tables::{EVERY_DEVICE, FunctionData};
+use crate::thread::here;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
@@ -23,8 +23,8 @@ use faults::Point;
 use replayer::{Direct, Executor};
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Libraries belong to no device: these rows are carried out on every one.
@@ -151,7 +151,11 @@ impl Capture for Entered {
             LEGACY => Ok(LEGACY),
             0 | 2 => stream::of_thread(self),
             _ => {
-                self.device = Some(self.job.tables.streams.get(number)?.device());
+                let stream = self.job.tables.streams.get(number)?;
+                if stream.data.orphaned.load(Ordering::Relaxed) {
+                    return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+                }
+                self.device = Some(stream.device());
                 Ok(number)
             }
         }
@@ -274,7 +278,7 @@ impl Entered {
                 }
             };
             ledger.append(C::ID, body, &bytes, edges, C::ORDERED)?;
-            stream::note_creation(self, C::ID, body);
+            stream::note_creation(self, device, C::ID, body)?;
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);
                 // The next launch asks again what it must check.
@@ -440,7 +444,14 @@ impl Entered {
     }
 
     /// Carries out a state-building operation: asked, and journalled on success.
-    pub(crate) fn build(&self, device: &'static Device, op: u16, body: &[u8], edges: &Edges, ordered: bool) -> Result<Vec<u8>, Code> {
+    pub(crate) fn build(
+        &self,
+        device: &'static Device,
+        op: u16,
+        body: &[u8],
+        edges: &Edges,
+        ordered: bool,
+    ) -> Result<Vec<u8>, Code> {
         device.check()?;
         let mut ledger = lock(&device.ledger);
         let bytes = self.ask(device, op, &[body])?;

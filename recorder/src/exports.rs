@@ -1,8 +1,8 @@
 //! The C symbols: one short macro over the rows. Nothing else in this crate is called from outside.
 
 use crate::enter::{guard, outermost};
-use crate::log::{self, lock};
 use crate::job;
+use crate::log::{self, lock};
 use cuda_api::arg::*;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
@@ -18,8 +18,9 @@ use std::time::Duration;
 mod bodies {
     pub(super) use crate::memory::{attributes::*, pools::*, shared_pools::*};
     pub(super) use crate::{
-        array::*, array_copy::*, context::*, copy::*, device::*, graph::*, host_function::*, host_memory::*, ipc::*, launch::*, linker::*,
-        managed::*, memory::*, module::*, old_launch::*, peer::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, told::*, vmm::*,
+        array::*, array_copy::*, context::*, copy::*, device::*, external::*, graph::*, green::*, host_function::*,
+        host_memory::*, ipc::*, launch::*, linker::*, managed::*, memory::*, module::*, old_launch::*, peer::*, stream::*,
+        stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, told::*, vmm::*,
     };
 }
 

@@ -171,6 +171,11 @@ fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
     Ok(Answer { code: code::SUCCESS, pieces, offset: found.offset, bytes: found.bytes })
 }
 
+/// Whether a descriptor is a ticket, whatever it is about.
+pub(crate) fn is_ticket(fd: RawFd) -> bool {
+    [MEMORY, POOL, POINTER].into_iter().any(|kind| Ticket::of_descriptor(fd, kind).is_ok())
+}
+
 impl Ticket {
     /// A ticket for something of this process's.
     pub(crate) fn new(kind: u32, what: u64, more: u64, device: &Device) -> Result<Ticket, Code> {

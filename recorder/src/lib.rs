@@ -6,8 +6,8 @@
 //! device's journal ([`ledger`]). A move ([`mover`]) closes the gate, replays the journal in the new place, copies memory,
 //! compares, and changes the place by one store.
 //!
-//! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`host_memory`], [`managed`], [`copy`], [`stream`],
-//! [`across`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is
+//! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`external`], [`host_memory`], [`managed`], [`copy`], [`stream`],
+//! [`green`], [`whole`], [`across`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is
 //! the socket where
 //! `mrcuda migrate` knocks,
 //! [`moves`] keeps what was asked for and what became of it.
@@ -26,8 +26,10 @@ mod copy;
 mod device;
 mod enter;
 mod exports;
+mod external;
 mod gate;
 mod graph;
+mod green;
 mod host_function;
 mod host_memory;
 mod ipc;
@@ -57,3 +59,4 @@ mod texture;
 mod thread;
 mod told;
 mod vmm;
+mod whole;

@@ -422,6 +422,7 @@ pub(crate) fn drop_spare(cx: &Entered, device: &'static Device) {
 /// Frees everything that a device has allocated.
 pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     crate::vmm::forget(cx, device);
+    crate::external::forget(device);
     crate::ipc::forget(device);
     crate::lend::forget(device);
     let mut m = device.memory_mut();
@@ -475,6 +476,9 @@ pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(
         return Ok(());
     }
     if let Some(freed) = crate::host_memory::free_managed(cx, dptr) {
+        return freed;
+    }
+    if let Some(freed) = crate::external::free(cx, dptr) {
         return freed;
     }
     let (device, pooled) = owner(cx, dptr)?;

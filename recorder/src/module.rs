@@ -194,6 +194,17 @@ pub(crate) fn cuLibraryLoadData(
 }
 
 #[allow(clippy::too_many_arguments)]
+/// No GPU calls functions of the host: the attribute says so.
+pub(crate) fn cuLibraryGetUnifiedFunction(
+    cx: &mut Entered,
+    to: *mut *mut c_void,
+    library: sys::CUlibrary,
+    name: *const c_char,
+) -> Result<(), Code> {
+    cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
+    Err(if to.is_null() || name.is_null() { code::ERROR_INVALID_VALUE } else { code::ERROR_NOT_FOUND })
+}
+
 pub(crate) fn cuLibraryLoadFromFile(
     cx: &mut Entered,
     to: *mut sys::CUlibrary,

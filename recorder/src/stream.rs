@@ -1,8 +1,9 @@
 //! Streams and events: what the rows alone do not say.
 
-use crate::context::give;
+use crate::context::{self, give};
 use crate::enter::{Entered, encoded};
 use crate::graph;
+use crate::green;
 use crate::ipc;
 use crate::job::Device;
 use crate::log::lock;
@@ -10,6 +11,7 @@ use crate::memory::pools;
 use crate::stream_attributes;
 use crate::tables::EventData;
 use crate::thread;
+use crate::whole;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
@@ -38,7 +40,9 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
             let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
             cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
             cx.keep(sent.phStream);
-            cx.job.tables.streams.get(sent.phStream)?.data.per_thread.store(true, Ordering::Relaxed);
+            let data = &cx.job.tables.streams.get(sent.phStream)?.data;
+            data.per_thread.store(true, Ordering::Relaxed);
+            data.context.store(0, Ordering::Relaxed);
             sent.phStream
         }
     };
@@ -93,14 +97,18 @@ pub(crate) fn check_creation(id: u16, body: &[u8]) -> Result<(), Code> {
 }
 
 /// Remembers what a creation asked for: the program may ask for it later.
-pub(crate) fn note_creation(cx: &Entered, id: u16, body: &[u8]) {
-    let Some((handle, flags, priority)) = asked(id, body) else { return };
+pub(crate) fn note_creation(cx: &Entered, device: &'static Device, id: u16, body: &[u8]) -> Result<(), Code> {
+    let Some((handle, flags, priority)) = asked(id, body) else { return Ok(()) };
     if let Ok(s) = cx.job.tables.streams.get(handle) {
         s.data.flags.store(flags, Ordering::Relaxed);
         s.data.priority.store(priority as u32, Ordering::Relaxed);
+        // A stream of a green context knows it already.
+        let _ = s.data.context.compare_exchange(0, context::current(), Ordering::Relaxed, Ordering::Relaxed);
+        whole::new_in(cx, device, s.data.context.load(Ordering::Relaxed), handle)?;
     } else if let Ok(e) = cx.job.tables.events.get(handle) {
         e.data.flags.store(flags, Ordering::Relaxed);
     }
+    Ok(())
 }
 
 pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
@@ -132,8 +140,23 @@ pub(crate) fn cuStreamGetPriority(cx: &mut Entered, stream: sys::CUstream, prior
 }
 
 pub(crate) fn cuStreamGetCtx(cx: &mut Entered, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    cx.use_stream(stream as u64)?;
-    give(pctx, crate::context::primary(cx.device()?.index) as sys::CUcontext)
+    give(pctx, home(cx, stream)? as sys::CUcontext)
+}
+
+/// Whether a stream is one of those that every context has.
+fn is_special(stream: sys::CUstream) -> bool {
+    (stream as u64) < 3
+}
+
+/// The context of a stream: of a special one that of the thread.
+fn home(cx: &mut Entered, stream: sys::CUstream) -> Result<u64, Code> {
+    if is_special(stream) {
+        context::current_device(cx.job)?;
+        return Ok(context::current());
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
+    Ok(cx.job.tables.streams.get(stream)?.data.context.load(Ordering::Relaxed))
 }
 
 pub(crate) fn cuStreamGetCtx_v2(
@@ -142,8 +165,19 @@ pub(crate) fn cuStreamGetCtx_v2(
     pctx: *mut sys::CUcontext,
     green: *mut sys::CUgreenCtx,
 ) -> Result<(), Code> {
-    cuStreamGetCtx(cx, stream, pctx)?;
-    give(green, std::ptr::null_mut())
+    /// `CU_STREAM_PER_THREAD`
+    const PER_THREAD: u64 = 2;
+    let ctx = home(cx, stream)?;
+    if !context::is_green(ctx) {
+        give(pctx, ctx as sys::CUcontext)?;
+        return give(green, std::ptr::null_mut());
+    }
+    // A green context has no such stream (CUDA driver API reference).
+    if stream as u64 == PER_THREAD {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    give(pctx, context::primary(context::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
+    give(green, green::of_context(ctx) as sys::CUgreenCtx)
 }
 
 pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
@@ -152,9 +186,8 @@ pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device:
 }
 
 pub(crate) fn cuStreamGetGreenCtx(cx: &mut Entered, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
-    cx.use_stream(stream as u64)?;
-    cx.device()?;
-    give(part, std::ptr::null_mut())
+    let ctx = home(cx, stream)?;
+    give(part, if context::is_green(ctx) { green::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
 }
 
 pub(crate) fn cuStreamGetId(cx: &mut Entered, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
@@ -196,6 +229,11 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
     if flags != 0 {
         return Err(code::ERROR_ILLEGAL_STATE);
     }
+    record_in(cx, device, event, stream)
+}
+
+/// Records an event of a device in a stream of it, outside of captures.
+pub(crate) fn record_in(cx: &Entered, device: &'static Device, event: u64, stream: u64) -> Result<(), Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let op = ops::EventRecord { event, stream, flags: 0 };

@@ -119,6 +119,10 @@ pub(crate) struct StreamData {
     pub(crate) priority: AtomicU32,
     /// A per-thread default stream: the program cannot destroy it.
     pub(crate) per_thread: AtomicBool,
+    /// The context that it was made in, 0 for streams of the shim's own.
+    pub(crate) context: AtomicU64,
+    /// Its green context is gone.
+    pub(crate) orphaned: AtomicBool,
 }
 
 impl Known for StreamData {
@@ -126,6 +130,8 @@ impl Known for StreamData {
         self.flags.store(0, Ordering::Relaxed);
         self.priority.store(0, Ordering::Relaxed);
         self.per_thread.store(false, Ordering::Relaxed);
+        self.context.store(0, Ordering::Relaxed);
+        self.orphaned.store(false, Ordering::Relaxed);
     }
 }
 
@@ -308,7 +314,13 @@ impl Tables {
             Kind::Array => self.arrays.make(device),
             Kind::Mipmap => self.mipmaps.make(device),
             Kind::Object => self.objects.make(device),
-            Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject | Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
+            Kind::Context
+            | Kind::GreenContext
+            | Kind::Graph
+            | Kind::GraphNode
+            | Kind::UserObject
+            | Kind::Pool
+            | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
         }
     }
 
@@ -327,7 +339,7 @@ impl Tables {
             Kind::Object => self.objects.get(handle).map(Slot::device),
             Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
             Kind::Context => Err(code::ERROR_INVALID_CONTEXT),
-            Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
+            Kind::GreenContext | Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
         }
     }
 
@@ -344,7 +356,16 @@ impl Tables {
             Some(Kind::Array) => self.arrays.end(handle),
             Some(Kind::Mipmap) => self.mipmaps.end(handle),
             Some(Kind::Object) => self.objects.end(handle),
-            Some(Kind::Context | Kind::Graph | Kind::GraphNode | Kind::UserObject | Kind::Pool | Kind::Physical) | None => false,
+            Some(
+                Kind::Context
+                | Kind::GreenContext
+                | Kind::Graph
+                | Kind::GraphNode
+                | Kind::UserObject
+                | Kind::Pool
+                | Kind::Physical,
+            )
+            | None => false,
         }
     }
 

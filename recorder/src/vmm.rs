@@ -307,12 +307,17 @@ pub(crate) fn cuMemAddressReserve(
 }
 
 pub(crate) fn cuMemAddressFree(_cx: &mut Entered, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
+    unreserve(ptr, size as u64)
+}
+
+/// Takes back a reservation in which nothing is mapped.
+pub(crate) fn unreserve(at: u64, bytes: u64) -> Result<(), Code> {
     let mut v = write();
-    if v.reserved.get(&ptr) != Some(&(size as u64)) || v.overlaps(ptr, size as u64) {
+    if v.reserved.get(&at) != Some(&bytes) || v.overlaps(at, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    v.reserved.remove(&ptr);
-    v.room.put(ptr, size as u64);
+    v.reserved.remove(&at);
+    v.room.put(at, bytes);
     Ok(())
 }
 
@@ -599,6 +604,11 @@ pub(crate) fn cuMemImportFromShareableHandle(
     }
     check_shared_kind(kind)?;
     let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    give(handle, import(cx, fd)?)
+}
+
+/// A handle for the memory that a descriptor stands for, which stays the caller's.
+pub(crate) fn import(cx: &Entered, fd: c_int) -> Result<u64, Code> {
     let ticket = Ticket::of_descriptor(fd, lend::MEMORY)?;
     let own = ticket.is_own();
     // Outside the lock: the lender may be importing from this process at the same time.
@@ -607,7 +617,7 @@ pub(crate) fn cuMemImportFromShareableHandle(
     let Some(loan) = loan else {
         let p = v.physical.get_mut(&ticket.what).ok_or(code::ERROR_INVALID_VALUE)?;
         p.handles += 1;
-        return give(handle, ticket.what);
+        return Ok(ticket.what);
     };
     let device = ticket.device(cx, cx.job)?;
     let prop = Prop {
@@ -625,5 +635,28 @@ pub(crate) fn cuMemImportFromShareableHandle(
     let number = v.number();
     let loan = Some((ticket, loan));
     v.physical.insert(number, Physical { device, bytes, chunk: 0, loan, handles: 1, mappings: 0, exported: Vec::new(), prop });
-    give(handle, number)
+    Ok(number)
+}
+
+/// Bytes of physical memory that the program has a handle of.
+pub(crate) fn bytes_of(handle: u64) -> Result<u64, Code> {
+    write().known(handle).map(|p| p.bytes)
+}
+
+/// Maps all of it for a device, at an address that is free.
+pub(crate) fn map_anywhere(cx: &mut Entered, handle: u64, bytes: u64, device: &Device) -> Result<u64, Code> {
+    let (mut at, size) = (0, bytes as usize);
+    cuMemAddressReserve(cx, &raw mut at, size, 0, 0, 0)?;
+    let access: Access = [ON_DEVICE, device.index, READ_WRITE];
+    let mapped = cuMemMap(cx, at, size, 0, handle, 0).and_then(|()| {
+        cuMemSetAccess(cx, at, size, access.as_ptr().cast(), 1).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = cuMemUnmap(cx, at, size);
+        })
+    });
+    if let Err(rc) = mapped {
+        unreserve(at, bytes)?;
+        return Err(rc);
+    }
+    Ok(at)
 }

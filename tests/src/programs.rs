@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 35] = [
+pub const NAMES: [&str; 37] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -48,6 +48,8 @@ pub const NAMES: [&str; 35] = [
     "symbols",
     "events",
     "priorities",
+    "parts",
+    "external",
     "forks",
     "polls",
     "signals",

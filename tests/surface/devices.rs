@@ -1,6 +1,7 @@
 //! Devices, versions, error texts, look-ups.
 
 use crate::driver::{Surface, static_text, text};
+use cuda_api::sys::{CUasyncCallbackHandle, CUasyncNotificationInfo};
 use std::ffi::{c_char, c_void};
 
 /// Calls before `cuInit`.
@@ -109,4 +110,26 @@ fn dumps(s: &Surface) {
     show!(s, device.cuCoredumpGetAttributeGlobal(3, (&raw mut yes).cast(), &raw mut size) => yes);
     tell!(s, device.cuCoredumpSetAttributeGlobal(3, (&raw mut yes).cast(), std::ptr::null_mut()));
     tell!(s, device.cuCoredumpGetAttribute(3, (&raw mut yes).cast(), &raw mut size));
+}
+
+/// What links can do at once, and functions that the driver would call.
+pub fn links(s: &Surface) {
+    let mut can = [9u32; 2];
+    let (known, unknown) = ([0u32, 12], [13u32]);
+    tell!(s, device.cuDeviceGetHostAtomicCapabilities(can.as_mut_ptr(), known.as_ptr().cast(), 0, 0));
+    tell!(s, device.cuDeviceGetHostAtomicCapabilities(can.as_mut_ptr(), unknown.as_ptr().cast(), 1, 0));
+    tell!(s, device.cuDeviceGetHostAtomicCapabilities(can.as_mut_ptr(), known.as_ptr().cast(), 2, 9));
+    show!(s, device.cuDeviceGetHostAtomicCapabilities(can.as_mut_ptr(), known.as_ptr().cast(), 2, 0) => can);
+    tell!(s, device.cuDeviceGetP2PAtomicCapabilities(can.as_mut_ptr(), known.as_ptr().cast(), 2, 0, 0));
+    let mut handle = std::ptr::null_mut();
+    unsafe extern "C" fn told(_: *mut CUasyncNotificationInfo, _: *mut c_void, _: CUasyncCallbackHandle) {}
+    tell!(s, device.cuDeviceRegisterAsyncNotification(0, None, std::ptr::null_mut(), &raw mut handle));
+    tell!(s, device.cuDeviceRegisterAsyncNotification(0, Some(told), std::ptr::null_mut(), std::ptr::null_mut()));
+    tell!(s, device.cuDeviceRegisterAsyncNotification(0, Some(told), std::ptr::null_mut(), &raw mut handle));
+    tell!(s, device.cuDeviceUnregisterAsyncNotification(1, handle));
+    tell!(s, device.cuDeviceUnregisterAsyncNotification(0, handle));
+    tell!(s, device.cuDeviceUnregisterAsyncNotification(0, handle));
+    for (target, scope) in [(0, 100), (0, 200), (1, 100), (0, 0)] {
+        tell!(s, device.cuFlushGPUDirectRDMAWrites(target, scope));
+    }
 }

@@ -56,6 +56,7 @@ fn main() {
     streams::use_them(&s, &streams);
     modules::use_them(&s, &code, &buffers, streams.plain);
     memory::use_them(&s, &buffers);
+    memory::prefetch_captured(&s, streams.plain);
     copies::all(&s, &buffers, streams.plain);
     streams::words(&s, &streams, buffers.device + 32768);
     graphs::all(&s, streams.plain, streams.untimed, buffers.device + 32768);
@@ -68,6 +69,9 @@ fn main() {
     arrays::end(&s, shaped);
     textures::end(&s, objects);
     contexts::others(&s);
+    contexts::made(&s, streams.untimed);
+    contexts::parts(&s, streams.untimed);
+    devices::links(&s);
     streams::end(&s, streams);
     modules::end(&s, code);
     memory::end(&s, buffers);

@@ -1,6 +1,7 @@
 //! Allocations and what can be asked about addresses.
 
 use crate::driver::{Surface, bad_handle};
+use cuda_api::sys::CUstream;
 use std::ffi::c_void;
 
 /// Rows of the pitched allocation.
@@ -97,4 +98,18 @@ pub fn end(s: &Surface, mut b: Buffers) {
     let page = b.own.as_mut_ptr().map_addr(|a| a.next_multiple_of(4096)).cast();
     tell!(s, memory.cuMemHostUnregister(page));
     tell!(s, memory.cuMemHostUnregister(page));
+}
+
+/// A prefetch is nothing that a capture takes: it ends.
+pub fn prefetch_captured(s: &Surface, stream: CUstream) {
+    /// `CU_MEM_LOCATION_TYPE_HOST`, number 0.
+    const ON_HOST: u64 = 2;
+    let (mut at, mut graph) = (0, std::ptr::null_mut());
+    tell!(s, memory.cuMemAllocManaged(&raw mut at, 4096, 1));
+    tell!(s, graph.cuStreamBeginCapture_v2(stream, 2));
+    tell!(s, memory.cuMemPrefetchAsync_v2(at, 4096, ON_HOST, 0, stream));
+    tell!(s, graph.cuStreamEndCapture(stream, &raw mut graph));
+    tell!(s, memory.cuMemPrefetchAsync_v2(at, 4096, ON_HOST, 0, stream));
+    tell!(s, stream.cuStreamSynchronize(stream));
+    tell!(s, memory.cuMemFree_v2(at));
 }

@@ -85,6 +85,10 @@ pub fn use_them(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
     show!(s, module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, c.module, c"octants".as_ptr()) => address != 0, bytes);
     tell!(s, module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, c.module, c"nothing".as_ptr()));
     show!(s, module.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, c.library, c"tracks".as_ptr()) => address != 0, bytes);
+    let mut unified = std::ptr::null_mut();
+    tell!(s, module.cuLibraryGetUnifiedFunction(&raw mut unified, c.library, c"tracks".as_ptr()));
+    tell!(s, module.cuLibraryGetUnifiedFunction(&raw mut unified, c.library, std::ptr::null()));
+    tell!(s, module.cuLibraryGetUnifiedFunction(&raw mut unified, bad_handle(), c"tracks".as_ptr()));
     show!(s, module.cuModuleGetFunctionCount(&raw mut count, c.module) => count);
     show!(s, module.cuLibraryGetKernelCount(&raw mut count, c.library) => count);
     enumerate(s, c);

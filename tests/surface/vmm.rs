@@ -121,6 +121,44 @@ pub fn use_them(s: &Surface, m: &Mapped) {
     unsafe { libc::close(fd) };
     tell!(s, vmm.cuMemMap(m.base + 3 * g, GRANULE, 0, m.resting, 0));
     tell!(s, vmm.cuMemUnmap(m.base + 3 * g, GRANULE));
+    external(s, m);
+}
+
+/// Memory that is imported by its descriptor.
+fn external(s: &Surface, m: &Mapped) {
+    let (mut memory, mut buffer, mut fd) = (std::ptr::null_mut(), 0, -1);
+    tell!(s, vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), m.handle, 1, 0));
+    // Kind and descriptor, a name, bytes, flags.
+    let asked = |kind: u64, fd: i32, bytes: u64, flags: u64| {
+        let mut words = [0u64; 13];
+        (words[0], words[1], words[3], words[4]) = (kind, u64::from(fd as u32), bytes, flags);
+        words
+    };
+    let whole = GRANULE as u64;
+    for (kind, fd, bytes, flags) in
+        [(0, fd, whole, 0), (1, fd, 0, 0), (1, fd, 8 * whole, 0), (1, fd, whole, 2), (1, -1, whole, 0)]
+    {
+        tell!(s, vmm.cuImportExternalMemory(&raw mut memory, asked(kind, fd, bytes, flags).as_ptr().cast()));
+    }
+    tell!(s, vmm.cuImportExternalMemory(&raw mut memory, asked(1, fd, whole, 0).as_ptr().cast()));
+    let part = |offset: u64, bytes: u64, flags: u64| {
+        let mut words = [0u64; 11];
+        words[..3].copy_from_slice(&[offset, bytes, flags]);
+        words
+    };
+    for (offset, bytes, flags) in [(0, 0, 0), (4096, whole, 0), (0, whole, 1)] {
+        tell!(s, vmm.cuExternalMemoryGetMappedBuffer(&raw mut buffer, memory, part(offset, bytes, flags).as_ptr().cast()));
+    }
+    tell!(s, vmm.cuExternalMemoryGetMappedBuffer(&raw mut buffer, bad_handle(), part(0, whole, 0).as_ptr().cast()));
+    tell!(s, vmm.cuExternalMemoryGetMappedBuffer(&raw mut buffer, memory, part(4096, 8192, 0).as_ptr().cast()));
+    tell!(s, vmm.cuDestroyExternalMemory(memory));
+    tell!(s, vmm.cuDestroyExternalMemory(memory));
+    tell!(s, memory.cuMemsetD8_v2(buffer, 77, 16));
+    // The same memory.
+    let mut bytes = [0u8; 16];
+    show!(s, memory.cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), m.base + 4096, 16) => bytes);
+    tell!(s, memory.cuMemFree_v2(buffer));
+    tell!(s, memory.cuMemFree_v2(buffer));
 }
 
 /// Ends them.

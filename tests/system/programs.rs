@@ -20,6 +20,8 @@ fn arguments(name: &str) -> (u32, u32) {
         "symbols" => (150, 6000),
         "events" => (4000, 1500),
         "priorities" => (200, 5000),
+        "parts" => (96, 10000),
+        "external" => (60, 15000),
         "forks" => (160, 6000),
         "polls" => (60, 15000),
         "signals" => (200, 5000),
@@ -141,6 +143,10 @@ programs! {
     events_shared: "events", Shared;
     priorities_static: "priorities", Static;
     priorities_shared: "priorities", Shared;
+    parts_static: "parts", Static;
+    parts_shared: "parts", Shared;
+    external_static: "external", Static;
+    external_shared: "external", Shared;
     forks_static: "forks", Static;
     forks_shared: "forks", Shared;
     polls_static: "polls", Static;

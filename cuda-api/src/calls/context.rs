@@ -74,4 +74,38 @@ calls! { $ for_each_context_call context ContextCalls;
     0x0223 work wait fn cuCtxResetPersistingL2Cache();
     /// How many multiprocessors a context may use: all.
     0x0224 local custom fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>);
+    /// Makes a context; a share of the multiprocessors is not offered.
+    0x0225 local custom fn cuCtxCreate_v3(pctx: Raw<*mut sys::CUcontext>, paramsArray: Raw<*mut sys::CUexecAffinityParam>, numParams: Raw<c_int>, flags: Raw<c_uint>, dev: Raw<sys::CUdevice>) older;
+    /// Records an event behind everything in a context.
+    0x0226 work custom fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
+    /// Lets everything that comes later in a context wait for an event.
+    0x0227 work custom fn cuCtxWaitEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
+    /// Takes a reference to the current context.
+    0x0228 local custom fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
+    /// Gives a reference to the current context back.
+    0x0229 local custom fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
+    /// Makes a green context: a context that is told to have a part of the GPU.
+    0x022a local custom fn cuGreenCtxCreate(phCtx: Raw<*mut sys::CUgreenCtx>, desc: Raw<sys::CUdevResourceDesc>, dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
+    /// Destroys a green context.
+    0x022b local custom fn cuGreenCtxDestroy(hCtx: Raw<sys::CUgreenCtx>);
+    /// The context that stands for a green one.
+    0x022c local custom fn cuCtxFromGreenCtx(pContext: Raw<*mut sys::CUcontext>, hCtx: Raw<sys::CUgreenCtx>);
+    /// The multiprocessors of a device.
+    0x022d local custom fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    /// The multiprocessors of a context.
+    0x022e local custom fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    /// The multiprocessors of a green context.
+    0x022f local custom fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
+    /// Splits multiprocessors into groups.
+    0x0230 local custom fn cuDevSmResourceSplitByCount(result: Raw<*mut sys::CUdevResource>, nbGroups: Raw<*mut c_uint>, input: Raw<*const sys::CUdevResource>, remaining: Raw<*mut sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>);
+    /// Describes what a green context is to have.
+    0x0231 local custom fn cuDevResourceGenerateDesc(phDesc: Raw<*mut sys::CUdevResourceDesc>, resources: Raw<*mut sys::CUdevResource>, nbResources: Raw<c_uint>);
+    /// Records an event behind everything in a green context.
+    0x0232 work custom fn cuGreenCtxRecordEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
+    /// Lets everything that comes later in a green context wait for an event.
+    0x0233 work custom fn cuGreenCtxWaitEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
+    /// Makes a stream in a green context.
+    0x0234 state custom fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
+    /// Unique number of a green context.
+    0x0235 local custom fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
 }

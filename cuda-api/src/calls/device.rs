@@ -74,4 +74,14 @@ calls! { $ for_each_device_call device DeviceCalls;
     0x0129 local bare fn cuLogsDumpToFile(iterator: Raw<*mut sys::CUlogIterator>, pathToFile: Raw<*const c_char>, flags: Raw<c_uint>);
     /// Writes the log, which is empty.
     0x012a local bare fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Raw<*mut c_char>, size: Raw<*mut usize>, flags: Raw<c_uint>);
+    /// What the link to the host can do at once: nothing, as the attribute says.
+    0x012b local custom fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
+    /// What the link between two GPUs can do at once: nothing, as the attribute says.
+    0x012c local custom fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
+    /// A function that would be told of the driver's memory budget: never called.
+    0x012d local custom fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
+    /// Takes such a function back.
+    0x012e local custom fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
+    /// Checked: no network card writes to the memory of a job.
+    0x012f local custom fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
 }

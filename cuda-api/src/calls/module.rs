@@ -80,4 +80,6 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x0524 local custom fn cuLinkDestroy(state: Raw<sys::CUlinkState>);
     /// Changes the width of the banks of shared memory for a function, where it can be changed.
     0x0527 state wait fn cuFuncSetSharedMemConfig(hfunc: Use<Function>, config: Enum<sys::CUsharedconfig>);
+    /// A function that host and GPU call by one address: there are none.
+    0x0528 local custom fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
 }

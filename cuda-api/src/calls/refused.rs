@@ -5,30 +5,12 @@ calls! { $ for_each_refused_call refused RefusedCalls;
 
     /// Such numbers exist on Windows only.
     0x0d01 refused refused fn cuDeviceGetLuid(luid: Raw<*mut c_char>, deviceNodeMask: Raw<*mut c_uint>, dev: Raw<sys::CUdevice>);
-    /// What the link to the host can do differs from place to place.
-    0x0d02 refused refused fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>);
-    /// No network card writes to the memory of a job, and the attribute says so.
-    0x0d03 refused refused fn cuFlushGPUDirectRDMAWrites(target: RawEnum<sys::CUflushGPUDirectRDMAWritesTarget>, scope: RawEnum<sys::CUflushGPUDirectRDMAWritesScope>);
-    /// Contexts of a place share one: what belongs to which of them is not known there.
-    0x0d08 refused refused fn cuCtxRecordEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
-    /// Contexts of a place share one: what belongs to which of them is not known there.
-    0x0d09 refused refused fn cuCtxWaitEvent(hCtx: Raw<sys::CUcontext>, hEvent: Raw<sys::CUevent>);
-    /// Deprecated since CUDA 4: contexts are not counted.
-    0x0d0a refused refused fn cuCtxAttach(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>);
-    /// Deprecated since CUDA 4: contexts are not counted.
-    0x0d0b refused refused fn cuCtxDetach(ctx: Raw<sys::CUcontext>);
     /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// Variables of a module cannot be managed (docs/design.md).
     0x0d10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
-    /// Functions of a library are reached by their kernels.
-    0x0d11 refused refused fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
-    /// A driver notifies of its own memory budget, which is not that of the job.
-    0x0d13 refused refused fn cuDeviceRegisterAsyncNotification(device: Raw<sys::CUdevice>, callbackFunc: Raw<sys::CUasyncCallback>, userData: Raw<*mut c_void>, callback: Raw<*mut sys::CUasyncCallbackHandle>);
-    /// A driver notifies of its own memory budget, which is not that of the job.
-    0x0d14 refused refused fn cuDeviceUnregisterAsyncNotification(device: Raw<sys::CUdevice>, callback: Raw<sys::CUasyncCallbackHandle>);
     /// Memory is not handed to other devices: it could not be moved.
     0x0d2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
     /// No memory is told to be fit for engines that decompress.
@@ -45,41 +27,35 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d35 refused refused fn cuMulticastUnbind(mcHandle: Raw<sys::CUmemGenericAllocationHandle>, dev: Raw<sys::CUdevice>, mcOffset: Raw<usize>, size: Raw<usize>);
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
     0x0d36 refused refused fn cuMulticastGetGranularity(granularity: Raw<*mut usize>, prop: Raw<*const sys::CUmulticastObjectProp>, option: RawEnum<sys::CUmulticastGranularity_flags>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
-    0x0d41 refused refused fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
-    0x0d42 refused refused fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Arrays have memory of their own, which moves with them: none lies in memory that was imported.
     0x0d43 refused refused fn cuExternalMemoryGetMappedMipmappedArray(mipmap: Raw<*mut sys::CUmipmappedArray>, extMem: Raw<sys::CUexternalMemory>, mipmapDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
-    0x0d44 refused refused fn cuDestroyExternalMemory(extMem: Raw<sys::CUexternalMemory>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d45 refused refused fn cuImportExternalSemaphore(extSem_out: Raw<*mut sys::CUexternalSemaphore>, semHandleDesc: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d46 refused refused fn cuSignalExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d47 refused refused fn cuWaitExternalSemaphoresAsync(extSemArray: Raw<*const sys::CUexternalSemaphore>, paramsArray: Raw<*const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>, numExtSems: Raw<c_uint>, stream: Raw<sys::CUstream>) ptsz;
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d48 refused refused fn cuDestroyExternalSemaphore(extSem: Raw<sys::CUexternalSemaphore>);
     /// Deprecated by CUDA: launches that span devices.
     0x0d49 refused refused fn cuLaunchCooperativeKernelMultiDevice(launchParamsList: Raw<*mut sys::CUDA_LAUNCH_PARAMS>, numDevices: Raw<c_uint>, flags: Raw<c_uint>);
     /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d53 refused refused fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d55 refused refused fn cuGraphAddExternalSemaphoresSignalNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d56 refused refused fn cuGraphExternalSemaphoresSignalNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d57 refused refused fn cuGraphExternalSemaphoresSignalNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d58 refused refused fn cuGraphAddExternalSemaphoresWaitNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d59 refused refused fn cuGraphExternalSemaphoresWaitNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d5a refused refused fn cuGraphExternalSemaphoresWaitNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d62 refused refused fn cuGraphExecExternalSemaphoresSignalNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>);
-    /// Such memory and semaphores come from graphics or another driver, which another place does not have; a job shares its own by descriptors.
+    /// Such semaphores are made by graphics or other drivers, never by CUDA: no job can have both ends, and another place does not have the other one.
     0x0d63 refused refused fn cuGraphExecExternalSemaphoresWaitNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_EXT_SEM_WAIT_NODE_PARAMS>);
     /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d65 refused refused fn cuTexRefSetArray(hTexRef: Raw<sys::CUtexref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
@@ -139,8 +115,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d80 refused refused fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);
     /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d81 refused refused fn cuSurfRefGetArray(phArray: Raw<*mut sys::CUarray>, hSurfRef: Raw<sys::CUsurfref>);
-    /// What the links between devices can do differs from place to place.
-    0x0d8d refused refused fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>);
     /// Graphics: the place has not the display of the program.
     0x0d8e refused refused fn cuGraphicsUnregisterResource(resource: Raw<sys::CUgraphicsResource>);
     /// Graphics: the place has not the display of the program.
@@ -155,30 +129,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d93 refused refused fn cuGraphicsMapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
     /// Graphics: the place has not the display of the program.
     0x0d94 refused refused fn cuGraphicsUnmapResources(count: Raw<c_uint>, resources: Raw<*mut sys::CUgraphicsResource>, hStream: Raw<sys::CUstream>) ptsz;
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d99 refused refused fn cuGreenCtxCreate(phCtx: Raw<*mut sys::CUgreenCtx>, desc: Raw<sys::CUdevResourceDesc>, dev: Raw<sys::CUdevice>, flags: Raw<c_uint>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d9a refused refused fn cuGreenCtxDestroy(hCtx: Raw<sys::CUgreenCtx>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d9b refused refused fn cuCtxFromGreenCtx(pContext: Raw<*mut sys::CUcontext>, hCtx: Raw<sys::CUgreenCtx>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d9c refused refused fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d9d refused refused fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d9e refused refused fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0d9f refused refused fn cuDevSmResourceSplitByCount(result: Raw<*mut sys::CUdevResource>, nbGroups: Raw<*mut c_uint>, input: Raw<*const sys::CUdevResource>, remaining: Raw<*mut sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0da0 refused refused fn cuDevResourceGenerateDesc(phDesc: Raw<*mut sys::CUdevResourceDesc>, resources: Raw<*mut sys::CUdevResource>, nbResources: Raw<c_uint>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0da1 refused refused fn cuGreenCtxRecordEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0da2 refused refused fn cuGreenCtxWaitEvent(hCtx: Raw<sys::CUgreenCtx>, hEvent: Raw<sys::CUevent>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0da4 refused refused fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
-    /// Parts of a GPU cannot be set aside: another place could not promise the same part.
-    0x0da5 refused refused fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
     /// CUDA has taken this function away: it answers the same everywhere.
     0x0dab refused refused fn cuProfilerInitialize(configFile: Raw<*const c_char>, outputFile: Raw<*const c_char>, outputMode: RawEnum<sys::CUoutput_mode>);
     /// Synchronisation objects of embedded systems: no place has them.

@@ -20,7 +20,7 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x0408 local custom fn cuStreamGetPriority(hStream: Raw<sys::CUstream>, priority: Raw<*mut c_int>) ptsz;
     /// Context of a stream.
     0x0409 local custom fn cuStreamGetCtx(hStream: Raw<sys::CUstream>, pctx: Raw<*mut sys::CUcontext>) ptsz;
-    /// Context of a stream; green ones there are none.
+    /// Context of a stream, and its green context.
     0x044a local custom fn cuStreamGetCtx_v2(hStream: Raw<sys::CUstream>, pCtx: Raw<*mut sys::CUcontext>, pGreenCtx: Raw<*mut sys::CUgreenCtx>) ptsz;
     /// How the work of a stream is carried out.
     0x044b state custom fn cuStreamSetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value: Raw<*const sys::CUstreamAttrValue>) ptsz;

@@ -30,4 +30,10 @@ calls! { $ for_each_vmm_call vmm VmmCalls;
     0x070e local custom fn cuMemRetainAllocationHandle(handle: Raw<*mut sys::CUmemGenericAllocationHandle>, addr: Raw<*mut c_void>);
     /// Sparse arrays: their tiles are mapped in stream order, which no other place could repeat; the device's attribute says that there are none.
     0x070f refused refused fn cuMemMapArrayAsync(mapInfoList: Raw<*mut sys::CUarrayMapInfo>, count: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Memory that a job has exported by a descriptor; memory of graphics or of other drivers is refused.
+    0x0710 local custom fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
+    /// Maps such memory as a buffer.
+    0x0711 local custom fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);
+    /// Gives such memory back; buffers keep it.
+    0x0712 local custom fn cuDestroyExternalMemory(extMem: Raw<sys::CUexternalMemory>);
 }

@@ -2,9 +2,11 @@
 
 use super::{Out, Res, abi};
 use crate::gpu::context::{self, Context, Live};
-use crate::gpu::{device, graph, lock, stream};
+use crate::gpu::graph::GRAPHS;
+use crate::gpu::stream::{Kind, Stream, Target};
+use crate::gpu::{device, event, graph, lock, sched, stream};
 use cuda_api::sys::{
-    CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
+    CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
     CUsharedconfig,
 };
 use std::ffi::{c_int, c_uint};
@@ -29,9 +31,8 @@ abi! {
     call fn cuCtxCreate_v3 [gone] (
         out: Out<CUcontext> as *mut CUcontext, affinity: Out<u8>, count: c_int, flags: c_uint, dev: CUdevice,
     ) {
-        if count != 0 && !affinity.is_null() {
-            return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-        }
+        device::get(dev)?;
+        check_affinity(affinity.is_null(), count)?;
         create(out, flags, dev)
     }
 
@@ -41,9 +42,10 @@ abi! {
     ) {
         if !params.is_null() {
             let params = params.get()?;
-            if params.numExecAffinityParams != 0 || !params.cigParams.is_null() {
+            if !params.cigParams.is_null() {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }
+            check_affinity(params.execAffinityParams.is_null(), params.numExecAffinityParams)?;
         }
         create(out, flags, dev)
     }
@@ -54,6 +56,33 @@ abi! {
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
         context::destroy(&context::resolve(ctx)?)
+    }
+
+    call fn cuCtxAttach(out: Out<CUcontext> as *mut CUcontext, flags: c_uint) {
+        context::current()?;
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let top = named(std::ptr::null_mut())?;
+        out.set(top.handle as CUcontext)?;
+        top.attach();
+        Ok(())
+    }
+
+    call fn cuCtxDetach(ctx: CUcontext) {
+        let top = named(std::ptr::null_mut())?;
+        if top.handle != ctx as usize {
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if top.detach()? { context::destroy(&top) } else { Ok(()) }
+    }
+
+    call fn cuCtxRecordEvent(ctx: CUcontext, event: CUevent) {
+        record_whole(&*context::resolve(ctx)?, event)
+    }
+
+    call fn cuCtxWaitEvent(ctx: CUcontext, event: CUevent) {
+        wait_whole(&*context::resolve(ctx)?, event)
     }
 
     call fn cuCtxSetCurrent(ctx: CUcontext) {
@@ -223,8 +252,57 @@ fn create(out: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Res {
     out.set(context.handle as CUcontext)
 }
 
+/// No share of the multiprocessors is offered, as `cuDeviceGetExecAffinitySupport` says.
+fn check_affinity(nothing: bool, count: c_int) -> Res {
+    match count {
+        0 => Ok(()),
+        1.. if !nothing => Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// A stream that nobody else has: what is to come after something has its place there.
+fn beside(live: &Arc<Live>) -> Target {
+    let stream = Stream::new(0, Kind::Created, stream::NON_BLOCKING, 0, (Arc::downgrade(live), 0));
+    Target { stream: Arc::new(stream), live: live.clone() }
+}
+
+/// Records an event behind everything in a context.
+pub(super) fn record_whole(context: &Context, event: CUevent) -> Res {
+    let (live, event) = (context.live()?, event::resolve(event)?);
+    live.check()?;
+    if !event.belongs_to(&live) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    graph::forbid_in(&live)?;
+    let target = beside(&live);
+    live.adopt(target.stream.clone());
+    graph::record(&target, &event, false)?;
+    event.record_after(&target, live.outstanding_in(context.handle))?;
+    target.stream.abandon();
+    Ok(())
+}
+
+/// Lets everything that comes later in a context wait for an event.
+pub(super) fn wait_whole(context: &Context, event: CUevent) -> Res {
+    let (live, event) = (context.live()?, event::resolve(event)?);
+    live.check()?;
+    graph::forbid_in(&live)?;
+    GRAPHS.check_event(event.handle as u64).map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
+    if let Some(done) = event.present() {
+        let target = beside(&live);
+        live.adopt(target.stream.clone());
+        let mark = target.submit(sched::Work::Until(Box::new(move |_| Ok(done()))), Vec::new());
+        target.stream.abandon();
+        live.wait_for(context.handle, mark);
+    } else if let Some(mark) = event.mark() {
+        live.wait_for(context.handle, mark);
+    }
+    Ok(())
+}
+
 /// The context that a handle names, NULL being the current one.
-fn named(ctx: CUcontext) -> Res<Arc<Context>> {
+pub(super) fn named(ctx: CUcontext) -> Res<Arc<Context>> {
     if ctx.is_null() { context::top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT) } else { context::resolve(ctx) }
 }
 

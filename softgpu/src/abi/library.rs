@@ -5,8 +5,8 @@ use crate::gpu::launch::Attributes;
 use crate::gpu::module::{self, Kernel, Library};
 use crate::gpu::{code, context, device};
 use cuda_api::sys::{
-    CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
-    CUlibraryOption, CUmodule, CUresult,
+    CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary, CUlibraryOption,
+    CUmodule, CUresult,
 };
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -49,6 +49,14 @@ abi! {
         let library = module::resolve_library(library as usize)?;
         let kernels = library.kernels().into_iter().take(room as usize);
         out.fill(&kernels.map(|i| library.kernel(i).handle as CUkernel).collect::<Vec<_>>())
+    }
+
+    call fn cuLibraryGetUnifiedFunction(out: Out<usize> as *mut *mut c_void, library: CUlibrary, name: Text as *const c_char) {
+        out.check()?;
+        module::resolve_library(library as usize)?;
+        name.get()?;
+        // The attribute says that there are none.
+        Err(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
     call fn cuLibraryGetModule(out: Out<CUmodule> as *mut CUmodule, library: CUlibrary) {

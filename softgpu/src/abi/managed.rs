@@ -77,9 +77,11 @@ abi! {
         if flags != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        resolve(stream, default)?;
+        let target = resolve(stream, default)?;
         check_range(at, size)?;
         check_location(location)?;
+        graph::forbid_on(&target)?;
+        graph::forbid_unsafe()?;
         lock(&ADVICE).prefetch(at, size as u64, (location.kind, location.ordinal));
         Ok(())
     }

@@ -41,6 +41,9 @@ abi! {
         if super::graph::free_of_graph(address)? {
             return live.synchronise();
         }
+        if super::external::free(&live, address)? {
+            return live.check();
+        }
         memory::free(&live, address)
     }
 

@@ -9,8 +9,10 @@ mod context;
 mod device;
 mod edge;
 mod event;
+mod external;
 mod function;
 mod graph;
+mod green;
 mod launch;
 mod library;
 mod linker;
@@ -61,8 +63,10 @@ static BY_SUBJECT: &[&[Export]] = &[
     context::EXPORTS,
     device::EXPORTS,
     event::EXPORTS,
+    external::EXPORTS,
     function::EXPORTS,
     graph::EXPORTS,
+    green::EXPORTS,
     launch::EXPORTS,
     library::EXPORTS,
     linker::EXPORTS,

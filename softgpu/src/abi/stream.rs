@@ -1,13 +1,14 @@
 //! Streams and host functions.
 
 use super::{Out, Res, abi};
-use crate::gpu::context::Live;
+use crate::gpu::context::{self, Context, Live};
 use crate::gpu::sched;
-use crate::gpu::stream::{self, Default, Target, resolve};
+use crate::gpu::stream::{self, Default, Kind, Target, resolve};
 use crate::gpu::{event, graph};
 use cuda_api::graph::work::{HostCall, Work};
 use cuda_api::sys::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 abi! {
     call fn cuStreamCreate(out: Out<CUstream> as *mut CUstream, flags: c_uint) {
@@ -73,16 +74,23 @@ abi! {
     }
 
     stream fn cuStreamGetCtx / cuStreamGetCtx_ptsz(stream: CUstream, out: Out<CUcontext> as *mut CUcontext) |default| {
-        out.set(resolve(stream, default)?.live.context as CUcontext)
+        out.set(home(stream, default)?.handle as CUcontext)
     }
 
     stream fn cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz(
         stream: CUstream, out: Out<CUcontext> as *mut CUcontext, green: Out<usize> as *mut CUgreenCtx,
     ) |default| {
-        let target = resolve(stream, default)?;
-        // There are no green contexts.
-        green.set(0)?;
-        out.set(target.live.context as CUcontext)
+        let context = home(stream, default)?;
+        if context.part.is_none() {
+            out.set(context.handle as CUcontext)?;
+            return green.set(0);
+        }
+        // A green context has no stream of each thread.
+        if stream as usize == 2 {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        out.set(context.device.primary().handle as CUcontext)?;
+        green.set(super::green::of_context(&context))
     }
 
     stream fn cuStreamGetDevice / cuStreamGetDevice_ptsz(
@@ -92,8 +100,8 @@ abi! {
     }
 
     call fn cuStreamGetGreenCtx(stream: CUstream, part: Out<CUgreenCtx> as *mut CUgreenCtx) {
-        resolve(stream, Default::Legacy)?;
-        part.set(std::ptr::null_mut())
+        let context = home(stream, Default::Legacy)?;
+        part.set(if context.part.is_some() { super::green::of_context(&context) as CUgreenCtx } else { std::ptr::null_mut() })
     }
 
     stream fn cuStreamAddCallback / cuStreamAddCallback_ptsz(
@@ -130,6 +138,16 @@ abi! {
             }
         })
     }
+}
+
+/// The context of a stream: of a default one that of the thread.
+fn home(stream: CUstream, default: Default) -> Res<Arc<Context>> {
+    let target = resolve(stream, default)?;
+    let found = match target.stream.kind {
+        Kind::Created => context::CONTEXTS.get(target.stream.context),
+        Kind::Legacy | Kind::PerThread(_) => context::top(),
+    };
+    found.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
 fn host_work(target: &Target, f: impl FnOnce(&Live) + Send + 'static) -> Res {

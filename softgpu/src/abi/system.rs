@@ -33,6 +33,7 @@ pub(super) fn told(steps: &[Step], args: &[u64], found: CUresult) -> CUresult {
     let error = |rc| match rc {
         code::SUCCESS => CUresult::CUDA_SUCCESS,
         code::ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_HANDLE,
+        code::ERROR_INVALID_CONTEXT => CUresult::CUDA_ERROR_INVALID_CONTEXT,
         _ => CUresult::CUDA_ERROR_INVALID_VALUE,
     };
     first::told(steps, args, found, error, process::ready, || context::current().map(drop))

@@ -13,6 +13,7 @@ use super::table::Table;
 use super::{array, event, graph, launch, lock, memory, mempool, module, texture};
 use crate::abi::Res;
 use crate::ptx::CodeMap;
+use cuda_api::parts::Part;
 use cuda_api::sys::{CUcontext, CUresult};
 use std::cell::RefCell;
 use std::io::Write;
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     pub handle: usize,
     pub device: Arc<Device>,
     pub is_primary: bool,
+    /// What a green context has; it shares all but its streams with the primary one.
+    pub part: Option<Part>,
     state: Mutex<State>,
 }
 
@@ -40,6 +43,8 @@ pub(crate) struct Context {
 struct State {
     live: Option<Arc<Live>>,
     references: u32,
+    /// Further references by `cuCtxAttach`.
+    attached: u32,
     flags: u32,
 }
 
@@ -86,6 +91,8 @@ pub(crate) struct Live {
     pub code: Mutex<Arc<CodeMap>>,
     /// Bit set of device ordinals whose memory this context may use.
     pub peers: AtomicU32,
+    /// What later work in a context waits for, by context; in the primary one's also work of green ones.
+    awaited: Mutex<Vec<(usize, Arc<Mark>)>>,
 }
 
 thread_local! {
@@ -158,14 +165,41 @@ pub(crate) fn create(device: &Arc<Device>, flags: u32) -> Res<Arc<Context>> {
             handle,
             device: device.clone(),
             is_primary: false,
-            state: Mutex::new(State { live, references: 1, flags }),
+            part: None,
+            state: Mutex::new(State { live, references: 1, attached: 0, flags }),
         }
     }))
 }
 
+/// Makes a green context.
+pub(crate) fn create_green(device: &Arc<Device>, part: Part) -> Res<Arc<Context>> {
+    device.primary().retain();
+    let live = Some(device.primary().live()?);
+    Ok(CONTEXTS.insert_with(|handle| Context {
+        handle,
+        device: device.clone(),
+        is_primary: false,
+        part: Some(part),
+        state: Mutex::new(State { live, references: 1, attached: 0, flags: 0 }),
+    }))
+}
+
+/// Destroys a green context; nobody can name its streams any more.
+pub(crate) fn destroy_green(context: &Arc<Context>) -> Res {
+    CONTEXTS.remove(context.handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    stream::STREAMS.each(|stream| {
+        if stream.context == context.handle {
+            stream.orphaned.store(true, Ordering::Release);
+        }
+    });
+    lock(&context.state).live = None;
+    crate::abi::context_ended(context.handle);
+    context.device.primary().release()
+}
+
 /// Destroys a context made with [`create`].
 pub(crate) fn destroy(context: &Arc<Context>) -> Res {
-    if context.is_primary || CONTEXTS.remove(context.handle).is_none() {
+    if context.is_primary || context.part.is_some() || CONTEXTS.remove(context.handle).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     with_stack(|stack| {
@@ -204,17 +238,13 @@ pub(crate) fn cancel_all() {
 
 fn check_flags(flags: u32) -> Res {
     let schedule = flags & 7;
-    if flags & !FLAGS != 0 || !matches!(schedule, 0 | 1 | 2 | 4) {
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-    } else {
-        Ok(())
-    }
+    if flags & !FLAGS != 0 || !matches!(schedule, 0 | 1 | 2 | 4) { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
 impl Context {
     /// The primary context of a device, inactive.
     pub fn primary(device: Arc<Device>) -> Arc<Context> {
-        CONTEXTS.insert_with(|handle| Context { handle, device, is_primary: true, state: Mutex::default() })
+        CONTEXTS.insert_with(|handle| Context { handle, device, is_primary: true, part: None, state: Mutex::default() })
     }
 
     /// What the context owns; an inactive one is `CONTEXT_IS_DESTROYED`.
@@ -230,7 +260,10 @@ impl Context {
 
     /// Flags as `cuCtxGetFlags` reports them.
     pub fn reported_flags(&self) -> u32 {
-        lock(&self.state).flags | if self.is_primary { MAP_HOST } else { 0 }
+        match self.part {
+            Some(_) => self.device.primary().reported_flags(),
+            None => lock(&self.state).flags | if self.is_primary { MAP_HOST } else { 0 },
+        }
     }
 
     /// Changes the flags.
@@ -250,6 +283,22 @@ impl Context {
         if state.live.is_none() {
             state.live = Some(Live::new(self.handle, self.device.clone()));
         }
+    }
+
+    /// `cuCtxAttach`: one more user of a context that is active.
+    pub fn attach(&self) {
+        lock(&self.state).attached += 1;
+    }
+
+    /// `cuCtxDetach`; true: nobody uses a context of the program any more.
+    pub fn detach(&self) -> Res<bool> {
+        let mut state = lock(&self.state);
+        match state.attached.checked_sub(1) {
+            Some(left) => state.attached = left,
+            None if self.is_primary || self.part.is_some() => return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+            None => return Ok(true),
+        }
+        Ok(false)
     }
 
     /// Gives a reference back; the last one deactivates.
@@ -289,7 +338,7 @@ impl Live {
             context,
             device,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            legacy: Arc::new(Stream::new(0, Kind::Legacy, 0, 0, weak.clone())),
+            legacy: Arc::new(Stream::new(0, Kind::Legacy, 0, 0, (weak.clone(), context))),
             streams: Mutex::default(),
             error: AtomicU32::new(0),
             cancel: Arc::default(),
@@ -310,6 +359,7 @@ impl Live {
             place: Mutex::default(),
             code: Mutex::default(),
             peers: AtomicU32::new(0),
+            awaited: Mutex::default(),
         })
     }
 
@@ -362,7 +412,7 @@ impl Live {
         if let Some(found) = streams.iter().find(|stream| stream.kind == kind) {
             return found.clone();
         }
-        let made = Arc::new(Stream::new(0, kind, 0, 0, Arc::downgrade(self)));
+        let made = Arc::new(Stream::new(0, kind, 0, 0, (Arc::downgrade(self), self.context)));
         streams.push(made.clone());
         made
     }
@@ -376,10 +426,33 @@ impl Live {
 
     /// Marks of all work that has not ended.
     pub fn outstanding(&self) -> Vec<Arc<Mark>> {
+        self.outstanding_in(self.context)
+    }
+
+    /// As [`Live::outstanding`] of a context that has this: a green one has but its own streams, and the default ones.
+    pub fn outstanding_in(&self, context: usize) -> Vec<Arc<Mark>> {
         let _submission = sched::submit();
         let mut marks: Vec<_> = self.legacy.pending().into_iter().collect();
-        self.each_stream(|stream| marks.extend(stream.pending()));
+        self.each_stream(|stream| {
+            if context == self.context || stream.context == context || stream.kind != Kind::Created {
+                marks.extend(stream.pending());
+            }
+        });
         marks
+    }
+
+    /// All later work of a context that has this starts after `mark`.
+    pub fn wait_for(&self, context: usize, mark: Arc<Mark>) {
+        let mut awaited = lock(&self.awaited);
+        awaited.retain(|(_, mark)| !mark.done());
+        awaited.push((context, mark));
+    }
+
+    /// What work of a stream must wait for now.
+    pub fn awaited(&self, stream: &Stream) -> Vec<Arc<Mark>> {
+        // All contexts of a device have the default streams of one.
+        let of = |c: usize| c == self.context || c == stream.context || stream.kind != Kind::Created;
+        lock(&self.awaited).iter().filter(|(c, mark)| of(*c) && !mark.done()).map(|(_, mark)| mark.clone()).collect()
     }
 
     /// Waits for all work and reports the fault, if any.

@@ -126,6 +126,11 @@ impl Event {
 
     /// Records the present end of a stream of the same context.
     pub fn record(&self, target: &Target) -> Res {
+        self.record_after(target, Vec::new())
+    }
+
+    /// As [`Event::record`], also after `marks`.
+    pub fn record_after(&self, target: &Target, marks: Vec<Arc<Mark>>) -> Res {
         if !self.belongs_to(&target.live) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
@@ -141,7 +146,7 @@ impl Event {
                 }))
             }
         };
-        *recorded = Some(target.submit(work, Vec::new()));
+        *recorded = Some(target.submit(work, marks));
         Ok(())
     }
 

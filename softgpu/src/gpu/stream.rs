@@ -1,9 +1,9 @@
 //! Streams: order of work, and the rules between the legacy default stream and the others.
 
-use super::context::{self, Live};
-use super::{graph, lock, mempool};
+use super::context::{self, Context, Live};
 use super::sched::{self, Mark, Work};
 use super::table::Table;
+use super::{graph, lock, mempool};
 use crate::abi::Res;
 use cuda_api::sys::{CUresult, CUstream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +49,10 @@ pub(crate) struct Stream {
     pub kind: Kind,
     pub flags: u32,
     priority: i32,
+    /// The context that it was made in, for those that the program made.
+    pub context: usize,
+    /// Its green context is gone.
+    pub orphaned: AtomicBool,
     /// Those that were set, by number.
     pub attributes: Mutex<Vec<(u32, Attribute)>>,
     live: Weak<Live>,
@@ -59,7 +63,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A stream with the given handle.
-    pub fn new(handle: usize, kind: Kind, flags: u32, priority: i32, live: Weak<Live>) -> Stream {
+    pub fn new(handle: usize, kind: Kind, flags: u32, priority: i32, (live, context): (Weak<Live>, usize)) -> Stream {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Stream {
@@ -68,6 +72,8 @@ impl Stream {
             kind,
             flags,
             priority,
+            context,
+            orphaned: AtomicBool::new(false),
             attributes: Mutex::default(),
             live,
             last: Mutex::new(None),
@@ -98,6 +104,11 @@ impl Stream {
         std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
     }
 
+    /// Nobody gives it work any more.
+    pub fn abandon(&self) {
+        self.destroyed.store(true, Ordering::Release);
+    }
+
     /// Whether the handle is gone and the work too.
     pub fn finished(&self) -> bool {
         self.destroyed.load(Ordering::Acquire) && self.pending().is_none()
@@ -124,6 +135,7 @@ impl Target {
         } else if self.stream.blocking() {
             after.extend(self.live.legacy.pending());
         }
+        after.extend(self.live.awaited(&self.stream));
         let mark = submission.push(self.stream.number, &self.live, work, after);
         *lock(&self.stream.last) = Some(mark.clone());
         mark
@@ -167,6 +179,9 @@ pub(crate) fn resolve(handle: CUstream, default: Default) -> Res<Target> {
         (handle, _) => {
             let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
             let live = stream.live.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+            if stream.orphaned.load(Ordering::Acquire) {
+                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            }
             live.check()?;
             return Ok(Target { stream, live });
         }
@@ -178,13 +193,19 @@ pub(crate) fn resolve(handle: CUstream, default: Default) -> Res<Target> {
 
 /// Makes a stream of the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> Res<Arc<Stream>> {
+    context::current()?;
+    create_in(&*context::top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?, flags, priority)
+}
+
+/// Makes a stream of a context.
+pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> Res<Arc<Stream>> {
     if flags & !NON_BLOCKING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let live = context::current()?;
+    let live = context.live()?;
     let priority = priority.clamp(GREATEST_PRIORITY, 0);
-    let stream =
-        STREAMS.insert_with(|handle| Stream::new(handle, Kind::Created, flags, priority, Arc::downgrade(&live)));
+    let stream = STREAMS
+        .insert_with(|handle| Stream::new(handle, Kind::Created, flags, priority, (Arc::downgrade(&live), context.handle)));
     live.adopt(stream.clone());
     Ok(stream)
 }
@@ -196,6 +217,6 @@ pub(crate) fn destroy(handle: CUstream) -> Res {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     graph::GRAPHS.forget_stream(target.stream.number);
-    target.stream.destroyed.store(true, Ordering::Release);
+    target.stream.abandon();
     Ok(())
 }

@@ -1,0 +1,165 @@
+//! External memory: what a descriptor of physical memory stands for, mapped as one buffer.
+//!
+//! Both ends are jobs' own: the descriptor is a ticket ([`crate::lend`]), and a buffer is an ordinary mapping of the program's physical
+//! memory ([`crate::vmm`]), so it moves as that does. Memory of graphics or of other drivers is of the machine that the program is on, and
+//! a place may be on another one: that is refused.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::log::{self, lock};
+use crate::vmm;
+use crate::{across, lend};
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Mutex;
+
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the last type that there is.
+const OPAQUE_FD: u32 = 1;
+const LAST_TYPE: u32 = 9;
+/// `CUDA_EXTERNAL_MEMORY_DEDICATED`
+const DEDICATED: u32 = 1;
+/// Our numbers for such memory.
+const FIRST: u64 = 0x5e00_0000_0040;
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, with its enum as the integer that it is in C.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    kind: u32,
+    _gap: u32,
+    fd: i32,
+    _other: [u32; 3],
+    bytes: u64,
+    flags: u32,
+    _reserved: [u32; 16],
+}
+const _: () = assert!(size_of::<Asked>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
+const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, handle));
+const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
+
+/// Memory that was imported.
+#[derive(Debug, Clone, Copy)]
+struct Imported {
+    /// Our handle of the physical memory.
+    physical: u64,
+    bytes: u64,
+}
+
+/// A buffer that was mapped.
+#[derive(Debug, Clone, Copy)]
+struct Buffer {
+    device: &'static Device,
+    /// The mapping around it.
+    start: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    next: u64,
+    imported: Option<HashMap<u64, Imported>>,
+    buffers: BTreeMap<u64, Buffer>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { next: FIRST, imported: None, buffers: BTreeMap::new() });
+
+pub(crate) fn cuImportExternalMemory(
+    cx: &mut Entered,
+    to: *mut sys::CUexternalMemory,
+    asked: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> Result<(), Code> {
+    cx.device()?.check()?;
+    if to.is_null() || asked.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
+    let asked = unsafe { asked.cast::<Asked>().read() };
+    match asked.kind {
+        OPAQUE_FD => {}
+        2..=LAST_TYPE => return Err(code::ERROR_NOT_SUPPORTED),
+        _ => return Err(code::ERROR_INVALID_VALUE),
+    }
+    if asked.bytes == 0 || asked.flags & !DEDICATED != 0 || asked.fd < 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let physical = match vmm::import(cx, asked.fd) {
+        Err(code::ERROR_INVALID_VALUE) if !lend::is_ticket(asked.fd) => {
+            log::missed("external memory that no job has exported (not supported)".to_owned());
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        other => other?,
+    };
+    if vmm::bytes_of(physical)? < asked.bytes {
+        vmm::cuMemRelease(cx, physical)?;
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut state = lock(&STATE);
+    let number = state.next;
+    state.next += 0x40;
+    state.imported.get_or_insert_default().insert(number, Imported { physical, bytes: asked.bytes });
+    // SAFETY: the descriptor is the driver's once the import has succeeded, as CUDA says.
+    drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
+    give(to, number as sys::CUexternalMemory)
+}
+
+/// What was imported under a number.
+fn find(memory: sys::CUexternalMemory) -> Result<Imported, Code> {
+    lock(&STATE).imported.as_ref().and_then(|all| all.get(&(memory as u64))).copied().ok_or(code::ERROR_INVALID_VALUE)
+}
+
+pub(crate) fn cuExternalMemoryGetMappedBuffer(
+    cx: &mut Entered,
+    to: *mut sys::CUdeviceptr,
+    memory: sys::CUexternalMemory,
+    asked: *const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+) -> Result<(), Code> {
+    let imported = find(memory)?;
+    let device = cx.device()?;
+    if to.is_null() || asked.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so by CUDA's contract such a struct of numbers.
+    let asked = unsafe { asked.read() };
+    let end = asked.offset.checked_add(asked.size).ok_or(code::ERROR_INVALID_VALUE)?;
+    if asked.flags != 0 || asked.size == 0 || end > imported.bytes {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let bytes = vmm::bytes_of(imported.physical)?;
+    let start = vmm::map_anywhere(cx, imported.physical, bytes, device)?;
+    lock(&STATE).buffers.insert(start + asked.offset, Buffer { device, start, bytes });
+    give(to, start + asked.offset)
+}
+
+/// The end of a buffer, if there is one at this address; it waits, as all frees do.
+pub(crate) fn free(cx: &mut Entered, address: u64) -> Option<Result<(), Code>> {
+    if !vmm::is_reserved(address) {
+        return None;
+    }
+    let buffer = *lock(&STATE).buffers.get(&address)?;
+    let mut end = || {
+        cx.settle(buffer.device)?;
+        across::settle(cx, buffer.device);
+        lock(&STATE).buffers.remove(&address);
+        vmm::cuMemUnmap(cx, buffer.start, buffer.bytes as usize)?;
+        vmm::unreserve(buffer.start, buffer.bytes)
+    };
+    Some(end())
+}
+
+pub(crate) fn cuDestroyExternalMemory(cx: &mut Entered, memory: sys::CUexternalMemory) -> Result<(), Code> {
+    let gone = lock(&STATE).imported.as_mut().and_then(|all| all.remove(&(memory as u64))).ok_or(code::ERROR_INVALID_VALUE)?;
+    // Buffers keep the memory.
+    vmm::cuMemRelease(cx, gone.physical)
+}
+
+/// The context of a device ends, and all that is mapped in it.
+pub(crate) fn forget(device: &Device) {
+    let mut state = lock(&STATE);
+    for (_, gone) in state.buffers.extract_if(.., |_, buffer| buffer.device.index == device.index) {
+        // It fails only where something is mapped still, which another device has.
+        let _ = vmm::unreserve(gone.start, gone.bytes);
+    }
+}

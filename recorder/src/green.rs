@@ -1,0 +1,185 @@
+//! Green contexts: contexts of their own for the program, each with a part of the multiprocessors (docs/design.md, "Handles").
+//!
+//! They share the primary context of their device, as natively, and the streams of a place run unconfined: a part is a promise about
+//! speed, which another place with other parts could not keep.
+
+use crate::context::{self, Created, give};
+use crate::device;
+use crate::enter::Entered;
+use crate::job::{Device, Job};
+use crate::whole;
+use cuda_api::arg::Capture;
+use cuda_api::calls::stream::cuStreamCreateWithPriority;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, compose, kind, slot};
+use cuda_api::parts::{self, Part};
+use cuda_api::sys::{self, CUdevice_attribute_enum as A};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::atomic::Ordering;
+
+/// `CU_GREEN_CTX_DEFAULT_STREAM`
+const DEFAULT_STREAM: u32 = 1;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+
+/// The green context that a context stands for.
+pub(crate) fn of_context(ctx: u64) -> u64 {
+    compose(Kind::GreenContext, 1, slot(ctx))
+}
+
+/// The context that stands for a green one, and what it has.
+fn find(green: sys::CUgreenCtx) -> Result<(u64, Created), Code> {
+    let ctx = compose(Kind::Context, 1, slot(green as u64));
+    if kind(green as u64) != Some(Kind::GreenContext) || of_context(ctx) != green as u64 {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    context::created(ctx).map(|c| (ctx, c)).ok_or(code::ERROR_INVALID_CONTEXT)
+}
+
+fn whole_of(device: &'static Device) -> Part {
+    let get = |which: A| device::attribute(device, which as u32).map_or(0, i32::unsigned_abs);
+    Part::whole(
+        device.index,
+        get(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+    )
+}
+
+/// What a context has: a part, or the whole device.
+fn part_of(job: &'static Job, ctx: u64) -> Result<Part, Code> {
+    let device = context::device_of(job, ctx)?;
+    Ok(context::created(ctx).and_then(|c| c.part).unwrap_or_else(|| whole_of(device)))
+}
+
+pub(crate) fn cuDeviceGetDevResource(
+    cx: &mut Entered,
+    dev: sys::CUdevice,
+    to: *mut sys::CUdevResource,
+    kind: u32,
+) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    parts::check_type(kind)?;
+    // SAFETY: the program's output.
+    unsafe { whole_of(device).give(to) }
+}
+
+pub(crate) fn cuCtxGetDevResource(
+    cx: &mut Entered,
+    ctx: sys::CUcontext,
+    to: *mut sys::CUdevResource,
+    kind: u32,
+) -> Result<(), Code> {
+    parts::check_type(kind)?;
+    let ctx = if ctx.is_null() { context::current() } else { ctx as u64 };
+    // SAFETY: the program's output.
+    unsafe { part_of(cx.job, ctx)?.give(to) }
+}
+
+pub(crate) fn cuGreenCtxGetDevResource(
+    cx: &mut Entered,
+    green: sys::CUgreenCtx,
+    to: *mut sys::CUdevResource,
+    kind: u32,
+) -> Result<(), Code> {
+    parts::check_type(kind)?;
+    // SAFETY: the program's output.
+    unsafe { part_of(cx.job, find(green)?.0)?.give(to) }
+}
+
+pub(crate) fn cuDevSmResourceSplitByCount(
+    _cx: &mut Entered,
+    result: *mut sys::CUdevResource,
+    wanted: *mut c_uint,
+    input: *const sys::CUdevResource,
+    rest: *mut sys::CUdevResource,
+    flags: c_uint,
+    least: c_uint,
+) -> Result<(), Code> {
+    // SAFETY: the program's own arguments.
+    unsafe { parts::split(result, wanted, input, rest, flags, least) }
+}
+
+pub(crate) fn cuDevResourceGenerateDesc(
+    _cx: &mut Entered,
+    to: *mut sys::CUdevResourceDesc,
+    resources: *mut sys::CUdevResource,
+    count: c_uint,
+) -> Result<(), Code> {
+    // SAFETY: the program's own arguments.
+    let descriptor = unsafe { parts::describe(resources, count) }?;
+    give(to, descriptor as sys::CUdevResourceDesc)
+}
+
+pub(crate) fn cuGreenCtxCreate(
+    cx: &mut Entered,
+    to: *mut sys::CUgreenCtx,
+    descriptor: sys::CUdevResourceDesc,
+    dev: sys::CUdevice,
+    flags: c_uint,
+) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let part = parts::described(descriptor as u64)?;
+    if to.is_null() || flags != DEFAULT_STREAM || part.device != device.index {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ctx = context::enlist(device, 0, Some(part))?;
+    context::retain(device);
+    give(to, of_context(ctx) as sys::CUgreenCtx)
+}
+
+pub(crate) fn cuGreenCtxDestroy(cx: &mut Entered, green: sys::CUgreenCtx) -> Result<(), Code> {
+    let (ctx, made) = find(green)?;
+    let device = context::device_of(cx.job, ctx)?;
+    whole::end(cx, device, ctx)?;
+    for (_, stream) in cx.job.tables.streams.all(device.index) {
+        if stream.data.context.load(Ordering::Relaxed) == ctx {
+            // Their work goes on; nobody can name them any more.
+            stream.data.orphaned.store(true, Ordering::Relaxed);
+        }
+    }
+    context::delist(ctx);
+    cuda_api::cudart::context_destroyed(ctx as usize);
+    context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)
+}
+
+pub(crate) fn cuCtxFromGreenCtx(_cx: &mut Entered, to: *mut sys::CUcontext, green: sys::CUgreenCtx) -> Result<(), Code> {
+    give(to, find(green)?.0 as sys::CUcontext)
+}
+
+pub(crate) fn cuGreenCtxRecordEvent(cx: &mut Entered, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+    let (ctx, _) = find(green)?;
+    whole::record(cx, ctx, event as u64)
+}
+
+pub(crate) fn cuGreenCtxWaitEvent(cx: &mut Entered, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+    let (ctx, _) = find(green)?;
+    whole::wait(cx, ctx, event as u64)
+}
+
+pub(crate) fn cuGreenCtxStreamCreate(
+    cx: &mut Entered,
+    to: *mut sys::CUstream,
+    green: sys::CUgreenCtx,
+    flags: c_uint,
+    priority: c_int,
+) -> Result<(), Code> {
+    let (ctx, _) = find(green)?;
+    if to.is_null() || flags != NON_BLOCKING {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    cx.on(context::device_of(cx.job, ctx)?);
+    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
+    // The stream is of this context, whichever the thread has.
+    cx.job.tables.streams.get(sent.phStream)?.data.context.store(ctx, Ordering::Relaxed);
+    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+    give(to, sent.phStream as sys::CUstream)
+}
+
+pub(crate) fn cuGreenCtxGetId(_cx: &mut Entered, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {
+    let green = if green.is_null() { of_context(context::current()) as sys::CUgreenCtx } else { green };
+    let (ctx, made) = find(green)?;
+    if made.part.is_none() {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    give(id, c_ulonglong::from(slot(ctx)) + 1)
+}

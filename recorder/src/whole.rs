@@ -1,0 +1,200 @@
+//! Events of whole contexts: recorded behind everything in a context, or waited for by everything that comes later in it.
+//!
+//! A place has one context, with streams of its own that must not wait. So both are made of waits of the context's streams, and of two
+//! streams of ours: one waits for all others and records the event there, the other one waits with them, so that streams which are made
+//! later can wait for it.
+
+use crate::across;
+use crate::context;
+use crate::enter::Entered;
+use crate::graph;
+use crate::ipc;
+use crate::job::Device;
+use crate::log::lock;
+use crate::stream;
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::ops::{self, EventRecord, StreamWaitEvent};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// `CU_EVENT_DISABLE_TIMING`
+const DISABLE_TIMING: u32 = 2;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+
+/// What is ours in a context.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    device: u32,
+    /// Waits for all other streams.
+    behind: u64,
+    /// Waits for what the context waits for.
+    gate: u64,
+    /// Carries the waits from stream to stream.
+    mark: u64,
+    /// Recorded in `gate`.
+    passed: u64,
+}
+
+/// By context.
+static OWN: Mutex<Option<HashMap<u64, Own>>> = Mutex::new(None);
+/// What new streams of a context wait for. Taken beside the ledger, so for a moment only.
+static PASSED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+static ANY_PASSED: AtomicBool = AtomicBool::new(false);
+
+fn new_stream(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
+    cx.on(device);
+    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: NON_BLOCKING, priority: 0 };
+    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+    cx.keep(sent.phStream);
+    // Of no context.
+    cx.job.tables.streams.get(sent.phStream)?.data.context.store(0, Ordering::Relaxed);
+    Ok(sent.phStream)
+}
+
+fn new_event(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
+    cx.on(device);
+    let mut sent = cuEventCreate::Sent { phEvent: cx.new_handle(Kind::Event)?, Flags: DISABLE_TIMING };
+    cx.carry::<cuEventCreate::Fn>(&mut sent)?;
+    cx.keep(sent.phEvent);
+    Ok(sent.phEvent)
+}
+
+/// Does something with what is ours in a context, which is made at first.
+fn with_own(
+    cx: &mut Entered,
+    device: &'static Device,
+    ctx: u64,
+    then: impl FnOnce(&mut Entered, Own) -> Result<(), Code>,
+) -> Result<(), Code> {
+    let mut all = lock(&OWN);
+    let all = all.get_or_insert_default();
+    let own = match all.get(&ctx) {
+        Some(own) => *own,
+        None => {
+            let own = Own {
+                device: device.index,
+                behind: new_stream(cx, device)?,
+                gate: new_stream(cx, device)?,
+                mark: new_event(cx, device)?,
+                passed: new_event(cx, device)?,
+            };
+            *all.entry(ctx).or_insert(own)
+        }
+    };
+    then(cx, own)
+}
+
+/// The streams of a context. Those of green contexts are the primary one's, too; all contexts of a device have one default stream.
+fn streams(cx: &Entered, device: &'static Device, ctx: u64) -> Vec<u64> {
+    let is_of = |c: u64| c == ctx || (ctx == context::primary(device.index) && context::is_green(c));
+    let all = cx.job.tables.streams.all(device.index).into_iter();
+    let of_context = all.filter(|(_, s)| {
+        s.data.per_thread.load(Ordering::Relaxed)
+            || (!s.data.orphaned.load(Ordering::Relaxed) && is_of(s.data.context.load(Ordering::Relaxed)))
+    });
+    of_context.map(|(handle, _)| handle).chain([LEGACY]).collect()
+}
+
+/// The device of a context that can be used.
+fn usable(cx: &Entered, ctx: u64) -> Result<&'static Device, Code> {
+    let device = context::device_of(cx.job, ctx)?;
+    device.check()?;
+    Ok(device)
+}
+
+/// Records an event behind everything in a context.
+pub(crate) fn record(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
+    let device = usable(cx, ctx)?;
+    let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
+    if cx.device()?.index != device.index {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    graph::forbid_in(cx, device)?;
+    with_own(cx, device, ctx, |cx, own| {
+        for stream in streams(cx, device, ctx) {
+            cx.operate(device, &EventRecord { event: own.mark, stream, flags: 0 })?;
+            cx.operate(device, &StreamWaitEvent { stream: own.behind, event: own.mark })?;
+        }
+        // It is no longer one of a capture.
+        graph::record_event(cx, event, own.behind, device, false)?;
+        stream::record_in(cx, device, event, own.behind)
+    })
+}
+
+/// Lets everything that comes later in a context wait for what was last recorded in an event.
+pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
+    let device = usable(cx, ctx)?;
+    let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
+    let other = cx.device()?;
+    graph::forbid_in(cx, device)?;
+    let data = &cx.job.tables.events.get(event)?.data;
+    if data.captured.load(Ordering::Relaxed) {
+        cx.job.graphs.check_event(event).map_err(|_| code::ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
+    }
+    with_own(cx, device, ctx, |cx, own| {
+        for stream in streams(cx, device, ctx).into_iter().chain([own.gate]) {
+            if other.index != device.index {
+                across::wait_event(cx, device, stream, event, other)?;
+                continue;
+            }
+            let op = StreamWaitEvent { stream, event };
+            if ipc::is_shared(data) {
+                cx.ask(device, ops::id::STREAM_WAIT_EVENT, &[&crate::memory::encode(&op)])?;
+            } else {
+                cx.operate(device, &op)?;
+            }
+        }
+        cx.operate(device, &EventRecord { event: own.passed, stream: own.gate, flags: 0 })?;
+        lock(&PASSED).get_or_insert_default().insert(ctx, own.passed);
+        ANY_PASSED.store(true, Ordering::Release);
+        Ok(())
+    })
+}
+
+/// A stream was made: what its context waits for comes before its work.
+pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u64) -> Result<(), Code> {
+    if !ANY_PASSED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    // A green context waits with the primary one.
+    let about = [Some(ctx), context::is_green(ctx).then(|| context::primary(device.index))];
+    for of in about.into_iter().flatten() {
+        let event = lock(&PASSED).as_ref().and_then(|all| all.get(&of).copied());
+        if let Some(event) = event {
+            cx.operate(device, &StreamWaitEvent { stream, event })?;
+        }
+    }
+    Ok(())
+}
+
+/// A context ends, and what is ours in it.
+pub(crate) fn end(cx: &mut Entered, device: &'static Device, ctx: u64) -> Result<(), Code> {
+    lock(&PASSED).get_or_insert_default().remove(&ctx);
+    let Some(own) = lock(&OWN).get_or_insert_default().remove(&ctx) else { return Ok(()) };
+    for h in [own.behind, own.gate] {
+        cx.on(device);
+        cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: h })?;
+    }
+    for h in [own.mark, own.passed] {
+        cx.on(device);
+        cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: h })?;
+    }
+    Ok(())
+}
+
+/// All streams and events of a device have ended.
+pub(crate) fn forget(device: &Device) {
+    let mut all = lock(&OWN);
+    let all = all.get_or_insert_default();
+    let gone: Vec<u64> = all.iter().filter(|(_, own)| own.device == device.index).map(|(ctx, _)| *ctx).collect();
+    let mut passed = lock(&PASSED);
+    for ctx in gone {
+        all.remove(&ctx);
+        passed.get_or_insert_default().remove(&ctx);
+    }
+}

@@ -1,0 +1,106 @@
+//! External memory: descriptors of physical memory that are mapped as buffers. Nothing else makes such descriptors here.
+
+use super::{In, Out, Res, abi};
+use crate::gpu::context::{self, Live};
+use crate::gpu::{lock, vmm};
+use cuda_api::sys::{
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUresult,
+};
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Mutex;
+
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`
+const OPAQUE_FD: c_uint = 1;
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC` with its enum as a plain number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Asked {
+    kind: c_uint,
+    _gap: c_uint,
+    fd: i32,
+    _other: [c_uint; 3],
+    bytes: u64,
+    flags: c_uint,
+    _reserved: [c_uint; 16],
+}
+const _: () = assert!(size_of::<Asked>() == size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
+const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC, handle));
+const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
+
+/// What was imported: the handle of the memory, and its size as the program has said it.
+static IMPORTED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+/// Buffers: the mapping around each, and its size.
+static BUFFERS: Mutex<Option<HashMap<u64, (u64, u64)>>> = Mutex::new(None);
+
+abi! {
+    call fn cuImportExternalMemory(
+        out: Out<u64> as *mut CUexternalMemory, asked: In<Asked> as *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    ) {
+        context::current()?;
+        out.check()?;
+        let asked = asked.get()?;
+        match asked.kind {
+            OPAQUE_FD => {}
+            2..=9 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+        if asked.bytes == 0 || asked.flags > 1 || asked.fd < 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let handle = vmm::import(asked.fd).map_err(|_| CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        if vmm::resolve(handle)?.size < asked.bytes {
+            vmm::release(handle)?;
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        lock(&IMPORTED).get_or_insert_default().insert(handle, asked.bytes);
+        // SAFETY: the descriptor is the driver's once the import has succeeded, as the header says.
+        drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
+        out.set(handle)
+    }
+
+    call fn cuExternalMemoryGetMappedBuffer(
+        out: Out<CUdeviceptr> as *mut CUdeviceptr, memory: CUexternalMemory, asked: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    ) {
+        let handle = memory as u64;
+        let bytes = imported(handle)?;
+        let live = context::current()?;
+        out.check()?;
+        if asked.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not NULL, so by the ABI such a structure of numbers.
+        let asked = unsafe { asked.read_unaligned() };
+        let end = asked.offset.checked_add(asked.size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if asked.flags != 0 || asked.size == 0 || end > bytes {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let size = vmm::resolve(handle)?.size;
+        let start = vmm::reserve(size, 0, 0)?;
+        vmm::map(start, size, 0, handle)?;
+        vmm::set_access(start, size, live.device.ordinal as usize, true)?;
+        lock(&BUFFERS).get_or_insert_default().insert(start + asked.offset, (start, size));
+        out.set(start + asked.offset)
+    }
+
+    call fn cuDestroyExternalMemory(memory: CUexternalMemory) {
+        imported(memory as u64)?;
+        lock(&IMPORTED).get_or_insert_default().remove(&(memory as u64));
+        vmm::release(memory as u64)
+    }
+}
+
+fn imported(handle: u64) -> Res<u64> {
+    lock(&IMPORTED).as_ref().and_then(|all| all.get(&handle)).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// The end of a buffer; true if there is one at this address.
+pub(super) fn free(live: &Live, address: u64) -> Res<bool> {
+    let Some((start, size)) = lock(&BUFFERS).as_mut().and_then(|all| all.remove(&address)) else { return Ok(false) };
+    context::wait_for_device(live.device.ordinal as usize);
+    vmm::unmap(start, size)?;
+    vmm::unreserve(start, size)?;
+    Ok(true)
+}

@@ -1,0 +1,168 @@
+//! Green contexts, and what drivers are asked of links and notifications.
+
+use super::{Out, Res, abi, context as whole};
+use crate::config;
+use crate::gpu::context::{self, Context};
+use crate::gpu::device::{self, Device};
+use crate::gpu::stream;
+use cuda_api::code::{self, Code};
+use cuda_api::notify;
+use cuda_api::parts::{self, Part};
+use cuda_api::sys::{
+    CUasyncCallback, CUasyncCallbackHandle, CUatomicOperation, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType,
+    CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUgreenCtx, CUresult, CUstream,
+};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+/// Tells the handle of a green context from that of the context which stands for it.
+const GREEN: usize = 1 << 5;
+/// `CU_GREEN_CTX_DEFAULT_STREAM`
+const DEFAULT_STREAM: u32 = 1;
+
+/// A code of the shared parts as this driver answers it.
+fn res<T>(outcome: Result<T, Code>) -> Res<T> {
+    outcome.map_err(|rc| match rc {
+        code::ERROR_INVALID_RESOURCE_TYPE => CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
+        code::ERROR_INVALID_RESOURCE_CONFIGURATION => CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        _ => CUresult::CUDA_ERROR_INVALID_VALUE,
+    })
+}
+
+/// The handle of the green context that a context stands for.
+pub(super) fn of_context(context: &Context) -> usize {
+    context.handle | GREEN
+}
+
+/// The context that stands for a green one.
+fn find(green: CUgreenCtx) -> Res<Arc<Context>> {
+    let handle = green as usize;
+    let found = if handle & GREEN != 0 { context::CONTEXTS.get(handle & !GREEN) } else { None };
+    found.filter(|c| c.part.is_some()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+fn whole_of(device: &Device) -> Part {
+    let many = device.attribute(16).unwrap_or(0).unsigned_abs();
+    Part::whole(device.ordinal.unsigned_abs(), many, config::get().compute.0)
+}
+
+fn give(part: Part, to: *mut CUdevResource) -> Res {
+    // SAFETY: the caller's output, as the header says.
+    res(unsafe { part.give(to) })
+}
+
+abi! {
+    call fn cuDeviceGetDevResource(dev: CUdevice, to: *mut CUdevResource, kind: c_uint as CUdevResourceType) {
+        let device = device::get(dev)?;
+        res(parts::check_type(kind))?;
+        give(whole_of(device), to)
+    }
+
+    call fn cuCtxGetDevResource(ctx: CUcontext, to: *mut CUdevResource, kind: c_uint as CUdevResourceType) {
+        res(parts::check_type(kind))?;
+        let context = whole::named(ctx)?;
+        give(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
+    }
+
+    call fn cuGreenCtxGetDevResource(green: CUgreenCtx, to: *mut CUdevResource, kind: c_uint as CUdevResourceType) {
+        res(parts::check_type(kind))?;
+        let context = find(green)?;
+        give(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
+    }
+
+    call fn cuDevSmResourceSplitByCount(
+        result: *mut CUdevResource, wanted: *mut c_uint, input: *const CUdevResource, rest: *mut CUdevResource, flags: c_uint,
+        least: c_uint,
+    ) {
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { parts::split(result, wanted, input, rest, flags, least) })
+    }
+
+    call fn cuDevResourceGenerateDesc(
+        to: Out<u64> as *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint,
+    ) {
+        // SAFETY: the caller's arguments, as the header says.
+        to.set(res(unsafe { parts::describe(resources, count) })?)
+    }
+
+    call fn cuGreenCtxCreate(out: Out<usize> as *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint) {
+        let device = device::get(dev)?;
+        out.check()?;
+        let part = res(parts::described(desc as u64))?;
+        if flags != DEFAULT_STREAM || part.device != device.ordinal.unsigned_abs() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set(of_context(&*context::create_green(device, part)?))
+    }
+
+    call fn cuGreenCtxDestroy(green: CUgreenCtx) {
+        context::destroy_green(&find(green)?)
+    }
+
+    call fn cuCtxFromGreenCtx(out: Out<CUcontext> as *mut CUcontext, green: CUgreenCtx) {
+        out.set(find(green)?.handle as CUcontext)
+    }
+
+    call fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) {
+        whole::record_whole(&*find(green)?, event)
+    }
+
+    call fn cuGreenCtxWaitEvent(green: CUgreenCtx, event: CUevent) {
+        whole::wait_whole(&*find(green)?, event)
+    }
+
+    call fn cuGreenCtxStreamCreate(out: Out<CUstream> as *mut CUstream, green: CUgreenCtx, flags: c_uint, priority: c_int) {
+        let context = find(green)?;
+        out.check()?;
+        if flags != stream::NON_BLOCKING {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set(stream::create_in(&context, flags, priority)?.handle as CUstream)
+    }
+
+    call fn cuGreenCtxGetId(green: CUgreenCtx, id: Out<u64> as *mut u64) {
+        let context = if green.is_null() {
+            context::top().filter(|c| c.part.is_some()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?
+        } else {
+            find(green)?
+        };
+        id.set(context.handle as u64)
+    }
+
+    call fn cuDeviceGetHostAtomicCapabilities(
+        to: *mut c_uint, operations: *const CUatomicOperation, count: c_uint, dev: CUdevice,
+    ) {
+        device::get(dev)?;
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { notify::atomics(to, operations, count) })
+    }
+
+    call fn cuDeviceGetP2PAtomicCapabilities(
+        to: *mut c_uint, operations: *const CUatomicOperation, count: c_uint, from: CUdevice, dev: CUdevice,
+    ) {
+        if device::get(from)?.ordinal == device::get(dev)?.ordinal {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+        }
+        // SAFETY: the caller's arguments, as the header says.
+        res(unsafe { notify::atomics(to, operations, count) })
+    }
+
+    call fn cuDeviceRegisterAsyncNotification(
+        dev: CUdevice, function: CUasyncCallback, _data: *mut c_void, to: Out<u64> as *mut CUasyncCallbackHandle,
+    ) {
+        device::get(dev).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        to.check()?;
+        to.set(res(notify::register(dev, function.is_some()))?)
+    }
+
+    call fn cuDeviceUnregisterAsyncNotification(dev: CUdevice, function: CUasyncCallbackHandle) {
+        res(notify::unregister(dev, function as u64))
+    }
+
+    call fn cuFlushGPUDirectRDMAWrites(
+        target: c_uint as CUflushGPUDirectRDMAWritesTarget, scope: c_uint as CUflushGPUDirectRDMAWritesScope,
+    ) {
+        context::current()?;
+        res(notify::flush(target, scope))
+    }
+}
