@@ -34,7 +34,8 @@ impl Class {
     }
 
     /// Whether a successful call of this class is a journal record.
-    pub fn recorded(self) -> bool {
+    #[inline]
+    pub const fn recorded(self) -> bool {
         matches!(self, Class::State | Class::Memory)
     }
 }

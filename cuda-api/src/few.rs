@@ -6,7 +6,7 @@ use std::ops::Deref;
 const INSIDE: usize = 3;
 
 /// A list of numbers that allocates only when it is long.
-#[derive(Default, Clone)]
+#[derive(Clone)]
 pub struct Few {
     inside: [u64; INSIDE],
     /// How many of `inside` count; 0 once there is `more`.
@@ -17,6 +17,7 @@ pub struct Few {
 
 impl Few {
     /// An empty list.
+    #[inline]
     pub const fn new() -> Few {
         Few { inside: [0; INSIDE], count: 0, more: Vec::new() }
     }
@@ -44,6 +45,13 @@ impl Few {
         let mut all = std::mem::take(self).to_vec();
         all.retain(wanted);
         *self = all.into();
+    }
+}
+
+impl Default for Few {
+    #[inline]
+    fn default() -> Few {
+        Few::new()
     }
 }
 

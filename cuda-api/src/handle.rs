@@ -209,7 +209,10 @@ impl Bindings {
     #[inline]
     pub fn unbind(&self, handle: u64) {
         if let Some(b) = kind(handle).and_then(|k| self.kinds[k as usize].get(slot(handle))) {
-            let _ = b.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed);
+            // Its number is not given out anew before this call is over.
+            if b.handle.load(Ordering::Acquire) == handle {
+                b.handle.store(0, Ordering::Release);
+            }
         }
     }
 }

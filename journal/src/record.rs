@@ -133,48 +133,60 @@ pub(crate) fn encode(r: &Record, out: &mut [u8]) {
         pair(r.body.len(), r.reply.len()),
         pair(r.creates.len(), r.uses.len()),
     ];
-    let handles = || r.creates.iter().chain(&r.ends).chain(r.uses);
     let mut sum = Sum::of(out.len());
-    let words = r.creates.len() + usize::from(r.ends.is_some()) + r.uses.len() + fixed.len();
-    let (head, payload) = out.split_at_mut(8 + 8 * words);
-    for (to, word) in head[8..].as_chunks_mut().0.iter_mut().zip(fixed.iter().chain(handles())) {
-        *to = word.to_le_bytes();
-        sum.add(*word);
+    let (head, mut rest) = out.split_at_mut(8);
+    for words in [&fixed[..], r.creates, r.ends.as_slice(), r.uses] {
+        let (to, after) = rest.split_at_mut(8 * words.len());
+        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+            sum.add(*word);
+        }
+        rest = after;
     }
-    let (body, rest) = payload.split_at_mut(r.body.len());
-    let (reply, filling) = rest.split_at_mut(r.reply.len());
+    // The last word may be filled up with zeros.
+    if let Some(last) = rest.last_chunk_mut::<8>() {
+        *last = [0; 8];
+    }
+    let (body, reply) = rest.split_at_mut(r.body.len());
     body.copy_from_slice(r.body);
-    reply.copy_from_slice(r.reply);
-    filling.fill(0);
-    sum.add_all(payload);
+    if !r.reply.is_empty() {
+        reply[..r.reply.len()].copy_from_slice(r.reply);
+    }
+    sum.add_all(rest);
     head[4..8].copy_from_slice(&sum.value().to_le_bytes());
 }
 
 /// The checksum of words of 64 bits: it need only tell damage from what was written, and computing it is most of what a short
-/// record costs.
-struct Sum(u64);
+/// record costs. Each word is mixed into the older of two halves, so that nobody waits for the multiplication before.
+struct Sum {
+    older: u64,
+    newer: u64,
+}
 
 impl Sum {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
     /// Of a record of so many bytes, before its words.
     fn of(len: usize) -> Sum {
-        let mut sum = Sum(0);
+        let mut sum = Sum { older: 0, newer: 0 };
         sum.add(len as u64);
         sum
     }
 
     #[inline]
     fn add(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(Sum::FACTOR);
+        let mixed = (self.older.rotate_left(5) ^ word).wrapping_mul(Sum::FACTOR);
+        (self.older, self.newer) = (self.newer, mixed);
     }
 
     fn add_all(&mut self, bytes: &[u8]) {
         bytes.as_chunks().0.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
     }
 
-    fn value(&self) -> u32 {
-        ((self.0 ^ self.0 >> 32).wrapping_mul(Sum::FACTOR) >> 32) as u32
+    fn value(mut self) -> u32 {
+        self.add(self.newer);
+        let all = self.newer;
+        ((all ^ all >> 32).wrapping_mul(Sum::FACTOR) >> 32) as u32
     }
 }
 

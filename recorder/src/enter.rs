@@ -250,7 +250,7 @@ impl Entered {
     fn carry_recorded<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         let mut known = None;
         let reply = encoded(sent, |body| {
-            stream::check_creation(C::ID, body)?;
+            let creation = stream::creation(C::ID, body)?;
             let function = edges.uses.first().and_then(|h| self.job.tables.function(*h).ok());
             let setting = function.and_then(|f| setting(C::ID, body).map(|(attribute, value)| (f, attribute, value)));
             if let Some((f, attribute, value)) = setting
@@ -278,7 +278,9 @@ impl Entered {
                 }
             };
             ledger.append(C::ID, body, &bytes, edges, C::ORDERED)?;
-            stream::note_creation(self, device, C::ID, body)?;
+            if let Some(made) = creation {
+                stream::note_creation(self, device, made)?;
+            }
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);
                 // The next launch asks again what it must check.

@@ -69,44 +69,52 @@ pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), C
     Ok(())
 }
 
-/// What a creation asks for: handle, flags, priority; `None` for other calls.
-fn asked(id: u16, mut body: &[u8]) -> Option<(u64, u32, i32)> {
-    let body = &mut body;
-    match id {
-        cuStreamCreate::Fn::ID => cuStreamCreate::Sent::get(body).ok().map(|s| (s.phStream, s.Flags, 0)),
-        cuStreamCreateWithPriority::Fn::ID => {
-            cuStreamCreateWithPriority::Sent::get(body).ok().map(|s| (s.phStream, s.flags, s.priority))
-        }
-        cuEventCreate::Fn::ID => cuEventCreate::Sent::get(body).ok().map(|s| (s.phEvent, s.Flags, 0)),
-        _ => None,
-    }
+/// What a creation asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Creation {
+    handle: u64,
+    flags: u32,
+    priority: i32,
 }
 
-/// The errors that the driver returns from a creation itself: nobody waits for the place to say so.
-pub(crate) fn check_creation(id: u16, body: &[u8]) -> Result<(), Code> {
+/// What a creation asks for, if it is that of a stream or an event and the driver would not refuse it: nobody waits for the place to say so.
+pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Code> {
     /// `CU_STREAM_NON_BLOCKING`
     const STREAM_FLAGS: u32 = 1;
     /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
     const EVENT_FLAGS: u32 = 7;
     const INTERPROCESS: u32 = 4;
-    let Some((handle, flags, _)) = asked(id, body) else { return Ok(()) };
-    let allowed = if cuda_api::handle::kind(handle) == Some(Kind::Event) { EVENT_FLAGS } else { STREAM_FLAGS };
+    let body = &mut body;
+    let (asked, allowed) = match id {
+        cuStreamCreate::Fn::ID => {
+            let s = cuStreamCreate::Sent::get(body).map_err(|_| code::ERROR_UNKNOWN)?;
+            (Creation { handle: s.phStream, flags: s.Flags, priority: 0 }, STREAM_FLAGS)
+        }
+        cuStreamCreateWithPriority::Fn::ID => {
+            let s = cuStreamCreateWithPriority::Sent::get(body).map_err(|_| code::ERROR_UNKNOWN)?;
+            (Creation { handle: s.phStream, flags: s.flags, priority: s.priority }, STREAM_FLAGS)
+        }
+        cuEventCreate::Fn::ID => {
+            let s = cuEventCreate::Sent::get(body).map_err(|_| code::ERROR_UNKNOWN)?;
+            (Creation { handle: s.phEvent, flags: s.Flags, priority: 0 }, EVENT_FLAGS)
+        }
+        _ => return Ok(None),
+    };
     // An event of several processes cannot have times (CUDA driver API reference).
-    let untimed = flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0;
-    if flags & !allowed == 0 && untimed { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    let untimed = asked.flags & INTERPROCESS == 0 || asked.flags & DISABLE_TIMING != 0;
+    if asked.flags & !allowed == 0 && untimed { Ok(Some(asked)) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
 /// Remembers what a creation asked for: the program may ask for it later.
-pub(crate) fn note_creation(cx: &Entered, device: &'static Device, id: u16, body: &[u8]) -> Result<(), Code> {
-    let Some((handle, flags, priority)) = asked(id, body) else { return Ok(()) };
-    if let Ok(s) = cx.job.tables.streams.get(handle) {
-        s.data.flags.store(flags, Ordering::Relaxed);
-        s.data.priority.store(priority as u32, Ordering::Relaxed);
+pub(crate) fn note_creation(cx: &Entered, device: &'static Device, made: Creation) -> Result<(), Code> {
+    if let Ok(s) = cx.job.tables.streams.get(made.handle) {
+        s.data.flags.store(made.flags, Ordering::Relaxed);
+        s.data.priority.store(made.priority as u32, Ordering::Relaxed);
         // A stream of a green context knows it already.
         let _ = s.data.context.compare_exchange(0, context::current(), Ordering::Relaxed, Ordering::Relaxed);
-        whole::new_in(cx, device, s.data.context.load(Ordering::Relaxed), handle)?;
-    } else if let Ok(e) = cx.job.tables.events.get(handle) {
-        e.data.flags.store(flags, Ordering::Relaxed);
+        whole::new_in(cx, device, s.data.context.load(Ordering::Relaxed), made.handle)?;
+    } else if let Ok(e) = cx.job.tables.events.get(made.handle) {
+        e.data.flags.store(made.flags, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -41,40 +41,45 @@ pub(crate) trait Known: Default + Sync {
 pub(crate) struct Table<S> {
     kind: Kind,
     cells: Cells<Slot<S>>,
-    free: Mutex<Free>,
-    live: AtomicU64,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Debug, Default)]
-struct Free {
+struct Slots {
+    /// The first one that was never used.
     next: u32,
+    /// Free ones that were.
     reuse: VecDeque<u32>,
+    live: u64,
 }
 
 impl<S: Known> Table<S> {
     pub(crate) fn new(kind: Kind) -> Self {
-        Table { kind, cells: Cells::new(), free: Mutex::default(), live: AtomicU64::new(0) }
+        Table { kind, cells: Cells::new(), slots: Mutex::default() }
     }
 
     /// A new handle on `device`.
     pub(crate) fn make(&self, device: u32) -> Result<u64, Code> {
         let slot = {
-            let mut free = lock(&self.free);
+            let mut slots = lock(&self.slots);
             // A freed slot rests until 64 others are free: a stale handle is told apart for longer.
-            if free.reuse.len() > 64 || free.next == 1 << 24 {
-                free.reuse.pop_front().ok_or(code::ERROR_OUT_OF_MEMORY)?
+            let slot = if slots.reuse.len() > 64 || slots.next == 1 << 24 {
+                slots.reuse.pop_front().ok_or(code::ERROR_OUT_OF_MEMORY)?
             } else {
-                free.next += 1;
-                free.next - 1
-            }
+                slots.next += 1;
+                slots.next - 1
+            };
+            slots.live += 1;
+            slot
         };
         let cell = self.cells.at(slot);
-        let generation = cell.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        // Nobody else writes to the cell until its handle is there.
+        let generation = cell.generation.load(Ordering::Relaxed).wrapping_add(1);
+        cell.generation.store(generation, Ordering::Relaxed);
         let handle = compose(self.kind, generation, slot);
         cell.data.forget();
         cell.device.store(device, Ordering::Relaxed);
         cell.handle.store(handle, Ordering::Release);
-        self.live.fetch_add(1, Ordering::Relaxed);
         Ok(handle)
     }
 
@@ -87,22 +92,24 @@ impl<S: Known> Table<S> {
     /// Ends a live handle. False if it was not alive.
     pub(crate) fn end(&self, handle: u64) -> bool {
         let Some(cell) = self.cells.get(slot(handle)) else { return false };
-        if cell.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let mut slots = lock(&self.slots);
+        if handle == 0 || cell.handle.load(Ordering::Acquire) != handle {
             return false;
         }
-        self.live.fetch_sub(1, Ordering::Relaxed);
-        lock(&self.free).reuse.push_back(slot(handle));
+        cell.handle.store(0, Ordering::Release);
+        slots.live -= 1;
+        slots.reuse.push_back(slot(handle));
         true
     }
 
     /// Number of live handles.
     pub(crate) fn live(&self) -> u64 {
-        self.live.load(Ordering::Relaxed)
+        lock(&self.slots).live
     }
 
     /// All live handles of a device with what is known of them.
     pub(crate) fn all(&self, device: u32) -> Vec<(u64, &Slot<S>)> {
-        let made = lock(&self.free).next;
+        let made = lock(&self.slots).next;
         (0..made)
             .filter_map(|s| self.cells.get(s))
             .map(|c| (c.handle.load(Ordering::Acquire), c))
@@ -399,6 +406,6 @@ mod tests {
         old.sort_unstable();
         old.dedup();
         assert_eq!(old.len(), 1000);
-        assert!(lock(&t.free).next < 100, "slots are used again");
+        assert!(lock(&t.slots).next < 100, "slots are used again");
     }
 }
