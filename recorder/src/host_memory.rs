@@ -139,6 +139,11 @@ pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
     named(words).into_iter().try_for_each(|at| note_mapped(cx, at))
 }
 
+/// Whether the arena has been used.
+pub(crate) fn any_in_arena() -> bool {
+    HIGHEST.load(Ordering::Relaxed) != ARENA
+}
+
 /// Whether there is memory of which that has to be noted.
 pub(crate) fn any_unmapped() -> bool {
     UNMAPPED.load(Ordering::Relaxed) != 0

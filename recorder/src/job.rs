@@ -8,7 +8,7 @@ use crate::place::{self, Place};
 use crate::quiet::Quiet;
 use crate::tables::Tables;
 use crate::thread::here;
-use crate::{config, control, gate};
+use crate::{children, config, control, gate};
 use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
 use std::collections::BTreeMap;
@@ -315,6 +315,7 @@ extern "C" fn in_forked_child() {
     FORKED.store(true, Ordering::SeqCst);
     HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
     control::in_forked_child();
+    children::in_child();
 }
 
 /// The process ends: exit handlers from before CUDA's start, which run after this, find no driver, as natively.
@@ -381,8 +382,8 @@ fn connect() -> Result<Job, String> {
         device.watch(device.place(&gate::enter(here())));
         devices.push(device);
     }
-    // SAFETY: the handler only stores a flag.
-    unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
+    // SAFETY: plain functions of this library, which is never unloaded (it has threads).
+    unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
     // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
     unsafe { libc::atexit(crate::exports::at_exit) };
     Ok(Job { devices, tables: Tables::new(), graphs: cuda_api::graph::Shared::new(0), started: Instant::now() })

@@ -19,6 +19,7 @@ mod across;
 mod answers;
 mod array;
 mod array_copy;
+mod children;
 mod config;
 mod context;
 mod control;

@@ -6,6 +6,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
 use rcuda_forwarder::{Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport};
+use replayer::twin::UnseenWriter;
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -147,6 +148,8 @@ pub(crate) enum Place {
         shares: bool,
         /// What host memory of the job it has, by address.
         pins: Pins,
+        /// It writes to that file.
+        _writes: Option<Arc<UnseenWriter>>,
     },
     /// The executor in this process.
     Local {
@@ -156,6 +159,8 @@ pub(crate) enum Place {
         attendant: InProcess,
         /// Physical ordinal of its GPU.
         gpu: u32,
+        /// Its driver writes to the job's memory.
+        _writes: Arc<UnseenWriter>,
     },
 }
 
@@ -295,7 +300,7 @@ impl Place {
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
                 let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
                 exec.run_host_functions_here(crate::host_function::run_here);
-                Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu })
+                Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu, _writes: Arc::new(UnseenWriter::here()) })
             }
             Spec::Helper(gpu) => {
                 let (program, hidden) = helper_program()?;
@@ -329,7 +334,7 @@ impl Place {
         link.set_watch(move |lines| {
             to.upgrade().is_some_and(|link| host_memory::named_by(lines, &Worker { link: &link, shares, pins: &known }))
         });
-        Place::Remote { link, spec: spec.clone(), shares, pins }
+        Place::Remote { link, spec: spec.clone(), shares, pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
     }
 
     /// A count that changes with everything that is handed over. A place in this process has none: it is cheap to ask.

@@ -9,10 +9,17 @@
 //! * The inner parts of long stretches are told first, then their ends, at last what stands alone: these few lines are taken over within a
 //!   moment, whichever of them is the flag.
 
+mod written;
+
+use crate::pools::lock;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+pub use written::UnseenWriter;
+use written::Written;
 
 /// Memory is compared by pages, and told by lines.
 const PAGE: u64 = 4096;
@@ -67,12 +74,29 @@ impl Drop for Agreed {
     }
 }
 
+/// Memory of one side.
+#[derive(Debug)]
+struct Part {
+    agreed: Agreed,
+    /// Knows what was written to, if anything does.
+    written: Option<Written>,
+}
+
 /// One side's view of all such memory.
 #[derive(Debug, Default)]
 pub struct Twins {
     /// By first address; whole pages.
-    parts: BTreeMap<u64, Agreed>,
+    parts: BTreeMap<u64, Part>,
+    /// Who writes is this process, so that the system knows where.
+    noted: bool,
+    /// Pages of a part that may have changed: memory that is used again.
+    pages: Vec<usize>,
 }
+
+/// So much is compared at a time by one of several threads,
+const PIECE: usize = 1 << 20;
+/// of which there are so many at most.
+const THREADS: usize = 8;
 
 /// A word that others write to at any time.
 ///
@@ -99,6 +123,16 @@ fn of_word(mask: u64, number: usize) -> u64 {
 }
 
 impl Twins {
+    /// The side of a place: a GPU writes to its memory, which nobody notices.
+    pub fn of_place() -> Twins {
+        Twins::default()
+    }
+
+    /// The side of the job: only what it has written to is compared, where the system says what that is.
+    pub fn of_job() -> Twins {
+        Twins { noted: true, ..Twins::default() }
+    }
+
     /// Adds memory of whole pages. Both sides hold zeros, as far as they know of each other.
     ///
     /// # Safety
@@ -107,7 +141,10 @@ impl Twins {
     /// # Errors
     /// There is no memory for it.
     pub unsafe fn add(&mut self, at: u64, bytes: u64) -> io::Result<()> {
-        self.parts.insert(at, Agreed::new(bytes.next_multiple_of(PAGE) as usize)?);
+        let len = bytes.next_multiple_of(PAGE);
+        let agreed = Agreed::new(len as usize)?;
+        let written = if self.noted { Written::begin(at, len) } else { None };
+        self.parts.insert(at, Part { agreed, written });
         Ok(())
     }
 
@@ -160,14 +197,25 @@ impl Twins {
     /// What has changed since it was last looked at, by address.
     fn look_once(&mut self) -> Vec<Line> {
         let mut found = Vec::new();
-        for (start, agreed) in &mut self.parts {
-            for (page, ours) in (*start..).step_by(PAGE as usize).zip(agreed.words().chunks_exact_mut(PAGE as usize / 8)) {
-                // SAFETY: the page is mapped (`add`). Others write to it: whatever is found, or not yet, is right.
-                if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
-                    look_at(page, ours, &mut found);
+        let mut whole = Vec::new();
+        for (start, part) in &mut self.parts {
+            self.pages.clear();
+            let ours = part.agreed.words();
+            if part.written.as_mut().is_some_and(|w| w.take(&mut self.pages)) {
+                for number in &self.pages {
+                    let first = number * PAGE as usize;
+                    if let Some(ours) = ours.get_mut(first / 8..(first + PAGE as usize) / 8) {
+                        compare(start + first as u64, ours, &mut found);
+                    }
                 }
+            } else {
+                whole.extend((*start..).step_by(PIECE).zip(ours.chunks_mut(PIECE / 8)));
             }
         }
+        // The program is not to find threads of ours at work for it; a place has a machine to itself.
+        let threads = if self.noted { 1 } else { std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get())) };
+        compare_all(whole, threads, &mut found);
+        found.sort_unstable_by_key(|l| l[0]);
         found
     }
 
@@ -176,7 +224,7 @@ impl Twins {
         let Some((start, part)) = self.parts.range_mut(..=line[0]).next_back() else { return };
         let first = ((line[0] - start) / 8) as usize;
         for i in (0..WORDS).filter(|i| of_word(line[1], *i) != 0) {
-            part.words()[first + i] = line[2 + i];
+            part.agreed.words()[first + i] = line[2 + i];
         }
     }
 
@@ -186,12 +234,12 @@ impl Twins {
         let lines = message.chunks_exact(LINE_BYTES);
         let few = lines.len().saturating_sub(LAST);
         let mut all_known = true;
-        let mut here: Option<(u64, &mut Agreed)> = None;
+        let mut here: Option<(u64, &mut Part)> = None;
         let mut last: Vec<Put> = Vec::new();
         for (number, line) in lines.enumerate() {
             let read = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| line[8 * i + b]));
             let at = read(0);
-            let inside = |(start, part): &(u64, &mut Agreed)| at >= *start && at - *start < part.len as u64;
+            let inside = |(start, part): &(u64, &mut Part)| at >= *start && at - *start < part.agreed.len as u64;
             if !here.as_ref().is_some_and(inside) {
                 here = self.parts.range_mut(..=at).next_back().map(|(start, part)| (*start, part)).filter(inside);
             }
@@ -201,7 +249,7 @@ impl Twins {
             };
             let mask = read(1) & !own(at);
             let first = ((at - *start) / 8) as usize;
-            let agreed = &mut part.words()[first..first + WORDS];
+            let agreed = &mut part.agreed.words()[first..first + WORDS];
             for (i, agreed) in agreed.iter_mut().enumerate().rev().filter(|(i, _)| of_word(mask, *i) != 0) {
                 let (bits, theirs) = (of_word(mask, i), read(2 + i));
                 // SAFETY: inside of a part, which is mapped.
@@ -290,6 +338,43 @@ impl Plain<'_> {
     }
 }
 
+/// Compares pieces of memory with what both sides hold, which is cut into them, with several threads if there is much.
+fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, threads: usize, found: &mut Vec<Line>) {
+    let each = |(start, ours): (u64, &mut [u64]), found: &mut Vec<Line>| {
+        let pages = (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8));
+        pages.for_each(|(page, ours)| compare(page, ours, found));
+    };
+    // A thread is worth it for some pieces.
+    let threads = threads.min(pieces.len() / 2);
+    if threads < 2 {
+        return pieces.into_iter().for_each(|piece| each(piece, found));
+    }
+    let (left, all) = (Mutex::new(pieces.drain(..)), Mutex::new(found));
+    let work = || {
+        let mut mine = Vec::new();
+        loop {
+            let Some(piece) = lock(&left).next() else { break };
+            each(piece, &mut mine);
+        }
+        lock(&all).append(&mut mine);
+    };
+    std::thread::scope(|s| {
+        (1..threads).for_each(|_| {
+            // Without it the others have more to do.
+            let _ = std::thread::Builder::new().spawn_scoped(s, work);
+        });
+        work();
+    });
+}
+
+/// Compares a page with what both sides hold.
+fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
+    // SAFETY: the page is mapped (`Twins::add`). Others write to it: whatever is found, or not yet, is right.
+    if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
+        look_at(page, ours, found);
+    }
+}
+
 /// Finds what has changed in a page.
 fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
     for (at, ours) in (page..).step_by(LINE as usize).zip(ours.chunks_exact_mut(WORDS)) {
@@ -349,12 +434,19 @@ mod tests {
         twins: Twins,
     }
 
-    const PAGES: usize = 16;
+    /// As many as are worth notes of the system.
+    const PAGES: usize = 64;
+    /// A place has what the job has, but for the notes.
+    const KINDS: [fn() -> Twins; 2] = [Twins::of_place, Twins::of_job];
 
     impl Side {
         fn new() -> Side {
+            Side::of(Twins::of_place)
+        }
+
+        fn of(kind: fn() -> Twins) -> Side {
             let memory = Agreed::new(PAGES * PAGE as usize).unwrap();
-            let mut twins = Twins::default();
+            let mut twins = kind();
             // SAFETY: it lives as long as the view.
             unsafe { twins.add(memory.at as u64, memory.len as u64) }.unwrap();
             Side { memory, twins }
@@ -386,7 +478,10 @@ mod tests {
 
     #[test]
     fn changes_of_both_sides_meet_byte_by_byte() {
-        let (mut a, mut b) = (Side::new(), Side::new());
+        KINDS.iter().for_each(|kind| changes_meet(Side::of(*kind), Side::new()));
+    }
+
+    fn changes_meet(mut a: Side, mut b: Side) {
         let mut want = vec![0u8; PAGES * PAGE as usize];
         let mut seed = 7;
         for round in 0..200 {
@@ -461,7 +556,10 @@ mod tests {
     /// One thread writes words in order, each anywhere: whatever is told was there at one moment, or is not claimed to have been.
     #[test]
     fn what_was_written_before_is_told_before() {
-        let (a, mut b) = (Side::new(), Side::new());
+        KINDS.iter().for_each(|kind| told_before(Side::of(*kind), Side::new()));
+    }
+
+    fn told_before(a: Side, mut b: Side) {
         let (from, to) = (a.at(), b.at());
         let words = PAGES * PAGE as usize / 8;
         // A step goes through all words, with no two near each other.
@@ -504,7 +602,10 @@ mod tests {
 
     #[test]
     fn who_never_stops_is_not_waited_for() {
-        let (a, mut b) = (Side::new(), Side::new());
+        KINDS.iter().for_each(|kind| not_waited_for(Side::of(*kind), Side::new()));
+    }
+
+    fn not_waited_for(a: Side, mut b: Side) {
         let (from, to) = (a.at(), b.at());
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|s| {

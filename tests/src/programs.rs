@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 37] = [
+pub const NAMES: [&str; 38] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -68,6 +68,7 @@ pub const NAMES: [&str; 37] = [
     "graphif",
     "graphdeep",
     "batches",
+    "writers",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.

@@ -27,7 +27,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "signals" => (200, 5000),
         "callbacks" => (300, 5000),
         "pinned" => (250, 6000),
-        "mapped" | "managed" | "alike" => (160, 8000),
+        "mapped" | "managed" | "alike" | "writers" => (160, 8000),
         "pools" => (60, 20000),
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
@@ -163,4 +163,6 @@ programs! {
     managed_shared: "managed", Shared;
     alike_static: "alike", Static;
     alike_shared: "alike", Shared;
+    writers_static: "writers", Static;
+    writers_shared: "writers", Shared;
 }

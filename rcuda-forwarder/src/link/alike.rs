@@ -42,13 +42,19 @@ impl std::fmt::Debug for Alike {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     twins: Twins,
     /// Messages handed over so far.
     told: u64,
     /// What the worker may not have taken over: number of the message, lines and their bytes in order.
     on_their_way: VecDeque<(u64, Vec<(u64, u64)>)>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { twins: Twins::of_job(), told: 0, on_their_way: VecDeque::new() }
+    }
 }
 
 /// Whether the work of a call, or what it lets go on, may look at host memory.
@@ -92,7 +98,7 @@ impl Alike {
 
     pub(super) fn forget_all(&self) {
         let mut state = lock(&self.state);
-        state.twins = Twins::default();
+        state.twins = Twins::of_job();
         self.used.store(false, Ordering::Release);
     }
 }

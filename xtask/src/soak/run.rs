@@ -66,7 +66,7 @@ fn round_ms(name: &str) -> u32 {
         "crowd" => 16,
         "alike" => 12,
         "batches" => 10,
-        "mapped" | "rest" => 8,
+        "mapped" | "rest" | "writers" => 8,
         "vmm" => 6,
         "graphhost" => 5,
         "managed" | "arrays" => 4,

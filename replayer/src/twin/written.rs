@@ -1,0 +1,466 @@
+//! Which pages this process has written to since somebody last asked.
+//!
+//! The system says it, without a fault that the program could notice: userfaultfd in its asynchronous form (Linux 6.7, no privileges). Pages
+//! are write-protected in the page tables, and the first write to one, by the program or by a system call for it, is let through and noted
+//! by the kernel itself. One call (`PAGEMAP_SCAN`) tells the pages that were written to and protects them again, each in one step.
+//!
+//! Some writes leave no note, and then everything must be compared:
+//! * Those of a driver of this process and of processes that share the memory: [`UnseenWriter`]. Other memory that can be shared is not noted.
+//! * Those of devices that read files into it (direct I/O). The kernel notes the page when such a read begins, the bytes come later, perhaps
+//!   when the page has been protected again. So a page that was written to is one that may change for some time, which is long while
+//!   the system's count says that this process has devices read for it.
+//! * Those of devices that have been given memory for good (network cards, fixed buffers of io_uring): the system tells how much that is.
+
+use cuda_api::ops::{HOST, HOST_END};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use super::PAGE;
+use crate::pools::lock;
+
+/// Less memory is compared as fast as asked about.
+const LEAST: u64 = 256 << 10;
+/// A page that was written to may change for at least so long,
+const SOON: Duration = Duration::from_millis(100);
+/// and so long after a device has read for this process.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Who writes without a note: how many there are, and in the upper half how many there have been.
+static TO_ALL: AtomicU64 = AtomicU64::new(0);
+static TO_ARENA: AtomicU64 = AtomicU64::new(0);
+const ONCE: u64 = 1 << 32;
+
+/// While this lives, host memory may be written to in a way that this process does not notice.
+#[derive(Debug)]
+pub struct UnseenWriter(&'static AtomicU64);
+
+impl UnseenWriter {
+    /// A driver in this process: it may write to all that it has registered.
+    pub fn here() -> UnseenWriter {
+        UnseenWriter::of(&TO_ALL)
+    }
+
+    /// A process that shares the pinned memory of the job.
+    pub fn sharing() -> UnseenWriter {
+        UnseenWriter::of(&TO_ARENA)
+    }
+
+    fn of(count: &'static AtomicU64) -> UnseenWriter {
+        count.fetch_add(ONCE + 1, Ordering::SeqCst);
+        UnseenWriter(count)
+    }
+}
+
+impl Drop for UnseenWriter {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A set of pages of a range.
+#[derive(Debug, Clone)]
+struct Pages(Vec<u64>);
+
+impl Pages {
+    fn none(count: usize) -> Pages {
+        Pages(vec![0; count.div_ceil(64)])
+    }
+
+    fn add(&mut self, first: usize, end: usize) {
+        (first..end).for_each(|p| self.0[p / 64] |= 1 << (p % 64));
+    }
+
+    fn join(&mut self, other: &Pages) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+
+    fn clear(&mut self) {
+        self.0.fill(0);
+    }
+}
+
+/// The kernel's note-book, of this process.
+struct Notes {
+    faults: OwnedFd,
+    pages: File,
+    /// What devices have read for this process, and how much memory they have: among other counts.
+    counts: Option<[File; 2]>,
+}
+
+#[repr(C)]
+struct Api([u64; 3]);
+#[repr(C)]
+struct Register([u64; 4]);
+/// A range of pages that were written to.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    kind: u64,
+}
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    reached: u64,
+    regions: u64,
+    most: u64,
+    most_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    told: u64,
+}
+
+const API: libc::c_ulong = 0xc018_aa3f;
+const REGISTER: libc::c_ulong = 0xc020_aa00;
+const UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const SCAN: libc::c_ulong = 0xc060_6610;
+/// Faults of the kernel on its own behalf are not ours: allowed to everybody, and none is ever handed to us.
+const USER_MODE_ONLY: libc::c_int = 1;
+/// `UFFD_FEATURE_WP_ASYNC`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `PAGEFAULT_FLAG_WP`
+const FEATURES: u64 = 1 << 15 | 1 << 13 | 1 << 12 | 1;
+const WRITE_PROTECT: u64 = 2;
+/// `PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC`: protect what is told; fail where no notes are taken.
+const PROTECT_AND_CHECK: u64 = 3;
+/// `PAGE_IS_WRITTEN`: also of pages that are not in memory, of which nothing is known.
+const WRITTEN: u64 = 2;
+const REGIONS: usize = 512;
+
+fn notes() -> Option<&'static Notes> {
+    static NOTES: OnceLock<Option<Notes>> = OnceLock::new();
+    NOTES.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<Notes> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: just made, and nobody else's.
+    let faults = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut api = Api([0xaa, FEATURES, 0]);
+    // SAFETY: the struct that this request takes. It fails where a feature is not known.
+    if unsafe { libc::ioctl(faults.as_raw_fd(), API, &raw mut api) } != 0 {
+        return None;
+    }
+    let file = |name: &str| File::open(format!("/proc/self/{name}")).ok();
+    Some(Notes { faults, pages: file("pagemap")?, counts: file("io").zip(file("status")).map(|(io, status)| [io, status]) })
+}
+
+impl Notes {
+    /// Adds the pages of a range that were written to since the last time. False: nobody has taken notes.
+    fn take(&self, at: u64, len: u64, found: &mut Pages) -> bool {
+        let mut regions = [Region::default(); REGIONS];
+        let mut from = at;
+        while from < at + len {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                flags: PROTECT_AND_CHECK,
+                start: from,
+                end: at + len,
+                regions: regions.as_mut_ptr() as u64,
+                most: REGIONS as u64,
+                all_of: WRITTEN,
+                told: WRITTEN,
+                ..Scan::default()
+            };
+            // SAFETY: the struct that this request takes, and room for as many regions as it says.
+            let count = unsafe { libc::ioctl(self.pages.as_raw_fd(), SCAN, &raw mut scan) };
+            let Some(told) = usize::try_from(count).ok().and_then(|n| regions.get(..n)) else { return false };
+            for r in told {
+                let page = |a: u64| (a.clamp(at, at + len) - at) as usize / PAGE as usize;
+                found.add(page(r.start), page(r.end));
+            }
+            if scan.reached <= from {
+                return false;
+            }
+            from = scan.reached;
+        }
+        true
+    }
+
+    /// Bytes that devices have read for this process; `None` if nobody counts them.
+    fn device_reads(&self) -> Option<u64> {
+        count(&self.counts.as_ref()?[0], "read_bytes:")
+    }
+
+    /// Whether devices may write to memory of this process at any time.
+    fn devices_have_memory(&self) -> bool {
+        self.counts.as_ref().and_then(|c| count(&c[1], "VmPin:")) != Some(0)
+    }
+}
+
+/// The number behind a name in a file of the system's.
+fn count(file: &File, name: &str) -> Option<u64> {
+    let mut text = [0; 4096];
+    let len = file.read_at(&mut text, 0).ok()?;
+    let line = std::str::from_utf8(&text[..len]).ok()?.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a range is this process's alone, as it is mapped now.
+fn is_private(at: u64, len: u64) -> bool {
+    let (mut reached, end) = (at, at + len);
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    for line in maps.lines() {
+        let mut words = line.split(' ');
+        let range = words.next().and_then(|r| r.split_once('-'));
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let Some((from, to)) = range.and_then(|(from, to)| number(from).zip(number(to))) else { return false };
+        // What changes while it is read may be there twice.
+        if from < end && to > reached {
+            if from > reached || !words.next().is_some_and(|kind| kind.ends_with('p')) {
+                return false;
+            }
+            reached = to;
+        }
+    }
+    reached >= end
+}
+
+/// Memory of which notes are taken, for all who ask.
+#[derive(Debug)]
+struct Range {
+    at: u64,
+    len: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What each who asks has not been told yet, by number.
+    untold: BTreeMap<u64, Pages>,
+    /// Pages that may still change: found lately, and before that.
+    lately: Pages,
+    before: Pages,
+    turn: Instant,
+    device_reads: Option<u64>,
+    late_until: Instant,
+    /// Whether devices have memory, and when that is asked next. What they are given counts as written to at that moment.
+    devices: bool,
+    ask: Instant,
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        let Some(notes) = notes() else { return };
+        let range = [self.at, self.len];
+        // SAFETY: the struct that this request takes. If the memory is gone already there is nothing to do.
+        unsafe { libc::ioctl(notes.faults.as_raw_fd(), UNREGISTER, range.as_ptr()) };
+    }
+}
+
+impl Range {
+    fn pages(&self) -> usize {
+        (self.len / PAGE) as usize
+    }
+
+    /// The range at an address, for one more who asks. Links to several places have the same memory.
+    fn join(at: u64, len: u64) -> Option<Arc<Range>> {
+        static RANGES: Mutex<BTreeMap<u64, Weak<Range>>> = Mutex::new(BTreeMap::new());
+        let notes = notes().filter(|_| len >= LEAST)?;
+        let mut ranges = lock(&RANGES);
+        ranges.retain(|_, r| r.strong_count() > 0);
+        if let Some(known) = ranges.get(&at).and_then(Weak::upgrade) {
+            return (known.len == len).then_some(known);
+        }
+        if !(HOST..HOST_END).contains(&at) && !is_private(at, len) {
+            return None;
+        }
+        let mut register = Register([at, len, WRITE_PROTECT, 0]);
+        // SAFETY: the struct that this request takes. It changes no contents, and is refused for memory of other kinds.
+        if unsafe { libc::ioctl(notes.faults.as_raw_fd(), REGISTER, &raw mut register) } != 0 {
+            return None;
+        }
+        let none = Pages::none((len / PAGE) as usize);
+        let now = Instant::now();
+        let state = State {
+            untold: BTreeMap::new(),
+            lately: none.clone(),
+            before: none,
+            turn: now + SOON,
+            device_reads: notes.device_reads(),
+            late_until: now,
+            devices: false,
+            ask: now,
+        };
+        let range = Arc::new(Range { at, len, state: Mutex::new(state) });
+        ranges.insert(at, Arc::downgrade(&range));
+        Some(range)
+    }
+
+    /// Reads the notes; false if there are none.
+    fn read(&self, state: &mut State) -> bool {
+        let Some(notes) = notes() else { return false };
+        let mut found = Pages::none(self.pages());
+        let whole = notes.take(self.at, self.len, &mut found);
+        state.untold.values_mut().for_each(|u| u.join(&found));
+        let (now, reads) = (Instant::now(), notes.device_reads());
+        if reads.is_none() || reads != state.device_reads {
+            state.device_reads = reads;
+            state.late_until = now + LATE;
+        }
+        if now >= state.ask {
+            state.devices = notes.devices_have_memory();
+            state.ask = now + SOON / 4;
+        }
+        state.lately.join(&found);
+        if now >= state.turn && now >= state.late_until {
+            std::mem::swap(&mut state.lately, &mut state.before);
+            state.lately.clear();
+            state.lately.join(&found);
+            state.turn = now + SOON;
+        }
+        whole && !state.devices
+    }
+}
+
+/// One who asks about a range.
+#[derive(Debug)]
+pub(super) struct Written {
+    range: Arc<Range>,
+    number: u64,
+    /// The unseen writers as of the last time that all was compared with notes being taken.
+    trusted: Option<(u64, u64)>,
+}
+
+impl Written {
+    /// Lets notes be taken of whole pages; `None` where that cannot be.
+    pub(super) fn begin(at: u64, len: u64) -> Option<Written> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let range = Range::join(at, len)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        lock(&range.state).untold.insert(number, Pages::none(range.pages()));
+        Some(Written { range, number, trusted: None })
+    }
+
+    /// Puts the numbers of the pages that may have changed since the last call into `to`. False: all may have.
+    pub(super) fn take(&mut self, to: &mut Vec<usize>) -> bool {
+        let in_arena = (HOST..HOST_END).contains(&self.range.at);
+        let unseen = (TO_ALL.load(Ordering::SeqCst), if in_arena { TO_ARENA.load(Ordering::SeqCst) } else { 0 });
+        if (unseen.0 | unseen.1) % ONCE != 0 {
+            self.trusted = None;
+            return false;
+        }
+        let mut state = lock(&self.range.state);
+        if !self.range.read(&mut state) {
+            self.trusted = None;
+            return false;
+        }
+        let State { untold, lately, before, .. } = &mut *state;
+        let Some(mine) = untold.get_mut(&self.number) else { return false };
+        if self.trusted != Some(unseen) {
+            mine.clear();
+            self.trusted = Some(unseen);
+            return false;
+        }
+        for (number, word) in mine.0.iter().zip(&lately.0).zip(&before.0).map(|((a, b), c)| a | b | c).enumerate() {
+            let mut left = word;
+            while left != 0 {
+                to.push(64 * number + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
+        mine.clear();
+        true
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        lock(&self.range.state).untold.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    const LEN: usize = 1 << 20;
+
+    /// Memory of some kind; it stays.
+    fn memory(kind: i32, at: Option<u64>) -> &'static mut [u8] {
+        let kind = kind | libc::MAP_ANONYMOUS | if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let at = at.unwrap_or(0) as *mut libc::c_void;
+        // SAFETY: a fresh mapping where nothing is.
+        let at = unsafe { libc::mmap(at, LEN, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: just mapped, and never unmapped.
+        unsafe { std::slice::from_raw_parts_mut(at.cast(), LEN) }
+    }
+
+    /// `None`: nobody takes notes here.
+    fn begin(of: &[u8]) -> Option<Written> {
+        let w = Written::begin(of.as_ptr() as u64, LEN as u64);
+        assert_eq!(w.is_some(), notes().is_some());
+        w
+    }
+
+    #[test]
+    fn memory_that_others_may_have_is_not_noted() {
+        let m = memory(libc::MAP_SHARED, None);
+        assert!(Written::begin(m.as_ptr() as u64, LEN as u64).is_none());
+        assert!(!is_private(m.as_ptr() as u64, LEN as u64));
+        let m = memory(libc::MAP_PRIVATE, None);
+        assert!(is_private(m.as_ptr() as u64, LEN as u64) && !is_private(m.as_ptr() as u64, 1 << 46));
+    }
+
+    fn told(w: &mut Written) -> Option<Vec<usize>> {
+        let mut pages = Vec::new();
+        w.take(&mut pages).then_some(pages)
+    }
+
+    /// Until nothing is told as written lately.
+    fn rest(w: &mut Written) {
+        let since = Instant::now();
+        while told(w) != Some(Vec::new()) {
+            // A machine that reads files all the time takes longer.
+            assert!(since.elapsed() < 6 * LATE);
+            std::thread::sleep(SOON / 4);
+        }
+    }
+
+    // One test: the unseen writers are everybody's.
+    #[test]
+    fn what_is_written_to_is_told() {
+        for arena in [true, false] {
+            let m = if arena { memory(libc::MAP_SHARED, Some(HOST + (1 << 42))) } else { memory(libc::MAP_PRIVATE, None) };
+            m[0] = 1;
+            let (Some(mut a), Some(mut b)) = (begin(m), begin(m)) else { return };
+            assert_eq!((told(&mut a), told(&mut b)), (None, None), "all is unknown at first");
+            rest(&mut a);
+            rest(&mut b);
+            // A store, one of another thread, a system call, and reads, which change nothing.
+            m[5 * 4096 + 7] = 1;
+            std::thread::scope(|s| drop(s.spawn(|| m[9 * 4096] = 1)));
+            File::open("/dev/zero").unwrap().read_exact(&mut m[20 * 4096 - 1..20 * 4096 + 1]).unwrap();
+            File::create("/dev/null").unwrap().write_all(m).unwrap();
+            assert_eq!(told(&mut a), Some(vec![5, 9, 19, 20]));
+            m[30 * 4096] = 1;
+            assert_eq!(told(&mut a), Some(vec![5, 9, 19, 20, 30]), "they may change for some time");
+            assert_eq!(told(&mut b), Some(vec![5, 9, 19, 20, 30]), "each is told all");
+            rest(&mut a);
+            assert_eq!(told(&mut b), Some(vec![]));
+            for begins in [UnseenWriter::here, UnseenWriter::sharing] {
+                let writer = begins();
+                let everything = arena || std::ptr::eq(writer.0, &TO_ALL);
+                assert_eq!(told(&mut a).is_none(), everything);
+                drop(writer);
+                assert_eq!(told(&mut a).is_none(), everything, "once more after it");
+                assert_eq!(told(&mut a), Some(vec![]));
+            }
+            drop(UnseenWriter::here());
+            assert_eq!(told(&mut a), None, "it may have written between two looks");
+        }
+    }
+}
