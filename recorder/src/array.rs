@@ -116,10 +116,13 @@ fn end(cx: &mut Entered, device: &'static Device, handle: u64) -> Result<(), Cod
 }
 
 /// Ends all arrays of a device.
-pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
-    let plain = |(handle, slot): (u64, &crate::tables::Slot<ArrayData>)| (lock(&slot.data.0).mipmap == 0).then_some(handle);
+pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+    let plain = |(handle, slot): (u64, &crate::tables::Slot<ArrayData>)| {
+        (slot.ends_with(whose) && lock(&slot.data.0).mipmap == 0).then_some(handle)
+    };
     let mut all: Vec<u64> = cx.job.tables.arrays.all(device.index).into_iter().filter_map(plain).collect();
-    all.extend(cx.job.tables.mipmaps.all(device.index).into_iter().map(|(handle, _)| handle));
+    let mipmaps = cx.job.tables.mipmaps.all(device.index).into_iter();
+    all.extend(mipmaps.filter(|(_, slot)| slot.ends_with(whose)).map(|(handle, _)| handle));
     all.into_iter().try_for_each(|handle| end(cx, device, handle))
 }
 

@@ -268,9 +268,9 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     stream::end_all(cx, device)?;
     whole::forget(device);
     crate::host_memory::end_all(cx, device);
-    crate::texture::end_all(cx, device)?;
-    crate::array::end_all(cx, device)?;
-    crate::module::unload_all(cx, device)?;
+    crate::texture::end_of(cx, device, None)?;
+    crate::array::end_of(cx, device, None)?;
+    crate::module::unload_of(cx, device, None)?;
     crate::memory::free_all(cx, device)
 }
 
@@ -383,8 +383,15 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    across::settle(cx, device);
     peer::forget(cx, device, ctx);
     whole::end(cx, device, ctx)?;
+    // What was made in it ends with it; host memory stays until the program gives it back, or the device's last context ends.
+    stream::end_of(cx, device, Some(ctx))?;
+    crate::texture::end_of(cx, device, Some(ctx))?;
+    crate::array::end_of(cx, device, Some(ctx))?;
+    crate::module::unload_of(cx, device, Some(ctx))?;
+    crate::memory::free_of(cx, device, ctx)?;
     delist(ctx);
     cuda_api::cudart::context_destroyed(ctx as usize);
     with_stack(|s| {

@@ -122,7 +122,7 @@ impl Capture for Entered {
             Kind::Library | Kind::Kernel => EVERY_DEVICE,
             _ => self.device()?.index,
         };
-        let h = self.job.tables.make(kind, device)?;
+        let h = self.job.tables.make(kind, device, context::current())?;
         self.made.push(h);
         Ok(h)
     }

@@ -142,13 +142,19 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
     cx.operate(device, &op).map(drop)
 }
 
-/// Ends the instances of a device.
-pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+/// Ends the instances of a context, or all of a device.
+pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     for instance in api::instances_in(cx, number(device)) {
-        api::cuGraphExecDestroy(cx, instance as sys::CUgraphExec)?;
+        if cx.job.tables.instances.get(instance).is_ok_and(|i| i.ends_with(whose)) {
+            api::cuGraphExecDestroy(cx, instance as sys::CUgraphExec)?;
+        }
     }
-    cx.job.graphs.forget_memory(number(device));
     Ok(())
+}
+
+/// What graphs have allocated on a device is gone.
+pub(crate) fn forget_memory(cx: &Entered, device: &Device) {
+    cx.job.graphs.forget_memory(number(device));
 }
 
 /// An allocation in a stream that captures is one of the graph; none: the stream does not capture.
@@ -226,15 +232,7 @@ impl Entered {
     }
 
     /// Sends a change of an instance and journals it in the place of an earlier one of the same.
-    fn changed(
-        &mut self,
-        instance: u64,
-        what: Changed,
-        op: u16,
-        body: &[u8],
-        needs: Vec<u64>,
-        plain: bool,
-    ) -> Result<(), Code> {
+    fn changed(&mut self, instance: u64, what: Changed, op: u16, body: &[u8], needs: Vec<u64>, plain: bool) -> Result<(), Code> {
         let (data, device) = self.instance(instance)?;
         device.check()?;
         let mut ledger = lock(&device.ledger);

@@ -132,7 +132,7 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut Entered, green: sys::CUgreenCtx) -> Res
     let device = context::device_of(cx.job, ctx)?;
     whole::end(cx, device, ctx)?;
     for (_, stream) in cx.job.tables.streams.all(device.index) {
-        if stream.data.context.load(Ordering::Relaxed) == ctx {
+        if stream.context() == ctx {
             // Their work goes on; nobody can name them any more.
             stream.data.orphaned.store(true, Ordering::Relaxed);
         }
@@ -170,7 +170,7 @@ pub(crate) fn cuGreenCtxStreamCreate(
     cx.on(context::device_of(cx.job, ctx)?);
     let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
     // The stream is of this context, whichever the thread has.
-    cx.job.tables.streams.get(sent.phStream)?.data.context.store(ctx, Ordering::Relaxed);
+    cx.job.tables.streams.get(sent.phStream)?.set_context(ctx);
     cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
     give(to, sent.phStream as sys::CUstream)
 }

@@ -8,7 +8,7 @@
 //! given out while a kernel can still use it. It asks nobody when nothing was submitted since the last time all was done.
 //! [`pools`] has the allocations that are ordered with the work of a stream, and wait for nothing.
 
-use crate::context::give;
+use crate::context::{self, give};
 use crate::enter::Entered;
 use crate::job::{Device, Job};
 use crate::log::lock;
@@ -69,6 +69,8 @@ struct Allocation {
     bytes: u64,
     /// Number of the allocation in the job (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
+    /// The context that it was made in.
+    context: u64,
     home: Home,
 }
 
@@ -218,7 +220,7 @@ impl Memory {
     fn note(&mut self, address: u64, bytes: u64, home: Home) -> u64 {
         self.next_id += 1;
         self.used += bytes;
-        self.live.insert(address, Allocation { bytes, id: self.next_id, home });
+        self.live.insert(address, Allocation { bytes, id: self.next_id, context: context::current(), home });
         address
     }
 
@@ -430,6 +432,18 @@ pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), 
         unmap(cx, device, address, bytes)?;
     }
     *m = Memory::new(device.index);
+    Ok(())
+}
+
+/// Frees what was allocated in a context that ends; memory of pools is the device's.
+pub(crate) fn free_of(cx: &Entered, device: &'static Device, ctx: u64) -> Result<(), Code> {
+    let mut m = device.memory_mut();
+    let is_of = |a: &Allocation| a.context == ctx && matches!(a.home, Home::Own | Home::Shared);
+    let mine: Vec<u64> = m.live.iter().filter(|(_, a)| is_of(a)).map(|(at, _)| *at).collect();
+    for at in mine {
+        let a = m.forget(at)?;
+        m.release(cx, device, at, a);
+    }
     Ok(())
 }
 

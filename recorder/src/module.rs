@@ -49,6 +49,9 @@ fn load(
     ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
     let edges = Edges { creates: [handle].into(), ..Edges::default() };
     let loaded = cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop);
+    if loaded == Err(code::ERROR_NOT_SUPPORTED) {
+        crate::log::tell("code is not loaded: it has managed variables (`__managed__`), which are not supported");
+    }
     cx.show_text();
     loaded
 }
@@ -222,8 +225,9 @@ pub(crate) fn cuLibraryLoadFromFile(
 }
 
 /// Unloads the modules of a device; libraries belong to no context and stay.
-pub(crate) fn unload_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
-    let all: Vec<u64> = cx.job.tables.modules.all(device.index).into_iter().map(|(h, _)| h).collect();
+pub(crate) fn unload_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+    let all = cx.job.tables.modules.all(device.index).into_iter();
+    let all: Vec<u64> = all.filter(|(_, m)| m.ends_with(whose)).map(|(h, _)| h).collect();
     for h in all {
         // A module that a library lent is not ours to unload.
         if lock(&device.ledger).is_child(h) {

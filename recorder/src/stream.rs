@@ -40,9 +40,9 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
             let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
             cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
             cx.keep(sent.phStream);
-            let data = &cx.job.tables.streams.get(sent.phStream)?.data;
-            data.per_thread.store(true, Ordering::Relaxed);
-            data.context.store(0, Ordering::Relaxed);
+            let made = cx.job.tables.streams.get(sent.phStream)?;
+            made.data.per_thread.store(true, Ordering::Relaxed);
+            made.set_context(0);
             sent.phStream
         }
     };
@@ -50,19 +50,28 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
     Ok(stream)
 }
 
-/// Ends all instances of graphs, streams and events of a device.
-pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
-    graph::end_all(cx, device)?;
-    let streams: Vec<u64> = cx.job.tables.streams.all(device.index).into_iter().map(|(h, _)| h).collect();
+/// Ends the instances of graphs, streams and events of a context, or all of a device.
+pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+    graph::end_of(cx, device, whose)?;
+    let all = cx.job.tables.streams.all(device.index).into_iter();
+    let streams: Vec<u64> = all.filter(|(_, s)| s.ends_with(whose)).map(|(h, _)| h).collect();
     for h in streams {
         cx.on(device);
         cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: h })?;
     }
-    let events: Vec<u64> = cx.job.tables.events.all(device.index).into_iter().map(|(h, _)| h).collect();
+    let all = cx.job.tables.events.all(device.index).into_iter();
+    let events: Vec<u64> = all.filter(|(_, e)| e.ends_with(whose)).map(|(h, _)| h).collect();
     for h in events {
         cx.on(device);
         cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: h })?;
     }
+    Ok(())
+}
+
+/// Ends all instances of graphs, streams and events of a device.
+pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+    end_of(cx, device, None)?;
+    graph::forget_memory(cx, device);
     stream_attributes::forget(device);
     lock(&device.idle_streams).clear();
     thread::change(|own| own.streams.retain(|(d, _)| *d != device.index));
@@ -110,9 +119,7 @@ pub(crate) fn note_creation(cx: &Entered, device: &'static Device, made: Creatio
     if let Ok(s) = cx.job.tables.streams.get(made.handle) {
         s.data.flags.store(made.flags, Ordering::Relaxed);
         s.data.priority.store(made.priority as u32, Ordering::Relaxed);
-        // A stream of a green context knows it already.
-        let _ = s.data.context.compare_exchange(0, context::current(), Ordering::Relaxed, Ordering::Relaxed);
-        whole::new_in(cx, device, s.data.context.load(Ordering::Relaxed), made.handle)?;
+        whole::new_in(cx, device, s.context(), made.handle)?;
     } else if let Ok(e) = cx.job.tables.events.get(made.handle) {
         e.data.flags.store(made.flags, Ordering::Relaxed);
     }
@@ -164,7 +171,7 @@ fn home(cx: &mut Entered, stream: sys::CUstream) -> Result<u64, Code> {
     }
     let stream = cx.use_stream(stream as u64)?;
     cx.device()?;
-    Ok(cx.job.tables.streams.get(stream)?.data.context.load(Ordering::Relaxed))
+    Ok(cx.job.tables.streams.get(stream)?.context())
 }
 
 pub(crate) fn cuStreamGetCtx_v2(

@@ -21,6 +21,7 @@ pub(crate) struct Slot<S> {
     handle: AtomicU64,
     generation: AtomicU32,
     device: AtomicU32,
+    context: AtomicU64,
     pub(crate) data: S,
 }
 
@@ -28,6 +29,21 @@ impl<S> Slot<S> {
     /// Virtual device, or [`EVERY_DEVICE`].
     pub(crate) fn device(&self) -> u32 {
         self.device.load(Ordering::Relaxed)
+    }
+
+    /// The context that it was made in, 0 for what the shim makes for itself.
+    pub(crate) fn context(&self) -> u64 {
+        self.context.load(Ordering::Relaxed)
+    }
+
+    /// It is of another context than the thread's, or of none (0).
+    pub(crate) fn set_context(&self, context: u64) {
+        self.context.store(context, Ordering::Relaxed);
+    }
+
+    /// Whether it ends when a context does, or with `None` when all of a device do.
+    pub(crate) fn ends_with(&self, context: Option<u64>) -> bool {
+        context.is_none_or(|c| c == self.context())
     }
 }
 
@@ -58,8 +74,8 @@ impl<S: Known> Table<S> {
         Table { kind, cells: Cells::new(), slots: Mutex::default() }
     }
 
-    /// A new handle on `device`.
-    pub(crate) fn make(&self, device: u32) -> Result<u64, Code> {
+    /// A new handle on `device`, made in a context.
+    pub(crate) fn make(&self, device: u32, context: u64) -> Result<u64, Code> {
         let slot = {
             let mut slots = lock(&self.slots);
             // A freed slot rests until 64 others are free: a stale handle is told apart for longer.
@@ -79,6 +95,7 @@ impl<S: Known> Table<S> {
         let handle = compose(self.kind, generation, slot);
         cell.data.forget();
         cell.device.store(device, Ordering::Relaxed);
+        cell.set_context(context);
         cell.handle.store(handle, Ordering::Release);
         Ok(handle)
     }
@@ -126,8 +143,6 @@ pub(crate) struct StreamData {
     pub(crate) priority: AtomicU32,
     /// A per-thread default stream: the program cannot destroy it.
     pub(crate) per_thread: AtomicBool,
-    /// The context that it was made in, 0 for streams of the shim's own.
-    pub(crate) context: AtomicU64,
     /// Its green context is gone.
     pub(crate) orphaned: AtomicBool,
 }
@@ -137,7 +152,6 @@ impl Known for StreamData {
         self.flags.store(0, Ordering::Relaxed);
         self.priority.store(0, Ordering::Relaxed);
         self.per_thread.store(false, Ordering::Relaxed);
-        self.context.store(0, Ordering::Relaxed);
         self.orphaned.store(false, Ordering::Relaxed);
     }
 }
@@ -309,18 +323,18 @@ impl Tables {
     }
 
     /// A new handle of any kind but a context.
-    pub(crate) fn make(&self, kind: Kind, device: u32) -> Result<u64, Code> {
+    pub(crate) fn make(&self, kind: Kind, device: u32, context: u64) -> Result<u64, Code> {
         match kind {
-            Kind::Stream => self.streams.make(device),
-            Kind::Event => self.events.make(device),
-            Kind::Module => self.modules.make(device),
-            Kind::Library => self.libraries.make(EVERY_DEVICE),
-            Kind::Function => self.functions.make(device),
-            Kind::Kernel => self.kernels.make(EVERY_DEVICE),
-            Kind::GraphExec => self.instances.make(device),
-            Kind::Array => self.arrays.make(device),
-            Kind::Mipmap => self.mipmaps.make(device),
-            Kind::Object => self.objects.make(device),
+            Kind::Stream => self.streams.make(device, context),
+            Kind::Event => self.events.make(device, context),
+            Kind::Module => self.modules.make(device, context),
+            Kind::Library => self.libraries.make(EVERY_DEVICE, context),
+            Kind::Function => self.functions.make(device, context),
+            Kind::Kernel => self.kernels.make(EVERY_DEVICE, context),
+            Kind::GraphExec => self.instances.make(device, context),
+            Kind::Array => self.arrays.make(device, context),
+            Kind::Mipmap => self.mipmaps.make(device, context),
+            Kind::Object => self.objects.make(device, context),
             Kind::Context
             | Kind::GreenContext
             | Kind::Graph
@@ -395,7 +409,7 @@ mod tests {
         let t: Table<Nothing> = Table::new(Kind::Event);
         let mut old = Vec::new();
         for i in 0..1000 {
-            let h = t.make(i % 3).unwrap();
+            let h = t.make(i % 3, 0).unwrap();
             assert_eq!(t.get(h).unwrap().device(), i % 3);
             assert!(t.end(h));
             assert!(!t.end(h));

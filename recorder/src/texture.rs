@@ -91,10 +91,11 @@ fn destroy(cx: &mut Entered, surface: bool, number: u64) -> Result<(), Code> {
     }
 }
 
-/// Ends all objects of a device.
-pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+/// Ends the objects of a context, or all of a device.
+pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let of_device = (device.index, 0)..=(device.index, u64::MAX);
-    let all: Vec<ObjectMake> = lock(&OBJECTS).range(of_device).map(|(_, object)| object.made).collect();
+    let mut all: Vec<ObjectMake> = lock(&OBJECTS).range(of_device).map(|(_, object)| object.made).collect();
+    all.retain(|object| cx.job.tables.objects.get(object.handle).is_ok_and(|o| o.ends_with(whose)));
     all.iter().try_for_each(|object| end(cx, device, object))
 }
 

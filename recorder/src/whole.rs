@@ -49,16 +49,17 @@ static ANY_PASSED: AtomicBool = AtomicBool::new(false);
 fn new_stream(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
     let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: NON_BLOCKING, priority: 0 };
+    // Of no context.
+    cx.job.tables.streams.get(sent.phStream)?.set_context(0);
     cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
     cx.keep(sent.phStream);
-    // Of no context.
-    cx.job.tables.streams.get(sent.phStream)?.data.context.store(0, Ordering::Relaxed);
     Ok(sent.phStream)
 }
 
 fn new_event(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
     let mut sent = cuEventCreate::Sent { phEvent: cx.new_handle(Kind::Event)?, Flags: DISABLE_TIMING };
+    cx.job.tables.events.get(sent.phEvent)?.set_context(0);
     cx.carry::<cuEventCreate::Fn>(&mut sent)?;
     cx.keep(sent.phEvent);
     Ok(sent.phEvent)
@@ -94,8 +95,7 @@ fn streams(cx: &Entered, device: &'static Device, ctx: u64) -> Vec<u64> {
     let is_of = |c: u64| c == ctx || (ctx == context::primary(device.index) && context::is_green(c));
     let all = cx.job.tables.streams.all(device.index).into_iter();
     let of_context = all.filter(|(_, s)| {
-        s.data.per_thread.load(Ordering::Relaxed)
-            || (!s.data.orphaned.load(Ordering::Relaxed) && is_of(s.data.context.load(Ordering::Relaxed)))
+        s.data.per_thread.load(Ordering::Relaxed) || (!s.data.orphaned.load(Ordering::Relaxed) && is_of(s.context()))
     });
     of_context.map(|(handle, _)| handle).chain([LEGACY]).collect()
 }

@@ -274,6 +274,11 @@ fn errors_are_the_drivers_and_stay_with_their_handles() {
     let p = place();
     let (_, load) = load_bodies(1, ADD, false);
     assert_eq!(p.try_apply(id::IMAGE_LOAD, &load).0, code::ERROR_INVALID_IMAGE, "never put");
+    // Nothing of the host's would be at the address of such a variable.
+    let managed = OTHER.replace(".global .align", ".global .attribute(.managed) .align");
+    let (put, load) = load_bodies(2, &managed, false);
+    p.apply(id::IMAGE_PUT, &put);
+    assert_eq!(p.try_apply(id::IMAGE_LOAD, &load).0, code::ERROR_NOT_SUPPORTED);
     let broken = ADD.replace("add.u32 %r6, %r6, %r7", "adder.u32 %r6");
     let (put, load) = load_bodies(1, &broken, false);
     p.apply(id::IMAGE_PUT, &put);

@@ -90,6 +90,41 @@ static void end(Part (&parts)[2]) {
     }
 }
 
+// What the runtime does while a part is current: in its default stream, in a stream that it makes, in a graph.
+static void inside(const Part &part, program::Report &report, uint64_t seed) {
+    constexpr size_t BYTES = WORDS * sizeof(uint64_t);
+    CUcontext popped;
+    DRIVER(cuCtxPushCurrent, part.context);
+    int device = -1;
+    CHECK(cudaGetDevice(&device));
+    report.expect_value("device", device, 0);
+    uint64_t *cells;
+    CHECK(cudaMalloc(&cells, BYTES));
+    CHECK(cudaMemset(cells, 0, BYTES));
+    fill<<<WORDS / BLOCK, BLOCK>>>(cells, seed);
+    CHECK_LAUNCH();
+    CHECK(cudaDeviceSynchronize());
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaGraph_t graph;
+    cudaGraphExec_t instance;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    fill<<<WORDS / BLOCK, BLOCK, 0, stream>>>(cells, ~seed);
+    CHECK_LAUNCH();
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&instance, graph, 0));
+    CHECK(cudaGraphLaunch(instance, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::vector<uint64_t> want(WORDS);
+    for (size_t i = 0; i < WORDS; i++) want[i] = program::mix(program::mix(seed ^ i) ^ ~seed ^ i);
+    report.expect_device("inside", cells, want.data(), BYTES);
+    CHECK(cudaGraphExecDestroy(instance));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFree(cells));
+    DRIVER(cuCtxPopCurrent, &popped);
+}
+
 int main(int argc, char **argv) {
     program::Options options(argc, argv, 60);
     CHECK(cudaFree(nullptr));
@@ -150,6 +185,7 @@ int main(int argc, char **argv) {
         if (round % 8 == 7) {
             CHECK(cudaEventSynchronize(read));
             report.expect_device("sums", sums, want_sums.data(), 2 * WORDS * sizeof(uint64_t));
+            inside(reader, report, seed);
         }
         if (round % 16 == 15) {
             CHECK(cudaDeviceSynchronize());

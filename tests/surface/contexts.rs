@@ -85,13 +85,21 @@ pub fn made(s: &Surface, event: CUevent) {
     tell!(s, stream.cuEventSynchronize(event));
     tell!(s, context.cuCtxWaitEvent(first, event));
     tell!(s, stream.cuStreamSynchronize(stream));
-    tell!(s, stream.cuStreamDestroy_v2(stream));
+    // What is made in a context ends with it.
+    let (mut at, mut own_event) = (0, std::ptr::null_mut());
+    tell!(s, memory.cuMemAlloc_v2(&raw mut at, 4096));
+    tell!(s, stream.cuEventCreate(&raw mut own_event, 0));
+    tell!(s, memory.cuMemsetD8Async(at, 3, 4096, stream));
     tell!(s, context.cuCtxDetach(first));
     tell!(s, context.cuCtxDetach(own));
     show!(s, context.cuCtxGetCurrent(&raw mut current) => current == own);
     tell!(s, context.cuCtxDetach(own));
     show!(s, context.cuCtxGetCurrent(&raw mut current) => current == first);
     tell!(s, context.cuCtxRecordEvent(own, event));
+    tell!(s, stream.cuStreamQuery(stream));
+    tell!(s, stream.cuEventQuery(own_event));
+    tell!(s, memory.cuMemFree_v2(at));
+    tell!(s, stream.cuEventQuery(event));
     tell!(s, context.cuCtxAttach(&raw mut current, 0));
     tell!(s, context.cuCtxDetach(first));
     tell!(s, context.cuCtxDetach(first));

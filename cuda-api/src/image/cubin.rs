@@ -10,6 +10,8 @@ const SYMBOL: usize = 24;
 const OBJECT: u8 = 1;
 const CUDA_OBJECT: u8 = 13;
 const FUNCTION: u8 = 2;
+/// Bit of a variable's `st_other`: host and GPU use it at one address.
+const MANAGED: u8 = 0x04;
 /// Bit of a symbol's `st_other`: the function is a kernel.
 const ENTRY_POINT: u8 = 0x10;
 /// Section type of `.nv.info` and `.nv.info.<kernel>`.
@@ -118,6 +120,13 @@ impl<'a> Cubin<'a> {
                 }
             })
         })
+    }
+
+    /// Whether there are managed variables.
+    pub(super) fn has_managed(&self) -> bool {
+        let tables = self.sections.iter().filter(|s| s.kind == SYMTAB);
+        let mut rows = tables.flat_map(|table| table.body.chunks_exact(SYMBOL));
+        rows.any(|row| matches!(row[4] & 0xF, OBJECT | CUDA_OBJECT) && row[5] & MANAGED != 0)
     }
 
     /// Whether a function refers to one of another name: the linker notes all that a kernel may call, through whatever it calls.

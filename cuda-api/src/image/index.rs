@@ -11,6 +11,8 @@ pub struct Index {
     pub globals: BTreeSet<String>,
     /// Kernels of any entry.
     pub kernels: BTreeMap<String, Kernel>,
+    /// Whether variables are managed (`__managed__`): in one memory for host and GPU.
+    pub managed: bool,
     /// Whether device code allocates with `malloc` or frees with `free`.
     pub uses_device_heap: bool,
     /// Whether device code may print while all goes well, with `printf`. So it is assumed of entries that could not be read.
@@ -74,6 +76,7 @@ impl Index {
         let Ok(cubin) = Cubin::parse(&entry.bytes) else {
             return false;
         };
+        self.managed |= cubin.has_managed();
         let (mut named, mut told, mut launches) = (false, false, false);
         for symbol in cubin.symbols() {
             match symbol {
@@ -100,6 +103,7 @@ impl Index {
 
     fn add_ptx(&mut self, entry: &Entry) {
         let module = ptx::module(&entry.bytes);
+        self.managed |= module.managed;
         self.uses_device_heap |= module.device_heap;
         self.prints |= module.prints || !module.printers.is_empty();
         self.any_prints |= module.prints;

@@ -10,6 +10,8 @@ pub(super) struct Module {
     pub(super) variables: Vec<String>,
     /// Kernels with their parameters; `None` where these could not be understood.
     pub(super) kernels: Vec<(String, Option<Vec<Param>>)>,
+    /// Whether a variable is managed.
+    pub(super) managed: bool,
     /// Whether `malloc` or `free` are mentioned.
     pub(super) device_heap: bool,
     /// Kernels in which `vprintf` is mentioned.
@@ -142,7 +144,7 @@ pub(super) fn module(text: &[u8]) -> Module {
             // A parenthesis that is never closed must not hide the rest of the module.
             Token::Mark(b';') if braces == 0 => parens = 0,
             Token::Word(b".global" | b".const") if braces == 0 && parens == 0 => {
-                variables(&mut tokens, &mut m.variables)
+                variables(&mut tokens, &mut m)
             }
             Token::Word(b".entry") if braces == 0 => {
                 let Some(Token::Word(name)) = tokens.next() else {
@@ -168,7 +170,7 @@ pub(super) fn module(text: &[u8]) -> Module {
 }
 
 /// Names in what follows `.global` or `.const`, up to the semicolon.
-fn variables(tokens: &mut Tokens<'_>, names: &mut Vec<String>) {
+fn variables(tokens: &mut Tokens<'_>, m: &mut Module) {
     let mut depth = 0u32;
     let mut name: Option<&[u8]> = None;
     let mut initial = false;
@@ -177,10 +179,11 @@ fn variables(tokens: &mut Tokens<'_>, names: &mut Vec<String>) {
         match t {
             Token::Mark(b'(' | b'[' | b'{' | b'<') => depth += 1,
             Token::Mark(b')' | b']' | b'}' | b'>') => depth = depth.saturating_sub(1),
+            Token::Word(b".managed") => m.managed = true,
             _ if depth > 0 => {}
             Token::Mark(end @ (b',' | b';')) => {
                 if let Some(name) = name.take().filter(|_| !opaque) {
-                    names.push(text_of(name));
+                    m.variables.push(text_of(name));
                 }
                 initial = false;
                 if end == b';' {

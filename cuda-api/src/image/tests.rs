@@ -84,7 +84,11 @@ fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
     symbol("parameters", 1, 0, 7);
     symbol("first", 2, 0x10, 9);
     for name in extra {
-        symbol(name, 2, 0, 0);
+        if *name == "managed" {
+            symbol(name, 1, 4, 5);
+        } else {
+            symbol(name, 2, 0, 0);
+        }
     }
     // A 0x45 record, 0x17 records in falling order, and others between them.
     let mut info = vec![4, 0x0A, 8, 0, 0, 0, 0, 0, 0x10, 2, 16, 0, 3, 0x19, 16, 0];
@@ -287,6 +291,9 @@ fn ptx_declarations_are_found_and_bodies_skipped() {
     assert_eq!(image.kernel_params("second_kernel", 90).unwrap(), []);
     assert_eq!(image.kernel_params("helper", 90), None);
     assert!(image.uses_device_heap());
+    assert!(image.index().managed);
+    let plain = PTX.replace(".attribute(.managed)", "") + "\0";
+    assert!(!measured(plain.as_bytes()).index().managed);
     let entries = image.entries().unwrap();
     assert_eq!(
         (entries.len(), entries[0].sm, entries[0].arch_specific),
@@ -346,6 +353,8 @@ fn kernels_that_print_are_told_from_others() {
     let first = super::cubin::Cubin::parse(&bytes).unwrap();
     assert!(first.refers("first", &["vprintf"]) && !first.refers("first", &["mallocs"]) && !first.refers("none", &["vprintf"]));
     let named = measured(&cubin(90, true, &["mallocs", "vprintf"])).index();
+    assert!(!named.managed);
+    assert!(measured(&cubin(90, true, &["mallocs", "managed"])).index().managed);
     assert_eq!((named.prints, named.kernel_prints("first")), (true, Some(true)), "named, and nobody says by whom");
 }
 

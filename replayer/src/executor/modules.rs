@@ -192,6 +192,10 @@ impl Executor {
 
     fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
+        if kept.index().managed {
+            // The host would find nothing at their addresses.
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
         self.prepare_heap(life, modules, kept.index());
         if kept.index().prints {
             self.can_print.store(true, Ordering::Relaxed);
@@ -328,12 +332,8 @@ impl Executor {
     pub(super) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Code> {
         let owner = self.bindings.live(handle)?;
         match kind(handle) {
-            Some(Kind::Module) => {
-                self.gpu.module_functions(owner)?.into_iter().map(|f| self.gpu.function_name(f)).collect()
-            }
-            Some(Kind::Library) => {
-                self.gpu.library_kernels(owner)?.into_iter().map(|k| self.gpu.kernel_name(k)).collect()
-            }
+            Some(Kind::Module) => self.gpu.module_functions(owner)?.into_iter().map(|f| self.gpu.function_name(f)).collect(),
+            Some(Kind::Library) => self.gpu.library_kernels(owner)?.into_iter().map(|k| self.gpu.kernel_name(k)).collect(),
             _ => Err(code::ERROR_INVALID_HANDLE),
         }
     }
