@@ -90,6 +90,17 @@ int main(int argc, char **argv) {
     cudaGraph_t same;
     CHECK(cudaStreamEndCapture(stream, &same));
     report.expect_value("captured into", same == body[0], 1);
+    // Who knows the graph need not be told it.
+    cudaGraph_t known;
+    CHECK(cudaGraphCreate(&known, 0));
+    CHECK(cudaStreamBeginCaptureToGraph(stream, known, nullptr, nullptr, 0, cudaStreamCaptureModeRelaxed));
+    mixin<<<N / BLOCK, BLOCK, 0, stream>>>(state, k[6]);
+    CHECK_LAUNCH();
+    CHECK(cudaStreamEndCapture(stream, nullptr));
+    size_t nodes = 0;
+    CHECK(cudaGraphGetNodes(known, nullptr, &nodes));
+    report.expect_value("captured into a known graph", nodes, 1);
+    CHECK(cudaGraphDestroy(known));
     add_kernel(graph, {node}, mixin_f, N / BLOCK, mix_args[7]);
 
     cudaGraphExec_t exec;

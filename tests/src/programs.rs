@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 38] = [
+pub const NAMES: [&str; 42] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -69,6 +69,10 @@ pub const NAMES: [&str; 38] = [
     "graphdeep",
     "batches",
     "writers",
+    "groups",
+    "hopper",
+    "linked",
+    "cubemaps",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.

@@ -36,6 +36,8 @@ fn arguments(name: &str) -> (u32, u32) {
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
         "batches" => (60, 15000),
+        "groups" => (60, 15000),
+        "hopper" | "linked" | "cubemaps" => (120, 8000),
         "crowd" => (40, 20000),
         "graphif" | "graphdeep" => (200, 6000),
         other => panic!("{other} is no test program"),
@@ -118,6 +120,14 @@ programs! {
     crowd_static: "crowd", Static;
     batches_static: "batches", Static;
     batches_shared: "batches", Shared;
+    groups_static: "groups", Static;
+    groups_shared: "groups", Shared;
+    hopper_static: "hopper", Static;
+    hopper_shared: "hopper", Shared;
+    linked_static: "linked", Static;
+    linked_shared: "linked", Shared;
+    cubemaps_static: "cubemaps", Static;
+    cubemaps_shared: "cubemaps", Shared;
     threads8_shared: "threads8", Shared;
     arrays_static: "arrays", Static;
     arrays_shared: "arrays", Shared;

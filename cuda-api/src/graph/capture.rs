@@ -165,6 +165,12 @@ impl Graphs {
         Ok(())
     }
 
+    /// Whether the capture of a stream makes a graph of its own.
+    pub(super) fn makes_a_graph(&self, stream: &Stream) -> bool {
+        let part = self.captures.parts.get(&stream.key);
+        part.and_then(|p| self.captures.open.get(&p.capture)).is_some_and(|c| c.own_graph)
+    }
+
     /// Ends a capture: the graph, which is the program's now.
     pub(super) fn end(&mut self, stream: &Stream) -> Result<u64, Code> {
         if stream.legacy {

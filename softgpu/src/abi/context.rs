@@ -85,6 +85,14 @@ abi! {
         wait_whole(&*context::resolve(ctx)?, event)
     }
 
+    call fn cuProfilerStart() {
+        context::current().map(drop)
+    }
+
+    call fn cuProfilerStop() {
+        context::current().map(drop)
+    }
+
     call fn cuCtxSetCurrent(ctx: CUcontext) {
         context::set_current(if ctx.is_null() { None } else { Some(context::resolve(ctx)?) })
     }

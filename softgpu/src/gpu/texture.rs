@@ -111,13 +111,11 @@ fn level(array: &Array) -> Res<Level> {
 
 /// What an object of arrays sees.
 fn of_arrays(shape: &Shape, levels: Vec<Level>, owner: Arc<dyn std::any::Any + Send + Sync>) -> Res<Object> {
-    if shape.flags & CUBEMAP != 0 {
-        return Err(UNSUPPORTED);
-    }
     let (channel, bytes) = format_of(shape.format)?;
     let layered = shape.flags & LAYERED != 0;
+    let cube = shape.flags & CUBEMAP != 0;
     let channels = u64::from(shape.channels);
-    Ok(Object { levels, channel, bytes, channels, in_memory: false, layered, sampler: None, owner: Some(owner) })
+    Ok(Object { levels, channel, bytes, channels, in_memory: false, layered, cube, sampler: None, owner: Some(owner) })
 }
 
 /// What a resource is to kernels.
@@ -153,7 +151,17 @@ fn seen(r: &Resource) -> Res<Object> {
             }
             let levels = vec![Level { base: r.address, size, pitch, slice: 0 }];
             let channels = u64::from(r.channels);
-            Ok(Object { levels, channel, bytes, channels, in_memory: true, layered: false, sampler: None, owner: None })
+            Ok(Object {
+                levels,
+                channel,
+                bytes,
+                channels,
+                in_memory: true,
+                layered: false,
+                cube: false,
+                sampler: None,
+                owner: None,
+            })
         }
         _ => Err(BAD),
     }
@@ -167,8 +175,16 @@ pub(crate) fn create(live: &Live, made: Made) -> Res<u64> {
         return Err(UNSUPPORTED);
     }
     match &made.sampling {
-        Some(s) => object.sampler = Some(sampler(s, object.channel, object.bytes)?),
+        Some(s) => {
+            let mut how = sampler(s, object.channel, object.bytes)?;
+            if object.cube {
+                // Directions have no other measure, and nothing lies beyond the edges of a face.
+                (how.normalized, how.outside) = (true, [Outside::Clamp; 3]);
+            }
+            object.sampler = Some(how);
+        }
         None if made.resource.kind != OF_ARRAY => return Err(BAD),
+        None if object.cube => return Err(UNSUPPORTED),
         None => {}
     }
     let mut all = lock(&OBJECTS);

@@ -8,13 +8,15 @@ use super::decode::{Decoder, Op, Problem, Reg};
 use super::grid::Cta;
 use super::lanes::{Exec, Flow, Instr, LANES, NONE, Src, handler, lanes, store};
 use super::mem::{Elem, MemError, check_global};
-use super::texture::{Fetch, Object};
+use super::texture::{Fetch, Object, face};
 use super::warp::Warp;
 
 /// What a texture instruction does.
 #[derive(Clone, Debug)]
 pub(crate) struct TexSpec {
     kind: TexKind,
+    /// Whether the coordinates are a direction from the middle of a cube.
+    cube: bool,
     /// Coordinates without the layer.
     at: Vec<Src>,
     layer: Option<Src>,
@@ -67,7 +69,15 @@ enum Beyond {
 
 /// Dimensions of a geometry, and whether it has layers.
 fn geometry(o: &Op<'_>) -> Result<(usize, bool), Problem> {
-    let known = [("1d", (1, false)), ("2d", (2, false)), ("3d", (3, false)), ("a1d", (1, true)), ("a2d", (2, true))];
+    let known = [
+        ("1d", (1, false)),
+        ("2d", (2, false)),
+        ("3d", (3, false)),
+        ("a1d", (1, true)),
+        ("a2d", (2, true)),
+        ("cube", (3, false)),
+        ("acube", (3, true)),
+    ];
     let found = o.mods.iter().find_map(|m| known.iter().find(|(name, _)| name == m));
     found.map(|(_, g)| *g).ok_or_else(|| "textures of this geometry".into())
 }
@@ -147,8 +157,12 @@ impl Decoder<'_> {
         if at_type != Ty::F32 && lod.is_some() {
             return Err("levels by number with integer coordinates".into());
         }
+        let cube = o.has("cube") || o.has("acube");
+        if cube && at_type != Ty::F32 {
+            return Err("no such form of the instruction".into());
+        }
         let to = self.texel(o.arg(0)?)?;
-        self.emit_tex(object, TexSpec { kind, at, layer, to });
+        self.emit_tex(object, TexSpec { kind, cube, at, layer, to });
         Ok(())
     }
 
@@ -159,7 +173,7 @@ impl Decoder<'_> {
         }
         let (object, layer, at) = self.sampled(o.arg(1)?, o, Ty::F32)?;
         let to = self.texel(o.arg(0)?)?;
-        self.emit_tex(object, TexSpec { kind: TexKind::Gather(channel), at, layer, to });
+        self.emit_tex(object, TexSpec { kind: TexKind::Gather(channel), cube: false, at, layer, to });
         Ok(())
     }
 
@@ -175,7 +189,7 @@ impl Decoder<'_> {
         let Operand::Address { name, offset: 0 } = o.arg(1)? else { return Err("texture references".into()) };
         let Some(Reg::R64(object)) = self.reg(name) else { return Err("texture references".into()) };
         let to = self.dst32(o.arg(0)?)?;
-        let spec = TexSpec { kind: TexKind::Query(what), at: Vec::new(), layer: None, to: [to, NONE, NONE, NONE] };
+        let spec = TexSpec { kind: TexKind::Query(what), cube: false, at: Vec::new(), layer: None, to: [to, NONE, NONE, NONE] };
         self.emit_tex(Src(object), spec);
         Ok(())
     }
@@ -276,13 +290,26 @@ impl Exec for Tex {
             if layer.is_some() != object.layered && !matches!(spec.kind, TexKind::Query(_)) {
                 return w.fail(Fault::IllegalInstruction("layers of a texture that has none, or none of one that has".into()));
             }
+            if spec.cube != object.cube && !matches!(spec.kind, TexKind::Query(_)) {
+                return w.fail(Fault::IllegalInstruction(
+                    "a direction in a texture that is no cube, or something else in a cube".into(),
+                ));
+            }
             let mut texels = Texels { w, c, in_memory: object.in_memory };
             let float = |n: usize| f32::from_bits(at[n][l]);
             let got = match spec.kind {
                 TexKind::Sample { .. } => {
                     let at: [f32; 3] = std::array::from_fn(|n| if n < spec.at.len() { float(n) } else { 0.0 });
                     let lod = lods.map_or(0.0, |row| f32::from_bits(row[l]));
-                    object.sample(&mut texels, &at[..spec.at.len()], layer, lod).map(super::texture::Texel::bits)
+                    let (at, layer) = if spec.cube {
+                        let (face, [s, t]) = face(at);
+                        let last = object.levels[0].size[2] / 6 - 1;
+                        ([s, t, 0.0], Some(layer.unwrap_or(0).min(last) * 6 + face))
+                    } else {
+                        (at, layer)
+                    };
+                    let dimensions = if spec.cube { 2 } else { spec.at.len() };
+                    object.sample(&mut texels, &at[..dimensions], layer, lod).map(super::texture::Texel::bits)
                 }
                 TexKind::Fetch => {
                     let at: [i64; 3] = std::array::from_fn(|n| at.get(n).map_or(0, |row| i64::from(row[l] as i32)));

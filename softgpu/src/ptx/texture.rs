@@ -82,6 +82,8 @@ pub struct Object {
     pub in_memory: bool,
     /// Whether slices are layers.
     pub layered: bool,
+    /// Whether each six slices are the faces of a cube.
+    pub cube: bool,
     /// How it samples; a surface does not.
     pub sampler: Option<Sampler>,
     /// Keeps the array.
@@ -158,6 +160,22 @@ impl Sampler {
         let (i, weight) = (fixed.div_euclid(256), fixed.rem_euclid(256));
         ([self.index(dimension, i, n), self.index(dimension, i + 1, n)], weight as f32 / 256.0)
     }
+}
+
+/// The face of a cube that a direction goes through, and where, from 0 to 1 (CUDA C++ Programming Guide, "Cubemap Textures").
+pub(crate) fn face(direction: [f32; 3]) -> (u64, [f32; 2]) {
+    let [x, y, z] = direction;
+    let (ax, ay, az) = (x.abs(), y.abs(), z.abs());
+    let (face, length, s, t) = if ax >= ay && ax >= az {
+        if x >= 0.0 { (0, ax, -z, -y) } else { (1, ax, z, -y) }
+    } else if ay >= az {
+        if y >= 0.0 { (2, ay, x, z) } else { (3, ay, x, -z) }
+    } else if z >= 0.0 {
+        (4, az, x, -y)
+    } else {
+        (5, az, -x, -y)
+    };
+    (face, [s, t].map(|c| (c / length + 1.0) / 2.0))
 }
 
 impl Object {
@@ -325,6 +343,7 @@ mod tests {
             channels: 1,
             in_memory: false,
             layered: false,
+            cube: false,
             sampler: Some(Sampler {
                 outside: [outside; 3],
                 linear,
@@ -371,6 +390,16 @@ mod tests {
         assert_eq!(at(&o, &[0.0, 0.0]), 0.0);
         let volume = object([4, 4, 4], Outside::Clamp, true, true);
         assert_eq!(at(&volume, &[0.5, 0.5, 0.5]), 1.5 + 1.5 * 4.0 + 1.5 * 16.0);
+    }
+
+    #[test]
+    fn directions_find_the_faces_of_a_cube() {
+        assert_eq!(face([2.0, 0.0, 0.0]), (0, [0.5, 0.5]));
+        assert_eq!(face([-1.0, -0.5, 0.5]), (1, [0.75, 0.75]));
+        assert_eq!(face([0.5, 4.0, -1.0]), (2, [0.5625, 0.375]));
+        assert_eq!(face([0.5, -1.0, -0.5]), (3, [0.75, 0.75]));
+        assert_eq!(face([0.25, 0.5, 1.0]), (4, [0.625, 0.25]));
+        assert_eq!(face([0.25, 0.5, -1.0]), (5, [0.375, 0.25]));
     }
 
     #[test]

@@ -37,12 +37,15 @@ pub fn cuStreamBeginCaptureToGraph<H: Host>(
     h.shared().with(|g| g.begin(&stream, mode, Some((graph as u64, after))))
 }
 
-/// Ends a capture.
+/// Ends a capture. Who captured into a graph that exists need not be told which it is.
 pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgraph) -> Done {
     let stream = h.stream(stream as u64)?;
     if graph.is_null() {
         // That there is no capture to end is said first.
-        return Err(if captures(h, &stream)? { INVALID } else { code::ERROR_ILLEGAL_STATE });
+        if !captures(h, &stream)? {
+            return Err(code::ERROR_ILLEGAL_STATE);
+        }
+        return h.shared().with(|g| if g.makes_a_graph(&stream) { Err(INVALID) } else { g.end(&stream).map(|_| ()) });
     }
     give(graph, std::ptr::null_mut())?;
     let done = h.shared().with(|g| g.end(&stream))?;
