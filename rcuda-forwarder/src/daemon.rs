@@ -339,8 +339,7 @@ fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(),
     faults::at(Point::Handover);
     worker.serve(hello, conn).map_err(|e| format!("the worker ended before it got the job: {e}"))?;
     (state.log)(&format!("worker {} serves job {pid} on GPU {gpu}", worker.pid()));
-    // The next client is probably like this one.
-    warm(state, profile);
+    warm_later(state, profile);
     Ok(())
 }
 
@@ -357,6 +356,23 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Stri
         _ => {}
     };
     state.pool.start(profile, heard)
+}
+
+/// Keeps a worker ready for a client like the one that has just come, which is probably the next one. Not at once: while one process
+/// opens a context, other processes' work on addresses is held up for a millisecond a call (docs/measurements.md), and the client that
+/// has come makes its first allocations now, or the memory that it moves to.
+fn warm_later(state: &Arc<State>, profile: Profile) {
+    const LATER: Duration = Duration::from_millis(500);
+    let theirs = Arc::downgrade(state);
+    let started = threads::spawn("warm", move || {
+        std::thread::sleep(LATER);
+        if let Some(state) = theirs.upgrade().filter(|state| !state.pool.is_warm(&profile)) {
+            warm(&state, profile);
+        }
+    });
+    if let Err(e) = started {
+        (state.log)(&format!("no worker is kept ready: {e}"));
+    }
 }
 
 /// Keeps a worker ready for a client of this kind.

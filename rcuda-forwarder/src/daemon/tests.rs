@@ -416,11 +416,12 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
     let connect = || Link::connect(&s.at(0), Some(&s.token), &named, None).unwrap();
     let first = connect();
     assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
-    // The next one of this kind is being made ready now: it is older than the next connection.
+    // The next one of this kind is made ready as soon as this one has had some time for itself: it is older than the next connection.
     let ready = || {
         let profile = Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())] };
         s.daemon.state.pool.warm(&profile).map(|w| w.pid() as i32)
     };
+    assert_eq!(ready(), None);
     assert!(within(Duration::from_secs(5), || ready().is_some()));
     let warm = ready().unwrap();
     let second = connect();
