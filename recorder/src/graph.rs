@@ -72,7 +72,7 @@ pub(crate) fn forbid_on(cx: &Entered, device: &Device, stream: u64) -> Result<()
     cx.job.graphs.forbid_unsafe()
 }
 
-/// For batches, which no capture takes: the call is refused, and the capture goes on without it.
+/// For batches of copies, which no capture takes: the call is refused, and the capture goes on without it.
 pub(crate) fn refuse_on(cx: &Entered, device: &Device, stream: u64) -> Result<(), Code> {
     if cx.job.graphs.capturing() && cx.job.graphs.in_capture(&seen(cx, stream, device)?)? {
         return Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED);

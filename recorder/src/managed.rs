@@ -147,7 +147,7 @@ fn prefetch_all(
         check_range(*at, *bytes as u64)?;
         to.map_or(Ok(()), |(kind, ordinal)| check_location(cx, kind, ordinal))?;
     }
-    crate::graph::refuse_on(cx, device, stream)?;
+    crate::graph::forbid_on(cx, device, stream)?;
     let mut advice = lock(&ADVICE);
     for (at, bytes, to) in ranges {
         if let Some(to) = to {

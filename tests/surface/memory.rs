@@ -100,7 +100,7 @@ pub fn end(s: &Surface, mut b: Buffers) {
     tell!(s, memory.cuMemHostUnregister(page));
 }
 
-/// A prefetch is nothing that a capture takes: it ends.
+/// A prefetch is nothing that a capture takes: it ends. So it does after a batch of discards.
 pub fn prefetch_captured(s: &Surface, stream: CUstream) {
     /// `CU_MEM_LOCATION_TYPE_HOST`, number 0.
     const ON_HOST: u64 = 2;
@@ -110,6 +110,11 @@ pub fn prefetch_captured(s: &Surface, stream: CUstream) {
     tell!(s, memory.cuMemPrefetchAsync_v2(at, 4096, ON_HOST, 0, stream));
     tell!(s, graph.cuStreamEndCapture(stream, &raw mut graph));
     tell!(s, memory.cuMemPrefetchAsync_v2(at, 4096, ON_HOST, 0, stream));
+    let mut bytes = 4096;
+    tell!(s, memory.cuMemDiscardBatchAsync(&raw mut at, &raw mut bytes, 1, 0, stream));
+    tell!(s, graph.cuStreamBeginCapture_v2(stream, 2));
+    tell!(s, memory.cuMemDiscardBatchAsync(&raw mut at, &raw mut bytes, 1, 0, stream));
+    tell!(s, graph.cuStreamEndCapture(stream, &raw mut graph));
     tell!(s, stream.cuStreamSynchronize(stream));
     tell!(s, memory.cuMemFree_v2(at));
 }

@@ -129,7 +129,8 @@ fn prefetch_all(stream: CUstream, default: Default, ranges: impl FnOnce() -> Res
         check_range(*at, *size)?;
         to.map_or(Ok(()), |(kind, ordinal)| check_location(Location { kind, ordinal }))?;
     }
-    graph::refuse(&target)?;
+    graph::forbid_on(&target)?;
+    graph::forbid_unsafe()?;
     for (at, size, to) in ranges {
         if let Some(to) = to {
             lock(&ADVICE).prefetch(at, size as u64, to);

@@ -73,7 +73,7 @@ pub(crate) fn forbid_on(target: &Target) -> Res {
     if GRAPHS.capturing() { GRAPHS.forbid_on(&seen(target)).map_err(error) } else { Ok(()) }
 }
 
-/// For batches, which no capture takes: the call is refused, and the capture goes on without it.
+/// For batches of copies, which no capture takes: the call is refused, and the capture goes on without it.
 pub(crate) fn refuse(target: &Target) -> Res {
     let captured = GRAPHS.capturing() && GRAPHS.in_capture(&seen(target)).map_err(error)?;
     if captured { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
