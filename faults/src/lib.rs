@@ -3,7 +3,7 @@
 //! | variable | what it does |
 //! |---|---|
 //! | `MRCUDA_FAULT=POINT@SOCKET` | at that point each process that inherits the variable asks on the Unix socket and waits for the answer |
-//! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | spoils the N-th page copied in each verifying round of a move: flips a byte of one that is sent, does not ask for one that the target fetches by itself |
+//! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move, where the source has the variable, and of the N-th page that the target copies by itself, where the target has it |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
 //!
 //! The asking process writes one line, `POINT PID`, and goes on when a byte or the end of the connection comes. What happens
@@ -85,9 +85,9 @@ points! {
     Wires = "wires", Job;
     /// Before a round while the job works.
     Precopy = "precopy", Job;
-    /// A batch of such a round is about to be sent.
+    /// A batch of such a round is about to be sent, or the hashes of what is in view.
     PrecopySend = "precopy-send", Place;
-    /// A batch of such a round has been received.
+    /// A batch of such a round has been received, or those hashes.
     PrecopyReceive = "precopy-receive", Place;
     /// Before the gate is closed.
     Quiesce = "quiesce", Job;
@@ -150,7 +150,7 @@ fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
 /// What else goes wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Spoil the page with this number (from 1) among those copied in a verifying round.
+    /// Flip one byte of the page with this number (from 1) among those copied in a verifying round.
     pub corrupt_page: Option<u64>,
     /// Take places over TCP for other machines.
     pub tcp_is_far: bool,

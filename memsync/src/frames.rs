@@ -3,23 +3,22 @@
 //! | frame | bytes |
 //! |---|---|
 //! | show | `MRMEMSRC`, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory) |
-//! | hello | `MRMEMRY2`, u8 verify, u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view), u64 number of pages, for each u8 known and 16 bytes of hash |
-//! | runs | u32 number of runs, for each u32 number of the first page among the target's and u32 pages |
+//! | hello | `MRMEMRY2`, u8 verify, u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view) |
+//! | hashes | u64 number of pages, 16 bytes for each |
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
 use crate::Stream;
 use crate::error::SyncError;
 use crate::memory::{BATCH, BATCH_PAGES, Hash};
-use crate::region::{Kind, REGION_BYTES, Region};
+use crate::region::{Kind, Pages, REGION_BYTES, Region};
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
-use replayer::Shown;
+use replayer::{NO_HASH, Shown};
 
 const MAGIC: &[u8; 8] = b"MRMEMRY2";
 const SHOW: &[u8; 8] = b"MRMEMSRC";
 const SHOWN_BYTES: usize = 24;
-const HASH_BYTES: usize = 17;
 /// A list of regions or hashes is read in steps of this many bytes: what was only announced takes no memory.
 const STEP: usize = 1 << 20;
 /// More regions than this no job has: each takes a mapping or a variable.
@@ -94,24 +93,18 @@ pub(crate) struct Hello {
     pub(crate) regions: Vec<Region>,
     /// For each region, whether its pages can be fetched.
     pub(crate) in_view: Vec<bool>,
-    pub(crate) hashes: Vec<Hash>,
 }
 
 impl Hello {
     pub(crate) fn send(&self, s: &mut dyn Stream) -> Result<(), SyncError> {
-        let (regions, hashes) = (&self.regions, &self.hashes);
-        let mut out = Vec::with_capacity(64 + regions.len() * (REGION_BYTES + 1) + hashes.len() * HASH_BYTES);
+        let regions = &self.regions;
+        let mut out = Vec::with_capacity(32 + regions.len() * (REGION_BYTES + 1));
         out.extend_from_slice(MAGIC);
         self.verify.put(&mut out);
         regions.len().put(&mut out);
         for (region, in_view) in regions.iter().zip(&self.in_view) {
             region.put(&mut out);
             in_view.put(&mut out);
-        }
-        hashes.len().put(&mut out);
-        for h in hashes {
-            h.is_some().put(&mut out);
-            out.extend_from_slice(&h.unwrap_or_default());
         }
         s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling what is here"))
     }
@@ -137,14 +130,44 @@ impl Hello {
         })?;
         // Disjoint ranges of a 64-bit space: their pages can be counted.
         let pages: u64 = regions.iter().map(Region::pages).sum();
-        if u64::from_le_bytes(read(s, what)?) != pages || pages > u64::from(u32::MAX) {
-            return Err(SyncError::Protocol("not a hash for each page"));
+        if pages > u64::from(u32::MAX) {
+            return Err(SyncError::Protocol("too many pages"));
         }
-        let hashes = read_list::<HASH_BYTES, Hash>(s, pages, what, |bytes| {
-            Ok((bytes[0] != 0).then(|| bytes[1..].first_chunk().copied()).flatten())
-        })?;
-        Ok(Hello { verify: verify != 0, regions, in_view, hashes })
+        Ok(Hello { verify: verify != 0, regions, in_view })
     }
+}
+
+impl Hello {
+    /// Pages that travel, and pages in view.
+    pub(crate) fn pages(&self) -> (Pages, Pages) {
+        let part = |seen: bool| {
+            let mine = self.regions.iter().zip(&self.in_view).filter(|(_, in_view)| **in_view == seen);
+            Pages::of(mine.map(|(r, _)| *r).collect())
+        };
+        (part(false), part(true))
+    }
+}
+
+/// Sends hashes of pages.
+pub(crate) fn send_hashes(s: &mut dyn Stream, hashes: &[Hash]) -> Result<(), SyncError> {
+    let count = (hashes.len() as u64).to_le_bytes();
+    let sent = s.write_all(&count).and_then(|()| s.write_all(hashes.as_flattened())).and_then(|()| s.flush());
+    sent.map_err(SyncError::io("telling hashes"))
+}
+
+/// Receives hashes of so many pages.
+pub(crate) fn receive_hashes(s: &mut dyn Stream, pages: usize) -> Result<Vec<Hash>, SyncError> {
+    let what = "learning hashes";
+    if u64::from_le_bytes(read(s, what)?) != pages as u64 {
+        return Err(SyncError::Protocol("not a hash for each page"));
+    }
+    let mut hashes: Vec<Hash> = Vec::new();
+    while hashes.len() < pages {
+        let here = hashes.len();
+        hashes.resize(pages.min(here + STEP / 16), NO_HASH);
+        s.read_exact(hashes[here..].as_flattened_mut()).map_err(SyncError::io(what))?;
+    }
+    Ok(hashes)
 }
 
 /// How one side judges or ends a round.
@@ -178,33 +201,6 @@ impl Word {
         let digest = read(s, what)?;
         if len == 0 { Ok(digest) } else { Err(SyncError::Peer(String::from_utf8_lossy(&text).into_owned())) }
     }
-}
-
-/// Sends which pages are to be fetched: runs of them, each a first number and how many.
-pub(crate) fn send_runs(s: &mut dyn Stream, runs: &[(u32, u32)]) -> Result<(), SyncError> {
-    let mut out = Vec::with_capacity(4 + 8 * runs.len());
-    (runs.len() as u32).put(&mut out);
-    runs.iter().for_each(|(first, pages)| {
-        first.put(&mut out);
-        pages.put(&mut out);
-    });
-    s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling which pages to fetch"))
-}
-
-/// Receives runs of pages: they are among the first `pages` and in order.
-pub(crate) fn receive_runs(s: &mut dyn Stream, pages: usize) -> Result<Vec<std::ops::Range<usize>>, SyncError> {
-    let what = "learning which pages to fetch";
-    let count = u32::from_le_bytes(read(s, what)?);
-    let mut end = 0;
-    read_list::<8, std::ops::Range<usize>>(s, u64::from(count), what, |bytes| {
-        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b)) as usize;
-        let run = word(0)..word(0) + word(4);
-        if run.is_empty() || run.start < end || run.end > pages {
-            return Err(SyncError::Protocol("pages to fetch out of order"));
-        }
-        end = run.end;
-        Ok(run)
-    })
 }
 
 /// Sends a batch of pages; no pages is the end.
@@ -244,8 +240,7 @@ mod tests {
             Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        let hashes = vec![Some([1; 16]), None, Some([3; 16])];
-        Hello { verify: true, regions: regions.to_vec(), in_view: vec![true, true], hashes }.send(&mut s).expect("sent");
+        Hello { verify: true, regions: regions.to_vec(), in_view: vec![true, true] }.send(&mut s).expect("sent");
         s.into_inner()
     }
 
@@ -254,8 +249,9 @@ mod tests {
         let got = Hello::receive(&mut Cursor::new(hello())).expect("received");
         assert!(got.verify);
         assert_eq!(got.regions[1], Region { address: 0x30_0000, bytes: 9, kind: Kind::Global });
-        assert_eq!(got.hashes, [Some([1; 16]), None, Some([3; 16])]);
         assert_eq!(got.in_view, [true, false], "only chunks can be in view");
+        let (sent, seen) = got.pages();
+        assert_eq!((sent.len(), seen.len()), (1, 2));
     }
 
     #[test]
@@ -274,17 +270,16 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_pages_are_checked() {
-        let round = |runs: &[(u32, u32)]| {
-            let mut s = Cursor::new(Vec::new());
-            send_runs(&mut s, runs).expect("sent");
-            s.set_position(0);
-            receive_runs(&mut s, 10)
-        };
-        assert_eq!(round(&[(0, 3), (3, 1), (9, 1)]).expect("in order"), [0..3, 3..4, 9..10]);
-        for bad in [&[(0, 0)][..], &[(0, 11)], &[(9, 2)], &[(u32::MAX, u32::MAX)], &[(4, 2), (5, 1)], &[(4, 1), (0, 1)]] {
-            assert!(matches!(round(bad), Err(SyncError::Protocol(_))), "{bad:?}");
-        }
+    fn hashes_arrive_whole_or_not_at_all() {
+        let hashes: Vec<Hash> = (0..100_000u32).map(|n| u128::from(n).to_le_bytes()).collect();
+        let mut s = Cursor::new(Vec::new());
+        send_hashes(&mut s, &hashes).expect("sent");
+        s.set_position(0);
+        assert!(receive_hashes(&mut s, hashes.len()).expect("received") == hashes);
+        s.set_position(0);
+        assert!(matches!(receive_hashes(&mut s, hashes.len() + 1), Err(SyncError::Protocol(_))));
+        let lie = u64::from(u32::MAX).to_le_bytes().to_vec();
+        assert!(matches!(receive_hashes(&mut Cursor::new(lie), u32::MAX as usize), Err(SyncError::Io { .. })));
     }
 
     #[test]
@@ -297,7 +292,7 @@ mod tests {
                 bent[n] ^= 1 << bit;
                 // Either it is refused or it is a different but consistent message; it must not take memory or panic.
                 if let Ok(h) = Hello::receive(&mut Cursor::new(bent)) {
-                    assert_eq!(h.hashes.len() as u64, h.regions.iter().map(Region::pages).sum::<u64>());
+                    assert_eq!(h.in_view.len(), h.regions.len());
                 }
             }
         }
@@ -312,7 +307,7 @@ mod tests {
             Region { address: 0x10_8000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        let hello = Hello { verify: false, regions: regions.to_vec(), in_view: vec![false; 2], hashes: vec![None, None] };
+        let hello = Hello { verify: false, regions: regions.to_vec(), in_view: vec![false; 2] };
         hello.send(&mut s).expect("sent");
         s.set_position(0);
         assert!(matches!(Hello::receive(&mut s), Err(SyncError::Protocol("regions out of order"))));

@@ -6,14 +6,15 @@
 //! verification: then both ends hash everything again and the digests must agree.
 //!
 //! Chunks whose memory the target can map itself, because it is of the same machine, are **in view**: of their pages the source tells
-//! the numbers only, and the target's GPU fetches them. Which those are is found out anew in each round; everything else travels.
+//! the hashes only, and the target's GPU fetches those that differ. Which those are is found out anew in each round; everything else travels.
 //!
 //! ```text
 //! target                                         source
 //!                                    ◀─stripe 0─   Show: where chunks can be had, which they are
-//!   Hello: regions, in view, hashes  ──────────▶
+//!   Hello: regions, in view          ──────────▶
+//!   hashes of what travels           ──────────▶
 //!                                    ◀──────────   Verdict: the regions fit, or why not
-//!                                    ◀──────────   runs of pages to fetch
+//!                                    ◀──────────   hashes of what is in view
 //!                                    ◀─ all ────   batches of pages … end
 //!                                    ◀──────────   Summary: digest
 //!   Result: digest                   ──────────▶
@@ -51,9 +52,9 @@ wire_struct! {
         pub regions: u64,
         /// Bytes in them.
         pub bytes_total: u64,
-        /// Bytes of the pages that were copied.
+        /// Bytes of the pages that were sent.
         pub bytes_sent: u64,
-        /// How many of them the target has fetched by itself.
+        /// Bytes of the pages that the target has fetched; the source does not know.
         pub bytes_fetched: u64,
         /// Why the target could not have all chunks in view; empty if it could, or if this is the source.
         pub not_in_view: String,
@@ -81,6 +82,12 @@ pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], fault: &F
 ///
 /// # Errors
 /// See [`SyncError`]. The target's memory is then of no use until another round has succeeded.
-pub fn run_target(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<Round, SyncError> {
-    target::run(exec, conns, verify, near)
+pub fn run_target(
+    exec: &Arc<Executor>,
+    conns: &mut [Box<dyn Stream>],
+    verify: bool,
+    near: bool,
+    fault: &Faults,
+) -> Result<Round, SyncError> {
+    target::run(exec, conns, verify, near, fault)
 }

@@ -2,8 +2,8 @@
 
 use crate::error::SyncError;
 use crate::frames::Show;
-use crate::region::{self, Kind, Page, Region};
-use replayer::{Executor, Flight, Piece, Pinned};
+use crate::region::{self, Kind, Page, Pages, Region};
+use replayer::{Executor, Flight, NO_HASH, Piece, Pinned};
 use std::sync::Arc;
 
 /// Most bytes of a batch of pages: the size of a buffer.
@@ -11,8 +11,8 @@ pub(crate) const BATCH: usize = 4 << 20;
 /// Most pages of a batch.
 pub(crate) const BATCH_PAGES: usize = 4096;
 
-/// Hash of a page, none if its memory is gone.
-pub(crate) type Hash = Option<[u8; 16]>;
+/// Hash of a page, [`replayer::NO_HASH`] if its memory is gone.
+pub(crate) type Hash = [u8; 16];
 
 /// Memory of a place. Buffers have [`BATCH`] bytes.
 pub(crate) trait Memory: Sync {
@@ -23,7 +23,7 @@ pub(crate) trait Memory: Sync {
     /// What the job has here.
     fn regions(&self) -> Result<Vec<Region>, SyncError>;
     /// Hashes of pages.
-    fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError>;
+    fn hash(&self, pages: &Pages) -> Result<Vec<Hash>, SyncError>;
     /// A buffer.
     fn buffer(&self) -> Result<Self::Buffer, SyncError>;
     /// Its bytes.
@@ -38,8 +38,8 @@ pub(crate) trait Memory: Sync {
     fn show(&self) -> Show;
     /// Gets what another place shows into view, as far as that can be: the addresses of the chunks, in order, and why not all.
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>);
-    /// Copies pages that are in view, in order, from the other place.
-    fn fetch(&self, pages: &[Page]) -> Result<(), SyncError>;
+    /// Copies ranges (address, bytes) that are in view from the other place.
+    fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError>;
 }
 
 fn pieces(pages: &[Page]) -> Vec<Piece> {
@@ -79,12 +79,15 @@ impl Memory for Arc<Executor> {
         region::regions(self)
     }
 
-    fn hash(&self, pages: &[Page]) -> Result<Vec<Hash>, SyncError> {
+    fn hash(&self, pages: &Pages) -> Result<Vec<Hash>, SyncError> {
+        let large = pages.iter().filter(|p| !p.by_host).map(|p| (p.address, p.bytes));
+        let large = Executor::hash(self, 0, large).map_err(SyncError::gpu("hashing memory"))?;
+        if large.len() == pages.len() {
+            return Ok(large);
+        }
         // Variables smaller than a page are hashed here: a block of threads for each would do next to nothing, and the
         // driver lets everybody copy constants. So are arrays, which kernels do not reach as memory.
-        let large: Vec<(u64, u64)> = pages.iter().filter(|p| !p.by_host).map(|p| (p.address, p.bytes)).collect();
-        let mut large = Executor::hash(self, 0, &large).map_err(SyncError::gpu("hashing memory"))?.into_iter();
-        let small: Vec<Page> = pages.iter().copied().filter(|p| p.by_host).collect();
+        let small: Vec<Page> = pages.iter().filter(|p| p.by_host).collect();
         let mut small_hashes = Vec::with_capacity(small.len());
         for batch in batches(&small, |p| p.bytes) {
             let flight = self.read(0, self.buffer()?, batch)?;
@@ -95,12 +98,12 @@ impl Memory for Arc<Executor> {
             for page in batch {
                 let end = at + page.bytes as usize;
                 let hash = blake3::hash(&bytes[at..end]);
-                small_hashes.push(if gone { None } else { hash.as_bytes().first_chunk().copied() });
+                small_hashes.push(hash.as_bytes().first_chunk().copied().filter(|_| !gone).unwrap_or(NO_HASH));
                 at = end;
             }
         }
-        let mut small = small_hashes.into_iter();
-        Ok(pages.iter().map(|p| if p.by_host { small.next() } else { large.next() }.flatten()).collect())
+        let (mut large, mut small) = (large.into_iter(), small_hashes.into_iter());
+        Ok(pages.iter().map(|p| if p.by_host { small.next() } else { large.next() }.unwrap_or(NO_HASH)).collect())
     }
 
     fn buffer(&self) -> Result<Pinned, SyncError> {
@@ -132,8 +135,7 @@ impl Memory for Arc<Executor> {
         Executor::view(self, &show.offer, &show.chunks)
     }
 
-    fn fetch(&self, pages: &[Page]) -> Result<(), SyncError> {
-        let pages: Vec<(u64, u64)> = pages.iter().map(|p| (p.address, p.bytes)).collect();
-        Executor::fetch(self, 0, &pages).map_err(SyncError::gpu("copying memory of the source"))
+    fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
+        Executor::fetch(self, 0, ranges).map_err(SyncError::gpu("copying memory of the source"))
     }
 }

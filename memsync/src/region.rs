@@ -1,6 +1,7 @@
 //! Regions of a job's memory, and their pages.
 
 use crate::error::SyncError;
+use crate::memory::Hash;
 use cuda_api::wire::{Short, Wire};
 use replayer::Executor;
 use std::sync::Arc;
@@ -115,34 +116,70 @@ pub(crate) struct Page {
     pub(crate) by_host: bool,
 }
 
-/// Pages of regions, in order.
-pub(crate) fn pages(regions: &[Region]) -> Vec<Page> {
-    let mut all = Vec::with_capacity(regions.iter().map(Region::pages).sum::<u64>() as usize);
-    for r in regions {
-        let by_host = r.kind == Kind::Global && r.bytes < PAGE || r.kind == Kind::Array;
-        all.extend((0..r.pages()).map(|i| Page {
-            address: r.address + i * PAGE,
-            bytes: PAGE.min(r.bytes - i * PAGE),
-            kind: r.kind,
-            by_host,
-        }));
+impl Region {
+    /// Its page with this number.
+    pub(crate) fn page(&self, number: u64) -> Page {
+        let bytes = PAGE.min(self.bytes.saturating_sub(number * PAGE));
+        let by_host = self.kind == Kind::Global && self.bytes < PAGE || self.kind == Kind::Array;
+        Page { address: self.address + number * PAGE, bytes, kind: self.kind, by_host }
     }
-    all
 }
 
-/// Digest of regions whose pages have these hashes, in order.
-pub(crate) fn digest(regions: &[Region], hashes: &[Option<[u8; 16]>]) -> [u8; 32] {
-    // In one piece: the jobs have hundreds of thousands of pages, and are held up meanwhile.
-    let mut bytes = Vec::with_capacity(regions.len() * REGION_BYTES + hashes.len() * 17);
+/// Pages of regions, numbered in order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pages {
+    regions: Vec<Region>,
+    /// Number of each region's first page.
+    first: Vec<usize>,
+    len: usize,
+}
+
+impl Pages {
+    pub(crate) fn of(regions: Vec<Region>) -> Pages {
+        let mut len = 0;
+        let mut first = Vec::with_capacity(regions.len());
+        for r in &regions {
+            first.push(len);
+            len += r.pages() as usize;
+        }
+        Pages { regions, first, len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Each region with the number of its first page.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (&Region, usize)> {
+        self.regions.iter().zip(self.first.iter().copied())
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<Page> {
+        let region = self.first.partition_point(|first| *first <= number).checked_sub(1)?;
+        let (r, first) = (self.regions.get(region)?, self.first.get(region)?);
+        let inside = (number - first) as u64;
+        (inside < r.pages()).then(|| r.page(inside))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Page> {
+        self.regions.iter().flat_map(|r| (0..r.pages()).map(|n| r.page(n)))
+    }
+}
+
+/// Digest of regions whose pages have these hashes: of pages that travel, and of pages in view.
+pub(crate) fn digest(regions: &[Region], sent: &[Hash], in_view: &[Hash]) -> [u8; 32] {
+    let mut bytes = Vec::with_capacity(regions.len() * REGION_BYTES);
     for r in regions {
         r.put(&mut bytes);
     }
-    for hash in hashes {
-        // A page that could not be hashed is like no page that could.
-        bytes.push(u8::from(hash.is_some()));
-        bytes.extend_from_slice(&hash.unwrap_or_default());
-    }
-    *blake3::hash(&bytes).as_bytes()
+    // In large pieces: a job has hundreds of thousands of pages, and is held up meanwhile.
+    let mut h = blake3::Hasher::new();
+    h.update(&bytes).update(sent.as_flattened()).update(in_view.as_flattened());
+    *h.finalize().as_bytes()
 }
 
 /// The first difference between two lists of regions, in words.
@@ -176,9 +213,12 @@ mod tests {
             region(0x90_0000, PAGE + 5, Kind::Global),
             region(0xa0_0003, 7, Kind::Global),
         ];
-        let pages = pages(&list);
+        let numbered = Pages::of(list.to_vec());
+        let pages: Vec<Page> = numbered.iter().collect();
         assert_eq!(pages.iter().map(|p| p.bytes).collect::<Vec<_>>(), [PAGE, PAGE, PAGE, PAGE, 5, 7]);
         assert_eq!(pages.iter().map(|p| p.by_host).collect::<Vec<_>>(), [false, false, false, false, false, true]);
+        assert!(numbered.len() == 6 && (0..8).all(|n| numbered.get(n) == pages.get(n).copied()));
+        assert!(Pages::of(Vec::new()).get(0).is_none());
         assert_eq!(pages[4].address, 0x90_0000 + PAGE);
     }
 
@@ -206,11 +246,10 @@ mod tests {
     #[test]
     fn digests_depend_on_everything() {
         let a = [region(0x1000, PAGE, Kind::Chunk)];
-        let d = |r: &[Region], h: &[Option<[u8; 16]>]| digest(r, h);
-        let base = d(&a, &[Some([1; 16])]);
-        assert_ne!(base, d(&a, &[Some([2; 16])]));
-        assert_ne!(base, d(&a, &[None]));
-        assert_ne!(d(&a, &[None]), d(&a, &[Some([0; 16])]));
-        assert_ne!(base, d(&[region(0x2000, PAGE, Kind::Chunk)], &[Some([1; 16])]));
+        let base = digest(&a, &[[1; 16]], &[]);
+        assert_ne!(base, digest(&a, &[[2; 16]], &[]));
+        assert_ne!(base, digest(&a, &[[1; 16]], &[[1; 16]]));
+        assert_ne!(base, digest(&[region(0x2000, PAGE, Kind::Chunk)], &[[1; 16]], &[]));
+        assert_eq!(base, digest(&a, &[[1; 16]], &[]));
     }
 }

@@ -1,12 +1,13 @@
 //! The source's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Word, send_batch, send_runs};
+use crate::frames::{Hello, Word, receive_hashes, send_batch, send_hashes};
 use crate::memory::{Hash, Memory, batches};
-use crate::region::{Page, Region, difference, digest, pages};
+use crate::region::{Page, Pages, Region, difference, digest};
 use crate::{Round, Stream};
 use faults::{Faults, Point};
-use std::collections::HashMap;
+use replayer::NO_HASH;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -14,70 +15,35 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// A page to copy: its number among the target's pages, and where it is.
+/// A page to send: its number among those of the target that travel, and where it is.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     number: u32,
     page: Page,
 }
 
-/// Pages of the target whose hashes differ from ours: those that it fetches, and those that are sent. Regions that only one side has
-/// are left out.
-fn wanted(hello: &Hello, regions: &[Region], all: &[Page], hashes: &[Hash]) -> (Vec<Wanted>, Vec<Wanted>) {
-    let mut first_page = HashMap::new();
-    let mut at = 0usize;
-    for r in regions {
-        first_page.insert(*r, at);
-        at += r.pages() as usize;
-    }
-    let (mut fetched, mut sent) = (Vec::new(), Vec::new());
-    let mut number = 0usize;
-    for (r, in_view) in hello.regions.iter().zip(&hello.in_view) {
+/// Pages of the target whose hashes differ from ours. Regions that only one side has are left out.
+fn wanted(theirs: (&Pages, &[Hash]), ours: (&Pages, &[Hash])) -> Vec<Wanted> {
+    let first_page: HashMap<&Region, usize> = ours.0.numbered().collect();
+    let mut wanted = Vec::new();
+    for (r, there) in theirs.0.numbered() {
+        let Some(here) = first_page.get(r).copied() else { continue };
         let n = r.pages() as usize;
-        let wanted = if *in_view { &mut fetched } else { &mut sent };
-        if let Some(first) = first_page.get(r) {
-            for i in 0..n {
-                let (ours, theirs) = (hashes[first + i], hello.hashes[number + i]);
-                if ours.is_some() && ours != theirs {
-                    wanted.push(Wanted { number: (number + i) as u32, page: all[first + i] });
-                }
-            }
-        }
-        number += n;
-    }
-    (fetched, sent)
-}
-
-fn bytes(wanted: &[Wanted]) -> u64 {
-    wanted.iter().map(|w| w.page.bytes).sum()
-}
-
-/// Numbers in order, as runs.
-fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
-    let mut all: Vec<(u32, u32)> = Vec::new();
-    for n in numbers {
-        match all.last_mut() {
-            Some((first, pages)) if *first + *pages == n => *pages += 1,
-            _ => all.push((n, 1)),
+        let pairs = theirs.1[there..there + n].iter().zip(&ours.1[here..here + n]);
+        for (i, _) in pairs.enumerate().filter(|(_, (theirs, ours))| theirs != ours && **ours != NO_HASH) {
+            wanted.push(Wanted { number: (there + i) as u32, page: r.page(i as u64) });
         }
     }
-    all
+    wanted
 }
 
-/// Spoils the page that was asked for: flips a byte of one that is sent, forgets one that the target fetches.
+/// Flips a byte of the page that was asked for.
 struct Corruption {
     page: Option<u64>,
     sent: AtomicU64,
 }
 
 impl Corruption {
-    fn forget(&self, fetched: &mut Vec<Wanted>) {
-        let before = self.sent.fetch_add(fetched.len() as u64, Ordering::Relaxed);
-        if let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < fetched.len() as u64) {
-            fetched.remove(index as usize);
-        }
-    }
-
     fn touch(&self, batch: &[Wanted], bytes: &mut [u8]) {
         let before = self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
         let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < batch.len() as u64) else {
@@ -170,20 +136,24 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         return Err(SyncError::NoConnection);
     }
     m.show().send(&mut *conns[0])?;
-    // The target hashes at the same time; its answer is read when ours is ready.
+    let hello = Hello::receive(&mut *conns[0])?;
+    // The target hashes at the same time.
     let hashing = Instant::now();
+    let (theirs, seen) = hello.pages();
+    let hash = |mine: &Pages| Ok::<_, SyncError>((m.hash(mine)?, m.hash(&seen)?));
     let prepared = m.regions().and_then(|regions| {
-        let all = pages(&regions);
-        let hashes = m.hash(&all)?;
-        Ok((regions, all, hashes))
+        let in_view: HashSet<&Region> = seen.regions().iter().collect();
+        let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
+        let hashes = hash(&mine)?;
+        Ok((regions, mine, hashes))
     });
     let mut hash_ms = ms(hashing);
-    let hello = Hello::receive(&mut *conns[0])?;
+    let their_hashes = receive_hashes(&mut *conns[0], theirs.len())?;
     let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verify) {
         Some(text) => Err(SyncError::Regions(text)),
         None => Ok(p),
     });
-    let (regions, all, hashes) = match fits {
+    let (regions, mine, (hashes, seen_hashes)) = match fits {
         Ok(p) => p,
         Err(e) => {
             Word::send(&mut *conns[0], Some(&e), [0; 32])?;
@@ -191,31 +161,30 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         }
     };
     Word::send(&mut *conns[0], None, [0; 32])?;
-    let mut hashed = all.len() as u64;
-    let (mut fetched, sent) = wanted(&hello, &regions, &all, &hashes);
-    let (bytes_fetched, bytes_sent) = (bytes(&fetched), bytes(&sent));
+    let all = (mine.len() + seen.len()) as u64;
+    let mut hashed = all;
     let copying = Instant::now();
-    let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verify), sent: AtomicU64::new(0) };
     let point = if hello.verify { Point::DeltaSend } else { Point::PrecopySend };
-    corruption.forget(&mut fetched);
-    if !fetched.is_empty() {
+    if seen.len() > 0 {
         faults::at(point);
     }
-    send_runs(&mut *conns[0], &runs(fetched.iter().map(|w| w.number)))?;
-    let sent = send_all(m, conns, &sent, &corruption, point);
+    send_hashes(&mut *conns[0], &seen_hashes)?;
+    let wanted = wanted((&theirs, &their_hashes), (&mine, &hashes));
+    let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verify), sent: AtomicU64::new(0) };
+    let sent = send_all(m, conns, &wanted, &corruption, point);
     let copy_ms = ms(copying);
     let ended = sent.and_then(|gone| {
         if !hello.verify {
-            return Ok(digest(&regions, &hashes));
+            return Ok(digest(&regions, &hashes, &seen_hashes));
         }
         if gone > 0 {
             return Err(SyncError::Regions(format!("{gone} pages went away at the source during the round")));
         }
         let hashing = Instant::now();
-        let after = m.hash(&all)?;
+        let (after, seen_after) = hash(&mine)?;
         hash_ms += ms(hashing);
-        hashed += all.len() as u64;
-        Ok(digest(&regions, &after))
+        hashed += all;
+        Ok(digest(&regions, &after, &seen_after))
     });
     let ours = match ended {
         Ok(d) => d,
@@ -239,8 +208,8 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     Ok(Round {
         regions: common.len() as u64,
         bytes_total: common.iter().map(|r| r.bytes).sum(),
-        bytes_sent: bytes_fetched + bytes_sent,
-        bytes_fetched,
+        bytes_sent: wanted.iter().map(|w| w.page.bytes).sum(),
+        bytes_fetched: 0,
         not_in_view: String::new(),
         pages_hashed: hashed,
         hash_ms,

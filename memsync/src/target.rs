@@ -1,13 +1,12 @@
 //! The target's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Show, Word, receive_batch, receive_runs};
-use crate::memory::{BATCH, Memory};
-use crate::region::{Kind, Page, Region, digest, pages};
+use crate::frames::{Hello, Show, Word, receive_batch, receive_hashes, send_hashes};
+use crate::memory::{BATCH, Hash, Memory};
+use crate::region::{Kind, Page, Pages, Region, digest};
 use crate::{Round, Stream};
-use faults::Point;
-use std::iter::repeat_n;
-use std::ops::Range;
+use faults::{Faults, Point};
+use replayer::NO_HASH;
 use std::time::Instant;
 
 /// What one connection brought.
@@ -19,8 +18,8 @@ struct Received {
 }
 
 /// Where the pages of a batch go.
-fn places(all: &[Page], numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncError> {
-    let wanted: Option<Vec<Page>> = numbers.iter().map(|n| all.get(*n as usize).copied()).collect();
+fn places(all: &Pages, numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncError> {
+    let wanted: Option<Vec<Page>> = numbers.iter().map(|n| all.get(*n as usize)).collect();
     let wanted = wanted.ok_or(SyncError::Protocol("a page that was not offered"))?;
     if wanted.iter().map(|p| p.bytes).sum::<u64>() != bytes as u64 {
         return Err(SyncError::Protocol("a batch whose size is not that of its pages"));
@@ -29,7 +28,7 @@ fn places(all: &[Page], numbers: &[u32], bytes: usize) -> Result<Vec<Page>, Sync
 }
 
 /// Receives everything from one connection: while one batch is written to the GPU the next is read.
-fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &[Page], point: Point) -> Result<Received, SyncError> {
+fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &Pages, point: Point) -> Result<Received, SyncError> {
     let mut got = Received::default();
     let mut flying = None;
     let mut spare: Option<M::Buffer> = None;
@@ -72,7 +71,7 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
     }
 }
 
-fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &[Page], point: Point) -> Result<Received, SyncError> {
+fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &Pages, point: Point) -> Result<Received, SyncError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
             conns.iter_mut().enumerate().map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all, point))).collect();
@@ -90,18 +89,37 @@ fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &[Page], po
     })
 }
 
-/// Fetches runs of pages, which must be in view.
-fn fetch<M: Memory>(m: &M, all: &[Page], in_view: &[bool], runs: &[Range<usize>], point: Point) -> Result<u64, SyncError> {
-    if runs.is_empty() {
-        return Ok(0);
+/// Fetches pages in view whose hashes differ. `spoil`: flips a byte of the one with this number.
+fn fetch<M: Memory>(
+    m: &M,
+    seen: &Pages,
+    ours: &[Hash],
+    theirs: &[Hash],
+    spoil: Option<u64>,
+    point: Point,
+) -> Result<u64, SyncError> {
+    let pairs = seen.iter().zip(ours.iter().zip(theirs));
+    let (mut ranges, mut count, mut spoiled): (Vec<(u64, u64)>, u64, _) = (Vec::new(), 0, None);
+    for (page, _) in pairs.filter(|(_, (ours, theirs))| ours != theirs && **theirs != NO_HASH) {
+        count += 1;
+        spoiled = if spoil == Some(count) { Some(page) } else { spoiled };
+        match ranges.last_mut() {
+            Some((start, bytes)) if *start + *bytes == page.address => *bytes += page.bytes,
+            _ => ranges.push((page.address, page.bytes)),
+        }
     }
-    faults::at(point);
-    if runs.iter().any(|run| in_view[run.clone()].contains(&false)) {
-        return Err(SyncError::Protocol("a page that is not in view"));
+    if seen.len() > 0 {
+        faults::at(point);
     }
-    let pages: Vec<Page> = runs.iter().flat_map(|run| &all[run.clone()]).copied().collect();
-    m.fetch(&pages)?;
-    Ok(pages.iter().map(|p| p.bytes).sum())
+    if !ranges.is_empty() {
+        m.fetch(&ranges)?;
+    }
+    if let Some(page) = spoiled {
+        let (mut buffer, _) = m.land(m.read(0, m.buffer()?, &[page])?)?;
+        m.bytes(&mut buffer)[0] ^= 1;
+        m.land(m.write(0, buffer, &[page])?)?;
+    }
+    Ok(ranges.iter().map(|(_, bytes)| bytes).sum())
 }
 
 /// For each region whether it is among these chunks.
@@ -109,29 +127,37 @@ fn in_view(regions: &[Region], chunks: &[u64]) -> Vec<bool> {
     regions.iter().map(|r| r.kind == Kind::Chunk && chunks.binary_search(&r.address).is_ok()).collect()
 }
 
-pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<Round, SyncError> {
+pub(crate) fn run<M: Memory>(
+    m: &M,
+    conns: &mut [Box<dyn Stream>],
+    verify: bool,
+    near: bool,
+    fault: &Faults,
+) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
     let show = Show::receive(&mut *conns[0])?;
     let (chunks, not_in_view) = if near { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
-    let hashing = Instant::now();
     let regions = m.regions()?;
-    let all = pages(&regions);
-    let hashes = m.hash(&all)?;
-    let mut hash_ms = ms(hashing);
-    let mut hashed = all.len() as u64;
-    let hello = Hello { verify, in_view: in_view(&regions, &chunks), regions, hashes };
+    let hello = Hello { verify, in_view: in_view(&regions, &chunks), regions };
     hello.send(&mut *conns[0])?;
-    let (regions, in_view) = (hello.regions, hello.in_view);
+    let hashing = Instant::now();
+    let (all, seen) = hello.pages();
+    let hashes = m.hash(&all)?;
+    send_hashes(&mut *conns[0], &hashes)?;
+    let ours = m.hash(&seen)?;
+    let mut hash_ms = ms(hashing);
+    let mut hashed = (all.len() + seen.len()) as u64;
+    let regions = hello.regions;
     Word::receive(&mut *conns[0])?;
+    let theirs = receive_hashes(&mut *conns[0], seen.len())?;
     let copying = Instant::now();
     let point = if verify { Point::DeltaReceive } else { Point::PrecopyReceive };
-    let runs = receive_runs(&mut *conns[0], all.len())?;
-    let paged: Vec<bool> = regions.iter().zip(&in_view).flat_map(|(r, seen)| repeat_n(*seen, r.pages() as usize)).collect();
+    let spoil = fault.corrupt_page.filter(|_| verify);
     let (fetched, received) = std::thread::scope(|scope| {
-        let fetching = scope.spawn(|| fetch(m, &all, &paged, &runs, point));
+        let fetching = scope.spawn(|| fetch(m, &seen, &ours, &theirs, spoil, point));
         let received = receive_all(m, conns, &all, point);
         (fetching.join().unwrap_or(Err(SyncError::Protocol("the fetching thread ended abruptly"))), received)
     });
@@ -146,9 +172,9 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool,
         Some(e) => Err(e),
         None if verify => {
             let hashing = Instant::now();
-            let after = m.hash(&all).map(|hashes| digest(&regions, &hashes));
+            let after = m.hash(&all).and_then(|sent| Ok(digest(&regions, &sent, &m.hash(&seen)?)));
             hash_ms += ms(hashing);
-            hashed += all.len() as u64;
+            hashed *= 2;
             after
         }
         None => Ok(theirs),
@@ -167,7 +193,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], verify: bool,
     Ok(Round {
         regions: regions.len() as u64,
         bytes_total: regions.iter().map(|r| r.bytes).sum(),
-        bytes_sent: bytes_fetched + received.bytes,
+        bytes_sent: received.bytes,
         bytes_fetched,
         not_in_view: not_in_view.unwrap_or_default(),
         pages_hashed: hashed,

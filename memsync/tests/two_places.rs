@@ -140,8 +140,8 @@ fn second(list: &str) {
     let mut word = [0];
     while told.read_exact(&mut word).is_ok() {
         let answer = match word[0] {
-            b'p' | b'v' => match run_target(&p.0, &mut conns, word[0] == b'v', true) {
-                Ok(round) => format!("ok {:02x?} {} {}", round.digest, round.bytes_sent, round.not_in_view),
+            b'p' | b'v' | b'c' => match run_target(&p.0, &mut conns, word[0] != b'p', true, &faults(word[0] == b'c')) {
+                Ok(round) => format!("ok {:02x?} {} {}", round.digest, round.bytes_fetched, round.not_in_view),
                 Err(e) => e.to_string(),
             },
             b's' => p.sum().to_string(),
@@ -155,6 +155,11 @@ fn second(list: &str) {
         told.write_all(answer.as_bytes()).expect("answer");
     }
     p.0.close();
+}
+
+/// Spoils a byte, or not.
+fn faults(spoil: bool) -> Faults {
+    Faults { corrupt_page: spoil.then_some(1), ..Faults::default() }
 }
 
 struct Second {
@@ -197,10 +202,13 @@ impl Second {
         String::from_utf8(text).expect("text")
     }
 
-    fn round(&mut self, from: &Place, verify: bool, faults: Faults) -> (Result<Round, SyncError>, String) {
-        self.say(if verify { b'v' } else { b'p' });
-        let round = run_source(&from.0, &mut self.conns, &faults);
-        (round, self.answer())
+    /// One round of this kind: the source's result, the target's, and what it has fetched.
+    fn round(&mut self, from: &Place, kind: u8) -> (Result<Round, SyncError>, String, u64) {
+        self.say(kind);
+        let round = run_source(&from.0, &mut self.conns, &faults(kind == b'c'));
+        let answer = self.answer();
+        let fetched = answer.rsplit_once(']').and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
+        (round, answer, fetched)
     }
 }
 
@@ -228,28 +236,25 @@ fn both_ways(near: bool) {
     p.write(12345, &(0..3_000_000u32).map(|i| (i >> 5) as u8).collect::<Vec<_>>());
 
     // While it could still work.
-    let (round, answer) = other.round(&p, false, Faults::default());
+    let (round, answer, fetched) = other.round(&p, b'p');
     let before = round.expect("pre-copy");
     assert!(answer.starts_with("ok"), "{answer}");
-    assert!(before.bytes_sent >= 3_000_000 && before.regions >= 5, "{before:?}");
-    if near {
-        // The chunks did not travel, the variables and the heap did.
-        assert!(before.bytes_fetched >= 3_000_000 && before.bytes_fetched < before.bytes_sent, "{before:?}");
-    } else {
-        assert_eq!(before.bytes_fetched, 0);
-        assert!(answer.contains("importing memory of the source"), "{answer}");
-    }
+    assert!(before.bytes_sent + fetched >= 3_000_000 && before.regions >= 5, "{before:?}");
+    // Of the same machine the chunks did not travel; the variables and the heap did.
+    assert_eq!((fetched >= 3_000_000, fetched > 0), (near, near), "{answer}");
+    assert!(near || answer.contains("importing memory of the source"), "{answer}");
+    assert!(before.bytes_sent > 0, "the list and its head are in no chunk");
 
     // It went on; the rest is little, and is verified.
     p.grow(100);
     p.write(5 << 20, b"changed");
-    let (round, answer) = other.round(&p, true, Faults::default());
+    let (round, answer, fetched) = other.round(&p, b'v');
     let delta = round.expect("delta");
-    assert!(answer.starts_with(&format!("ok {:02x?} {} ", delta.digest, delta.bytes_sent)), "{answer}");
-    assert_eq!(delta.bytes_fetched > 0, near);
-    assert!(delta.bytes_sent > 0 && delta.bytes_sent < 1 << 20, "{delta:?}");
-    let (round, _) = other.round(&p, true, Faults::default());
-    assert_eq!(round.expect("nothing left").bytes_sent, 0);
+    assert!(answer.starts_with(&format!("ok {:02x?} ", delta.digest)), "{answer}");
+    let copied = delta.bytes_sent + fetched;
+    assert!(copied > 0 && copied < 1 << 20 && (fetched > 0) == near, "{delta:?} {answer}");
+    let (round, _, fetched) = other.round(&p, b'v');
+    assert_eq!((round.expect("nothing left").bytes_sent, fetched), (0, 0));
 
     // The list in the device heap is whole at the other place, and goes on there.
     assert_eq!(p.sum(), 155);
@@ -262,13 +267,13 @@ fn both_ways(near: bool) {
 
     // A byte that changes on the way is noticed by both.
     p.write(100, b"more");
-    let (round, answer) = other.round(&p, true, Faults { corrupt_page: Some(1), ..Faults::default() });
+    let (round, answer, _) = other.round(&p, b'c');
     assert!(matches!(round, Err(SyncError::Digest { .. })), "{round:?}");
     assert!(answer.starts_with("the copy is not identical"), "{answer}");
 
     // So is memory that only one of them has.
     p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + (2 << 30), bytes: 2 << 20 }, &[]));
-    let (round, answer) = other.round(&p, true, Faults::default());
+    let (round, answer, _) = other.round(&p, b'v');
     assert!(matches!(round, Err(SyncError::Regions(_))), "{round:?}");
     assert!(answer.contains("do not hold the same memory"), "{answer}");
     p.0.close();

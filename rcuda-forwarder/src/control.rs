@@ -77,9 +77,9 @@ pub struct RoundInfo {
     pub regions: u64,
     /// Their bytes.
     pub bytes_total: u64,
-    /// Bytes that were copied.
+    /// Bytes that travelled.
     pub bytes_sent: u64,
-    /// How many of them by descriptors.
+    /// Bytes that the target has copied from memory that it has by descriptor.
     pub bytes_fetched: u64,
     /// Why not all chunks could be had so; empty if they could.
     pub not_in_view: String,

@@ -21,7 +21,7 @@ mod view;
 
 pub use direct::Direct;
 pub use modules::{Difference, Global, compare_globals};
-pub use transfer::{Flight, Piece, Pinned};
+pub use transfer::{Flight, NO_HASH, Piece, Pinned};
 pub use view::Shown;
 
 use crate::device::DeviceInfo;
@@ -407,7 +407,7 @@ impl Executor {
     fn unmap_all(&self) {
         self.end_aliases();
         self.end_peers();
-        self.unmap_view();
+        self.unmap_view(self.take_view());
         for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
             // Both fail only when the driver has given the memory up already.
             let _ = self.gpu.unmap(address, c.bytes);

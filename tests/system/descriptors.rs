@@ -1,10 +1,13 @@
 //! Between places of one machine the GPU copies memory itself, which the target has by descriptor; from other machines it travels.
 
-use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
 use tests::kill::gpu_bytes;
 use tests::scene::wait_for;
 use tests::server::helpers;
 use tests::{Job, Report, Scene, Server};
+
+/// Arguments that let orbit work for as long as these moves take.
+const STEPS: [&str; 3] = ["--steps", "3000", "--progress"];
 
 /// Bytes that GPU copied to GPU, and why others went over connections.
 fn ways(report: &Report) -> (u64, String) {
@@ -17,9 +20,9 @@ fn ways(report: &Report) -> (u64, String) {
 #[test]
 fn every_way_between_places_of_one_machine() {
     let scene = Scene::new("descriptors");
-    let native = native_orbit(&scene, &LONG);
+    let native = native_orbit(&scene, &STEPS);
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &LONG, &[]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &STEPS, &[]);
     let [one, two] = &servers;
     let way =
         [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
@@ -35,9 +38,9 @@ fn every_way_between_places_of_one_machine() {
 #[test]
 fn other_machines_send_what_others_map() {
     let scene = Scene::new("machines");
-    let native = native_orbit(&scene, &LONG);
+    let native = native_orbit(&scene, &STEPS);
     let servers = [Server::start_beside(&scene, "beside"), Server::start(&scene, "away")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &STEPS, &[]);
     // The descriptors can be had in all of these tests, and mean nothing to the driver of another machine.
     for (number, (to, near)) in
         [(servers[1].place(0), false), ("local".to_owned(), false), (servers[0].place(0), true)].iter().enumerate()
@@ -51,7 +54,7 @@ fn other_machines_send_what_others_map() {
     assert_identical(&job.wait(LIMIT), &native);
     // A job can be told to do as if it were so.
     let far = [("MRCUDA_FAULT_TCP_IS_FAR", "1")];
-    let mut job = remote_orbit(&scene, "told", &servers[0].place(0), &LONG, &far);
+    let mut job = remote_orbit(&scene, "told", &servers[0].place(0), &STEPS, &far);
     let (bytes, why) = ways(&job.migrate("local").unwrap());
     assert!(bytes == 0 && why.contains("not asked for"), "{why}");
     wait_for_step(&mut job, 400);
@@ -62,8 +65,8 @@ fn other_machines_send_what_others_map() {
 #[test]
 fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
     let scene = Scene::new("unfetched");
-    let native = native_orbit(&scene, &LONG);
-    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &LONG, &[("MRCUDA_FAULT_CORRUPT_BYTE", "1")]);
+    let native = native_orbit(&scene, &STEPS);
+    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &STEPS, &[("MRCUDA_FAULT_CORRUPT_BYTE", "1")]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 200);
     let report = job.migrate("helper").unwrap();
@@ -76,8 +79,8 @@ fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
 #[test]
 fn nothing_of_the_source_stays_with_the_target() {
     let scene = Scene::new("returned");
-    let native = native_orbit(&scene, &LONG);
-    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &LONG, &[]);
+    let native = native_orbit(&scene, &STEPS);
+    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &STEPS, &[]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 50);
     let own = gpu_bytes(job.pid());

@@ -80,7 +80,7 @@ impl Place for Executor {
     }
 
     fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<memsync::Round, String> {
-        memsync::run_target(self, conns, verify, near).map_err(|e| e.to_string())
+        memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(|e| e.to_string())
     }
 
     fn end_rounds(&self) {

@@ -205,7 +205,7 @@ impl<'a> Leg<'a> {
             for _ in 0..ROUNDS {
                 faults::at(Point::Precopy);
                 let round = leg.round(false)?;
-                if round.bytes_sent <= SMALL_ROUND || round.copy_ms <= SHORT_COPY {
+                if round.bytes_sent + round.bytes_fetched <= SMALL_ROUND || round.copy_ms <= SHORT_COPY {
                     break;
                 }
             }
@@ -227,11 +227,12 @@ impl<'a> Leg<'a> {
             self.blame(same)?;
         }
         let round = round?;
-        self.told.bytes += round.bytes_sent;
+        let copied = round.bytes_sent + round.bytes_fetched;
+        self.told.bytes += copied;
         self.told.bytes_by_descriptor += round.bytes_fetched;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify {
-            self.told.delta_bytes = round.bytes_sent;
+            self.told.delta_bytes = copied;
             self.told.digest = crate::context::hex(&round.digest);
         }
         self.task.tell(&self.told, Some(EventKind::Progress));

@@ -68,8 +68,8 @@ impl Wires {
         if verify && from.digest != to.digest {
             return Err("the target holds other bytes than the source".into());
         }
-        // Only the target knows when everything is there.
-        Ok(RoundInfo { digest: to.digest, not_in_view: to.not_in_view, copy_ms: to.copy_ms, ..from })
+        // Only the target knows what it has fetched, and when everything is there.
+        Ok(RoundInfo { bytes_sent: from.bytes_sent, ..to })
     }
 }
 

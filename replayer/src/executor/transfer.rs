@@ -19,6 +19,8 @@ type Spare = HashMap<(u64, usize), Vec<usize>>;
 /// Bytes of a table of pages: 16 bytes a page, or 32 with their hashes.
 pub(super) const TABLE: usize = 1 << 20;
 const HASHES_AT_ONCE: usize = TABLE / 32;
+/// In place of the hash of a page that is not there.
+pub const NO_HASH: [u8; 16] = [0; 16];
 
 /// A page-locked buffer.
 #[derive(Debug)]
@@ -250,20 +252,18 @@ impl Executor {
         }
     }
 
-    /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU; none for a page whose memory is gone.
+    /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU; [`NO_HASH`] for a page whose memory is gone.
     /// Waits; not for the job's streams.
     ///
     /// # Errors
     /// `INVALID_VALUE` for an empty page; an error of execution.
-    pub fn hash(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Vec<Option<[u8; 16]>>, Code> {
-        if pages.iter().any(|(_, bytes)| *bytes == 0) {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        let mut hashes = Vec::with_capacity(pages.len());
+    pub fn hash(self: &Arc<Self>, lane: usize, pages: impl Iterator<Item = (u64, u64)>) -> Result<Vec<[u8; 16]>, Code> {
+        let mut hashes = Vec::with_capacity(pages.size_hint().0);
+        let mut pages = pages.peekable();
         let mut before: Option<Hashing> = None;
-        for some in pages.chunks(HASHES_AT_ONCE) {
+        while pages.peek().is_some() {
             // While the GPU hashes some the next are written down.
-            let next = self.start_hashing(lane, some)?;
+            let next = self.start_hashing(lane, &mut pages)?;
             if let Some(done) = before.replace(next) {
                 done.finish(&mut hashes)?;
             }
@@ -272,15 +272,23 @@ impl Executor {
         Ok(hashes)
     }
 
-    fn start_hashing(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Hashing, Code> {
+    fn start_hashing(self: &Arc<Self>, lane: usize, pages: &mut impl Iterator<Item = (u64, u64)>) -> Result<Hashing, Code> {
         let buffer = self.pinned(TABLE)?;
         let life = self.life();
         let mut table = PageTable::new(buffer, &life)?;
         let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
         let mut is_there = self.presence();
-        let there: Vec<bool> = pages.iter().map(|(address, bytes)| is_there(*address, *bytes)).collect();
-        let present = pages.iter().zip(&there).filter(|(_, there)| **there);
-        present.for_each(|((address, bytes), _)| table.add(*address, *bytes));
+        let mut there = Vec::with_capacity(HASHES_AT_ONCE);
+        for (address, bytes) in pages.take(HASHES_AT_ONCE) {
+            if bytes == 0 {
+                return Err(code::ERROR_INVALID_VALUE);
+            }
+            // Kernels do not reach contents of arrays by numbers.
+            there.push(!super::arrays::is_window(address) && is_there(address, bytes));
+            if there.last() == Some(&true) {
+                table.add(address, bytes);
+            }
+        }
         let (stream, at) = (life.lane(lane), table.at());
         if table.rows() > 0 {
             life.own.hash(&self.gpu, at, at + (TABLE / 2) as u64, table.rows(), stream)?;
@@ -297,10 +305,10 @@ struct Hashing {
 }
 
 impl Hashing {
-    fn finish(self, hashes: &mut Vec<Option<[u8; 16]>>) -> Result<(), Code> {
+    fn finish(self, hashes: &mut Vec<[u8; 16]>) -> Result<(), Code> {
         let table = self.flight.wait()?;
-        let mut found = table.bytes()[TABLE / 2..].chunks_exact(16).filter_map(|h| h.first_chunk::<16>());
-        hashes.extend(self.there.iter().map(|there| if *there { found.next().copied() } else { None }));
+        let mut found = table.bytes()[TABLE / 2..].as_chunks().0.iter().peekable();
+        hashes.extend(self.there.iter().map(|there| found.next_if(|_| *there).copied().unwrap_or(NO_HASH)));
         Ok(())
     }
 }
@@ -319,11 +327,14 @@ impl PageTable {
 
     /// Adds a page, if there is room.
     pub(super) fn add(&mut self, address: u64, bytes: u64) {
-        if let Some(row) = self.buffer.bytes_mut().chunks_exact_mut(16).nth(self.rows as usize) {
-            row[..8].copy_from_slice(&address.to_le_bytes());
-            row[8..].copy_from_slice(&bytes.to_le_bytes());
+        if let Some(row) = self.buffer.bytes_mut().as_chunks_mut::<16>().0.get_mut(self.rows as usize) {
+            *row = (u128::from(address) | u128::from(bytes) << 64).to_le_bytes();
             self.rows += 1;
         }
+    }
+
+    pub(super) fn has_room(&self, rows: u32) -> bool {
+        (self.rows + rows) as usize <= TABLE / 16
     }
 
     pub(super) fn rows(&self) -> u32 {

@@ -24,8 +24,10 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Chunks that are asked for ahead: descriptors that nobody has taken yet count against a limit of the user's.
 const AHEAD: usize = 16;
-/// Neighbouring pages of at least so many bytes are copied by the driver, others by a kernel, which does many at once.
+/// Ranges of at least so many bytes are copied by the driver, others by a kernel, which does many at once.
 const LONG: u64 = 1 << 20;
+/// What a block of the kernel copies.
+const PAGE: u64 = 64 << 10;
 
 cuda_api::wire_struct! {
     /// A chunk whose memory can be had by descriptor.
@@ -47,7 +49,7 @@ static SHOWING: Mutex<Option<Tickets>> = Mutex::new(None);
 
 /// What is mapped of another place.
 #[derive(Debug, Default)]
-struct View {
+pub(super) struct View {
     /// Of which one.
     offer: Option<Offer>,
     /// Where its memory is mapped.
@@ -248,69 +250,76 @@ impl Executor {
             return;
         }
         let life = self.life();
-        // After an error of execution nothing is copied any more.
-        let _going = self.no_transfers(&life);
-        self.unmap_view();
+        let view = {
+            // After an error of execution nothing is copied any more.
+            let _going = self.no_transfers(&life);
+            self.take_view()
+        };
+        // The job works here by now, and may want to unmap memory of its own.
+        self.unmap_view(view);
     }
 
-    /// Unmaps what was mapped of another place. No transfer may be under way.
-    pub(super) fn unmap_view(&self) {
-        let mut view = lock(&self.views.view);
+    /// Takes what is mapped of another place away from whoever would copy. No transfer may be under way.
+    pub(super) fn take_view(&self) -> View {
+        std::mem::take(&mut *lock(&self.views.view))
+    }
+
+    /// Unmaps what was mapped of another place.
+    pub(super) fn unmap_view(&self, mut view: View) {
         while let Some(at) = view.chunks.keys().next().copied() {
             self.unmap_viewed(&mut view, at);
         }
-        if let Some(base) = view.base.take() {
+        if let Some(base) = view.base {
             // Fails only when the driver has given the addresses up already.
             let _ = self.gpu.unreserve(base, ARENA);
         }
-        view.offer = None;
     }
 
-    /// Copies pages (address, bytes) of chunks that are [viewed](Executor::view), in order, from the source to the same addresses here,
-    /// on a lane. Waits; not for the job's streams.
+    /// Copies ranges (address, bytes) of chunks that are [viewed](Executor::view) from the source to the same addresses here, on a lane.
+    /// Waits; not for the job's streams.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a page that is not viewed, or has no multiple of 16 bytes; an error of execution.
-    pub fn fetch(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<(), Code> {
-        pages.chunks(TABLE / 16).try_for_each(|some| self.fetch_some(lane, some))
+    /// `INVALID_VALUE` for a range that is not viewed, or has no multiple of 16 bytes; an error of execution.
+    pub fn fetch(self: &Arc<Self>, lane: usize, ranges: &[(u64, u64)]) -> Result<(), Code> {
+        let mut left = ranges.to_vec();
+        left.reverse();
+        while !left.is_empty() {
+            self.fetch_some(lane, &mut left)?;
+        }
+        Ok(())
     }
 
-    fn fetch_some(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<(), Code> {
+    /// Copies as much as fits a table of pages, from the end of the list.
+    fn fetch_some(self: &Arc<Self>, lane: usize, left: &mut Vec<(u64, u64)>) -> Result<(), Code> {
         let buffer = self.pinned(TABLE)?;
         let life = self.life();
         let mut table = PageTable::new(buffer, &life)?;
         let stream = life.lane(lane);
         let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
-        let submitted = {
+        let mut submit = || {
             let view = lock(&self.views.view);
             let distance = view.distance(self.virtual_device);
             let mut is_there = self.presence();
-            let check = |(at, bytes): &(u64, u64)| {
-                let seen = at % 16 == 0 && bytes % 16 == 0 && view.end_of(*at).is_some_and(|end| end - at >= *bytes);
-                if seen && is_there(*at, *bytes) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
-            };
-            pages.iter().try_for_each(check).and_then(|()| {
-                let mut left = pages;
-                while let Some((first, bytes)) = left.first().copied() {
-                    // Neighbours in one mapping: a copy stays inside it.
-                    let end = view.end_of(first).unwrap_or(first + bytes);
-                    let mut next = first;
-                    let n = left.iter().take_while(|(at, len)| {
-                        let follows = *at == next && *at < end;
-                        next += if follows { *len } else { 0 };
-                        follows
-                    });
-                    let (run, rest) = left.split_at(n.count().max(1));
-                    left = rest;
-                    if next - first >= LONG {
-                        self.gpu.copy_device(first, first.wrapping_add(distance), next - first, stream)?;
-                    } else {
-                        run.iter().for_each(|(at, bytes)| table.add(*at, *bytes));
-                    }
+            while table.has_room(LONG.div_ceil(PAGE) as u32)
+                && let Some((at, bytes)) = left.pop()
+            {
+                // A copy stays inside one mapping.
+                let here = view.end_of(at).map_or(0, |end| bytes.min(end - at));
+                if here == 0 || at % 16 != 0 || here % 16 != 0 || !is_there(at, here) {
+                    return Err(code::ERROR_INVALID_VALUE);
                 }
-                if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }
-            })
+                if here < bytes {
+                    left.push((at + here, bytes - here));
+                }
+                if here >= LONG {
+                    self.gpu.copy_device(at, at.wrapping_add(distance), here, stream)?;
+                } else {
+                    (0..here).step_by(PAGE as usize).for_each(|from| table.add(at + from, PAGE.min(here - from)));
+                }
+            }
+            if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }
         };
+        let submitted = submit();
         let flight = self.take_off(&life, table.into_buffer(), stream);
         drop((staying, life));
         // A part that was submitted before the one that failed is waited for, too.
