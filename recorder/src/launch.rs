@@ -6,6 +6,8 @@ use crate::job::Device;
 use crate::tables::FunctionData;
 use crate::{graph, host_memory, stream_attributes};
 use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::calls::Call;
+use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
@@ -79,6 +81,7 @@ pub(crate) struct Limits {
     grid: [u32; 3],
     block: [u32; 3],
     threads: u32,
+    processors: u32,
 }
 
 impl Limits {
@@ -99,6 +102,7 @@ impl Limits {
             ]
             .map(of),
             threads: of(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            processors: of(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         }
     }
 }
@@ -121,6 +125,33 @@ pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<
         return Err(if l.cooperative { code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE } else { code::ERROR_INVALID_VALUE });
     }
     Ok(())
+}
+
+/// Whether a launch is cooperative, by its kind or by an attribute. One of clusters is not meant: they have a limit of their own.
+fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
+    use sys::CUlaunchAttributeID_enum as A;
+    let is = |a: &[u8], id: A| a[..4] == (id as u32).to_le_bytes();
+    let mut all = attributes.chunks_exact(ATTRIBUTE_BYTES);
+    let clustered = all.clone().any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
+    let asked = all.any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE) && a[8..12] != [0; 4]);
+    (l.cooperative || asked) && !clustered
+}
+
+/// A grid that waits for itself must be resident as a whole; the driver says so from the launch. How many blocks can be, the place
+/// tells once for each size of a function's blocks.
+fn check_residence(cx: &Entered, device: &'static Device, data: &FunctionData, l: &Launch) -> Result<(), Code> {
+    let threads = l.block.iter().product::<u32>() as c_int;
+    // As the call itself is encoded: an answer is wanted, of which function, for which blocks.
+    let mut body = Vec::new();
+    true.put(&mut body);
+    l.function.put(&mut body);
+    threads.put(&mut body);
+    (l.shared as usize).put(&mut body);
+    let answer = cx.ask_about(data, device, cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn::ID, &body)?;
+    let each = Option::<i32>::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    let resident = each.and_then(|n| u64::try_from(n).ok()).unwrap_or(0) * u64::from(device.limits.processors);
+    let blocks = l.grid.iter().map(|g| u64::from(*g)).product::<u64>();
+    if blocks > resident { Err(code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }
 
 /// Packs the parameters after the head: from the array of pointers, or from the one buffer of `extra`.
@@ -265,6 +296,9 @@ unsafe fn launch(
         unsafe { note_pinned(cx, info, params) }?;
         // SAFETY: as above.
         return on.noting(unsafe { exec.launch_with(&head, attributes, params) });
+    }
+    if is_cooperative(&head, attributes) {
+        check_residence(cx, on, data, &head)?;
     }
     BODY.with_borrow_mut(|body| {
         body.clear();

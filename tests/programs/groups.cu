@@ -134,7 +134,12 @@ int main(int argc, char **argv) {
     CHECK(cudaOccupancyMaxPotentialBlockSize(&least, &block, phases));
     report.expect_value("a block as large as is good", block >= 32 && least >= 1, 1);
     int blocks = std::min(each * processors, N / BLOCK);
+    // A grid that is not resident as a whole is refused.
     void *args[] = {&a, &b};
+    auto kernel = reinterpret_cast<void *>(phases);
+    cudaError_t refused = cudaLaunchCooperativeKernel(kernel, dim3(each * processors + 1), dim3(BLOCK), args, 0, stream);
+    report.expect_value("too many blocks", refused, cudaErrorCooperativeLaunchTooLarge);
+    cudaGetLastError();
 
     program::Window window;
     unsigned want_sums[LABELS + 2] = {}, want_members[LABELS + 2] = {}, want_chosen = 0;

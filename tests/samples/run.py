@@ -33,7 +33,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A line with one of these words tells how long something took, or how fast it was.
 MEASURE = re.compile(
-    r"\btime|elapsed|\bms\b|msec|\bsec\b|seconds|[GMT]B/s|/sec|/s\b|flop|bandwidth|throughput|iterations while|memcopy:|kernel:|streamed:"
+    r"\btime|elapsed|ms\b|msec|\bsec\b|seconds|[GMT]B/s|/sec|/s\b|flop|bandwidth|throughput|iterations while|memcopy:|kernel:|streamed:"
     r"|speed|clocks|lshmName|average|latency|\bfree\b.*bytes",
     re.IGNORECASE,
 )
