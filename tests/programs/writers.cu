@@ -8,6 +8,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <pthread.h>
+#include <shared_mutex>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
@@ -70,6 +71,8 @@ static void handler(int) { *note.to = note.value; }
 // As the host and as kernels know them.
 static Blocks blocks, mapped;
 static std::atomic<bool> wrong{false};
+// A fork beside a read past the page cache may leave what is read with the child (open(2)): one at a time.
+static std::shared_mutex forking;
 
 static void expect(const char *what, int thread, long round, uint32_t got, uint32_t want) {
     if (got == want) return;
@@ -115,11 +118,13 @@ static void run(int thread, const program::Options &options) {
             for (uint32_t i = 0; i < PAGE; i++) page[i] = value(thread, round, i + 300);
             uint32_t to = own(thread, (r / 4 % OWN_PAGES) * PAGE);
             if (pwrite(file, page.data(), PAGE * 4, 0) != PAGE * 4 || fsync(file) != 0) std::_Exit(2);
+            std::shared_lock<std::shared_mutex> no_fork(forking);
             if (pread(direct, blocks.at[block] + to, PAGE * 4, 0) != PAGE * 4) std::_Exit(2);
             std::memcpy(&want[block][to], page.data(), PAGE * 4);
         }
         if (round % 16 == 5 + thread) {
             // What was everybody's is copied when it is written to after this.
+            std::unique_lock<std::shared_mutex> alone(forking);
             pid_t child = fork();
             if (child == 0) _exit(0);
             int status;

@@ -88,14 +88,14 @@ fn a_journal_of_another_version_is_named() {
     let whole = std::fs::read(journal(&scene)).unwrap();
     let file = scene.path.join("later");
     // The version is the first thing after the magic number: whatever a later version has behind it is not looked at.
-    for (version, options) in [(1u32, &[][..]), (0, &["--json"]), (u32::MAX, &[])] {
+    for (version, options) in [(2u32, &[][..]), (0, &["--json"]), (u32::MAX, &[])] {
         let mut later = whole.clone();
         later[8..12].copy_from_slice(&version.to_le_bytes());
         std::fs::write(&file, &later).unwrap();
         let (code, out, err) = show(&scene, &file, options);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
-        let words = [format!("format version {version}"), "this build reads version 2".to_owned(), "later".to_owned()];
+        let words = [format!("format version {version}"), "this build reads version 3".to_owned(), "later".to_owned()];
         assert!(words.iter().all(|w| err.contains(w)), "{err}");
     }
 }

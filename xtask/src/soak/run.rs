@@ -202,7 +202,8 @@ fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
     let busy_us = match subject.program() {
         "orbit" | "forks" => 0,
         // Their rounds are long and mostly of the host.
-        "managed" | "textures" | "graphmem" => 3 * BUSY_US,
+        "graphmem" | "arrays" | "vmm" => 3 * BUSY_US,
+        "managed" | "textures" | "external" | "events" | "parts" => 8 * BUSY_US,
         _ => BUSY_US,
     };
     ["--steps".to_owned(), steps].into_iter().chain(pace(PACE_US, busy_us)).collect()
