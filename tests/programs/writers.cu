@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <fcntl.h>
+#include <mutex>
 #include <pthread.h>
 #include <shared_mutex>
 #include <sys/mman.h>
