@@ -1,33 +1,11 @@
 // External memory: a descriptor of physical memory is imported and mapped as buffers, which are the memory that was exported.
 #include "program.cuh"
+#include "driver.cuh"
 
-#include <cuda.h>
 
 constexpr int BLOCK = 128;
 constexpr size_t WORDS = 4096;
 constexpr size_t OFFSET = 1 << 20;
-
-// Entry points of the driver, without linking with it.
-template <class F> static F entry(const char *name) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult status;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &status));
-    if (function == nullptr) {
-        std::fprintf(stderr, "the driver has no %s\n", name);
-        std::_Exit(2);
-    }
-    return reinterpret_cast<F>(function);
-}
-
-#define DRIVER(name, ...)                                                                                 \
-    do {                                                                                                  \
-        static auto function_ = entry<decltype(&name)>(#name);                                            \
-        CUresult status_ = function_(__VA_ARGS__);                                                        \
-        if (status_ != CUDA_SUCCESS) {                                                                    \
-            std::fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #name, static_cast<int>(status_)); \
-            std::_Exit(2);                                                                                \
-        }                                                                                                 \
-    } while (0)
 
 __global__ void scramble(uint64_t *cells, uint64_t seed) {
     int i = blockIdx.x * BLOCK + threadIdx.x;

@@ -3,8 +3,8 @@
 // there is new memory. `handles --peer FD GPU` is the second process. `--gpu` lets that use physical memory with the last GPU that it sees. With HANDLES_GO it waits for that file when the other one has ended, and
 // uses the memory again.
 #include "program.cuh"
+#include "driver.cuh"
 
-#include <cuda.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -16,24 +16,6 @@ constexpr int N = 4096;
 constexpr int BLOCK = 128;
 constexpr long RENEW = 8;
 constexpr size_t BYTES = sizeof(uint32_t) * N;
-
-template <class F> static F entry(const char *name) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult status;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &status));
-    if (function == nullptr) std::_Exit(2);
-    return reinterpret_cast<F>(function);
-}
-
-#define CALL(name, ...) (entry<decltype(&name)>(#name)(__VA_ARGS__))
-#define DRIVER(name, ...)                                                                                 \
-    do {                                                                                                  \
-        CUresult status_ = CALL(name, __VA_ARGS__);                                                       \
-        if (status_ != CUDA_SUCCESS) {                                                                    \
-            std::fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #name, static_cast<int>(status_)); \
-            std::_Exit(2);                                                                                \
-        }                                                                                                 \
-    } while (0)
 
 __global__ void add(uint32_t *x, uint32_t what) {
     int i = blockIdx.x * BLOCK + threadIdx.x;

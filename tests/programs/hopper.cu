@@ -1,10 +1,10 @@
 // What machine code for compute capability 9.0 can do: clusters of blocks that read each other's shared memory, tiles that a tensor
 // map describes, products of matrices of five kinds of numbers. Elsewhere the kernels compute the same numbers plainly.
 #include "program.cuh"
+#include "driver.cuh"
 
 #include <algorithm>
 #include <cooperative_groups.h>
-#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <mma.h>
@@ -139,19 +139,12 @@ __global__ void stir(int *tensor) {
 }
 
 static CUtensorMap describe(int *tensor) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
     cuuint64_t size[] = {WIDTH, HEIGHT}, stride[] = {WIDTH * sizeof(int)};
     cuuint32_t box[] = {TILE_W, TILE_H}, step[] = {1, 1};
     CUtensorMap map;
-    CUresult made = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)(
-        &map, CU_TENSOR_MAP_DATA_TYPE_INT32, 2, tensor, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (made != CUDA_SUCCESS) {
-        std::fprintf(stderr, "cuTensorMapEncodeTiled: %d\n", static_cast<int>(made));
-        std::_Exit(2);
-    }
+    DRIVER(cuTensorMapEncodeTiled, &map, CU_TENSOR_MAP_DATA_TYPE_INT32, 2, tensor, size, stride, box, step,
+           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return map;
 }
 

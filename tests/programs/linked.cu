@@ -1,8 +1,8 @@
 // Code that is put together while the program works: parts in PTX that call each other, linked and loaded anew every few rounds; and
 // kernels whose parameters take kilobytes, given one by one or in one piece.
 #include "program.cuh"
+#include "driver.cuh"
 
-#include <cuda.h>
 
 constexpr int N = 1024;
 constexpr int BLOCK = 128;
@@ -72,59 +72,27 @@ end:
 }
 )";
 
-// The driver's functions, by the runtime: nothing is linked with the driver's library.
-template <class F> static void find(const char *name, F *&function) {
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult how;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
-    function = reinterpret_cast<F *>(found);
+// A module whose function multiplies by this.
+static CUmodule build(uint64_t factor, const program::Options &options) {
+    std::string text = FUNCTION;
+    text.replace(text.find("%llu"), 4, std::to_string(factor));
+    CUlinkState link;
+    char log[4096] = "";
+    CUjit_option wanted[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, reinterpret_cast<void *>(sizeof log)};
+    DRIVER(cuLinkCreate, 2, wanted, values, &link);
+    DRIVER(cuLinkAddData, link, CU_JIT_INPUT_PTX, text.data(), text.size() + 1, "function", 0, nullptr, nullptr);
+    // Whoever moves the program may do it between two parts.
+    options.pace();
+    DRIVER(cuLinkAddData, link, CU_JIT_INPUT_PTX, const_cast<char *>(KERNEL), std::strlen(KERNEL) + 1, "kernel", 0, nullptr, nullptr);
+    void *image;
+    size_t size;
+    DRIVER(cuLinkComplete, link, &image, &size);
+    CUmodule module;
+    DRIVER(cuModuleLoadData, &module, image);
+    DRIVER(cuLinkDestroy, link);
+    return module;
 }
-
-static void must(CUresult result, const char *what) {
-    if (result == CUDA_SUCCESS) return;
-    std::fprintf(stderr, "%s: %d\n", what, static_cast<int>(result));
-    std::_Exit(2);
-}
-
-struct Driver {
-    decltype(cuLinkCreate) *link_create;
-    decltype(cuLinkAddData) *link_add;
-    decltype(cuLinkComplete) *link_complete;
-    decltype(cuLinkDestroy) *link_destroy;
-    decltype(cuModuleLoadData) *load;
-    decltype(cuModuleUnload) *unload;
-    decltype(cuModuleGetFunction) *function;
-    decltype(cuModuleGetGlobal) *global;
-    decltype(cuLaunchKernel) *launch;
-
-    Driver() {
-        find("cuLinkCreate", link_create), find("cuLinkAddData", link_add), find("cuLinkComplete", link_complete);
-        find("cuLinkDestroy", link_destroy), find("cuModuleLoadData", load), find("cuModuleUnload", unload);
-        find("cuModuleGetFunction", function), find("cuModuleGetGlobal", global), find("cuLaunchKernel", launch);
-    }
-
-    // A module whose function multiplies by this.
-    CUmodule build(uint64_t factor, void (*pause)(const program::Options &), const program::Options &options) {
-        std::string text = FUNCTION;
-        text.replace(text.find("%llu"), 4, std::to_string(factor));
-        CUlinkState link;
-        char log[4096] = "";
-        CUjit_option wanted[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-        void *values[] = {log, reinterpret_cast<void *>(sizeof log)};
-        must(link_create(2, wanted, values, &link), "cuLinkCreate");
-        must(link_add(link, CU_JIT_INPUT_PTX, text.data(), text.size() + 1, "function", 0, nullptr, nullptr), log);
-        // Whoever moves the program may do it between two parts.
-        pause(options);
-        must(link_add(link, CU_JIT_INPUT_PTX, const_cast<char *>(KERNEL), std::strlen(KERNEL) + 1, "kernel", 0, nullptr, nullptr), log);
-        void *image;
-        size_t size;
-        must(link_complete(link, &image, &size), log);
-        CUmodule module;
-        must(load(&module, image), "cuModuleLoadData");
-        must(link_destroy(link), "cuLinkDestroy");
-        return module;
-    }
-};
 
 int main(int argc, char **argv) {
     program::Options options(argc, argv, 60);
@@ -137,7 +105,6 @@ int main(int argc, char **argv) {
     std::vector<uint64_t> want(N);
     for (int i = 0; i < N; i++) want[i] = program::mix(i);
     CHECK(cudaMemcpy(state, want.data(), BYTES, cudaMemcpyHostToDevice));
-    Driver driver;
     CUmodule module = nullptr;
     CUfunction twist_all = nullptr;
     CUdeviceptr launches = 0;
@@ -151,25 +118,25 @@ int main(int argc, char **argv) {
                 report.expect_value("launches of a module", counted, launched);
             }
             factor = program::mix(round) | 1;
-            module = driver.build(factor, [](const program::Options &o) { o.pace(); }, options);
-            must(driver.function(&twist_all, module, "twist_all"), "cuModuleGetFunction");
+            module = build(factor, options);
+            DRIVER(cuModuleGetFunction, &twist_all, module, "twist_all");
             size_t size;
-            must(driver.global(&launches, &size, module, "launches"), "cuModuleGetGlobal");
+            DRIVER(cuModuleGetGlobal, &launches, &size, module, "launches");
             report.expect_value("a variable's size", size, 8);
             launched = 0;
-            if (before != nullptr) must(driver.unload(before), "cuModuleUnload");
+            if (before != nullptr) DRIVER(cuModuleUnload, before);
         }
         // One by one, or all in one piece.
         uint64_t more = program::mix(round + 1);
         CUdeviceptr address = reinterpret_cast<CUdeviceptr>(state);
         if (round % 2 == 0) {
             void *parameters[] = {&address, &more};
-            must(driver.launch(twist_all, N / BLOCK, 1, 1, BLOCK, 1, 1, 0, stream, parameters, nullptr), "cuLaunchKernel");
+            DRIVER(cuLaunchKernel, twist_all, N / BLOCK, 1, 1, BLOCK, 1, 1, 0, stream, parameters, nullptr);
         } else {
             uint64_t packed[] = {address, more};
             size_t size = sizeof packed;
             void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
-            must(driver.launch(twist_all, N / BLOCK, 1, 1, BLOCK, 1, 1, 0, stream, nullptr, extra), "cuLaunchKernel in one piece");
+            DRIVER(cuLaunchKernel, twist_all, N / BLOCK, 1, 1, BLOCK, 1, 1, 0, stream, nullptr, extra);
         }
         launched++;
         Large large;
@@ -185,7 +152,7 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamSynchronize(stream));
     report.expect_device("state", state, want.data(), BYTES);
     report.allocation("state", state, BYTES);
-    if (module != nullptr) must(driver.unload(module), "cuModuleUnload");
+    if (module != nullptr) DRIVER(cuModuleUnload, module);
     bystanders.end(report);
     window.destroy();
     CHECK(cudaStreamDestroy(stream));

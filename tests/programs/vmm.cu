@@ -1,36 +1,14 @@
 // The virtual-memory functions: a buffer that grows and shrinks in place, memory that is mapped twice, and memory that keeps
 // its contents while it is not mapped at all.
 #include "program.cuh"
+#include "driver.cuh"
 
-#include <cuda.h>
 
 constexpr int BLOCK = 128;
 constexpr size_t MOST = 12;     // granules of the growing buffer
 constexpr size_t WORDS = 2048;  // of each granule that are used
 
 static size_t granule;
-
-// Entry points of the driver, without linking with it.
-template <class F> static F entry(const char *name) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult status;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &status));
-    if (function == nullptr) {
-        std::fprintf(stderr, "the driver has no %s\n", name);
-        std::_Exit(2);
-    }
-    return reinterpret_cast<F>(function);
-}
-
-#define DRIVER(name, ...)                                                                                 \
-    do {                                                                                                  \
-        static auto function_ = entry<decltype(&name)>(#name);                                            \
-        CUresult status_ = function_(__VA_ARGS__);                                                        \
-        if (status_ != CUDA_SUCCESS) {                                                                    \
-            std::fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #name, static_cast<int>(status_)); \
-            std::_Exit(2);                                                                                \
-        }                                                                                                 \
-    } while (0)
 
 static CUmemAllocationProp prop() {
     CUmemAllocationProp p = {};
