@@ -6,14 +6,13 @@ use crate::job::Device;
 use crate::tables::FunctionData;
 use crate::{graph, host_memory, stream_attributes};
 use cuda_api::arg::{Capture, Edges, LEGACY};
-use cuda_api::calls::Call;
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
 use cuda_api::old_launch::Shape;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
-use cuda_api::sys;
+use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
 use std::cell::RefCell;
@@ -127,10 +126,13 @@ pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<
     Ok(())
 }
 
+/// Whether an attribute in its wire form is this one.
+fn is(attribute: &[u8], id: A) -> bool {
+    attribute[..4] == (id as u32).to_le_bytes()
+}
+
 /// Whether a launch is cooperative, by its kind or by an attribute. One of clusters is not meant: they have a limit of their own.
 fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
-    use sys::CUlaunchAttributeID_enum as A;
-    let is = |a: &[u8], id: A| a[..4] == (id as u32).to_le_bytes();
     let mut all = attributes.chunks_exact(ATTRIBUTE_BYTES);
     let clustered = all.clone().any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
     let asked = all.any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE) && a[8..12] != [0; 4]);
@@ -139,16 +141,14 @@ fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
 
 /// A grid that waits for itself must be resident as a whole; the driver says so from the launch. How many blocks can be, the place
 /// tells once for each size of a function's blocks.
-fn check_residence(cx: &Entered, device: &'static Device, data: &FunctionData, l: &Launch) -> Result<(), Code> {
-    let threads = l.block.iter().product::<u32>() as c_int;
-    // As the call itself is encoded: an answer is wanted, of which function, for which blocks.
-    let mut body = Vec::new();
-    true.put(&mut body);
-    l.function.put(&mut body);
-    threads.put(&mut body);
-    (l.shared as usize).put(&mut body);
-    let answer = cx.ask_about(data, device, cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn::ID, &body)?;
-    let each = Option::<i32>::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+fn check_residence(cx: &mut Entered, device: &'static Device, l: &Launch) -> Result<(), Code> {
+    let mut sent = cuOccupancyMaxActiveBlocksPerMultiprocessor::Sent {
+        numBlocks: true,
+        func: l.function,
+        blockSize: l.block.iter().product::<u32>() as c_int,
+        dynamicSMemSize: l.shared as usize,
+    };
+    let each = cx.carry::<cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn>(&mut sent)?.numBlocks;
     let resident = each.and_then(|n| u64::try_from(n).ok()).unwrap_or(0) * u64::from(device.limits.processors);
     let blocks = l.grid.iter().map(|g| u64::from(*g)).product::<u64>();
     if blocks > resident { Err(code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
@@ -298,7 +298,7 @@ unsafe fn launch(
         return on.noting(unsafe { exec.launch_with(&head, attributes, params) });
     }
     if is_cooperative(&head, attributes) {
-        check_residence(cx, on, data, &head)?;
+        check_residence(cx, on, &head)?;
     }
     BODY.with_borrow_mut(|body| {
         body.clear();
@@ -394,9 +394,7 @@ fn read_config(cx: &Entered, config: *const sys::CUlaunchConfig) -> Result<(Laun
 
 /// Clusters must divide the grid, and be no larger than any can be; and the device must know them.
 fn check_clusters(cx: &Entered, bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
-    let is_cluster =
-        |a: &&[u8]| a[..4] == (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as u32).to_le_bytes();
-    for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(is_cluster) {
+    for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)) {
         let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
         let cluster = [word(8), word(12), word(16)];
         let divides = cluster.iter().zip(grid).all(|(c, g)| *c != 0 && g % c == 0);
