@@ -366,7 +366,7 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
     let theirs = Arc::downgrade(state);
     let started = threads::spawn("warm", move || {
         std::thread::sleep(LATER);
-        if let Some(state) = theirs.upgrade().filter(|state| !state.pool.is_warm(&profile)) {
+        if let Some(state) = theirs.upgrade().filter(|state| state.pool.warm(&profile).is_none()) {
             warm(&state, profile);
         }
     });

@@ -218,13 +218,7 @@ impl Pool {
         Some(w.warm.swap_remove(i))
     }
 
-    /// Whether a worker is kept for clients of this profile, be it still being made ready.
-    pub(super) fn is_warm(&self, profile: &Profile) -> bool {
-        lock(&self.workers).warm.iter().any(|w| w.profile == *profile)
-    }
-
-    /// The worker that is kept for clients of this profile.
-    #[cfg(test)]
+    /// The worker that is kept for clients of this profile, be it still being made ready.
     pub(super) fn warm(&self, profile: &Profile) -> Option<Arc<Worker>> {
         lock(&self.workers).warm.iter().find(|w| w.profile == *profile).cloned()
     }
