@@ -6,7 +6,7 @@ use crate::memory::{BATCH, Hash, Memory};
 use crate::region::{Kind, Page, Pages, Region, digest};
 use crate::{Round, Stream};
 use faults::{Faults, Point};
-use replayer::NO_HASH;
+use replayer::{NO_HASH, joined};
 use std::time::Instant;
 
 /// What one connection brought.
@@ -98,16 +98,10 @@ fn fetch<M: Memory>(
     spoil: Option<u64>,
     point: Point,
 ) -> Result<u64, SyncError> {
-    let pairs = seen.iter().zip(ours.iter().zip(theirs));
-    let (mut ranges, mut count, mut spoiled): (Vec<(u64, u64)>, u64, _) = (Vec::new(), 0, None);
-    for (page, _) in pairs.filter(|(_, (ours, theirs))| ours != theirs && **theirs != NO_HASH) {
-        count += 1;
-        spoiled = if spoil == Some(count) { Some(page) } else { spoiled };
-        match ranges.last_mut() {
-            Some((start, bytes)) if *start + *bytes == page.address => *bytes += page.bytes,
-            _ => ranges.push((page.address, page.bytes)),
-        }
-    }
+    let pairs = || seen.iter().zip(ours.iter().zip(theirs));
+    let differing = || pairs().filter(|(_, (ours, theirs))| ours != theirs && **theirs != NO_HASH).map(|(page, _)| page);
+    let ranges = joined(differing().map(|page| (page.address, page.bytes)));
+    let spoiled = spoil.and_then(|count| differing().nth(usize::try_from(count).ok()?.checked_sub(1)?));
     if seen.len() > 0 {
         faults::at(point);
     }

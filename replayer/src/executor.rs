@@ -22,7 +22,7 @@ mod view;
 pub use direct::Direct;
 pub use modules::{Difference, Global, compare_globals};
 pub use transfer::{Flight, NO_HASH, Piece, Pinned};
-pub use view::Shown;
+pub use view::{Shown, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;

@@ -21,6 +21,6 @@ pub mod twin;
 
 pub use device::DeviceInfo;
 pub use executor::host::Runner;
-pub use executor::{Difference, Direct, Executor, Flight, Global, NO_HASH, Piece, Pinned, Shown, compare_globals};
+pub use executor::{Difference, Direct, Executor, Flight, Global, NO_HASH, Piece, Pinned, Shown, compare_globals, joined};
 pub use open::{OpenError, Options, bound, preload};
 pub use pending::{Applied, Pending};

@@ -106,7 +106,7 @@ fn ask(offer: &Offer, chunks: &[(u64, u64)], mut take: impl FnMut(OwnedFd) -> Re
 }
 
 /// Ranges (address, bytes) that follow each other without a gap become one.
-fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+pub fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (at, bytes) in ranges {
         match all.last_mut() {
