@@ -23,6 +23,7 @@ pub mod code;
 pub mod coredump;
 pub mod cudart;
 pub mod driver;
+pub mod external;
 pub mod facts;
 pub mod few;
 pub mod first;

@@ -11,34 +11,14 @@ use crate::log::{self, lock};
 use crate::vmm;
 use crate::{across, lend};
 use cuda_api::code::{self, Code};
+use cuda_api::external::Asked;
 use cuda_api::sys;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
-/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the last type that there is.
-const OPAQUE_FD: u32 = 1;
-const LAST_TYPE: u32 = 9;
-/// `CUDA_EXTERNAL_MEMORY_DEDICATED`
-const DEDICATED: u32 = 1;
 /// Our numbers for such memory.
 const FIRST: u64 = 0x5e00_0000_0040;
-
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, with its enum as the integer that it is in C.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    kind: u32,
-    _gap: u32,
-    fd: i32,
-    _other: [u32; 3],
-    bytes: u64,
-    flags: u32,
-    _reserved: [u32; 16],
-}
-const _: () = assert!(size_of::<Asked>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
-const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, handle));
-const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
 
 /// Memory that was imported.
 #[derive(Debug, Clone, Copy)]
@@ -60,11 +40,11 @@ struct Buffer {
 #[derive(Debug)]
 struct State {
     next: u64,
-    imported: Option<HashMap<u64, Imported>>,
+    imported: BTreeMap<u64, Imported>,
     buffers: BTreeMap<u64, Buffer>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { next: FIRST, imported: None, buffers: BTreeMap::new() });
+static STATE: Mutex<State> = Mutex::new(State { next: FIRST, imported: BTreeMap::new(), buffers: BTreeMap::new() });
 
 pub(crate) fn cuImportExternalMemory(
     cx: &mut Entered,
@@ -77,14 +57,7 @@ pub(crate) fn cuImportExternalMemory(
     }
     // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
     let asked = unsafe { asked.cast::<Asked>().read() };
-    match asked.kind {
-        OPAQUE_FD => {}
-        2..=LAST_TYPE => return Err(code::ERROR_NOT_SUPPORTED),
-        _ => return Err(code::ERROR_INVALID_VALUE),
-    }
-    if asked.bytes == 0 || asked.flags & !DEDICATED != 0 || asked.fd < 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    asked.check()?;
     let physical = match vmm::import(cx, asked.fd) {
         Err(code::ERROR_INVALID_VALUE) if !lend::is_ticket(asked.fd) => {
             log::missed("external memory that no job has exported (not supported)".to_owned());
@@ -99,7 +72,7 @@ pub(crate) fn cuImportExternalMemory(
     let mut state = lock(&STATE);
     let number = state.next;
     state.next += 0x40;
-    state.imported.get_or_insert_default().insert(number, Imported { physical, bytes: asked.bytes });
+    state.imported.insert(number, Imported { physical, bytes: asked.bytes });
     // SAFETY: the descriptor is the driver's once the import has succeeded, as CUDA says.
     drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
     give(to, number as sys::CUexternalMemory)
@@ -107,7 +80,7 @@ pub(crate) fn cuImportExternalMemory(
 
 /// What was imported under a number.
 fn find(memory: sys::CUexternalMemory) -> Result<Imported, Code> {
-    lock(&STATE).imported.as_ref().and_then(|all| all.get(&(memory as u64))).copied().ok_or(code::ERROR_INVALID_VALUE)
+    lock(&STATE).imported.get(&(memory as u64)).copied().ok_or(code::ERROR_INVALID_VALUE)
 }
 
 pub(crate) fn cuExternalMemoryGetMappedBuffer(
@@ -150,7 +123,7 @@ pub(crate) fn free(cx: &mut Entered, address: u64) -> Option<Result<(), Code>> {
 }
 
 pub(crate) fn cuDestroyExternalMemory(cx: &mut Entered, memory: sys::CUexternalMemory) -> Result<(), Code> {
-    let gone = lock(&STATE).imported.as_mut().and_then(|all| all.remove(&(memory as u64))).ok_or(code::ERROR_INVALID_VALUE)?;
+    let gone = lock(&STATE).imported.remove(&(memory as u64)).ok_or(code::ERROR_INVALID_VALUE)?;
     // Buffers keep the memory.
     vmm::cuMemRelease(cx, gone.physical)
 }

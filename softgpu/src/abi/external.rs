@@ -1,34 +1,15 @@
 //! External memory: descriptors of physical memory that are mapped as buffers. Nothing else makes such descriptors here.
 
-use super::{In, Out, Res, abi};
+use super::{In, Out, Res, abi, res};
 use crate::gpu::context::{self, Live};
 use crate::gpu::{lock, vmm};
+use cuda_api::external::Asked;
 use cuda_api::sys::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUresult,
 };
 use std::collections::HashMap;
-use std::ffi::c_uint;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;
-
-/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`
-const OPAQUE_FD: c_uint = 1;
-
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC` with its enum as a plain number.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Asked {
-    kind: c_uint,
-    _gap: c_uint,
-    fd: i32,
-    _other: [c_uint; 3],
-    bytes: u64,
-    flags: c_uint,
-    _reserved: [c_uint; 16],
-}
-const _: () = assert!(size_of::<Asked>() == size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
-const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC, handle));
-const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
 
 /// What was imported: the handle of the memory, and its size as the program has said it.
 static IMPORTED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
@@ -42,14 +23,7 @@ abi! {
         context::current()?;
         out.check()?;
         let asked = asked.get()?;
-        match asked.kind {
-            OPAQUE_FD => {}
-            2..=9 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
-        if asked.bytes == 0 || asked.flags > 1 || asked.fd < 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        res(asked.check())?;
         let handle = vmm::import(asked.fd).map_err(|_| CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         if vmm::resolve(handle)?.size < asked.bytes {
             vmm::release(handle)?;

@@ -1,11 +1,10 @@
 //! Green contexts, and what drivers are asked of links and notifications.
 
-use super::{Out, Res, abi, context as whole};
+use super::{Out, Res, abi, context as whole, res};
 use crate::config;
 use crate::gpu::context::{self, Context};
 use crate::gpu::device::{self, Device};
 use crate::gpu::stream;
-use cuda_api::code::{self, Code};
 use cuda_api::notify;
 use cuda_api::parts::{self, Part};
 use cuda_api::sys::{
@@ -19,15 +18,6 @@ use std::sync::Arc;
 const GREEN: usize = 1 << 5;
 /// `CU_GREEN_CTX_DEFAULT_STREAM`
 const DEFAULT_STREAM: u32 = 1;
-
-/// A code of the shared parts as this driver answers it.
-fn res<T>(outcome: Result<T, Code>) -> Res<T> {
-    outcome.map_err(|rc| match rc {
-        code::ERROR_INVALID_RESOURCE_TYPE => CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
-        code::ERROR_INVALID_RESOURCE_CONFIGURATION => CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
-        _ => CUresult::CUDA_ERROR_INVALID_VALUE,
-    })
-}
 
 /// The handle of the green context that a context stands for.
 pub(super) fn of_context(context: &Context) -> usize {

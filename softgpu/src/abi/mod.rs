@@ -34,6 +34,7 @@ mod texture;
 mod told;
 mod vmm;
 
+use cuda_api::code::{self, Code};
 use cuda_api::sys::CUresult;
 use edge::{In, Out, Text};
 
@@ -41,6 +42,17 @@ pub(crate) use tables::context_ended;
 
 /// Result of a driver operation: the error is the code that the caller gets.
 pub(crate) type Res<T = ()> = Result<T, CUresult>;
+
+/// A refusal of the parts that are shared with others (`cuda_api`) as this driver answers it.
+fn res<T>(outcome: Result<T, Code>) -> Res<T> {
+    outcome.map_err(|rc| match rc {
+        code::ERROR_INVALID_CONTEXT => CUresult::CUDA_ERROR_INVALID_CONTEXT,
+        code::ERROR_INVALID_RESOURCE_TYPE => CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
+        code::ERROR_INVALID_RESOURCE_CONFIGURATION => CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        code::ERROR_NOT_SUPPORTED => CUresult::CUDA_ERROR_NOT_SUPPORTED,
+        _ => CUresult::CUDA_ERROR_INVALID_VALUE,
+    })
+}
 
 /// One exported symbol.
 pub(crate) struct Export {

@@ -1,25 +1,17 @@
 //! The launches of CUDA 3.
 
 use super::launch::start_packed;
-use super::{Res, abi};
+use super::{Res, abi, res};
 use crate::gpu::launch::Shape;
-use crate::gpu::{context, module};
 use crate::gpu::stream::Default;
-use cuda_api::code::Code;
+use crate::gpu::{context, module};
 use cuda_api::old_launch;
-use cuda_api::sys::{CUfunction, CUresult, CUstream};
+use cuda_api::sys::{CUfunction, CUstream};
 use std::ffi::{c_int, c_uint, c_void};
-
-const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 fn known(function: CUfunction) -> Res<u64> {
     context::current()?;
     module::resolve_function(function).map(|_| function as u64)
-}
-
-/// The shared part has one reason to refuse.
-fn res<T>(outcome: Result<T, Code>) -> Res<T> {
-    outcome.map_err(|_| BAD)
 }
 
 fn start(function: CUfunction, grid: [u32; 3], stream: CUstream) -> Res {

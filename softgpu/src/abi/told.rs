@@ -1,20 +1,12 @@
 //! What a driver only keeps for the program: its error log, and settings of dumps.
 
 use super::edge::Out;
-use super::{Res, abi};
+use super::{abi, res};
 use crate::gpu::context;
 use cuda_api::code::{self, Code};
-use cuda_api::sys::{CUcoredumpSettings, CUlogIterator, CUlogsCallback, CUlogsCallbackHandle, CUresult};
+use cuda_api::sys::{CUcoredumpSettings, CUlogIterator, CUlogsCallback, CUlogsCallbackHandle};
 use cuda_api::{coredump, logs};
 use std::ffi::{c_char, c_uint, c_void};
-
-/// A code of the shared parts as this driver answers it: they have two reasons to refuse.
-fn res<T>(outcome: Result<T, Code>) -> Res<T> {
-    let bad = |rc| {
-        if rc == code::ERROR_INVALID_CONTEXT { CUresult::CUDA_ERROR_INVALID_CONTEXT } else { CUresult::CUDA_ERROR_INVALID_VALUE }
-    };
-    outcome.map_err(bad)
-}
 
 /// The context whose settings are meant.
 fn current() -> Result<u64, Code> {
