@@ -7,9 +7,8 @@ use crate::context::{self, Created, give};
 use crate::device;
 use crate::enter::Entered;
 use crate::job::{Device, Job};
+use crate::stream;
 use crate::whole;
-use cuda_api::arg::Capture;
-use cuda_api::calls::stream::cuStreamCreateWithPriority;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
 use cuda_api::parts::{self, Part};
@@ -168,11 +167,8 @@ pub(crate) fn cuGreenCtxStreamCreate(
         return Err(code::ERROR_INVALID_VALUE);
     }
     cx.on(context::device_of(cx.job, ctx)?);
-    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
-    // The stream is of this context, whichever the thread has.
-    cx.job.tables.streams.get(sent.phStream)?.set_context(ctx);
-    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
-    give(to, sent.phStream as sys::CUstream)
+    let made = stream::create(cx, ctx, flags, priority)?;
+    give(to, made as sys::CUstream)
 }
 
 pub(crate) fn cuGreenCtxGetId(_cx: &mut Entered, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {

@@ -50,22 +50,35 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
     Ok(stream)
 }
 
+/// Makes a stream of this context, whichever the thread has; 0: of none. The driver's device is the one that calls are on.
+pub(crate) fn create(cx: &mut Entered, ctx: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
+    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
+    cx.job.tables.streams.get(sent.phStream)?.set_context(ctx);
+    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+    Ok(sent.phStream)
+}
+
+/// Ends these streams and events of a device.
+pub(crate) fn destroy(cx: &mut Entered, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
+    for h in streams {
+        cx.on(device);
+        cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: *h })?;
+    }
+    for h in events {
+        cx.on(device);
+        cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: *h })?;
+    }
+    Ok(())
+}
+
 /// Ends the instances of graphs, streams and events of a context, or all of a device.
 pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     graph::end_of(cx, device, whose)?;
-    let all = cx.job.tables.streams.all(device.index).into_iter();
-    let streams: Vec<u64> = all.filter(|(_, s)| s.ends_with(whose)).map(|(h, _)| h).collect();
-    for h in streams {
-        cx.on(device);
-        cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: h })?;
-    }
-    let all = cx.job.tables.events.all(device.index).into_iter();
-    let events: Vec<u64> = all.filter(|(_, e)| e.ends_with(whose)).map(|(h, _)| h).collect();
-    for h in events {
-        cx.on(device);
-        cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: h })?;
-    }
-    Ok(())
+    let streams = cx.job.tables.streams.all(device.index).into_iter().filter(|(_, s)| s.ends_with(whose));
+    let streams: Vec<u64> = streams.map(|(h, _)| h).collect();
+    let events = cx.job.tables.events.all(device.index).into_iter().filter(|(_, e)| e.ends_with(whose));
+    let events: Vec<u64> = events.map(|(h, _)| h).collect();
+    destroy(cx, device, &streams, &events)
 }
 
 /// Ends all instances of graphs, streams and events of a device.

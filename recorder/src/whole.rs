@@ -13,7 +13,7 @@ use crate::job::Device;
 use crate::log::lock;
 use crate::stream;
 use cuda_api::arg::{Capture, LEGACY};
-use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, EventRecord, StreamWaitEvent};
@@ -48,12 +48,10 @@ static ANY_PASSED: AtomicBool = AtomicBool::new(false);
 
 fn new_stream(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
-    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: NON_BLOCKING, priority: 0 };
     // Of no context.
-    cx.job.tables.streams.get(sent.phStream)?.set_context(0);
-    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
-    cx.keep(sent.phStream);
-    Ok(sent.phStream)
+    let made = stream::create(cx, 0, NON_BLOCKING, 0)?;
+    cx.keep(made);
+    Ok(made)
 }
 
 fn new_event(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
@@ -176,15 +174,7 @@ pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u6
 pub(crate) fn end(cx: &mut Entered, device: &'static Device, ctx: u64) -> Result<(), Code> {
     lock(&PASSED).get_or_insert_default().remove(&ctx);
     let Some(own) = lock(&OWN).get_or_insert_default().remove(&ctx) else { return Ok(()) };
-    for h in [own.behind, own.gate] {
-        cx.on(device);
-        cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: h })?;
-    }
-    for h in [own.mark, own.passed] {
-        cx.on(device);
-        cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: h })?;
-    }
-    Ok(())
+    stream::destroy(cx, device, &[own.behind, own.gate], &[own.mark, own.passed])
 }
 
 /// All streams and events of a device have ended.
