@@ -66,7 +66,7 @@ fn round_ms(name: &str) -> u32 {
         "crowd" => 16,
         "alike" => 12,
         "batches" => 10,
-        "mapped" | "rest" | "writers" => 8,
+        "mapped" | "rest" | "writers" | "external" => 8,
         "vmm" => 6,
         "graphhost" => 5,
         "managed" | "arrays" => 4,
@@ -136,19 +136,20 @@ impl References {
             if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
         };
         let told = self.told && can_be_told(subject.program());
-        let args = match self.hardware {
-            Hardware::Soft if told => pace(SOFT_PACE_US, 0),
-            Hardware::Soft => vec!["--steps".to_owned(), fill(subject.probe_steps, self.seconds, &native)?.to_string()],
-            Hardware::Real if told => pace(PACE_US, BUSY_US),
+        let (work, rests) = match self.hardware {
+            Hardware::Soft if told => (vec![], pace(SOFT_PACE_US, 0)),
+            Hardware::Soft => (steps(fill(subject.probe_steps, self.seconds, &native)?), vec![]),
+            Hardware::Real if told => (vec![], pace(PACE_US, BUSY_US)),
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
             Hardware::Real => paced(self.seconds, subject),
         };
+        let args = [work.clone(), rests].concat();
         let (outcome, expected) = match self.hardware {
             // One that is told has no rounds here: the folder is there already.
             _ if told => (native(&with_end(&args, &folder))?, None),
             Hardware::Soft => (native(&args)?, None),
             // Rests change no output, and a native run need not take long.
-            Hardware::Real => (native(&args[..2])?, Some(Duration::from_secs(self.seconds.into()))),
+            Hardware::Real => (native(&work)?, Some(Duration::from_secs(self.seconds.into()))),
         };
         let native = outcome.wall;
         let expected = expected.unwrap_or(native);
@@ -193,10 +194,13 @@ fn with_end(args: &[String], file: &Path) -> Vec<String> {
     args.iter().cloned().chain(["--until".to_owned(), file.display().to_string()]).collect()
 }
 
-/// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy.
-/// `--steps N` comes first.
-fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
-    let steps = (seconds * (1_000_000 / PACE_US) / round_ms(subject.program())).to_string();
+fn steps(many: u32) -> Vec<String> {
+    vec!["--steps".to_owned(), many.to_string()]
+}
+
+/// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy: its work, and its rests.
+fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
+    let many = seconds * (1_000_000 / PACE_US) / round_ms(subject.program());
     // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
     // default stream does not survive its exit natively (580 driver), before any handler of the program runs.
     let busy_us = match subject.program() {
@@ -206,14 +210,14 @@ fn paced(seconds: u32, subject: &Subject) -> Vec<String> {
         "managed" | "textures" | "external" | "events" | "parts" => 8 * BUSY_US,
         _ => BUSY_US,
     };
-    ["--steps".to_owned(), steps].into_iter().chain(pace(PACE_US, busy_us)).collect()
+    (steps(many), pace(PACE_US, busy_us))
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
 fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, String>) -> Result<u32, String> {
     /// Less than this tells nothing on a busy machine.
     const TELLING: f64 = 0.25;
-    let wall = |steps: u32| native(&["--steps".to_owned(), steps.to_string()]).map(|o| o.wall.as_secs_f64());
+    let wall = |many: u32| native(&steps(many)).map(|o| o.wall.as_secs_f64());
     let mut probe = probe;
     loop {
         let (short, long) = (wall(probe)?, wall(3 * probe)?);
