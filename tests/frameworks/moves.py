@@ -1,6 +1,6 @@
 """Runs training programs under mrcuda, moves each at random steps, and compares their output with a native run's.
 
-    moves.py --mrcuda PATH [--modes eager,graph,...] [--transports tcp,shm] [--runs N] [--steps N] [--moves N] [--seed N]
+    moves.py --mrcuda PATH [--modes eager,graph,...|others] [--transports tcp,shm] [--runs N] [--steps N] [--moves N] [--seed N]
              [--pace MS] [--gpus N] [--at-once N] [--limit SECONDS] [--costs N]
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
@@ -8,6 +8,9 @@ random steps, to the other or into the job's own process, with --gpus to any of 
 to the last bit. The table has one line for each mode and transport. With --costs no run moves while it is measured: the table shows
 the time of a step natively, remote, and after a move into the process (medians over so many runs of their second half, one run at a
 time; moves and pace are in the first half). The exit status is 1 if any run differed.
+
+The modes are train.py's; one that begins with `jax`, `cupy`, … is of with_jax.py, with_cupy.py, …; `others` stands for all of those.
+A mode whose framework is not installed is left out.
 
 A step of these small models takes a millisecond or two, so that 200 of them are over before a move is: with --pace each step is
 followed by a rest, as a loader of data or a larger model would make it.
@@ -26,8 +29,12 @@ import sys
 import tempfile
 import time
 
+from steps import MISSING
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = "eager,amp,attention,cudnn,fft,solver,dataloader,compile,graph,expandable"
+OTHERS = ("jax,jax-graphs,jax-async,jax-platform,cupy,cupy-async,cupy-managed,numba,core,triton,torch-gpt2,torch-generate,torch-resnet,"
+          "torch-vit,torch-gnn,torch-lstm,torch-reduce,torch-async,torch-green,torch-kernel,torch-accelerate,torch-lightning")
 # Longer than this, a run hangs.
 LIMIT = 240
 
@@ -70,16 +77,24 @@ class Servers:
 
 def train(args, mode, pace=0):
     """The program; paced in the first half where times are measured, else all the time."""
-    command = [sys.executable, f"{HERE}/train.py", mode, "--steps", str(args.steps), "--pace", str(pace)]
+    special = f"{HERE}/with_{mode.partition('-')[0]}.py"
+    command = [sys.executable, special if os.path.exists(special) else f"{HERE}/train.py", mode, "--steps", str(args.steps), "--pace", str(pace)]
     return command + (["--paced", str(args.steps // 2)] if args.costs else [])
 
 
+class Missing(RuntimeError):
+    """A framework is not installed."""
+
+
 def native(args, mode, gpu=0):
+    """What it prints, its progress, and which of its parts are not to be had."""
     env = environment(mode, {"CUDA_VISIBLE_DEVICES": str(gpu)})
     done = subprocess.run(train(args, mode), env=env, capture_output=True, text=True, timeout=LIMIT)
+    if done.returncode == MISSING:
+        raise Missing(done.stderr.strip().splitlines()[-1])
     if done.returncode:
         raise RuntimeError(f"{mode} fails natively: {done.stderr[-500:]}")
-    return done.stdout, progress(done.stderr)
+    return done.stdout, progress(done.stderr), re.findall(r"^without .*$", done.stderr, re.M)
 
 
 def progress(text):
@@ -158,16 +173,19 @@ def show_refusals(refusals):
         print(f"    refused {refusals.count(why)} times: {why[:300]}")
 
 
-def exactness(mode, transport, runs, want):
+def exactness(args, mode, transport, runs, want):
     same = sum(r.output == want and r.status == 0 for r in runs)
     moves = [m for r in runs for m in r.moves]
     downs = sorted(m["downtime_ms"] for m in moves) or [float("nan")]
     moved = sum(bool(r.moves) for r in runs)
-    print(f"{mode:<12}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}", flush=True)
+    print(f"{mode:<18}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}", flush=True)
     show_refusals([why for r in runs for why in r.refusals])
     for r in runs:
         if r.output != want or r.status != 0:
-            print(f"    DIFFERS (status {r.status}): {r.output.strip()[-160:]!r}")
+            print(f"    DIFFERS (status {r.status}): {r.output.strip()[-600:] or open(r.err).read()[-600:]!r}")
+    if same != len(runs):
+        again = native(args, mode)[0]
+        print(f"    natively: {want.strip()[-600:]!r}" + ("" if again == want else f", and another time {again.strip()[-600:]!r}"), flush=True)
     return same == len(runs)
 
 
@@ -179,17 +197,19 @@ def all_runs(args, servers, folder, modes):
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         wants = {mode: pool.submit(native, args, mode, n % args.gpus) for n, mode in enumerate(modes)}
         runs = [(kind, pool.submit(started, *kind, n)) for n in range(args.runs) for kind in kinds]
-    print(f"{'mode':<12}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}")
+    print(f"{'mode':<18}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}")
     right = True
     for mode, transport in kinds:
         try:
-            want = wants[mode].result()[0]
+            want, _, remarks = wants[mode].result()
         except (RuntimeError, subprocess.TimeoutExpired) as why:
-            print(f"{mode:<12}{why}", flush=True)
-            right = False
+            print(f"{mode:<18}{why}", flush=True)
+            right &= isinstance(why, Missing)
             continue
         made = [run.result() for kind, run in runs if kind == (mode, transport) and run.result()]
-        right &= exactness(mode, transport, made, want)
+        right &= exactness(args, mode, transport, made, want)
+        for remark in remarks if transport == kinds[-1][1] else []:
+            print(f"    {remark}")
     return right
 
 
@@ -203,7 +223,7 @@ def cost(args, servers, folder, mode, gpu):
     """Medians of a step: native, over TCP, over shared memory, in the process after a move; and whether all gave the same."""
     found, outputs = {"native": [], "tcp": [], "shm": [], "local": []}, set()
     for number in range(args.costs):
-        out, steps = native(args, mode, gpu)
+        out, steps, _ = native(args, mode, gpu)
         outputs.add((out, 0))
         found["native"].append(settled(args, steps))
         for kind in ["tcp", "shm", "local"]:
@@ -236,15 +256,15 @@ def main():
     args.mrcuda = os.path.abspath(args.mrcuda)
     folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-frameworks-")
     os.makedirs(folder, exist_ok=True)
-    modes, right = args.modes.split(","), True
+    modes, right = args.modes.replace("others", OTHERS).split(","), True
     servers = Servers(args.mrcuda, folder)
     try:
         if args.costs:
-            print(f"{'mode':<12}{'native ms':>10}{'tcp':>9}{'shm':>9}{'local':>9}   ratios")
+            print(f"{'mode':<18}{'native ms':>10}{'tcp':>9}{'shm':>9}{'local':>9}   ratios")
             with concurrent.futures.ThreadPoolExecutor(args.gpus) as pool:
                 for mode, (times, same) in zip(modes, pool.map(lambda n: cost(args, servers, folder, modes[n], n % args.gpus), range(len(modes)))):
                     ratios = " ".join(f"{times[kind] / times['native']:.2f}" for kind in ["tcp", "shm", "local"])
-                    print(f"{mode:<12}{times['native']:>10.3f}{times['tcp']:>9.3f}{times['shm']:>9.3f}{times['local']:>9.3f}   {ratios}"
+                    print(f"{mode:<18}{times['native']:>10.3f}{times['tcp']:>9.3f}{times['shm']:>9.3f}{times['local']:>9.3f}   {ratios}"
                           + ("" if same else "   OUTPUTS DIFFER"), flush=True)
                     right &= same
         else:

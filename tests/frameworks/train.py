@@ -6,17 +6,16 @@ The digest line of a run through mrcuda must equal the native run's. Progress go
 moment of a move: after each ten steps `step K LOSS MS`, with the time that each of the ten took.
 """
 
-import argparse
 import hashlib
 import os
-import sys
-import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+from steps import arguments, steps
 
 
 class Mlp(nn.Module):
@@ -97,12 +96,8 @@ def batches(shape, steps, workers, rank=0):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("mode")
-    parser.add_argument("--steps", type=int, default=200)
+    parser = arguments(__doc__)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
-    parser.add_argument("--paced", type=int, metavar="N", help="only after the first N steps")
     args = parser.parse_args()
     mode, device = args.mode, torch.device(args.device)
     torch.manual_seed(1)
@@ -148,8 +143,8 @@ def main():
         with torch.cuda.graph(graph):
             static_loss = step(static_x, static_y)
 
-    began = time.perf_counter()
-    for k, (x, y) in enumerate(batches(shape, args.steps, 2 if mode == "dataloader" else 0, rank)):
+    data = batches(shape, args.steps, 2 if mode == "dataloader" else 0, rank)
+    for _, (x, y) in zip(steps(args, lambda: f"{loss.item():.9g}"), data):
         x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
         if graph:
             static_x.copy_(x)
@@ -158,13 +153,6 @@ def main():
             loss = static_loss
         else:
             loss = step(x, y)
-        if args.pace and k < (args.steps if args.paced is None else args.paced):
-            time.sleep(args.pace / 1000)
-        if k % 10 == 9:
-            shown = loss.item()
-            now = time.perf_counter()
-            print(f"step {k + 1} {shown:.9g} {(now - began) * 100:.3f}", file=sys.stderr, flush=True)
-            began = time.perf_counter()
     digest = hashlib.sha256()
     tensors = list(model.state_dict().values()) + [loss.detach()]
     tensors += [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]

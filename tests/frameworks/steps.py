@@ -1,0 +1,84 @@
+"""What the programs here have in common: arguments, progress, and digests that a moved run must share with a native one.
+
+A program is made of parts. A part is a generator: it prepares itself and then yields its state once a step. A part that fails before its
+first state is left out, with a remark on stderr, for libraries and GPUs differ; the digests show which parts there were.
+"""
+
+import argparse
+import hashlib
+import importlib
+import sys
+import time
+
+# The exit status of a program whose framework is not installed.
+MISSING = 77
+
+
+def need(*names):
+    """Modules; without one of them the program is over."""
+    try:
+        found = [importlib.import_module(name) for name in names]
+    except ImportError as why:
+        leave_out(str(why))
+    return found[0] if len(found) == 1 else found
+
+
+def leave_out(why):
+    print(f"left out: {why}", file=sys.stderr)
+    sys.exit(MISSING)
+
+
+def arguments(what):
+    parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
+    parser.add_argument("--paced", type=int, metavar="N", help="only after the first N steps")
+    return parser
+
+
+def steps(args, said):
+    """The numbers of the steps; after each ten of them what `said` returns, and the milliseconds of each, go to stderr."""
+    began = time.perf_counter()
+    for k in range(args.steps):
+        yield k
+        if args.pace and k < (args.steps if args.paced is None else args.paced):
+            time.sleep(args.pace / 1000)
+        if k % 10 == 9:
+            shown = said()
+            now = time.perf_counter()
+            print(f"step {k + 1} {shown} {(now - began) * 100:.3f}", file=sys.stderr, flush=True)
+            began = time.perf_counter()
+
+
+def digest(arrays):
+    """Of NumPy arrays, alone or in lists."""
+    hashed = hashlib.sha256()
+    for array in arrays if isinstance(arrays, (list, tuple)) else [arrays]:
+        hashed.update(array.tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def run_parts(args, makers, fetch):
+    """Makes the steps of all parts and prints the digests of their last states, which `fetch` brings to the host."""
+    parts, states = {}, {}
+    for maker in makers:
+        part = maker()
+        try:
+            states[maker.__name__] = next(part)
+        except Exception as why:
+            print(f"without {maker.__name__}: {type(why).__name__}: {' '.join(str(why).split())[:300]}", file=sys.stderr)
+            continue
+        parts[maker.__name__] = part
+
+    def digests():
+        return {name: digest(fetch(state)) for name, state in states.items()}
+
+    # A short one for each part, so that a run that differs shows where and since when it did.
+    for _ in steps(args, lambda: ",".join(f"{name}:{found[:4]}" for name, found in digests().items())):
+        for name, part in parts.items():
+            states[name] = next(part)
+    print(args.mode, " ".join(f"{name}={found}" for name, found in digests().items()))
+    # Parts that are left while the GPU's library is going would be cleaned up after it.
+    for part in parts.values():
+        part.close()
