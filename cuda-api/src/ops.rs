@@ -104,6 +104,8 @@ ids! {
     EVENT_REFERENCE = 0x0f2f "EventReference";
     /// No body. The answer: free and total bytes of the GPU, u64 each.
     MEMORY_INFO = 0x0f60 "MemoryInfo";
+    /// Body: an address. The answer: the [`super::Variable`] of loaded code around it; if there is none, `CUDA_ERROR_NOT_FOUND`.
+    VARIABLE_AROUND = 0x0f67 "VariableAround";
     /// [`super::Alias`]: maps the memory of a chunk a second time, where the program wants it; not accessible yet. Waits.
     ALIAS_MAP = 0x0f61 "AliasMap";
     /// [`super::Alias`]: takes such a mapping away. Does not wait for kernels, as the driver's own call.
@@ -437,6 +439,19 @@ wire_struct! {
 pub const VMM: u64 = 0x1080_0000_0000;
 /// End of that range.
 pub const VMM_END: u64 = 0x2000_0000_0000;
+
+wire_struct! {
+    /// A variable of loaded code.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Variable {
+        /// Handle of its module or library.
+        pub module: u64,
+        /// Its address.
+        pub start: u64,
+        /// Its bytes.
+        pub bytes: u64,
+    }
+}
 
 wire_struct! {
     /// Memory of a chunk, from its start, mapped again between [`VMM`] and [`VMM_END`].

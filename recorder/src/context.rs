@@ -252,6 +252,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     empty(cx, device)?;
     // Libraries stay loaded and get their first values again in the new context.
     cx.build(device, ops::id::CONTEXT_RESET, &[], &Edges::default(), true)?;
+    crate::variables::forget();
     device.change_primary(|p| p.reset = true);
     Ok(())
 }

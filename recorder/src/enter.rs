@@ -217,6 +217,7 @@ impl Entered {
         graph::forget(self, h);
         self.job.tables.end(h);
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
+            crate::variables::forget();
             self.show_text();
         }
     }

@@ -59,5 +59,6 @@ mod tensor_map;
 mod texture;
 mod thread;
 mod told;
+mod variables;
 mod vmm;
 mod whole;

@@ -38,6 +38,8 @@ pub(crate) const OWN: u64 = 0x2000_0000_0000;
 pub(crate) const PLACED: u64 = 0x3000_0000_0000;
 /// Bytes of an arena.
 pub(crate) const ARENA: u64 = 512 << 30;
+/// Behind what the drivers of all devices place.
+pub(crate) const PLACED_END: u64 = PLACED + 32 * ARENA;
 /// Granularity of physical memory.
 pub(crate) const GRANULE: u64 = 2 << 20;
 /// Allocations from this size on have chunks of their own.
@@ -347,7 +349,7 @@ impl Device {
 pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
     let index = match address {
         OWN..PLACED => (address - OWN) / ARENA,
-        PLACED.. if address - PLACED < 32 * ARENA => (address - PLACED) / ARENA,
+        PLACED..PLACED_END => (address - PLACED) / ARENA,
         _ => u64::from(crate::vmm::find(address)?.device),
     };
     job.devices.get(usize::try_from(index).ok()?)
@@ -356,7 +358,7 @@ pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
 /// Whether an address is device memory (own, reserved by the program, driver-placed, or the device heap); everything else is
 /// the host's.
 pub(crate) fn is_device(address: u64) -> bool {
-    (OWN..PLACED + 32 * ARENA).contains(&address)
+    (OWN..PLACED_END).contains(&address)
         || crate::vmm::is_reserved(address)
         || (0x2_0000_0000..0x22_0000_0000).contains(&address)
 }
@@ -547,7 +549,8 @@ pub(crate) fn cuMemGetAddressRange_v2(
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
     let managed = || crate::host_memory::find(ptr).filter(|f| f.managed).map(|f| (f.start, f.bytes));
     let found = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).or_else(managed);
-    let (start, bytes) = found.ok_or(code::ERROR_NOT_FOUND)?;
+    let variable = || crate::variables::find(cx, ptr).map(|v| (v.start, v.bytes));
+    let (start, bytes) = found.or_else(variable).ok_or(code::ERROR_NOT_FOUND)?;
     if !base.is_null() {
         give(base, start)?;
     }

@@ -306,6 +306,7 @@ impl Executor {
             id::EVENT_SHARE => self.share_event(handle(body)?)?.put(reply),
             id::EVENT_OPEN => self.open_event(body)?,
             id::MEMORY_INFO => self.gpu.memory_info()?.put(reply),
+            id::VARIABLE_AROUND => self.variable_around(handle(body)?)?.put(reply),
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),

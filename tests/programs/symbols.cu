@@ -1,6 +1,7 @@
 // Constant memory and symbols, both ways: arrays written and read in parts, asynchronously and between devices' symbols, and
 // symbols that hold pointers to allocations and to other symbols.
 #include "program.cuh"
+#include "driver.cuh"
 
 constexpr int CELLS = 512;
 constexpr int COEFFICIENTS = 64;
@@ -53,6 +54,15 @@ int main(int argc, char **argv) {
     CHECK(cudaGetSymbolAddress(&results_at, results));
     CHECK(cudaGetSymbolSize(&size, coefficients));
     report.expect_value("size of coefficients", size, sizeof(int) * COEFFICIENTS);
+    // What is known of an address inside a variable.
+    CUdeviceptr start;
+    DRIVER(cuMemGetAddressRange, &start, &size, reinterpret_cast<CUdeviceptr>(cells_at) + 100);
+    report.expect_value("size of cells", size, sizeof cells);
+    report.expect_value("start of cells", start == reinterpret_cast<CUdeviceptr>(cells_at), true);
+    cudaPointerAttributes about;
+    CHECK(cudaPointerGetAttributes(&about, static_cast<char *>(results_at) + 8));
+    report.expect_value("kind of memory", about.type, cudaMemoryTypeDevice);
+    report.expect_value("device", about.device, 0);
     CHECK(cudaMalloc(&memory, sizeof(int) * CELLS));
     CHECK(cudaMemset(memory, 0, sizeof(int) * CELLS));
     CHECK(cudaMemcpyToSymbol(coefficients, host_coefficients.data(), sizeof(int) * COEFFICIENTS));

@@ -27,6 +27,11 @@ impl Known {
         Known { start: f.start, bytes: f.bytes, id: f.id, device, context, pool: f.pool, handle_types: 0 }
     }
 
+    fn of_variable(v: crate::variables::Found) -> Known {
+        // Numbers of allocations are counted from 1, and no address is that low.
+        Known { start: v.start, bytes: v.bytes, id: v.start, device: v.device, context: v.context, pool: 0, handle_types: 0 }
+    }
+
     fn of_mapping(f: crate::vmm::Found) -> Known {
         let crate::vmm::Found { start, bytes, device, id, handle_types } = f;
         Known { start, bytes, id, device, context: 0, pool: 0, handle_types }
@@ -47,7 +52,8 @@ fn of_other_devices(attribute: u32) -> bool {
 /// The device memory that a program is about.
 fn find(cx: &Entered, ptr: u64) -> Option<Known> {
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
-    allocated.or_else(|| crate::vmm::find(ptr).map(Known::of_mapping))
+    let mapped = || crate::vmm::find(ptr).map(Known::of_mapping);
+    allocated.or_else(mapped).or_else(|| crate::variables::find(cx, ptr).map(Known::of_variable))
 }
 
 /// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, by device and number, which is never used again.

@@ -7,7 +7,7 @@ use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::image::{self, Image, Index};
-use cuda_api::ops::{FunctionInfo, ImageLoad, ImagePut};
+use cuda_api::ops::{FunctionInfo, ImageLoad, ImagePut, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
@@ -297,6 +297,15 @@ impl Executor {
     pub fn globals(&self) -> Result<Vec<Global>, Code> {
         self.make_current()?;
         Ok(lock(&self.modules).units.iter().flat_map(|u| u.globals.iter().cloned()).collect())
+    }
+
+    /// The variable around an address.
+    pub(super) fn variable_around(&self, address: u64) -> Result<Variable, Code> {
+        let modules = lock(&self.modules);
+        let mut all = modules.units.iter().flat_map(|u| &u.globals);
+        let found = all.find(|g| address.checked_sub(g.address).is_some_and(|at| at < g.bytes.max(1)));
+        let g = found.ok_or(code::ERROR_NOT_FOUND)?;
+        Ok(Variable { module: g.module, start: g.address, bytes: g.bytes })
     }
 
     /// Address and bytes of the variables of loaded code and of the device heap, by address.
