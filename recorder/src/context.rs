@@ -3,7 +3,7 @@
 //! A place has one real context, the primary one of its GPU. Contexts that the program creates share it: they have handles and
 //! a place in the thread's stack of their own, and streams, modules and memory of the same device.
 
-use crate::enter::Entered;
+use crate::enter::{Entered, older};
 use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::lock;
@@ -201,19 +201,13 @@ pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice)
     if last.ok_or(code::ERROR_INVALID_CONTEXT)? { empty(cx, device) } else { Ok(()) }
 }
 
-/// Functions of CUDA's first versions that some libraries look up by name.
-macro_rules! older {
-    ($($old:ident = $new:ident($($p:ident : $t:ty),*);)*) => {$(
-        pub(crate) fn $old(cx: &mut Entered, $($p: $t),*) -> Result<(), Code> {
-            $new(cx, $($p),*)
-        }
-    )*};
-}
 older! {
     cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(dev: sys::CUdevice);
     cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2(dev: sys::CUdevice);
     cuCtxPushCurrent = cuCtxPushCurrent_v2(ctx: sys::CUcontext);
     cuCtxPopCurrent = cuCtxPopCurrent_v2(pctx: *mut sys::CUcontext);
+    cuCtxCreate = cuCtxCreate_v2(pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice);
+    cuCtxDestroy = cuCtxDestroy_v2(ctx: sys::CUcontext);
 }
 
 /// The first version of this function refuses an active context.

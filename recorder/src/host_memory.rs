@@ -5,7 +5,7 @@
 //! memory of its own there, which is kept alike (docs/design.md, "Pinned memory").
 
 use crate::context::give;
-use crate::enter::Entered;
+use crate::enter::{Entered, older};
 use crate::job::Device;
 use crate::log::{self, lock};
 use crate::place::{self, Place, Worker};
@@ -564,6 +564,10 @@ pub(crate) fn cuMemHostGetDevicePointer_v2(
         log::missed("device address of host memory that the GPU's place cannot have there".to_owned());
     })?;
     give(to, p as u64)
+}
+
+older! {
+    cuMemHostRegister = cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: c_uint);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! own handles, by places of one machine.
 
 use crate::context::give;
-use crate::enter::Entered;
+use crate::enter::{Entered, older};
 use crate::job::{self, Device};
 use crate::log::{self, lock};
 use crate::memory::{ARENA, GRANULE, encode};
@@ -228,4 +228,8 @@ pub(crate) fn cuIpcCloseMemHandle(cx: &mut Entered, dptr: sys::CUdeviceptr) -> R
     let unmapped = cx.ask(device, id::PEER_UNMAP, &[&encode(&Chunk { address: at, bytes })]);
     vmm::give_room(at, bytes);
     unmapped.map(drop)
+}
+
+older! {
+    cuIpcOpenMemHandle = cuIpcOpenMemHandle_v2(to: *mut sys::CUdeviceptr, handle: sys::CUipcMemHandle, flags: c_uint);
 }

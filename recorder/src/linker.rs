@@ -2,7 +2,7 @@
 //! bad is refused then, as natively) and when it is complete. So no place has state of it, and a job can move in between.
 
 use crate::context::give;
-use crate::enter::Entered;
+use crate::enter::{Entered, older};
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
@@ -231,4 +231,18 @@ pub(crate) fn cuLinkComplete(
 
 pub(crate) fn cuLinkDestroy(_cx: &mut Entered, state: sys::CUlinkState) -> Result<(), Code> {
     lock(&LINKS).get_or_insert_default().remove(&(state as u64)).map(drop).ok_or(code::ERROR_INVALID_HANDLE)
+}
+
+older! {
+    cuLinkCreate = cuLinkCreate_v2(
+        count: c_uint, keys: *mut sys::CUjit_option, values: *mut *mut c_void, to: *mut sys::CUlinkState
+    );
+    cuLinkAddData = cuLinkAddData_v2(
+        state: sys::CUlinkState, kind: u32, data: *mut c_void, size: usize, name: *const c_char, count: c_uint,
+        keys: *mut sys::CUjit_option, values: *mut *mut c_void
+    );
+    cuLinkAddFile = cuLinkAddFile_v2(
+        state: sys::CUlinkState, kind: u32, path: *const c_char, count: c_uint, keys: *mut sys::CUjit_option,
+        values: *mut *mut c_void
+    );
 }

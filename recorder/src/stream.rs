@@ -407,3 +407,13 @@ pub(crate) fn cuEventElapsedTime(cx: &mut Entered, to: *mut f32, start: sys::CUe
 pub(crate) fn cuEventElapsedTime_v2(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
     elapsed(cx, to, start, end)
 }
+
+pub(crate) fn cuStreamDestroy(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
+    let hStream = cx.use_handle(Kind::Stream, Kind::Stream, stream as u64)?;
+    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
+}
+
+pub(crate) fn cuEventDestroy(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+    let hEvent = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent }).map(drop)
+}

@@ -10,7 +10,7 @@ const WHOLE: &str = include_str!("whole.ptx");
 const OUTER: &str = include_str!("outer.ptx");
 const INNER: &str = include_str!("inner.ptx");
 
-fn load(t: &Tell) -> CUmodule {
+pub fn load(t: &Tell) -> CUmodule {
     let image = CString::new(WHOLE).unwrap_or_default();
     let mut module = std::ptr::null_mut();
     say!(t, module.cuModuleLoadData(&raw mut module, image.as_ptr().cast()));

@@ -1,5 +1,6 @@
 //! Allocations, copies and fills at their edges, and what can be asked about addresses.
 
+use crate::code;
 use crate::tell::Tell;
 use std::ffi::c_void;
 
@@ -80,6 +81,8 @@ pub fn pointers(t: &Tell) {
     let mut own = vec![0u8; 3 << 12];
     let page: *mut c_void = own.as_mut_ptr().map_addr(|a| a.next_multiple_of(4096)).cast();
     call!(t, memory.cuMemAlloc_v2(&raw mut device, 8192));
+    let (module, mut variable) = (code::load(t), 0);
+    call!(t, module.cuModuleGetGlobal_v2(&raw mut variable, std::ptr::null_mut(), module, c"table".as_ptr()));
     say!(t, memory.cuMemAllocHost_v2(&raw mut pinned, 8192));
     for flags in [0x8, 0x10, u32::MAX] {
         t.about(format!("flags {flags:#x}"));
@@ -96,6 +99,8 @@ pub fn pointers(t: &Tell) {
     let places = [
         ("device", device),
         ("device + 100", device + 100),
+        ("variable", variable),
+        ("variable + 4", variable + 4),
         ("pinned", pinned as u64),
         ("portable", portable as u64),
         ("registered", page as u64),
@@ -129,7 +134,13 @@ pub fn pointers(t: &Tell) {
         say!(t, memory.cuMemHostGetDevicePointer_v2(&raw mut there, at, 0) => there == at as u64);
         say!(t, memory.cuMemHostGetDevicePointer_v2(&raw mut there, at, 1));
     }
+    t.about("variable + 4");
+    let (mut base, mut size) = (0, 0);
+    say!(t, memory.cuMemGetAddressRange_v2(&raw mut base, &raw mut size, variable + 4) => base == variable, size);
+    say!(t, memory.cuMemGetAddressRange_v2(&raw mut base, &raw mut size, variable + 64));
     t.about("the end");
+    say!(t, module.cuModuleUnload(module));
+    say!(t, memory.cuMemGetAddressRange_v2(&raw mut base, &raw mut size, variable));
     say!(t, memory.cuMemHostUnregister(pinned));
     say!(t, memory.cuMemFreeHost(page));
     say!(t, memory.cuMemFreeHost(pinned));

@@ -91,11 +91,38 @@ pub fn use_them(s: &Surface, c: &Code, b: &Buffers, stream: CUstream) {
     tell!(s, module.cuLibraryGetUnifiedFunction(&raw mut unified, bad_handle(), c"tracks".as_ptr()));
     show!(s, module.cuModuleGetFunctionCount(&raw mut count, c.module) => count);
     show!(s, module.cuLibraryGetKernelCount(&raw mut count, c.library) => count);
+    older_names(s);
     enumerate(s, c);
     kernels(s, c);
     functions(s, c);
     occupancy(s, c.function);
     launches(s, c, b, stream);
+}
+
+/// Names of earlier versions, which libraries look up: cuDNN links by `cuLinkCreate`.
+fn older_names(s: &Surface) {
+    let ptx = CString::new(KERNELS).expect("PTX has no NUL");
+    let (mut link, mut image, mut size) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+    let none = std::ptr::null_mut::<c_void>();
+    tell!(s, module.cuLinkCreate(0, none.cast(), none.cast(), &raw mut link));
+    let text = ptx.as_bytes_with_nul();
+    let data = text.as_ptr().cast_mut().cast();
+    tell!(s, module.cuLinkAddData(link, 1, data, text.len(), c"kernels".as_ptr(), 0, none.cast(), none.cast()));
+    tell!(s, module.cuLinkAddFile(link, 1, c"/no/such/file".as_ptr(), 0, none.cast(), none.cast()));
+    show!(s, module.cuLinkComplete(link, &raw mut image, &raw mut size) => image.is_null(), size > 0);
+    tell!(s, module.cuLinkDestroy(link));
+    let (mut stream, mut event, mut context) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    tell!(s, stream.cuStreamCreate(&raw mut stream, 1));
+    tell!(s, stream.cuEventCreate(&raw mut event, 0));
+    tell!(s, stream.cuEventRecord(event, stream));
+    tell!(s, stream.cuStreamDestroy(stream));
+    tell!(s, stream.cuEventDestroy(event));
+    tell!(s, context.cuCtxCreate(&raw mut context, 0, 0));
+    tell!(s, context.cuCtxDestroy(context));
+    let mut own = vec![0u8; 3 << 12];
+    let page = own.as_mut_ptr().map_addr(|a| a.next_multiple_of(4096)).cast();
+    tell!(s, memory.cuMemHostRegister(page, 4096, 0));
+    tell!(s, memory.cuMemHostUnregister(page));
 }
 
 fn enumerate(s: &Surface, c: &Code) {

@@ -108,4 +108,8 @@ calls! { $ for_each_context_call context ContextCalls;
     0x0234 state custom fn cuGreenCtxStreamCreate(phStream: Raw<*mut sys::CUstream>, greenCtx: Raw<sys::CUgreenCtx>, flags: Raw<c_uint>, priority: Raw<c_int>);
     /// Unique number of a green context.
     0x0235 local custom fn cuGreenCtxGetId(greenCtx: Raw<sys::CUgreenCtx>, greenCtxId: Raw<*mut c_ulonglong>);
+    /// As `cuCtxCreate_v2`.
+    0x0236 local custom fn cuCtxCreate(pctx: Raw<*mut sys::CUcontext>, flags: Raw<c_uint>, dev: Raw<sys::CUdevice>) older;
+    /// As `cuCtxDestroy_v2`.
+    0x0237 local custom fn cuCtxDestroy(ctx: Raw<sys::CUcontext>) older;
 }

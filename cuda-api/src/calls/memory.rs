@@ -164,4 +164,8 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     0x037b local custom fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
     /// Several answers of that kind.
     0x037c local custom fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>);
+    /// As `cuMemHostRegister_v2`.
+    0x037d local custom fn cuMemHostRegister(p: Raw<*mut c_void>, bytesize: Raw<usize>, Flags: Raw<c_uint>) older;
+    /// As `cuIpcOpenMemHandle_v2`.
+    0x037e memory custom fn cuIpcOpenMemHandle(pdptr: Raw<*mut sys::CUdeviceptr>, handle: Raw<sys::CUipcMemHandle>, Flags: Raw<c_uint>) older;
 }

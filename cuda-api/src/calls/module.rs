@@ -82,4 +82,10 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x0527 state wait fn cuFuncSetSharedMemConfig(hfunc: Use<Function>, config: Enum<sys::CUsharedconfig>);
     /// A function that host and GPU call by one address: there are none.
     0x0528 local custom fn cuLibraryGetUnifiedFunction(fptr: Raw<*mut *mut c_void>, library: Raw<sys::CUlibrary>, symbol: Raw<*const c_char>);
+    /// As `cuLinkCreate_v2`.
+    0x0529 local custom fn cuLinkCreate(numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>, stateOut: Raw<*mut sys::CUlinkState>) older;
+    /// As `cuLinkAddData_v2`.
+    0x052a query custom fn cuLinkAddData(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: Raw<*mut c_void>, size: Raw<usize>, name: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older;
+    /// As `cuLinkAddFile_v2`.
+    0x052b query custom fn cuLinkAddFile(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older;
 }

@@ -74,4 +74,8 @@ calls! { $ for_each_stream_call stream StreamCalls;
     0x0449 work custom fn cuStreamBatchMemOp(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: Raw<*mut sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) older ptsz;
     /// The part of a GPU that a stream is bound to: none.
     0x044f local custom fn cuStreamGetGreenCtx(hStream: Raw<sys::CUstream>, phCtx: Raw<*mut sys::CUgreenCtx>);
+    /// As `cuStreamDestroy_v2`.
+    0x0450 state custom fn cuStreamDestroy(hStream: Raw<sys::CUstream>) older;
+    /// As `cuEventDestroy_v2`.
+    0x0451 state custom fn cuEventDestroy(hEvent: Raw<sys::CUevent>) older;
 }

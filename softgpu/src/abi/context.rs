@@ -24,7 +24,7 @@ const SHARED_OF_BLOCK: c_uint = 7;
 const CACHE_OF_GRID: c_uint = 8;
 
 abi! {
-    call fn cuCtxCreate_v2 [gone] (out: Out<CUcontext> as *mut CUcontext, flags: c_uint, dev: CUdevice) {
+    call fn cuCtxCreate_v2 / cuCtxCreate [gone] (out: Out<CUcontext> as *mut CUcontext, flags: c_uint, dev: CUdevice) {
         create(out, flags, dev)
     }
 

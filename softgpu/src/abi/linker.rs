@@ -47,7 +47,7 @@ fn add(state: CUlinkState, kind: c_uint, bytes: &[u8]) -> Res {
 }
 
 abi! {
-    call fn cuLinkCreate_v2(
+    call fn cuLinkCreate_v2 / cuLinkCreate(
         count: c_uint, options: In<c_uint> as *mut CUjit_option, values: In<*mut c_void> as *mut *mut c_void,
         out: Out<CUlinkState> as *mut CUlinkState,
     ) {
@@ -63,7 +63,7 @@ abi! {
         out.set(handle as CUlinkState)
     }
 
-    call fn cuLinkAddData_v2(
+    call fn cuLinkAddData_v2 / cuLinkAddData(
         state: CUlinkState, kind: c_uint as CUjitInputType, data: In<u8> as *mut c_void, size: usize, _name: Text as *const c_char,
         _count: c_uint, _options: In<c_uint> as *mut CUjit_option, _values: In<*mut c_void> as *mut *mut c_void,
     ) {
@@ -74,7 +74,7 @@ abi! {
         add(state, kind, &(0..size).map(|i| data.at(i)).collect::<Res<Vec<u8>>>()?)
     }
 
-    call fn cuLinkAddFile_v2(
+    call fn cuLinkAddFile_v2 / cuLinkAddFile(
         state: CUlinkState, kind: c_uint as CUjitInputType, path: Text as *const c_char,
         _count: c_uint, _options: In<c_uint> as *mut CUjit_option, _values: In<*mut c_void> as *mut *mut c_void,
     ) {
