@@ -116,7 +116,10 @@ def main():
     if distributed:
         model = nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
     shape = {"cudnn": (32, 3, 32, 32), "attention": (8, 128, 64)}.get(mode, (256, 64))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=mode == "graph")
+    if mode == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=mode == "graph")
     scaler = torch.amp.GradScaler("cuda", enabled=mode == "amp")
     forward = torch.compile(model) if mode == "compile" else model
 
