@@ -8,6 +8,7 @@ mod cubin;
 mod fatbin;
 mod index;
 mod load;
+pub mod managed;
 mod ptx;
 mod size;
 mod source;

@@ -248,6 +248,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     cx.build(device, ops::id::CONTEXT_RESET, &[], &Edges::default(), true)?;
     crate::variables::forget();
     device.change_primary(|p| p.reset = true);
+    crate::managed_variables::reset(cx.job);
     Ok(())
 }
 

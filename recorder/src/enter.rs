@@ -5,6 +5,7 @@ use crate::gate::{self, Pass};
 use crate::graph;
 use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
+use crate::managed_variables;
 use crate::output;
 use crate::place::{Place, Waiting};
 use crate::stream;
@@ -189,6 +190,11 @@ impl Entered {
     /// Carries out a `send` or `wait` row.
     pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         let edges = C::edges(sent);
+        if managed_variables::ANSWERED.contains(&C::ID)
+            && let Some(reply) = encoded(sent, |body| managed_variables::answer(self, C::ID, body))
+        {
+            return decode::<C>(&reply?);
+        }
         let reply = if EVERYWHERE.contains(&C::ID) {
             let mut last = Err(code::ERROR_NO_DEVICE);
             for device in &self.job.devices {
@@ -219,6 +225,7 @@ impl Entered {
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
             crate::variables::forget();
             self.show_text();
+            managed_variables::ended(self, h);
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Pinned,
     /// Made by `cuMemAllocManaged`.
     Managed,
+    /// A managed variable of code, with which it ends.
+    Variable,
     /// The program's own, registered.
     Registered,
 }
@@ -51,6 +53,10 @@ struct Block {
 }
 
 impl Block {
+    fn is_managed(&self) -> bool {
+        matches!(self.kind, Kind::Managed | Kind::Variable)
+    }
+
     /// Whether a place's driver is to know it.
     fn belongs_to(&self, place: &Place) -> bool {
         self.mapped || !place.is_apart(self.filed)
@@ -89,6 +95,8 @@ pub(crate) struct Found {
     pub(crate) bytes: u64,
     pub(crate) id: u64,
     pub(crate) managed: bool,
+    /// It is a managed variable: no context has it.
+    pub(crate) variable: bool,
     /// Ordinal of the device in whose context it was made.
     pub(crate) device: u32,
 }
@@ -109,7 +117,8 @@ pub(crate) fn find(address: u64) -> Option<Found> {
         start,
         bytes: b.bytes,
         id: b.id,
-        managed: b.kind == Kind::Managed,
+        managed: b.is_managed(),
+        variable: b.kind == Kind::Variable,
         device: b.device,
     })
 }
@@ -391,17 +400,17 @@ fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) ->
         // A success that gives nothing.
         return give(pp, std::ptr::null_mut());
     }
-    give(pp, make(cx, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
+    give(pp, make(cx, cx.device()?, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
 }
 
-/// Makes a block of this size, in the context of the thread's device.
-pub(crate) fn make(cx: &Entered, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
-    let device = cx.device()?;
+/// Makes a block of this size, in the context of a device.
+pub(crate) fn make(cx: &Entered, device: &Device, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
     let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let _changing = lock(&CHANGING);
     let (at, filed) = map(&lock(&BLOCKS), len)?;
     // Any address in managed memory may be on its way to a kernel in any way.
-    let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), mapped: kind == Kind::Managed };
+    let mapped = matches!(kind, Kind::Managed | Kind::Variable);
+    let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), mapped };
     if let Err(rc) = pin_everywhere(cx, at, &block, true) {
         unmap(at, len);
         return Err(rc);
@@ -451,16 +460,25 @@ pub(crate) fn free_managed(cx: &mut Entered, at: u64) -> Option<Result<(), Code>
     managed.then(|| take(cx, at, Kind::Managed, code::ERROR_INVALID_VALUE))
 }
 
-/// Ends all pinned memory of a device's context, in which nothing runs.
+/// Ends all pinned memory of a device's context, in which nothing runs. Variables end with their code.
 pub(crate) fn end_all(cx: &Entered, device: &Device) {
+    end_those(cx, |_, b| b.device == device.index && b.kind != Kind::Variable);
+}
+
+/// Ends the variables at these addresses, which nothing uses any more.
+pub(crate) fn end_variables(cx: &Entered, variables: &[u64]) {
+    end_those(cx, |at, b| b.kind == Kind::Variable && variables.contains(&at));
+}
+
+fn end_those(cx: &Entered, goes: impl Fn(u64, &Block) -> bool) {
     let going: Vec<u64> = {
         let mut blocks = lock(&BLOCKS);
-        let of_device = blocks.iter_mut().filter(|(_, b)| b.device == device.index);
-        of_device.map(|(at, b)| (page(*at), set_mapped(b)).0).collect()
+        let those = blocks.iter_mut().filter(|(at, b)| goes(**at, b));
+        those.map(|(at, b)| (page(*at), set_mapped(b)).0).collect()
     };
     going.into_iter().for_each(place::give_up_memory);
     let _changing = lock(&CHANGING);
-    let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., |_, b| b.device == device.index).collect();
+    let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., |at, b| goes(*at, b)).collect();
     gone.iter().for_each(|(at, block)| ended(cx, *at, block));
 }
 
@@ -484,7 +502,7 @@ pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code
 
 pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
     let found = around(&lock(&BLOCKS), p as u64)
-        .map(|(_, b)| if b.kind == Kind::Managed { 0 } else { b.flags })
+        .map(|(_, b)| if b.is_managed() { 0 } else { b.flags })
         .ok_or(code::ERROR_INVALID_VALUE)?;
     // Of what it was made with only this is told (measured); the driver maps everything that it can.
     cx.device()?;

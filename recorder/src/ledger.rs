@@ -192,7 +192,12 @@ impl Ledger {
 
     /// Whether a handle was lent by another (the module of a library).
     pub(crate) fn is_child(&self, handle: u64) -> bool {
-        self.children.values().flatten().any(|(h, _)| *h == handle)
+        self.parent(handle).is_some()
+    }
+
+    /// Who has lent a handle.
+    pub(crate) fn parent(&self, handle: u64) -> Option<u64> {
+        self.children.iter().find(|(_, lent)| lent.iter().any(|(h, _)| *h == handle)).map(|(parent, _)| *parent)
     }
 
     /// Forgets what ended with `parent`, and gives it.

@@ -41,6 +41,7 @@ mod lend;
 mod linker;
 mod log;
 mod managed;
+mod managed_variables;
 mod memory;
 mod module;
 mod mover;

@@ -40,11 +40,12 @@ pub(crate) fn cuMemAllocManaged(
     flags: c_uint,
 ) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
-    cx.device()?.check()?;
+    let device = cx.device()?;
+    device.check()?;
     if dptr.is_null() || bytesize == 0 || !matches!(flags, GLOBAL | HOST) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let at = host_memory::make(cx, bytesize as u64, 0, Kind::Managed)?;
+    let at = host_memory::make(cx, device, bytesize as u64, 0, Kind::Managed)?;
     lock(&ADVICE).forget(at, bytesize as u64);
     give(dptr, at)
 }

@@ -4,6 +4,7 @@ use crate::context::give;
 use crate::enter::{Entered, guard};
 use crate::job::Device;
 use crate::log::lock;
+use crate::managed_variables;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::calls::module::{cuLibraryGetKernel, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
@@ -49,11 +50,31 @@ fn load(
     ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
     let edges = Edges { creates: [handle].into(), ..Edges::default() };
     let loaded = cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop);
-    if loaded == Err(code::ERROR_NOT_SUPPORTED) {
-        crate::log::tell("code is not loaded: it has managed variables (`__managed__`), which are not supported");
-    }
     cx.show_text();
     loaded
+}
+
+/// Loads code on devices. What the first one does not take because it has managed variables is loaded with those in the job's memory:
+/// other code is not looked into here.
+fn load_on(
+    cx: &Entered,
+    devices: &[&'static Device],
+    handle: u64,
+    library: bool,
+    image: &Image,
+    options: &[(u32, u64)],
+) -> Result<(), Code> {
+    let mut placed: Option<Image> = None;
+    for device in devices {
+        let mut loaded = load(cx, device, handle, library, placed.as_ref().unwrap_or(image), options);
+        if loaded == Err(code::ERROR_NOT_SUPPORTED) && placed.is_none() {
+            let changed = managed_variables::place(cx, device, handle, image)?;
+            loaded = load(cx, device, handle, library, &changed, options);
+            placed = Some(changed);
+        }
+        loaded.inspect_err(|_| managed_variables::ended(cx, handle))?;
+    }
+    Ok(())
 }
 
 /// What a program points at, copied: it may free it when the call returns (driver-abi 3.12).
@@ -74,7 +95,7 @@ fn load_module(cx: &mut Entered, to: *mut sys::CUmodule, image: &Image, options:
     }
     let device = cx.device()?;
     let handle = cx.new_handle(Kind::Module)?;
-    load(cx, device, handle, false, image, options)?;
+    load_on(cx, &[device], handle, false, image, options)?;
     give(to, handle as sys::CUmodule)
 }
 
@@ -172,9 +193,8 @@ fn load_library(cx: &mut Entered, to: *mut sys::CUlibrary, image: &Image, jit: &
         return Err(code::ERROR_INVALID_VALUE);
     }
     let handle = cx.new_handle(Kind::Library)?;
-    for device in &cx.job.devices {
-        load(cx, device, handle, true, image, jit)?;
-    }
+    let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
+    load_on(cx, &devices, handle, true, image, jit)?;
     give(to, handle as sys::CUlibrary)
 }
 

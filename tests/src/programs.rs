@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 42] = [
+pub const NAMES: [&str; 43] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -42,6 +42,7 @@ pub const NAMES: [&str; 42] = [
     "pinned",
     "mapped",
     "managed",
+    "shared_variables",
     "alike",
     "printf",
     "reduce",

@@ -18,6 +18,7 @@ mod modules;
 mod pools;
 mod streams;
 mod textures;
+mod variables;
 mod vmm;
 
 use driver::Surface;
@@ -42,6 +43,7 @@ fn main() {
     contexts::primary(&s);
     let streams = streams::build(&s);
     let code = modules::build(&s);
+    let shared = variables::build(&s);
     let buffers = memory::build(&s);
     let pooled = pools::build(&s, streams.plain);
     let mapped = vmm::build(&s);
@@ -55,6 +57,7 @@ fn main() {
     }
     streams::use_them(&s, &streams);
     modules::use_them(&s, &code, &buffers, streams.plain);
+    variables::use_them(&s, &shared);
     memory::use_them(&s, &buffers);
     memory::prefetch_captured(&s, streams.plain);
     copies::all(&s, &buffers, streams.plain);
@@ -74,6 +77,7 @@ fn main() {
     devices::links(&s);
     streams::end(&s, streams);
     modules::end(&s, code);
+    variables::end(&s, shared);
     memory::end(&s, buffers);
     contexts::reset(&s);
 }

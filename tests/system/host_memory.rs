@@ -70,18 +70,20 @@ fn and_through_moves_between_them() {
 #[test]
 fn managed_memory_is_used_at_every_place_of_the_machine_and_through_moves() {
     let scene = Scene::new("managed");
-    let native = native(&scene, "managed");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let (one, two) = (servers[0].near(0), servers[1].near(0));
-    through(&scene, "managed", &native, &[&one]);
-    through(&scene, "managed", &native, &["local", "helper", "local", &two, &one]);
+    for name in ["managed", "shared_variables"] {
+        let native = native(&scene, name);
+        through(&scene, name, &native, &[&one]);
+        through(&scene, name, &native, &["local", "helper", "local", &two, &one]);
+    }
 }
 
 #[test]
 fn over_the_network_it_is_kept_alike() {
     let scene = Scene::new("far");
     let server = Server::start(&scene, "one");
-    for name in ["mapped", "managed", "alike", "writers", "pinned", "polls"] {
+    for name in ["mapped", "managed", "shared_variables", "alike", "writers", "pinned", "polls"] {
         through(&scene, name, &native(&scene, name), &[&server.place(0)]);
     }
 }
@@ -91,7 +93,7 @@ fn and_through_moves_to_and_from_there() {
     let scene = Scene::new("far-moves");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let (near, one, two) = (servers[0].near(0), servers[0].place(0), servers[1].place(0));
-    for name in ["mapped", "managed", "alike", "writers"] {
+    for name in ["mapped", "managed", "shared_variables", "alike", "writers"] {
         let native = native(&scene, name);
         through(&scene, name, &native, &[&near, &one, "local", &two, &one, "helper"]);
         through(&scene, name, &native, &["local", &one, &near, &two, "local"]);

@@ -7,6 +7,7 @@
 //! | `descriptors` | between places of one machine the GPU copies by itself |
 //! | `crowd` | sixteen threads that disturb each other, moved again and again |
 //! | `nvml` | the NVML library says what CUDA says |
+//! | `code` | code as compilers write it, with its managed variables in the job's memory |
 //! | `host_memory` | host memory that kernels use by its address |
 //! | `conformance` | every function answers as natively, whatever its arguments |
 //! | `process` | ends, exec, libraries closed and opened, resets: as natively |
@@ -28,6 +29,7 @@
 
 mod bench;
 mod cancel;
+mod code;
 mod commands;
 mod conformance;
 mod coverage;

@@ -27,7 +27,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "signals" => (200, 5000),
         "callbacks" => (300, 5000),
         "pinned" => (250, 6000),
-        "mapped" | "managed" | "alike" | "writers" => (160, 8000),
+        "mapped" | "managed" | "shared_variables" | "alike" | "writers" => (160, 8000),
         "pools" => (60, 20000),
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
@@ -171,6 +171,8 @@ programs! {
     mapped_shared: "mapped", Shared;
     managed_static: "managed", Static;
     managed_shared: "managed", Shared;
+    shared_variables_static: "shared_variables", Static;
+    shared_variables_shared: "shared_variables", Shared;
     alike_static: "alike", Static;
     alike_shared: "alike", Shared;
     writers_static: "writers", Static;

@@ -88,4 +88,6 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x052a query custom fn cuLinkAddData(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: Raw<*mut c_void>, size: Raw<usize>, name: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older;
     /// As `cuLinkAddFile_v2`.
     0x052b query custom fn cuLinkAddFile(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older;
+    /// A managed variable by name.
+    0x052c local custom fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
 }

@@ -9,8 +9,6 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d0e refused refused fn cuModuleGetTexRef(pTexRef: Raw<*mut sys::CUtexref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
     /// References are gone from CUDA's runtime since version 12, and no compiler makes them: objects are the way.
     0x0d0f refused refused fn cuModuleGetSurfRef(pSurfRef: Raw<*mut sys::CUsurfref>, hmod: Raw<sys::CUmodule>, name: Raw<*const c_char>);
-    /// Variables of a module cannot be managed (docs/design.md).
-    0x0d10 refused refused fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
     /// Memory is not handed to other devices: it could not be moved.
     0x0d2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>);
     /// No memory is told to be fit for engines that decompress.

@@ -11,7 +11,7 @@ const OBJECT: u8 = 1;
 const CUDA_OBJECT: u8 = 13;
 const FUNCTION: u8 = 2;
 /// Bit of a variable's `st_other`: host and GPU use it at one address.
-const MANAGED: u8 = 0x04;
+pub(super) const MANAGED: u8 = 0x04;
 /// Bit of a symbol's `st_other`: the function is a kernel.
 const ENTRY_POINT: u8 = 0x10;
 /// Section type of `.nv.info` and `.nv.info.<kernel>`.

@@ -17,8 +17,14 @@ const MAX_ENTRY: usize = 1 << 30;
 /// One byte of an LZ4 block stands for at most 255 bytes.
 const LZ4_RATIO: usize = 255;
 
-/// Calls `f` with each entry of the fat binary, or with what is wrong with it.
-pub(super) fn visit(bytes: &[u8], f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+/// An entry as it is stored.
+struct Stored<'a> {
+    header: &'a [u8],
+    payload: &'a [u8],
+}
+
+/// Calls `f` with each entry as it is stored, or with what is wrong with it.
+fn walk<'a>(bytes: &'a [u8], f: &mut dyn FnMut(usize, Stored<'a>) -> Result<()>) -> Result<()> {
     let mut at = usize::from(u16_at(bytes, 6));
     let mut number = 0;
     while at < bytes.len() {
@@ -42,11 +48,43 @@ pub(super) fn visit(bytes: &[u8], f: &mut dyn FnMut(Result<Entry>) -> Result<()>
         let Some(end) = end.filter(|end| header >= ENTRY_HEADER && *end <= rest.len()) else {
             return Err(damaged("size of an entry"));
         };
-        f(decode(&rest[..ENTRY_HEADER], &rest[header..end], number))?;
+        f(number, Stored { header: &rest[..header], payload: &rest[header..end] })?;
         at += end;
         number += 1;
     }
     Ok(())
+}
+
+/// Calls `f` with each entry of the fat binary, or with what is wrong with it.
+pub(super) fn visit(bytes: &[u8], f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+    walk(bytes, &mut |number, stored| f(decode(stored.header, stored.payload, number)))
+}
+
+/// The fat binary with what `change` makes of each entry, decompressed; without those of which it makes nothing.
+pub(super) fn rebuild(bytes: &[u8], change: &mut dyn FnMut(Entry) -> Option<Vec<u8>>) -> Result<Vec<u8>> {
+    let own = usize::from(u16_at(bytes, 6));
+    let mut made = bytes.get(..own).unwrap_or_default().to_vec();
+    walk(bytes, &mut |number, stored| {
+        let entry = decode(stored.header, stored.payload, number)?;
+        let is_text = entry.kind == EntryKind::Ptx;
+        let Some(mut body) = change(entry) else { return Ok(()) };
+        body.resize(body.len() + usize::from(is_text), 0);
+        body.resize(body.len().next_multiple_of(8), 0);
+        let mut header = stored.header.to_vec();
+        header[0x08..0x10].copy_from_slice(&(body.len() as u64).to_le_bytes());
+        // Nothing is compressed, so there are no sizes of that.
+        header[0x10..0x14].fill(0);
+        header[0x38..0x40].fill(0);
+        let flags = u64_at(&header, 0x28) & !(LZ4 | ZSTD);
+        header[0x28..0x30].copy_from_slice(&flags.to_le_bytes());
+        made.extend_from_slice(&header);
+        made.extend_from_slice(&body);
+        Ok(())
+    })?;
+    let size = (made.len() - own.min(made.len())) as u64;
+    let room = made.get_mut(0x08..0x10).ok_or(ImageError::Damaged { what: "header of a fat binary", at: 0 })?;
+    room.copy_from_slice(&size.to_le_bytes());
+    Ok(made)
 }
 
 fn decode(header: &[u8], payload: &[u8], number: usize) -> Result<Entry> {

@@ -89,7 +89,7 @@ fn pointer(address: u64) -> *const c_void {
 }
 
 /// Puts fat binaries into one container; an empty one stands for a null pointer.
-fn contain(parts: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn contain(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(CONTAINER_MAGIC);
     bytes.extend_from_slice(&(parts.len() as u64).to_le_bytes());
@@ -247,9 +247,4 @@ fn align(bytes: &Arc<[u8]>) -> Store {
         *word = u128::from_ne_bytes(raw);
     }
     Store::Own(words)
-}
-
-#[cfg(test)]
-pub(super) fn container_of(parts: &[Vec<u8>]) -> Vec<u8> {
-    contain(parts)
 }

@@ -24,7 +24,7 @@ pub(super) struct Module {
 const MAX_PARAMS: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token<'a> {
+pub(super) enum Token<'a> {
     /// Identifier, directive, number or register.
     Word(&'a [u8]),
     Mark(u8),
@@ -32,7 +32,7 @@ enum Token<'a> {
 
 /// Words and marks; comments and quoted strings are left out.
 #[derive(Debug, Clone)]
-struct Tokens<'a>(&'a [u8]);
+pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
 
 fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'%' | b'.')
@@ -284,7 +284,7 @@ fn next_number(tokens: &mut Tokens<'_>) -> Option<u64> {
     Some(n)
 }
 
-fn type_size(word: &[u8]) -> Option<u64> {
+pub(super) fn type_size(word: &[u8]) -> Option<u64> {
     Some(match word {
         b".b8" | b".u8" | b".s8" | b".pred" => 1,
         b".b16" | b".u16" | b".s16" | b".f16" | b".bf16" => 2,
@@ -295,13 +295,13 @@ fn type_size(word: &[u8]) -> Option<u64> {
     })
 }
 
-fn is_name(word: &[u8]) -> bool {
+pub(super) fn is_name(word: &[u8]) -> bool {
     word.first()
         .is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'%'))
 }
 
 /// An integer constant: decimal, octal, hexadecimal or binary, with or without `U`.
-fn number(word: &[u8]) -> Option<u64> {
+pub(super) fn number(word: &[u8]) -> Option<u64> {
     let word = std::str::from_utf8(word).ok()?;
     let word = word.strip_suffix('U').unwrap_or(word);
     let (digits, radix) = match word.as_bytes() {

@@ -608,6 +608,10 @@ fn ask(kind: Kind, bytes: &[u8]) {
         }
         // Errors are an answer; panics and endless loops are not.
         let _ = image.entries();
+        if let Ok(all) = image.managed() {
+            let at = all.into_keys().zip((1u64..).map(|n| n << 32)).collect();
+            let _ = image.with_managed(&at);
+        }
         assert!(image.load_form().is_ok());
     }
 }
@@ -626,7 +630,7 @@ fn damaged_images_never_panic() {
             Kind::Archive,
             archive(&[("a/", &cubin(90, true, &[])), ("b/", &full_fatbin())]),
         ),
-        (Kind::Linked, load::container_of(&parts)),
+        (Kind::Linked, load::contain(&parts)),
     ];
     let mut random = Random(0x5EED);
     for (kind, whole) in &samples {

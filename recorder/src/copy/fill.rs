@@ -1,8 +1,8 @@
 //! The fill functions.
 
-use super::{End, operate};
+use super::{End, is_device, operate};
 use crate::enter::Entered;
-use crate::{graph, memory, peer};
+use crate::{graph, host_memory, memory, peer};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Work};
@@ -52,7 +52,9 @@ fn fill(
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
     operate(cx, device, known, &op)?;
-    if waits && memory::attributes::waits(cx, dst) { cx.settle_stream(device, stream) } else { Ok(()) }
+    // Of memory that the host can read they are done when the call returns, as CUDA's reference says.
+    let is_seen = || !is_device(dst) && host_memory::find(dst).is_some();
+    if waits && (memory::attributes::waits(cx, dst) || is_seen()) { cx.settle_stream(device, stream) } else { Ok(()) }
 }
 
 macro_rules! fills {

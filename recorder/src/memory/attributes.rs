@@ -116,7 +116,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
     }
     if let Some(block) = host {
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(crate::context::primary(block.device));
+            put64(if block.variable { 0 } else { crate::context::primary(block.device) });
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
             use sys::CUmemorytype_enum as M;
             // Managed memory counts as a device's (cuPointerGetAttribute, with IS_MANAGED).

@@ -71,6 +71,25 @@ abi! {
     ) {
         let library = module::resolve_library(library as usize)?;
         let (at, len) = library.module(&context::current()?)?.variable(name.get()?)?;
+        if address.is_null() && size.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        address.set_if_wanted(at);
+        size.set_if_wanted(len as usize);
+        Ok(())
+    }
+
+    call fn cuLibraryGetManaged(
+        address: Out<CUdeviceptr> as *mut CUdeviceptr, size: Out<usize> as *mut usize, library: CUlibrary,
+        name: Text as *const c_char,
+    ) {
+        let library = module::resolve_library(library as usize)?;
+        let name = name.get()?;
+        if address.is_null() && size.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // No context is needed: programs ask for them before there is one.
+        let (at, len) = library.managed(name)?;
         address.set_if_wanted(at);
         size.set_if_wanted(len as usize);
         Ok(())

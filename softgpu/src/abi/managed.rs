@@ -115,7 +115,7 @@ abi! {
         }
         resolve(stream, default)?;
         let memory = memory::read();
-        let whole = memory.allocs.get(&at).filter(|a| matches!(a.kind, memory::Kind::Managed));
+        let whole = memory.allocs.get(&at).filter(|a| a.is_managed());
         if whole.is_some_and(|a| size == 0 || size as u64 == a.size) { Ok(()) } else { Err(bad) }
     }
 }
@@ -142,7 +142,7 @@ fn prefetch_all(stream: CUstream, default: Default, ranges: impl FnOnce() -> Res
 /// Whether all of a range is managed memory of one allocation.
 fn check_range(at: u64, size: usize) -> Res {
     let memory = memory::read();
-    let found = memory.find(at).filter(|(_, alloc)| matches!(alloc.kind, memory::Kind::Managed));
+    let found = memory.find(at).filter(|(_, alloc)| alloc.is_managed());
     let inside = found.is_some_and(|(base, alloc)| size > 0 && size as u64 <= alloc.size - (at - base));
     if inside { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }

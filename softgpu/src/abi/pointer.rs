@@ -68,10 +68,10 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
     let word = |n: u32| n.to_le_bytes().to_vec();
     let long = |n: u64| n.to_le_bytes().to_vec();
     let plain = matches!(alloc.kind, Kind::Device);
-    let managed = matches!(alloc.kind, Kind::Managed);
+    let managed = alloc.is_managed();
     Ok(match attribute {
-        // Memory of pools belongs to no context.
-        1 => long(if matches!(alloc.kind, Kind::Pooled(_)) { 0 } else { alloc.context as u64 }),
+        // Memory of pools belongs to no context, nor do managed variables.
+        1 => long(if matches!(alloc.kind, Kind::Pooled(_) | Kind::ManagedVariable) { 0 } else { alloc.context as u64 }),
         2 => word(if alloc.is_host() && !managed { 1 } else { 2 }),
         3 => long(address),
         4 if alloc.is_host() => long(address),

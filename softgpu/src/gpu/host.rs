@@ -23,13 +23,13 @@ pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
         // A success that gives nothing.
         return Ok(0);
     }
-    make(live, size, Kind::Pinned(flags))
+    make(Some(live), size, Kind::Pinned(flags))
 }
 
-fn make(live: &Live, size: u64, kind: Kind) -> Res<u64> {
+fn make(live: Option<&Live>, size: u64, kind: Kind) -> Res<u64> {
     let len = size.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let address = os::anywhere(len)?;
-    memory::write().add(address, size, kind, live.device.ordinal as usize, Some(live));
+    memory::write().add(address, size, kind, live.map_or(0, |l| l.device.ordinal as usize), live);
     Ok(address)
 }
 
@@ -38,7 +38,21 @@ pub(crate) fn allocate_managed(live: &Live, size: u64) -> Res<u64> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    make(live, size, Kind::Managed)
+    make(Some(live), size, Kind::Managed)
+}
+
+/// A managed variable with this first value; those of libraries belong to no context.
+pub(crate) fn allocate_variable(live: Option<&Live>, value: &[u8]) -> Res<u64> {
+    let address = make(live, value.len().max(1) as u64, Kind::ManagedVariable)?;
+    // SAFETY: memory of so many bytes, just made; nobody knows of it.
+    unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), address as *mut u8, value.len()) };
+    Ok(address)
+}
+
+/// Takes away the memory of managed variables, which nothing uses any more.
+pub(crate) fn release_variables(addresses: &[u64]) {
+    let mut memory = memory::write();
+    addresses.iter().for_each(|address| release(&mut memory, *address));
 }
 
 /// Whether page-locked memory that was made here begins at an address.
@@ -83,7 +97,7 @@ fn free_if(live: &Live, address: u64, fits: impl Fn(&Kind) -> bool) -> Res {
     Ok(())
 }
 
-/// Takes away memory made by [`allocate`].
+/// Takes away memory that was made here.
 pub(crate) fn release(memory: &mut Memory, address: u64) {
     if let Some(alloc) = memory.remove(address) {
         memory.retired.take_away(address, alloc.size.next_multiple_of(PAGE), Then::Unmap);

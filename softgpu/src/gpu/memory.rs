@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Pinned(u32),
     /// Memory of the host's, managed: made by `cuMemAllocManaged`.
     Managed,
+    /// A managed variable of a module.
+    ManagedVariable,
     /// The program's own memory, registered.
     Registered,
     /// A module's variable.
@@ -54,7 +56,12 @@ pub(crate) struct Alloc {
 impl Alloc {
     /// Whether it is page-locked host memory, or managed, which is the same here.
     pub fn is_host(&self) -> bool {
-        matches!(self.kind, Kind::Pinned(_) | Kind::Managed | Kind::Registered)
+        matches!(self.kind, Kind::Pinned(_) | Kind::Registered) || self.is_managed()
+    }
+
+    /// Whether host and kernels use it at one address, without being told.
+    pub fn is_managed(&self) -> bool {
+        matches!(self.kind, Kind::Managed | Kind::ManagedVariable)
     }
 
     fn usable_by(&self, live: &Live, peers: u32) -> bool {
@@ -63,7 +70,7 @@ impl Alloc {
             Kind::Device | Kind::Pooled(_) | Kind::Freed | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
             Kind::Heap => self.owner == live.number,
             Kind::Mapped(mapping) => mapping.access.contains(&device),
-            Kind::Pinned(_) | Kind::Managed | Kind::Registered => true,
+            Kind::Pinned(_) | Kind::Managed | Kind::ManagedVariable | Kind::Registered => true,
         }
     }
 }
@@ -285,7 +292,7 @@ pub(crate) fn end_context(live: &Live) {
     for base in mine {
         match memory.allocs.get(&base).map(|alloc| &alloc.kind) {
             Some(Kind::Device | Kind::Pooled(_) | Kind::Freed) => release_device(&mut memory, base),
-            Some(Kind::Pinned(_) | Kind::Managed) => super::host::release(&mut memory, base),
+            Some(Kind::Pinned(_) | Kind::Managed | Kind::ManagedVariable) => super::host::release(&mut memory, base),
             Some(Kind::Heap) => {
                 if let Some(alloc) = memory.remove(base) {
                     // At once, for the next context may want the place: only this one's kernels could use it.

@@ -8,9 +8,9 @@ use super::launch::Attributes;
 use super::memory::{self, Kind};
 use super::place::Room;
 use super::table::Table;
-use super::{code, lock};
+use super::{code, host, lock};
 use crate::abi::Res;
-use crate::ptx::{CodeMap, FunctionInfo, Image, Placement, Program};
+use crate::ptx::{CodeMap, FunctionInfo, GlobalVar, Image, Placement, Program};
 use cuda_api::sys::{CUfunction, CUresult};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -33,6 +33,8 @@ pub(crate) struct Module {
     of_library: bool,
     pub program: Arc<Program>,
     room: Room,
+    /// Memory of its managed variables, unless that is its library's.
+    managed: Vec<u64>,
     attributes: Vec<Arc<Attributes>>,
     /// Handles of functions that were asked for, by index.
     functions: Mutex<HashMap<usize, Arc<Function>>>,
@@ -56,6 +58,8 @@ pub(crate) struct Library {
     /// By number of the context.
     modules: Mutex<HashMap<u64, Arc<Module>>>,
     kernels: Mutex<HashMap<usize, Arc<Kernel>>>,
+    /// Memory of its managed variables, which its modules share.
+    managed: Vec<u64>,
     /// What programs have set for the kernels, by device.
     attributes: Mutex<HashMap<usize, Vec<Arc<Attributes>>>>,
 }
@@ -123,24 +127,38 @@ pub(crate) fn parse_with_log(text: &str, log: impl FnOnce(&str)) -> Res<Image> {
     }
 }
 
+/// What a library has for its modules.
+pub(crate) struct OfLibrary {
+    attributes: Vec<Arc<Attributes>>,
+    managed: Vec<u64>,
+}
+
 /// Places code in a context. Waits for running kernels, as the real driver does.
-pub(crate) fn load(live: &Arc<Live>, image: Image, attributes: Option<Vec<Arc<Attributes>>>) -> Res<Arc<Module>> {
+pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -> Res<Arc<Module>> {
     live.synchronise()?;
     if image.uses_heap {
         live.heap()?;
     }
-    let of_library = attributes.is_some();
-    let attributes = attributes.unwrap_or_else(|| Attributes::fresh(&image));
+    let (attributes, of_library) = match library {
+        Some(library) => (library.attributes, Some(library.managed)),
+        None => (Attributes::fresh(&image), None),
+    };
     let mut items = vec![(16 * image.functions.len().max(1) as u64, 1)];
-    items.extend(image.globals.iter().map(|global| (global.size.max(1), global.align.max(1))));
+    let plain = image.globals.iter().filter(|global| !global.managed);
+    items.extend(plain.map(|global| (global.size.max(1), global.align.max(1))));
     let room = lock(&live.place).take(&live.device, &items)?;
-    let placement = Placement { globals: room.addresses[1..].to_vec(), code_base: room.addresses[0] };
-    let sizes: Vec<u64> = image.globals.iter().map(|global| global.size).collect();
-    let program = Program::link(image, placement);
+    let own = match of_library {
+        Some(_) => Vec::new(),
+        None => make_managed(Some(live), &image).inspect_err(|_| lock(&live.place).leave(&live.device, &room))?,
+    };
+    let (mut plain, mut shared) = (room.addresses[1..].iter(), of_library.as_ref().unwrap_or(&own).iter());
+    let place = |global: &GlobalVar| if global.managed { shared.next() } else { plain.next() }.copied().unwrap_or(0);
+    let globals: Vec<u64> = image.globals.iter().map(place).collect();
+    let program = Program::link(image, Placement { globals, code_base: room.addresses[0] });
     {
         let mut memory = memory::write();
-        for (index, size) in sizes.into_iter().enumerate().filter(|(_, size)| *size > 0) {
-            let address = room.addresses[index + 1];
+        for (index, global) in program.image.globals.iter().enumerate().filter(|(_, g)| g.size > 0 && !g.managed) {
+            let (address, size) = (program.placement.globals[index], global.size);
             let bytes = program.init_bytes(index);
             let len = bytes.len().min(size as usize);
             // SAFETY: the driver has just taken this room, of `size` bytes, for this variable.
@@ -151,14 +169,24 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, attributes: Option<Vec<Arc<At
     let module = MODULES.insert_with(|handle| Module {
         handle,
         live: Arc::downgrade(live),
-        of_library,
+        of_library: of_library.is_some(),
         program,
         room,
+        managed: own,
         attributes,
         functions: Mutex::default(),
     });
     renew_code(live);
     Ok(module)
+}
+
+/// Memory for the managed variables of an image. No compiler lets addresses be among their first values.
+fn make_managed(live: Option<&Live>, image: &Image) -> Res<Vec<u64>> {
+    let mut made = Vec::new();
+    for global in image.globals.iter().filter(|global| global.managed) {
+        made.push(host::allocate_variable(live, &global.init).inspect_err(|_| host::release_variables(&made))?);
+    }
+    Ok(made)
 }
 
 /// Makes the map of code addresses anew.
@@ -202,12 +230,13 @@ impl Module {
         FUNCTIONS.remove_if(|function| function.module == self.handle);
         {
             let mut memory = memory::write();
-            for (index, address) in self.room.addresses[1..].iter().enumerate() {
-                if self.program.image.globals[index].size > 0 {
+            for (global, address) in self.program.image.globals.iter().zip(&self.program.placement.globals) {
+                if global.size > 0 && !global.managed {
                     memory.remove(*address);
                 }
             }
         }
+        host::release_variables(&self.managed);
         lock(&live.place).leave(&live.device, &self.room);
         renew_code(live);
     }
@@ -238,7 +267,7 @@ impl Module {
     pub fn variable(&self, name: &str) -> Res<(u64, u64)> {
         let globals = &self.program.image.globals;
         let index = globals.iter().position(|g| g.name == name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        Ok((self.room.addresses[index + 1], globals[index].size))
+        Ok((self.program.placement.globals[index], globals[index].size))
     }
 }
 
@@ -256,9 +285,11 @@ pub(crate) fn end_context(live: &Arc<Live>) {
 
 /// `cuLibraryLoadData`.
 pub(crate) fn load_library(image: Image) -> Res<Arc<Library>> {
+    let managed = make_managed(None, &image)?;
     let library = LIBRARIES.insert_with(|handle| Library {
         handle,
         image,
+        managed,
         modules: Mutex::default(),
         kernels: Mutex::default(),
         attributes: Mutex::default(),
@@ -268,6 +299,7 @@ pub(crate) fn load_library(image: Image) -> Res<Arc<Library>> {
         && let Err(error) = library.module(&live)
     {
         LIBRARIES.remove(library.handle);
+        host::release_variables(&library.managed);
         return Err(error);
     }
     Ok(library)
@@ -288,6 +320,7 @@ pub(crate) fn unload_library(handle: usize) -> Res {
             module.remove(&live);
         }
     }
+    host::release_variables(&library.managed);
     Ok(())
 }
 
@@ -297,13 +330,21 @@ impl Library {
         kernels(&self.image)
     }
 
+    /// Address and size of a managed variable.
+    pub fn managed(&self, name: &str) -> Res<(u64, u64)> {
+        let mut all = self.image.globals.iter().filter(|g| g.managed).zip(&self.managed);
+        let found = all.find(|(global, _)| global.name == name);
+        found.map(|(global, address)| (*address, global.size)).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+    }
+
     /// Its module in a context.
     pub fn module(&self, live: &Arc<Live>) -> Res<Arc<Module>> {
         let mut modules = lock(&self.modules);
         if let Some(module) = modules.get(&live.number) {
             return Ok(module.clone());
         }
-        let module = load(live, self.image.clone(), Some(self.attributes_on(live.device.ordinal as usize)))?;
+        let attributes = self.attributes_on(live.device.ordinal as usize);
+        let module = load(live, self.image.clone(), Some(OfLibrary { attributes, managed: self.managed.clone() }))?;
         modules.insert(live.number, module.clone());
         Ok(module)
     }
@@ -352,11 +393,7 @@ pub(crate) fn resolve_function(handle: CUfunction) -> Res<(Arc<Function>, Arc<Li
     let handle = handle as usize;
     let live = context::current()?;
     if let Some(function) = FUNCTIONS.get(handle) {
-        return if function.belongs_to(&live) {
-            Ok((function, live))
-        } else {
-            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
-        };
+        return if function.belongs_to(&live) { Ok((function, live)) } else { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) };
     }
     let (kernel, library) = resolve_kernel(handle)?;
     Ok((library.module(&live)?.function(kernel.index), live))

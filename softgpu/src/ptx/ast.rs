@@ -121,6 +121,8 @@ pub(crate) struct VarDecl {
     pub(crate) size: u64,
     /// `.extern`: storage is defined elsewhere (dynamic shared memory, if in shared space).
     pub(crate) external: bool,
+    /// `.attribute(.managed)`
+    pub(crate) managed: bool,
     pub(crate) init: Vec<InitItem>,
     pub(crate) line: usize,
 }

@@ -45,6 +45,8 @@ pub struct GlobalVar {
     pub name: String,
     /// Where it lives.
     pub space: Space,
+    /// Whether host and kernels use it at one address.
+    pub managed: bool,
     /// Alignment (bytes), a power of two.
     pub align: u64,
     /// Size (bytes).
@@ -239,6 +241,7 @@ impl Image {
                     } else {
                         Space::Global
                     },
+                    managed: var.managed,
                     align: u64::from(var.align),
                     size: var.size,
                     init: Vec::new(),

@@ -225,11 +225,16 @@ impl Parser {
         let mut align = None;
         let mut vector = 1;
         let mut ty = None;
+        let mut managed = false;
         while let Some(Token::Dot(word)) = self.peek() {
             let word = word.clone();
             self.at += 1;
             match word.as_str() {
-                "attribute" => self.skip_past(')')?,
+                "attribute" => {
+                    let from = self.at;
+                    self.skip_past(')')?;
+                    managed |= self.tokens[from..self.at].iter().any(|t| matches!(&t.0, Token::Dot(word) if word == "managed"));
+                }
                 "align" => {
                     let value = self.count()?;
                     align = Some(
@@ -277,6 +282,7 @@ impl Parser {
             align,
             size: u64::from(size),
             external: false,
+            managed,
             init: Vec::new(),
             line,
         })

@@ -1,0 +1,161 @@
+//! Managed variables of loaded code (`__managed__`): managed memory of the job's, at one address in every place. The code is changed to
+//! use that before a place gets it, so a place has nothing to do with them.
+
+use crate::context::give;
+use crate::enter::Entered;
+use crate::host_memory::{self, Kind as Memory};
+use crate::job::{Device, Job};
+use crate::log::{self, lock};
+use cuda_api::arg::Capture;
+use cuda_api::calls::Call;
+use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::image::Image;
+use cuda_api::image::managed::Places;
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The rows that are answered here if they ask for such a variable.
+pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
+
+#[derive(Debug)]
+struct Variable {
+    at: u64,
+    bytes: u64,
+    initial: Vec<u8>,
+}
+
+impl Variable {
+    /// Gives it its first value.
+    fn set(&self) {
+        let rest = self.bytes as usize - self.initial.len();
+        // SAFETY: memory of the arena, of so many bytes, as long as the variable is in the table; a program that uses it in another
+        // thread while it loads or resets has the race there natively too.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.initial.as_ptr(), self.at as *mut u8, self.initial.len());
+            std::ptr::write_bytes((self.at as *mut u8).add(self.initial.len()), 0, rest);
+        }
+    }
+}
+
+/// Variables by name.
+type Variables = BTreeMap<String, Variable>;
+
+/// By module or library.
+static LOADED: Mutex<BTreeMap<u64, Variables>> = Mutex::new(BTreeMap::new());
+/// Whether there ever were any.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+fn refuse(why: &str) -> Code {
+    log::tell(&format!("code is not loaded: of its managed variables (`__managed__`), {why}"));
+    code::ERROR_NOT_SUPPORTED
+}
+
+/// Makes the managed variables of code, which is about to be loaded under this handle, and changes it to use them.
+pub(crate) fn place(cx: &Entered, device: &Device, handle: u64, image: &Image) -> Result<Image, Code> {
+    let wanted = image.managed().map_err(|why| refuse(&why))?;
+    if wanted.is_empty() {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    let mut made = Variables::new();
+    let make = || -> Result<Image, Code> {
+        for (name, variable) in wanted {
+            let at = host_memory::make(cx, device, variable.bytes, 0, Memory::Variable)?;
+            let own = Variable { at, bytes: variable.bytes, initial: variable.initial };
+            own.set();
+            made.insert(name, own);
+        }
+        let at: Places = made.iter().map(|(name, v)| (name.clone(), v.at)).collect();
+        let placed = image.with_managed(&at).map_err(|why| refuse(&why))?;
+        for why in placed.left_out {
+            log::trace(|| format!("code with managed variables: {why}; a GPU that needs this piece has to do without"));
+        }
+        Ok(placed.image)
+    };
+    let changed = make();
+    // Also what a failure leaves: the caller ends it.
+    ANY.store(true, Ordering::Relaxed);
+    lock(&LOADED).insert(handle, made);
+    changed.inspect_err(|_| ended(cx, handle))
+}
+
+/// A module or library has ended, and nothing uses its variables any more.
+pub(crate) fn ended(cx: &Entered, handle: u64) {
+    if !ANY.load(Ordering::Relaxed) {
+        return;
+    }
+    let gone = lock(&LOADED).remove(&handle).unwrap_or_default();
+    let at: Vec<u64> = gone.values().map(|v| v.at).collect();
+    if !at.is_empty() {
+        host_memory::end_variables(cx, &at);
+    }
+}
+
+/// A device was reset: variables of libraries have their first values again, unless another device has them in use.
+pub(crate) fn reset(job: &Job) {
+    if job.devices.iter().any(|d| d.primary_now().1) {
+        return;
+    }
+    lock(&LOADED).values().flat_map(BTreeMap::values).for_each(Variable::set);
+}
+
+/// Address and bytes of a managed variable of a library, a module, or the module that a library lends.
+fn find(cx: &Entered, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
+    let name = std::str::from_utf8(name).ok()?;
+    let lender = || cx.job.devices.iter().find_map(|d| lock(&d.ledger).parent(owner));
+    let library = if kind(owner) == Some(Kind::Module) { lender().unwrap_or(owner) } else { owner };
+    lock(&LOADED).get(&library)?.get(name).map(|v| (v.at, v.bytes))
+}
+
+/// The reply to a call that asks for a variable, if that is managed.
+pub(crate) fn answer(cx: &Entered, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
+    if !ANY.load(Ordering::Relaxed) {
+        return None;
+    }
+    let nothing = Some(Err(code::ERROR_INVALID_VALUE));
+    let mut reply = Vec::new();
+    if call == cuModuleGetGlobal_v2::Fn::ID {
+        let asked = cuModuleGetGlobal_v2::Sent::get(&mut body).ok()?;
+        let (at, bytes) = find(cx, asked.hmod, &asked.name)?;
+        if !asked.dptr && !asked.bytes {
+            return nothing;
+        }
+        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
+        cuModuleGetGlobal_v2::Reply { dptr, bytes, hmod: (), name: () }.put(&mut reply);
+    } else {
+        let asked = cuLibraryGetGlobal::Sent::get(&mut body).ok()?;
+        let (at, bytes) = find(cx, asked.library, &asked.name)?;
+        if !asked.dptr && !asked.bytes {
+            return nothing;
+        }
+        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
+        cuLibraryGetGlobal::Reply { dptr, bytes, library: (), name: () }.put(&mut reply);
+    }
+    // A context that has failed says so.
+    Some(cx.device().and_then(|d| d.check()).map(|()| reply))
+}
+
+pub(crate) fn cuLibraryGetManaged(
+    cx: &mut Entered,
+    dptr: *mut sys::CUdeviceptr,
+    bytes: *mut usize,
+    library: sys::CUlibrary,
+    name: *const c_char,
+) -> Result<(), Code> {
+    let library = cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
+    if name.is_null() || dptr.is_null() && bytes.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let name = unsafe { CStr::from_ptr(name) };
+    let (at, size) = find(cx, library, name.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
+    if !dptr.is_null() {
+        give(dptr, at)?;
+    }
+    if bytes.is_null() { Ok(()) } else { give(bytes, size as usize) }
+}
