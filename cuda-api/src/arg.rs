@@ -53,6 +53,8 @@ handles! {
     Kernel = sys::CUkernel, Kernel ordered true;
     Array = sys::CUarray, Array;
     Mipmap = sys::CUmipmappedArray, Mipmap;
+    TextureRef = sys::CUtexref, TextureRef;
+    SurfaceRef = sys::CUsurfref, SurfaceRef;
 }
 
 /// What a kind needs of the recorder while it reads the program's arguments.

@@ -48,10 +48,14 @@ pub enum Kind {
     Object = 16,
     /// `CUgreenCtx`: known to the recorder only.
     GreenContext = 17,
+    /// `CUtexref`
+    TextureRef = 18,
+    /// `CUsurfref`
+    SurfaceRef = 19,
 }
 
 /// Number of kinds, for tables indexed by kind.
-pub const KINDS: usize = 18;
+pub const KINDS: usize = 20;
 
 impl Kind {
     /// The kind with this number.
@@ -77,6 +81,8 @@ impl Kind {
             15 => Mipmap,
             16 => Object,
             17 => GreenContext,
+            18 => TextureRef,
+            19 => SurfaceRef,
             _ => return None,
         })
     }

@@ -5,6 +5,7 @@
 //! * [`ops`]: the few operations that peculiar functions are turned into before they travel.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
 //! * [`array`]: shapes of arrays, textures and surfaces as plain values.
+//! * [`reference`]: texture and surface references of modules.
 //! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
 //! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
 //! * [`facts`]: what a driver says of its GPUs, all at once.
@@ -36,6 +37,7 @@ pub mod old_launch;
 pub mod ops;
 pub mod parts;
 pub mod pci;
+pub mod reference;
 pub mod versions;
 pub mod wire;
 

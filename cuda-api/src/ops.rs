@@ -168,6 +168,9 @@ ids! {
     EVENT_OPEN = 0x0fb7 "EventOpen";
     /// [`super::StreamAttribute`]: how the work of a stream is carried out. Waits.
     STREAM_ATTRIBUTE = 0x0fb8 "StreamAttribute";
+    /// [`crate::reference::ReferenceSet`]: a setting of a texture or surface reference, for the launches that follow. The answer for memory:
+    /// u64, the bytes before it that the texture begins with.
+    REFERENCE_SET = 0x0fb9 "ReferenceSet";
 }
 
 wire_struct! {

@@ -49,6 +49,12 @@ pub(crate) fn find(job: &Job, handle: u64) -> Result<Array, Code> {
     job.tables.arrays.get(handle).map(|slot| lock(&slot.data.0).clone())
 }
 
+/// The shape of the first level of a mipmapped array.
+pub(crate) fn first_level(job: &Job, mipmap: u64) -> Result<Shape, Code> {
+    let first = lock(&job.tables.mipmaps.get(mipmap)?.data.0).first().copied();
+    Ok(find(job, first.ok_or(code::ERROR_INVALID_HANDLE)?)?.shape)
+}
+
 /// Chooses the device of a call by an array.
 pub(crate) fn use_array(cx: &mut Entered, array: sys::CUarray) -> Result<Array, Code> {
     cx.use_handle(Kind::Array, Kind::Array, array as u64)?;

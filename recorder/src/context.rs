@@ -265,6 +265,7 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     whole::forget(device);
     crate::host_memory::end_all(cx, device);
     crate::texture::end_of(cx, device, None)?;
+    crate::reference::end_of(cx, device, None)?;
     crate::array::end_of(cx, device, None)?;
     crate::module::unload_of(cx, device, None)?;
     crate::memory::free_all(cx, device)
@@ -385,6 +386,7 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
     // What was made in it ends with it; host memory stays until the program gives it back, or the device's last context ends.
     stream::end_of(cx, device, Some(ctx))?;
     crate::texture::end_of(cx, device, Some(ctx))?;
+    crate::reference::end_of(cx, device, Some(ctx))?;
     crate::array::end_of(cx, device, Some(ctx))?;
     crate::module::unload_of(cx, device, Some(ctx))?;
     crate::memory::free_of(cx, device, ctx)?;

@@ -8,6 +8,7 @@ use crate::log::{self, lock};
 use crate::managed_variables;
 use crate::output;
 use crate::place::{Place, Waiting};
+use crate::reference;
 use crate::stream;
 use crate::tables::{EVERY_DEVICE, FunctionData};
 use crate::thread::here;
@@ -216,11 +217,13 @@ impl Entered {
             for device in &self.job.devices {
                 let children = lock(&device.ledger).forget_children(h);
                 for c in children {
+                    reference::ended(self, c);
                     self.job.tables.end(c);
                 }
             }
         }
         graph::forget(self, h);
+        reference::ended(self, h);
         self.job.tables.end(h);
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
             crate::variables::forget();

@@ -20,7 +20,8 @@ mod bodies {
     pub(super) use crate::{
         array::*, array_copy::*, context::*, copy::*, device::*, external::*, graph::*, green::*, host_function::*,
         host_memory::*, ipc::*, launch::*, linker::*, managed::*, managed_variables::*, memory::*, module::*, old_launch::*,
-        peer::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, told::*, vmm::*,
+        peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, told::*,
+        vmm::*,
     };
 }
 

@@ -51,6 +51,7 @@ mod output;
 mod peer;
 mod place;
 mod quiet;
+mod reference;
 mod stream;
 mod stream_attributes;
 mod stream_memory;

@@ -5,6 +5,7 @@ use crate::array::{ArrayData, MipmapData};
 use crate::graph::Changed;
 use crate::host_function::GraphNode;
 use crate::log::lock;
+use crate::reference::ReferenceData;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, slot};
 use cuda_api::ops::FunctionInfo;
@@ -304,6 +305,10 @@ pub(crate) struct Tables {
     pub(crate) arrays: Table<ArrayData>,
     pub(crate) mipmaps: Table<MipmapData>,
     pub(crate) objects: Table<Nothing>,
+    /// Texture references.
+    pub(crate) textures: Table<ReferenceData>,
+    /// Surface references.
+    pub(crate) surfaces: Table<ReferenceData>,
 }
 
 impl Tables {
@@ -319,6 +324,8 @@ impl Tables {
             arrays: Table::new(Kind::Array),
             mipmaps: Table::new(Kind::Mipmap),
             objects: Table::new(Kind::Object),
+            textures: Table::new(Kind::TextureRef),
+            surfaces: Table::new(Kind::SurfaceRef),
         }
     }
 
@@ -335,6 +342,8 @@ impl Tables {
             Kind::Array => self.arrays.make(device, context),
             Kind::Mipmap => self.mipmaps.make(device, context),
             Kind::Object => self.objects.make(device, context),
+            Kind::TextureRef => self.textures.make(device, context),
+            Kind::SurfaceRef => self.surfaces.make(device, context),
             Kind::Context
             | Kind::GreenContext
             | Kind::Graph
@@ -358,6 +367,8 @@ impl Tables {
             Kind::Array => self.arrays.get(handle).map(Slot::device),
             Kind::Mipmap => self.mipmaps.get(handle).map(Slot::device),
             Kind::Object => self.objects.get(handle).map(Slot::device),
+            Kind::TextureRef => self.textures.get(handle).map(Slot::device),
+            Kind::SurfaceRef => self.surfaces.get(handle).map(Slot::device),
             Kind::Graph | Kind::GraphNode | Kind::UserObject => Err(code::ERROR_INVALID_HANDLE),
             Kind::Context => Err(code::ERROR_INVALID_CONTEXT),
             Kind::GreenContext | Kind::Pool | Kind::Physical => Err(code::ERROR_INVALID_HANDLE),
@@ -377,6 +388,8 @@ impl Tables {
             Some(Kind::Array) => self.arrays.end(handle),
             Some(Kind::Mipmap) => self.mipmaps.end(handle),
             Some(Kind::Object) => self.objects.end(handle),
+            Some(Kind::TextureRef) => self.textures.end(handle),
+            Some(Kind::SurfaceRef) => self.surfaces.end(handle),
             Some(
                 Kind::Context
                 | Kind::GreenContext

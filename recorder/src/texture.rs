@@ -35,8 +35,8 @@ fn find(cx: &Entered, surface: bool, number: u64) -> Result<(&'static Device, Ob
     right.map(|object| (device, object)).ok_or(code::ERROR_INVALID_VALUE)
 }
 
-/// What of the journal an object needs: its array, or what its memory lies in. The program may free both before the object.
-fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
+/// What of the journal an object or a reference needs: its array, or what its memory lies in. The program may free both before it.
+pub(crate) fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
     match r.kind {
         OF_ARRAY => cx.use_handle(Kind::Array, Kind::Array, r.array)?,
         OF_MIPMAP => cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?,

@@ -14,6 +14,7 @@ mod modules;
 mod own;
 mod peers;
 mod pinned;
+mod references;
 mod rows;
 mod streams;
 mod transfer;
@@ -328,6 +329,7 @@ impl Executor {
             id::GRAPH_SWITCH => self.switch_graph(body)?,
             id::OVERTAKEN => {}
             id::STREAM_ATTRIBUTE => self.set_stream_attribute(body)?,
+            id::REFERENCE_SET => self.set_reference(body)?.into_iter().for_each(|offset| offset.put(reply)),
             id::GRAPH_LAUNCH => self.launch_graph(&life, body, false)?,
             id::GRAPH_UPLOAD => self.launch_graph(&life, body, true)?,
             id::GRAPH_CONDITION => self.new_condition(body)?.put(reply),

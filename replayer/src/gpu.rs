@@ -35,6 +35,7 @@ macro_rules! call {
 
 pub(crate) mod arrays;
 pub(crate) mod graphs;
+pub(crate) mod references;
 
 /// Timing is not wanted of the executor's own events.
 const EVENT_WITHOUT_TIMING: u32 = 2;

@@ -17,6 +17,7 @@ mod memory;
 mod never;
 mod objects;
 mod parent;
+mod references;
 mod sweep;
 
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub struct Section {
     run: fn(&Tell),
 }
 
-const SECTIONS: [Section; 19] = [
+const SECTIONS: [Section; 21] = [
     Section { name: "never", resumes: false, run: never::list },
     Section { name: "errors", resumes: false, run: identity::errors },
     Section { name: "symbols", resumes: false, run: identity::symbols },
@@ -42,6 +43,8 @@ const SECTIONS: [Section; 19] = [
     Section { name: "functions", resumes: false, run: code::functions },
     Section { name: "launches", resumes: false, run: code::launches },
     Section { name: "linker", resumes: false, run: code::linker },
+    Section { name: "references", resumes: false, run: references::settings },
+    Section { name: "references-bound", resumes: false, run: references::bindings },
     Section { name: "streams", resumes: false, run: objects::streams },
     Section { name: "settings", resumes: false, run: objects::settings },
     Section { name: "start", resumes: true, run: sweep::before_start },

@@ -3,6 +3,7 @@
 // Texels are small integers, and coordinates so coarse that the weight of each texel is a whole 256th: the hardware rounds others
 // in a way of its own. So every weighed sum is exact.
 #include "program.cuh"
+#include "texels.cuh"
 
 #include <cuda_fp16.h>
 
@@ -52,33 +53,6 @@ __global__ void sample(const cudaTextureObject_t *table, uint64_t seed, uint32_t
     to[SHORTS] = static_cast<uint32_t>(shorts.x) * 65537u + static_cast<uint32_t>(shorts.y);
 }
 
-// The host's own texels.
-static float texel(int which, long x, long y, long z) {
-    return static_cast<float>(program::mix(which * 1000003ull + x * 7919 + y * 104729 + z * 1299709) % 200);
-}
-
-static long clamped(long i, long n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
-static long wrapped(long i, long n) { return ((i % n) + n) % n; }
-static long mirrored(long i, long n) {
-    long t = wrapped(i, 2 * n);
-    return t < n ? t : 2 * n - 1 - t;
-}
-static long below(long a, long b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
-// A linear sample: coordinates in 256ths of a texel.
-template <class T, class I> static float weighed(long x, long y, I inside, T at) {
-    const long i = below(x - 128, 256), j = below(y - 128, 256);
-    const float a = static_cast<float>(x - 128 - i * 256) / 256, b = static_cast<float>(y - 128 - j * 256) / 256;
-    const long i0 = inside(i, 0), i1 = inside(i + 1, 0), j0 = inside(j, 1), j1 = inside(j + 1, 1);
-    return (1 - a) * (1 - b) * at(i0, j0) + a * (1 - b) * at(i1, j0) + (1 - a) * b * at(i0, j1) + a * b * at(i1, j1);
-}
-
-static uint32_t raw(float f) {
-    uint32_t u;
-    std::memcpy(&u, &f, 4);
-    return u;
-}
-
 // What a point should read of every texture.
 static void host_sample(uint64_t seed, int point, uint32_t *to) {
     const Place p = place_of(seed, point);
@@ -123,24 +97,6 @@ static void host_sample(uint64_t seed, int point, uint32_t *to) {
     to[GATHER] = raw(g(0, 1) + g(1, 1) * 3 + g(1, 0) * 5 + g(0, 0) * 7);
     const long sx = clamped(x, 40), sy = clamped(y, 30);
     to[SHORTS] = static_cast<uint32_t>(static_cast<int>(texel(14, sx, sy, 0)) - 100) * 65537u + static_cast<uint32_t>(static_cast<int>(texel(14, sx, sy, 1)) - 100);
-}
-
-template <class T, class F> static cudaArray_t filled(cudaExtent extent, unsigned flags, F value) {
-    cudaArray_t array;
-    const cudaChannelFormatDesc desc = cudaCreateChannelDesc<T>();
-    CHECK(cudaMalloc3DArray(&array, &desc, extent, flags));
-    const size_t w = extent.width, h = extent.height ? extent.height : 1, d = extent.depth ? extent.depth : 1;
-    std::vector<T> texels(w * h * d);
-    for (size_t z = 0; z < d; z++)
-        for (size_t y = 0; y < h; y++)
-            for (size_t x = 0; x < w; x++) texels[(z * h + y) * w + x] = value(static_cast<long>(x), static_cast<long>(y), static_cast<long>(z));
-    cudaMemcpy3DParms p = {};
-    p.srcPtr = make_cudaPitchedPtr(texels.data(), w * sizeof(T), w, h);
-    p.dstArray = array;
-    p.extent = make_cudaExtent(w, h, d);
-    p.kind = cudaMemcpyHostToDevice;
-    CHECK(cudaMemcpy3D(&p));
-    return array;
 }
 
 struct How {

@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 43] = [
+pub const NAMES: [&str; 44] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -63,6 +63,7 @@ pub const NAMES: [&str; 43] = [
     "arrays",
     "textures",
     "surfaces",
+    "references",
     "rest",
     "graphmem",
     "crowd",

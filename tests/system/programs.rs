@@ -32,7 +32,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
         "graphhost" => (200, 6000),
-        "arrays" | "textures" | "surfaces" => (60, 20000),
+        "arrays" | "textures" | "surfaces" | "references" => (60, 20000),
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
         "batches" => (60, 15000),
@@ -135,6 +135,8 @@ programs! {
     textures_shared: "textures", Shared;
     surfaces_static: "surfaces", Static;
     surfaces_shared: "surfaces", Shared;
+    references_static: "references", Static;
+    references_shared: "references", Shared;
     twogpu_static: "twogpu", Static;
     twogpu_shared: "twogpu", Shared;
     peers_static: "peers", Static;

@@ -90,4 +90,8 @@ calls! { $ for_each_module_call module ModuleCalls;
     0x052b query custom fn cuLinkAddFile(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older;
     /// A managed variable by name.
     0x052c local custom fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>);
+    /// A texture reference by name.
+    0x052d state wait fn cuModuleGetTexRef(pTexRef: New<TextureRef>, hmod: Use<Module>, name: Str);
+    /// A surface reference by name.
+    0x052e state wait fn cuModuleGetSurfRef(pSurfRef: New<SurfaceRef>, hmod: Use<Module>, name: Str);
 }

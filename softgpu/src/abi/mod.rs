@@ -25,6 +25,7 @@ mod module;
 mod old_launch;
 pub(crate) mod pointer;
 mod procaddr;
+mod reference;
 mod stream;
 mod stream_attribute;
 pub(crate) mod stream_memory;
@@ -91,6 +92,7 @@ static BY_SUBJECT: &[&[Export]] = &[
     old_launch::EXPORTS,
     pointer::EXPORTS,
     procaddr::EXPORTS,
+    reference::EXPORTS,
     stream::EXPORTS,
     stream_attribute::EXPORTS,
     stream_memory::EXPORTS,

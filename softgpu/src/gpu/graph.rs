@@ -291,7 +291,7 @@ impl All {
             match &node.op {
                 Op::Child(inner) => self.run(*inner, live)?,
                 Op::Conditional { handle, kind, bodies } => self.choose(*handle, *kind, bodies, live)?,
-                Op::Kernel(function, shape, params) if node.on => launch::run(live, function, shape, params)?,
+                Op::Kernel(function, shape, params) if node.on => launch::run_node(live, function, shape, params)?,
                 Op::Copy(c) if node.on => copy::perform(c)?,
                 Op::Fill(f) if node.on => copy::perform_fill(f)?,
                 _ => {}
@@ -368,7 +368,7 @@ pub(crate) fn end_context(live: &Arc<Live>) {
 
 fn work(op: Op) -> Work {
     match op {
-        Op::Kernel(function, shape, params) => Work::Kernel(Box::new(move |live| launch::run(live, &function, &shape, &params))),
+        Op::Kernel(function, shape, params) => Work::Kernel(Box::new(move |live| launch::run_node(live, &function, &shape, &params))),
         Op::Copy(c) => match copy::at_launch(&c) {
             Some((own, bytes)) => Work::Run(Box::new(move |_| {
                 let done = copy::perform(&own);

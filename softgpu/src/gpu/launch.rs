@@ -8,7 +8,7 @@ use super::stream::Target;
 use super::texture;
 use super::{lock, sched::Work};
 use crate::abi::Res;
-use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Image, Launch};
+use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Image, Launch, Objects};
 use cuda_api::sys::CUresult;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -90,7 +90,9 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
     if function.program.image.prints {
         lock(&target.live.limits).printf_used = true;
     }
-    target.submit(Work::Kernel(Box::new(move |live| run(live, &function, &shape, &params))), Vec::new());
+    // References are bound when a kernel is launched, whenever it runs.
+    let references = texture::references(target.live.number);
+    target.submit(Work::Kernel(Box::new(move |live| run(live, &function, &shape, &params, references))), Vec::new());
     Ok(())
 }
 
@@ -140,8 +142,14 @@ impl DeviceHeap for NoHeap {
     }
 }
 
+/// Runs a kernel of a graph to its end. What references such a kernel would see is not defined (CUDA driver API reference,
+/// `cuGraphAddKernelNode`): here nothing, which is a fault.
+pub(crate) fn run_node(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
+    run(live, function, shape, params, Arc::default())
+}
+
 /// Runs a kernel to its end.
-pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]) -> Res {
+fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], references: Arc<Objects>) -> Res {
     // Code that allocates had the heap made when it was loaded.
     let heap: Arc<dyn DeviceHeap> = if live.has_heap() { live.heap()? } else { Arc::new(NoHeap) };
     let output = live.output.clone();
@@ -151,6 +159,7 @@ pub(crate) fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8]
         ranges,
         code: lock(&live.code).clone(),
         objects: texture::of_context(live.number),
+        references,
         heap,
         output: Arc::new(move |text: &[u8]| output.print(text, fifo)),
         set_condition: super::condition::set,

@@ -7,10 +7,11 @@ use super::context::{self, Live};
 use super::launch::Attributes;
 use super::memory::{self, Kind};
 use super::place::Room;
+use super::reference::{self, Reference};
 use super::table::Table;
 use super::{code, host, lock};
 use crate::abi::Res;
-use crate::ptx::{CodeMap, FunctionInfo, GlobalVar, Image, Placement, Program};
+use crate::ptx::{self, CodeMap, FunctionInfo, GlobalVar, Image, Placement, Program};
 use cuda_api::sys::{CUfunction, CUresult};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -38,6 +39,8 @@ pub(crate) struct Module {
     attributes: Vec<Arc<Attributes>>,
     /// Handles of functions that were asked for, by index.
     functions: Mutex<HashMap<usize, Arc<Function>>>,
+    /// Texture and surface references that were asked for, by index of the variable.
+    references: Mutex<HashMap<usize, Arc<Reference>>>,
 }
 
 /// A kernel in a module.
@@ -175,6 +178,7 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
         managed: own,
         attributes,
         functions: Mutex::default(),
+        references: Mutex::default(),
     });
     renew_code(live);
     Ok(module)
@@ -228,6 +232,7 @@ impl Module {
             return;
         }
         FUNCTIONS.remove_if(|function| function.module == self.handle);
+        lock(&self.references).values().for_each(|r| reference::end(live, r));
         {
             let mut memory = memory::write();
             for (global, address) in self.program.image.globals.iter().zip(&self.program.placement.globals) {
@@ -265,9 +270,23 @@ impl Module {
 
     /// Address and size of a variable.
     pub fn variable(&self, name: &str) -> Res<(u64, u64)> {
-        let globals = &self.program.image.globals;
-        let index = globals.iter().position(|g| g.name == name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        Ok((self.program.placement.globals[index], globals[index].size))
+        let index = self.global(name, None)?;
+        Ok((self.program.placement.globals[index], self.program.image.globals[index].size))
+    }
+
+    /// Index of a variable of this kind.
+    fn global(&self, name: &str, kind: Option<ptx::Reference>) -> Res<usize> {
+        let mut globals = self.program.image.globals.iter();
+        globals.position(|g| g.name == name && g.reference == kind).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+    }
+
+    /// A texture or surface reference by name.
+    pub fn reference(&self, live: &Arc<Live>, name: &str, kind: ptx::Reference) -> Res<Arc<Reference>> {
+        let index = self.global(name, Some(kind))?;
+        let mut references = lock(&self.references);
+        let address = self.program.placement.globals[index];
+        let made = references.entry(index).or_insert_with(|| reference::make(live, kind, Some((self.handle, address))));
+        Ok(made.clone())
     }
 }
 
@@ -279,6 +298,7 @@ fn c_name(image: &Image, index: usize) -> CString {
 /// Forgets what a context that has ended had.
 pub(crate) fn end_context(live: &Arc<Live>) {
     FUNCTIONS.remove_if(|function| function.belongs_to(live));
+    reference::end_context(live);
     MODULES.remove_if(|module| module.belongs_to(live));
     LIBRARIES.each(|library| drop(lock(&library.modules).remove(&live.number)));
 }

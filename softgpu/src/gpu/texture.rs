@@ -1,5 +1,6 @@
 //! Texture and surface objects: what a context's kernels may be given the numbers of. As on hardware the lowest free number is
-//! taken, by textures and surfaces alike, and memory is not looked at until a kernel samples it.
+//! taken, by textures and surfaces alike, and memory is not looked at until a kernel samples it. What references see
+//! ([`super::reference`]) lies beside them.
 
 use super::array::{self, Array};
 use super::context::Live;
@@ -41,6 +42,8 @@ struct OfContext {
     made: BTreeMap<u64, Made>,
     /// What kernels are given.
     seen: Arc<Objects>,
+    /// What references see, by their address.
+    bound: Arc<Objects>,
 }
 
 /// By number of the context.
@@ -49,6 +52,22 @@ static OBJECTS: LazyLock<Mutex<HashMap<u64, OfContext>>> = LazyLock::new(Mutex::
 /// The objects of a context now.
 pub(crate) fn of_context(number: u64) -> Arc<Objects> {
     lock(&OBJECTS).get(&number).map_or_else(Arc::default, |o| o.seen.clone())
+}
+
+/// What the references of a context see now, by their address.
+pub(crate) fn references(number: u64) -> Arc<Objects> {
+    lock(&OBJECTS).get(&number).map_or_else(Arc::default, |o| o.bound.clone())
+}
+
+/// The reference at an address sees something else from now on, or nothing.
+pub(crate) fn bind(live: &Live, address: u64, surface: bool, object: Option<Object>) {
+    let mut all = lock(&OBJECTS);
+    let bound = Arc::make_mut(&mut all.entry(live.number).or_default().bound);
+    let group = if surface { &mut bound.surfaces } else { &mut bound.textures };
+    match object {
+        Some(object) => drop(group.insert(address, Arc::new(object))),
+        None => drop(group.remove(&address)),
+    }
 }
 
 /// A context has ended.
@@ -167,14 +186,10 @@ fn seen(r: &Resource) -> Res<Object> {
     }
 }
 
-/// Makes a texture object, or a surface object without sampling. Gives its number.
-pub(crate) fn create(live: &Live, made: Made) -> Res<u64> {
-    let mut object = seen(&made.resource)?;
-    if made.view.is_some() {
-        // A view as another format is not carried out here.
-        return Err(UNSUPPORTED);
-    }
-    match &made.sampling {
+/// What a texture sees, or a surface, without sampling.
+pub(crate) fn object(resource: &Resource, sampling: Option<&Sampling>) -> Res<Object> {
+    let mut object = seen(resource)?;
+    match sampling {
         Some(s) => {
             let mut how = sampler(s, object.channel, object.bytes)?;
             if object.cube {
@@ -183,9 +198,19 @@ pub(crate) fn create(live: &Live, made: Made) -> Res<u64> {
             }
             object.sampler = Some(how);
         }
-        None if made.resource.kind != OF_ARRAY => return Err(BAD),
+        None if resource.kind != OF_ARRAY => return Err(BAD),
         None if object.cube => return Err(UNSUPPORTED),
         None => {}
+    }
+    Ok(object)
+}
+
+/// Makes a texture object, or a surface object without sampling. Gives its number.
+pub(crate) fn create(live: &Live, made: Made) -> Res<u64> {
+    let object = object(&made.resource, made.sampling.as_ref())?;
+    if made.view.is_some() {
+        // A view as another format is not carried out here.
+        return Err(UNSUPPORTED);
     }
     let mut all = lock(&OBJECTS);
     let here = all.entry(live.number).or_default();

@@ -89,6 +89,15 @@ pub(crate) enum VarSpace {
     Param,
 }
 
+/// What an opaque variable of a module refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// `.texref`
+    Texture,
+    /// `.surfref`
+    Surface,
+}
+
 /// One element of an initialiser.
 #[derive(Clone, Debug)]
 pub(crate) enum InitItem {
@@ -116,6 +125,8 @@ pub(crate) struct VarDecl {
     pub(crate) name: String,
     pub(crate) space: VarSpace,
     pub(crate) ty: Ty,
+    /// Of an opaque variable, which has no bytes.
+    pub(crate) reference: Option<Reference>,
     pub(crate) align: u32,
     /// Bytes; 0 for an array of unknown length.
     pub(crate) size: u64,

@@ -46,6 +46,7 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
         ranges: Arc::new(Ranges::new(addresses.map(|start| (start, start + bytes)))),
         code: Arc::new(CodeMap::new([program.clone()])),
         objects: Arc::default(),
+        references: Arc::default(),
         heap: Arc::new(NoHeap),
         output: Arc::new(|_| {}),
         set_condition: |_, _| false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Fault;
 use super::ast::{Operand, Ty};
-use super::decode::{Decoder, Op, Problem, Reg};
+use super::decode::{Decoder, Op, Problem};
 use super::grid::Cta;
 use super::lanes::{Exec, Flow, Instr, LANES, NONE, Src, handler, lanes, store};
 use super::mem::{Elem, MemError, check_global};
@@ -98,7 +98,7 @@ impl Decoder<'_> {
     /// Object and coordinates of `[object, {x, y, …}]`.
     fn sampled(&mut self, operand: &Operand, o: &Op<'_>, ty: Ty) -> Result<(Src, Option<Src>, Vec<Src>), Problem> {
         let Operand::Sample { object, at } = operand else { return Err("no coordinates".into()) };
-        let Some(Reg::R64(object)) = self.reg(object) else { return Err("texture references".into()) };
+        let object = self.object(object)?;
         let (dimensions, layered) = geometry(o)?;
         let skip = usize::from(layered);
         if at.len() < dimensions + skip {
@@ -106,7 +106,12 @@ impl Decoder<'_> {
         }
         let layer = if layered { Some(self.src(&at[0], Ty::U32)?) } else { None };
         let at = at[skip..][..dimensions].iter().map(|a| self.src(a, ty)).collect::<Result<_, _>>()?;
-        Ok((Src(object), layer, at))
+        Ok((object, layer, at))
+    }
+
+    /// The number of an object in a register, or of a reference by its name.
+    fn object(&mut self, name: &str) -> Result<Src, Problem> {
+        self.src(&Operand::Name { name: name.to_owned(), offset: 0 }, Ty::B64)
     }
 
     /// Four 32-bit destinations, and a predicate for whether the texel is there, which it always is.
@@ -186,11 +191,11 @@ impl Decoder<'_> {
             ("num_mipmap_levels", Query::Levels),
         ];
         let what = known.iter().find(|(name, _)| o.has(name)).ok_or("a query of this kind")?.1;
-        let Operand::Address { name, offset: 0 } = o.arg(1)? else { return Err("texture references".into()) };
-        let Some(Reg::R64(object)) = self.reg(name) else { return Err("texture references".into()) };
+        let Operand::Address { name, offset: 0 } = o.arg(1)? else { return Err("a query of this form".into()) };
+        let object = self.object(name)?;
         let to = self.dst32(o.arg(0)?)?;
         let spec = TexSpec { kind: TexKind::Query(what), cube: false, at: Vec::new(), layer: None, to: [to, NONE, NONE, NONE] };
-        self.emit_tex(Src(object), spec);
+        self.emit_tex(object, spec);
         Ok(())
     }
 
@@ -262,7 +267,7 @@ impl Fetch for Texels<'_, '_> {
 
 /// A number that stands for no object.
 fn nothing(number: u64) -> Fault {
-    Fault::IllegalInstruction(format!("{number:#x} is no texture or surface object"))
+    Fault::IllegalInstruction(format!("{number:#x} is no texture or surface object, and no reference that sees something"))
 }
 
 /// `tex`, `tld4`, `txq`: `x` indexes `Function::texs`, the object is `s[0]`.
@@ -280,9 +285,8 @@ impl Exec for Tex {
         for l in lanes(w.mask) {
             let number = numbers[l];
             if last.as_ref().is_none_or(|(n, _)| *n != number) {
-                let objects = &c.env.objects;
-                let surface = matches!(spec.kind, TexKind::Query(_)).then(|| objects.surfaces.get(&number)).flatten();
-                let Some(object) = objects.textures.get(&number).or(surface) else { return w.fail(nothing(number)) };
+                let surface = matches!(spec.kind, TexKind::Query(_)).then(|| c.env.surface(number)).flatten();
+                let Some(object) = c.env.texture(number).or(surface) else { return w.fail(nothing(number)) };
                 last = Some((number, object.clone()));
             }
             let Some((_, object)) = &last else { return w.fail(nothing(number)) };
@@ -380,7 +384,7 @@ impl Exec for Surf {
         let whole = spec.bytes * spec.registers.len() as u64;
         let mut places = [None; LANES];
         for l in lanes(mask) {
-            let Some(object) = c.env.objects.surfaces.get(&numbers[l]) else { return w.fail(nothing(numbers[l])) };
+            let Some(object) = c.env.surface(numbers[l]) else { return w.fail(nothing(numbers[l])) };
             let at = std::array::from_fn(|n| at.get(n).map_or(0, |row| i64::from(row[l] as i32)));
             let layer = layers.map(|row| i64::from(row[l] as i32));
             match spec.address(object, at, layer, whole) {

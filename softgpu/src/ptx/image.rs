@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::PtxError;
-use super::ast::{InitItem, Local, Number, RawFunction, RawModule, VarDecl, VarSpace};
+use super::ast::{InitItem, Local, Number, RawFunction, RawModule, Reference, VarDecl, VarSpace};
 use super::code::{Function, Target};
 use super::decode::{self, Decoded};
 use super::parse::parse;
@@ -51,6 +51,8 @@ pub struct GlobalVar {
     pub align: u64,
     /// Size (bytes).
     pub size: u64,
+    /// Of a texture or surface reference, which has an address to tell it from others and no bytes.
+    pub reference: Option<Reference>,
     /// `size` bytes; addresses in it are 0.
     pub init: Vec<u8>,
     /// The addresses in it.
@@ -244,6 +246,7 @@ impl Image {
                     managed: var.managed,
                     align: u64::from(var.align),
                     size: var.size,
+                    reference: var.reference,
                     init: Vec::new(),
                     relocs: Vec::new(),
                 });

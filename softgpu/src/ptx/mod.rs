@@ -49,6 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use bench::bench_tiled_matmul;
+pub use ast::Reference;
 pub use code::Target;
 pub use grid::run;
 pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space, unlinkable};
@@ -100,6 +101,8 @@ pub struct Env {
     pub code: Arc<CodeMap>,
     /// Texture and surface objects.
     pub objects: Arc<Objects>,
+    /// What texture and surface references saw when the kernel was launched, by their address.
+    pub references: Arc<Objects>,
     /// Device `malloc` and `free`; its memory must lie within `ranges` from the start.
     pub heap: Arc<dyn DeviceHeap>,
     /// Takes the text of each device `printf` in one piece.
@@ -112,6 +115,18 @@ pub struct Env {
     pub threads: usize,
     /// Frequency of `%clock` and `%clock64` (Hz).
     pub clock_hz: u64,
+}
+
+impl Env {
+    /// What a number of a texture stands for.
+    pub(crate) fn texture(&self, number: u64) -> Option<&Arc<Object>> {
+        self.objects.textures.get(&number).or_else(|| self.references.textures.get(&number))
+    }
+
+    /// What a number of a surface stands for.
+    pub(crate) fn surface(&self, number: u64) -> Option<&Arc<Object>> {
+        self.objects.surfaces.get(&number).or_else(|| self.references.surfaces.get(&number))
+    }
 }
 
 /// Takes the text of a device `printf`.

@@ -1,7 +1,9 @@
 //! Parser: tokens to a `RawModule`. Syntax errors are errors of the module; what is merely unknown is left to decoding.
 
 use super::PtxError;
-use super::ast::{InitItem, Local, Number, Operand, RawFunction, RawInstr, RawModule, Scope, Ty, VarDecl, VarSpace};
+use super::ast::{
+    InitItem, Local, Number, Operand, RawFunction, RawInstr, RawModule, Reference, Scope, Ty, VarDecl, VarSpace,
+};
 use super::lex::{Token, tokens};
 
 /// No variable of a module may be larger (bytes): a larger one cannot be placed anyway.
@@ -203,7 +205,7 @@ impl Parser {
             var.line = self.line();
             var.external = external;
             self.variable_name(&mut var)?;
-            if self.eat('=') {
+            if var.reference.is_none() && self.eat('=') {
                 self.initialiser(&mut var, 0)?;
                 if var.size == 0 {
                     var.size = (var.init.len() as u64).saturating_mul(u64::from(var.ty.size()));
@@ -226,6 +228,7 @@ impl Parser {
         let mut vector = 1;
         let mut ty = None;
         let mut managed = false;
+        let mut reference = None;
         while let Some(Token::Dot(word)) = self.peek() {
             let word = word.clone();
             self.at += 1;
@@ -247,6 +250,8 @@ impl Parser {
                 "v2" => vector = 2,
                 "v4" => vector = 4,
                 "ptr" => {}
+                "texref" => reference = Some(Reference::Texture),
+                "surfref" => reference = Some(Reference::Surface),
                 "global" | "const" | "shared" | "local" | "param" => {
                     // After `.ptr` the space is that of the pointer.
                     space = space.or(Some(match word.as_str() {
@@ -264,13 +269,16 @@ impl Parser {
                 },
             }
         }
-        let Some((ty, before_type)) = ty else {
-            return self.error("a type");
-        };
         let Some(space) = space else {
             return self.error("a state space");
         };
-        let size = ty.size() * vector;
+        if reference.is_some() && (space != VarSpace::Global || ty.is_some()) {
+            return self.error("a reference in global space");
+        }
+        let Some((ty, before_type)) = ty.or(reference.map(|_| (Ty::B64, align))) else {
+            return self.error("a type");
+        };
+        let size = if reference.is_some() { 0 } else { ty.size() * vector };
         if space == VarSpace::Param && before_type.is_none() {
             align = None;
         }
@@ -279,6 +287,7 @@ impl Parser {
             name: String::new(),
             space,
             ty,
+            reference,
             align,
             size: u64::from(size),
             external: false,

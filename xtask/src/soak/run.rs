@@ -71,7 +71,7 @@ fn round_ms(name: &str) -> u32 {
         "graphhost" => 5,
         "managed" | "shared_variables" | "arrays" => 4,
         "printf" | "storm" => 3,
-        "polls" | "pinned" | "threads8" | "textures" | "graphmem" => 2,
+        "polls" | "pinned" | "threads8" | "textures" | "references" | "graphmem" => 2,
         _ => 1,
     }
 }
@@ -207,7 +207,7 @@ fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
         "orbit" | "forks" => 0,
         // Their rounds are long and mostly of the host.
         "graphmem" | "arrays" | "vmm" => 3 * BUSY_US,
-        "managed" | "shared_variables" | "textures" | "external" | "events" | "parts" => 8 * BUSY_US,
+        "managed" | "shared_variables" | "textures" | "references" | "external" | "events" | "parts" => 8 * BUSY_US,
         _ => BUSY_US,
     };
     (steps(many), pace(PACE_US, busy_us))

@@ -119,6 +119,7 @@ impl Machine {
             ranges: Arc::new(Ranges::new([self.arena.range()])),
             code: Arc::new(CodeMap::new([self.program.clone()])),
             objects: Arc::default(),
+            references: Arc::default(),
             heap: self.arena.clone(),
             output: Arc::new(move |text| output.lock().expect("unpoisoned").extend_from_slice(text)),
             set_condition: |handle, _| handle == 1,

@@ -1,0 +1,372 @@
+//! Texture and surface references: variables of a module, bound by name. This process knows their settings and answers what the program
+//! asks; the place has them, for the launches that follow; the journal keeps the last value of each.
+//!
+//! A setting whose error is known here is sent without waiting; memory is shown to the place, whose driver says what is wrong with it.
+
+use crate::array::use_array;
+use crate::context::give;
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::ledger;
+use crate::log::lock;
+use crate::memory::encode;
+use crate::tables::Known;
+use crate::texture::needs;
+use cuda_api::arg::{Capture, Edges};
+use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, shape_2d};
+use cuda_api::calls::array::cuTexRefDestroy;
+use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
+use cuda_api::handle::Kind;
+use cuda_api::ops::id;
+use cuda_api::reference::{ALIGNED, DEFAULT_UNIT, OVERRIDE_FORMAT, Reference, ReferenceSet, Setting, Slot};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+
+/// What is known of a reference.
+#[derive(Debug, Default)]
+struct Kept {
+    is: Reference,
+    /// The names of the records of its settings.
+    changes: HashMap<Slot, u64>,
+}
+
+/// What is known of a reference.
+#[derive(Debug, Default)]
+pub(crate) struct ReferenceData(Mutex<Kept>);
+
+impl Known for ReferenceData {
+    fn forget(&self) {
+        *lock(&self.0) = Kept::default();
+    }
+}
+
+/// Writes an output unless nobody wants it.
+fn give_if_wanted<T>(to: *mut T, value: T) {
+    // Null is the only thing that can be wrong with it.
+    let _ = give(to, value);
+}
+
+/// What is known of a live reference, and its device.
+fn data(cx: &Entered, reference: u64) -> Result<(&'static Device, &'static ReferenceData), Code> {
+    let tables = &cx.job.tables;
+    let slot = match cuda_api::handle::kind(reference) {
+        Some(Kind::TextureRef) => tables.textures.get(reference)?,
+        Some(Kind::SurfaceRef) => tables.surfaces.get(reference)?,
+        _ => return Err(code::ERROR_INVALID_HANDLE),
+    };
+    let device = cx.job.devices.get(slot.device() as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
+    Ok((device, &slot.data))
+}
+
+/// A live texture reference; it decides the device of the call.
+fn texture(cx: &mut Entered, texture: sys::CUtexref) -> Result<u64, Code> {
+    cx.use_handle(Kind::TextureRef, Kind::TextureRef, texture as u64)
+}
+
+/// A live surface reference; it decides the device of the call.
+fn surface(cx: &mut Entered, surface: sys::CUsurfref) -> Result<u64, Code> {
+    cx.use_handle(Kind::SurfaceRef, Kind::SurfaceRef, surface as u64)
+}
+
+/// How a texture reference is set.
+fn kept(cx: &mut Entered, reference: sys::CUtexref) -> Result<Reference, Code> {
+    let reference = texture(cx, reference)?;
+    Ok(lock(&data(cx, reference)?.1.0).is)
+}
+
+/// Changes a setting; what the place answers, if it is asked.
+fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Code> {
+    let device = cx.device()?;
+    device.check()?;
+    let mut uses: Few = [reference].into();
+    let mut asks = false;
+    if let Setting::Resource(r) = &setting {
+        needs(cx, device, r)?.into_iter().for_each(|h| uses.push(h));
+        asks = r.memory().is_some();
+    }
+    let mut kept = lock(&data(cx, reference)?.1.0);
+    let mut next = kept.is;
+    next.set(&setting)?;
+    let change = ledger::change();
+    let edges = Edges { creates: [change].into(), ends: None, uses };
+    let body = encode(&ReferenceSet { reference, setting });
+    let mut ledger = lock(&device.ledger);
+    let reply = if asks {
+        cx.ask(device, id::REFERENCE_SET, &[&body])?
+    } else if next == kept.is && kept.changes.contains_key(&setting.slot()) {
+        return Ok(Vec::new());
+    } else {
+        device.noting(cx.place(device).send(id::REFERENCE_SET, &[&body]))?;
+        Vec::new()
+    };
+    ledger.append(id::REFERENCE_SET, &body, &reply, &edges, false)?;
+    kept.is = next;
+    if let Some(old) = kept.changes.insert(setting.slot(), change) {
+        ledger.overtaken(old)?;
+    }
+    Ok(reply)
+}
+
+fn set_texture(cx: &mut Entered, reference: sys::CUtexref, setting: Setting) -> Result<(), Code> {
+    let reference = texture(cx, reference)?;
+    set(cx, reference, setting).map(drop)
+}
+
+/// A reference ends, if it is one: with its module, or by itself. Its settings need not be replayed any more.
+pub(crate) fn ended(cx: &Entered, handle: u64) {
+    let Ok((device, data)) = data(cx, handle) else { return };
+    let changes = std::mem::take(&mut lock(&data.0).changes);
+    let mut ledger = lock(&device.ledger);
+    for change in changes.into_values() {
+        // Fails as the record of the end itself would: the journal then says that it is not whole.
+        let _ = ledger.overtaken(change);
+    }
+}
+
+/// Ends the references of a context that belong to no module, or all of a device.
+pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+    let all = cx.job.tables.textures.all(device.index).into_iter();
+    let all: Vec<u64> = all.filter(|(_, r)| r.ends_with(whose)).map(|(h, _)| h).collect();
+    for hTexRef in all {
+        // A module's ends with it.
+        if lock(&device.ledger).is_child(hTexRef) {
+            continue;
+        }
+        cx.on(device);
+        cx.carry::<cuTexRefDestroy::Fn>(&mut cuTexRefDestroy::Sent { hTexRef })?;
+    }
+    Ok(())
+}
+
+fn of_array(cx: &mut Entered, array: sys::CUarray, needed: u32) -> Result<Resource, Code> {
+    let shape = use_array(cx, array)?.shape;
+    if shape.flags & needed != needed {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (format, channels) = (shape.format, shape.channels);
+    Ok(Resource { kind: OF_ARRAY, array: array as u64, format, channels, ..Resource::default() })
+}
+
+pub(crate) fn cuTexRefSetArray(
+    cx: &mut Entered,
+    reference: sys::CUtexref,
+    array: sys::CUarray,
+    flags: c_uint,
+) -> Result<(), Code> {
+    texture(cx, reference)?;
+    if flags & !OVERRIDE_FORMAT != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let resource = Resource { flags, ..of_array(cx, array, 0)? };
+    set_texture(cx, reference, Setting::Resource(resource))
+}
+
+pub(crate) fn cuTexRefSetMipmappedArray(
+    cx: &mut Entered,
+    reference: sys::CUtexref,
+    mipmap: sys::CUmipmappedArray,
+    flags: c_uint,
+) -> Result<(), Code> {
+    texture(cx, reference)?;
+    if flags & !OVERRIDE_FORMAT != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let array = mipmap as u64;
+    let shape = crate::array::first_level(cx.job, array)?;
+    let (format, channels) = (shape.format, shape.channels);
+    let resource = Resource { kind: OF_MIPMAP, array, format, channels, flags, ..Resource::default() };
+    set_texture(cx, reference, Setting::Resource(resource))
+}
+
+pub(crate) fn cuTexRefSetAddress_v2(
+    cx: &mut Entered,
+    offset: *mut usize,
+    reference: sys::CUtexref,
+    address: sys::CUdeviceptr,
+    bytes: usize,
+) -> Result<(), Code> {
+    let [format, channels] = kept(cx, reference)?.format;
+    let reference = texture(cx, reference)?;
+    let plain = Resource { kind: OF_MEMORY, address, format, channels, width: bytes as u64, ..Resource::default() };
+    // Where nobody wants to know of an offset there must be none.
+    if offset.is_null() && !address.is_multiple_of(ALIGNED) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let answer = set(cx, reference, Setting::Resource(plain))?;
+    let before = u64::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    if offset.is_null() { Ok(()) } else { give(offset, before as usize) }
+}
+
+pub(crate) fn cuTexRefSetAddress2D_v3(
+    cx: &mut Entered,
+    reference: sys::CUtexref,
+    what: *const sys::CUDA_ARRAY_DESCRIPTOR,
+    address: sys::CUdeviceptr,
+    pitch: usize,
+) -> Result<(), Code> {
+    texture(cx, reference)?;
+    let s = shape_2d(what)?;
+    let (width, height, format, channels, pitch) = (s.width, s.height, s.format, s.channels, pitch as u64);
+    let resource = Resource { kind: OF_ROWS, address, format, channels, width, height, pitch, ..Resource::default() };
+    set_texture(cx, reference, Setting::Resource(resource))
+}
+
+pub(crate) fn cuTexRefSetFormat(cx: &mut Entered, reference: sys::CUtexref, format: u32, channels: c_int) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::Format([format, channels as u32]))
+}
+
+pub(crate) fn cuTexRefSetAddressMode(
+    cx: &mut Entered,
+    reference: sys::CUtexref,
+    dimension: c_int,
+    mode: u32,
+) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::Outside([dimension as u32, mode]))
+}
+
+pub(crate) fn cuTexRefSetFilterMode(cx: &mut Entered, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::Filter(mode))
+}
+
+pub(crate) fn cuTexRefSetMipmapFilterMode(cx: &mut Entered, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::LevelFilter(mode))
+}
+
+pub(crate) fn cuTexRefSetMipmapLevelBias(cx: &mut Entered, reference: sys::CUtexref, bias: f32) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::LevelBias(bias.to_bits()))
+}
+
+pub(crate) fn cuTexRefSetMipmapLevelClamp(cx: &mut Entered, reference: sys::CUtexref, low: f32, high: f32) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::LevelClamp([low.to_bits(), high.to_bits()]))
+}
+
+pub(crate) fn cuTexRefSetMaxAnisotropy(cx: &mut Entered, reference: sys::CUtexref, most: c_uint) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::Anisotropy(most))
+}
+
+pub(crate) fn cuTexRefSetBorderColor(cx: &mut Entered, reference: sys::CUtexref, colour: *mut f32) -> Result<(), Code> {
+    texture(cx, reference)?;
+    if colour.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so by CUDA's contract four numbers.
+    let colour = unsafe { colour.cast::<[u32; 4]>().read_unaligned() };
+    set_texture(cx, reference, Setting::Border(colour))
+}
+
+pub(crate) fn cuTexRefSetFlags(cx: &mut Entered, reference: sys::CUtexref, flags: c_uint) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::Flags(flags))
+}
+
+pub(crate) fn cuTexRefGetAddress_v2(cx: &mut Entered, to: *mut sys::CUdeviceptr, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to, kept(cx, reference)?.address()?)
+}
+
+pub(crate) fn cuTexRefGetArray(cx: &mut Entered, to: *mut sys::CUarray, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to, kept(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
+}
+
+pub(crate) fn cuTexRefGetMipmappedArray(
+    cx: &mut Entered,
+    to: *mut sys::CUmipmappedArray,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    give(to, kept(cx, reference)?.array(OF_MIPMAP)? as sys::CUmipmappedArray)
+}
+
+pub(crate) fn cuTexRefGetAddressMode(
+    cx: &mut Entered,
+    to: *mut sys::CUaddress_mode,
+    reference: sys::CUtexref,
+    dimension: c_int,
+) -> Result<(), Code> {
+    give(to.cast(), kept(cx, reference)?.outside(dimension)?)
+}
+
+pub(crate) fn cuTexRefGetFilterMode(cx: &mut Entered, to: *mut sys::CUfilter_mode, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to.cast(), kept(cx, reference)?.sampling.filter)
+}
+
+pub(crate) fn cuTexRefGetFormat(
+    cx: &mut Entered,
+    format: *mut sys::CUarray_format,
+    channels: *mut c_int,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    let [is, of] = kept(cx, reference)?.format;
+    give_if_wanted(format.cast(), is);
+    give_if_wanted(channels, of as c_int);
+    Ok(())
+}
+
+pub(crate) fn cuTexRefGetMipmapFilterMode(
+    cx: &mut Entered,
+    to: *mut sys::CUfilter_mode,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    give(to.cast(), kept(cx, reference)?.sampling.mip_filter)
+}
+
+pub(crate) fn cuTexRefGetMipmapLevelBias(cx: &mut Entered, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to, f32::from_bits(kept(cx, reference)?.sampling.mip_bias))
+}
+
+pub(crate) fn cuTexRefGetMipmapLevelClamp(
+    cx: &mut Entered,
+    low: *mut f32,
+    high: *mut f32,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    let clamp = kept(cx, reference)?.sampling.mip_clamp.map(f32::from_bits);
+    give_if_wanted(low, clamp[0]);
+    give_if_wanted(high, clamp[1]);
+    Ok(())
+}
+
+pub(crate) fn cuTexRefGetMaxAnisotropy(cx: &mut Entered, to: *mut c_int, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to, kept(cx, reference)?.sampling.anisotropy as c_int)
+}
+
+pub(crate) fn cuTexRefGetBorderColor(cx: &mut Entered, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to.cast(), kept(cx, reference)?.sampling.border)
+}
+
+pub(crate) fn cuTexRefGetFlags(cx: &mut Entered, to: *mut c_uint, reference: sys::CUtexref) -> Result<(), Code> {
+    give(to, kept(cx, reference)?.sampling.flags)
+}
+
+pub(crate) fn cuParamSetTexRef(
+    cx: &mut Entered,
+    function: sys::CUfunction,
+    unit: c_int,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
+    texture(cx, reference)?;
+    if unit == DEFAULT_UNIT { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
+pub(crate) fn cuSurfRefSetArray(
+    cx: &mut Entered,
+    reference: sys::CUsurfref,
+    array: sys::CUarray,
+    flags: c_uint,
+) -> Result<(), Code> {
+    surface(cx, reference)?;
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let resource = of_array(cx, array, SURFACE)?;
+    let reference = surface(cx, reference)?;
+    set(cx, reference, Setting::Resource(resource)).map(drop)
+}
+
+pub(crate) fn cuSurfRefGetArray(cx: &mut Entered, to: *mut sys::CUarray, reference: sys::CUsurfref) -> Result<(), Code> {
+    let reference = surface(cx, reference)?;
+    let is = lock(&data(cx, reference)?.1.0).is;
+    give(to, is.array(OF_ARRAY)? as sys::CUarray)
+}

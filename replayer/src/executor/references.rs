@@ -1,0 +1,36 @@
+//! Texture and surface references.
+
+use super::{Executor, short};
+use cuda_api::array::{OF_ARRAY, OF_MIPMAP};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::reference::{ReferenceSet, Setting};
+use cuda_api::wire::Wire;
+
+impl Executor {
+    /// Sets something of a reference, for the launches that follow. Of memory: the bytes before it that the texture begins with.
+    pub(super) fn set_reference(&self, mut body: &[u8]) -> Result<Option<u64>, Code> {
+        let ReferenceSet { reference, mut setting } = ReferenceSet::get(&mut body).map_err(short)?;
+        if let Setting::Resource(r) = &mut setting {
+            let wanted = match r.kind {
+                OF_ARRAY => Some(Kind::Array),
+                OF_MIPMAP => Some(Kind::Mipmap),
+                _ => None,
+            };
+            if wanted.is_some() {
+                if kind(r.array) != wanted {
+                    return Err(code::ERROR_INVALID_HANDLE);
+                }
+                r.array = self.bindings.live(r.array)?;
+            }
+        }
+        let live = self.bindings.live(reference)?;
+        match (kind(reference), &setting) {
+            (Some(Kind::TextureRef), setting) => self.gpu.set_texture(live, setting),
+            (Some(Kind::SurfaceRef), Setting::Resource(r)) if r.kind == OF_ARRAY => {
+                self.gpu.see_array(live, r.array).map(|()| None)
+            }
+            _ => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Texture and surface references: variables of a module that kernels name. Settings are kept as they are set
+//! ([`cuda_api::reference`]); what the reference sees with them is put where launches look ([`super::texture::bind`]).
+
+use super::context::{self, Live};
+use super::graph::error;
+use super::table::Table;
+use super::{array, lock, texture};
+use crate::abi::Res;
+use crate::ptx;
+use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, Shape};
+use cuda_api::reference::{ALIGNED, Reference as Kept, Setting};
+use cuda_api::sys::CUresult;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// References by handle.
+static REFERENCES: LazyLock<Table<Reference>> = LazyLock::new(|| Table::new(15));
+
+/// A reference.
+pub(crate) struct Reference {
+    pub handle: usize,
+    live: Weak<Live>,
+    kind: ptx::Reference,
+    /// Its module and its address; none of one that a program has made itself, which no kernel names.
+    of_module: Option<(usize, u64)>,
+    kept: Mutex<Kept>,
+}
+
+/// Makes a reference.
+pub(crate) fn make(live: &Arc<Live>, kind: ptx::Reference, of_module: Option<(usize, u64)>) -> Arc<Reference> {
+    let live = Arc::downgrade(live);
+    REFERENCES.insert_with(|handle| Reference { handle, live, kind, of_module, kept: Mutex::default() })
+}
+
+/// The reference of a handle, in the current context.
+pub(crate) fn resolve(handle: usize, kind: ptx::Reference) -> Res<(Arc<Reference>, Arc<Live>)> {
+    let live = context::current()?;
+    let found = REFERENCES.get(handle).filter(|r| r.kind == kind && std::ptr::eq(r.live.as_ptr(), Arc::as_ptr(&live)));
+    Ok((found.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?, live))
+}
+
+/// `cuTexRefDestroy`
+pub(crate) fn destroy(handle: usize) -> Res {
+    let (reference, live) = resolve(handle, ptx::Reference::Texture)?;
+    end(&live, &reference);
+    Ok(())
+}
+
+/// A reference ends: with its module, or by itself.
+pub(crate) fn end(live: &Live, reference: &Reference) {
+    REFERENCES.remove(reference.handle);
+    reference.show(live, None);
+}
+
+/// Forgets what a context that has ended had.
+pub(crate) fn end_context(live: &Arc<Live>) {
+    REFERENCES.remove_if(|r| std::ptr::eq(r.live.as_ptr(), Arc::as_ptr(live)));
+}
+
+/// An array that a reference is to see.
+pub(crate) fn of_array(handle: usize, kind: ptx::Reference) -> Res<Resource> {
+    let array = array::resolve(handle)?;
+    if kind == ptx::Reference::Surface && array.shape.flags & SURFACE == 0 {
+        return Err(BAD);
+    }
+    Ok(seen(OF_ARRAY, handle, &array.shape))
+}
+
+/// A mipmapped array that a reference is to see.
+pub(crate) fn of_mipmap(handle: usize) -> Res<Resource> {
+    Ok(seen(OF_MIPMAP, handle, &array::resolve_mipmap(handle)?.levels[0].shape))
+}
+
+fn seen(kind: u32, handle: usize, shape: &Shape) -> Resource {
+    Resource { kind, array: handle as u64, format: shape.format, channels: shape.channels, ..Resource::default() }
+}
+
+/// What is seen of memory: from an aligned address on.
+fn aligned(r: &Resource) -> Resource {
+    let before = if r.kind == OF_MEMORY { r.address % ALIGNED } else { 0 };
+    Resource { address: r.address - before, width: r.width.saturating_add(before), ..*r }
+}
+
+impl Reference {
+    /// Its settings now.
+    pub fn kept(&self) -> Kept {
+        *lock(&self.kept)
+    }
+
+    /// Changes a setting.
+    pub fn set(&self, live: &Live, setting: &Setting) -> Res {
+        let mut kept = lock(&self.kept);
+        let mut next = *kept;
+        next.set(setting).map_err(error)?;
+        if let Setting::Resource(r) = setting
+            && matches!(r.kind, OF_MEMORY | OF_ROWS)
+        {
+            // The same that an object must be.
+            texture::object(&aligned(r), Some(&Default::default()))?;
+        }
+        *kept = next;
+        self.show(live, Some(&next));
+        Ok(())
+    }
+
+    /// Lets it see memory. Gives the bytes before it that the texture begins with.
+    pub fn see_memory(&self, live: &Live, address: u64, bytes: u64) -> Res<u64> {
+        let [format, channels] = self.kept().format;
+        let resource = Resource { kind: OF_MEMORY, address, format, channels, width: bytes, ..Resource::default() };
+        self.set(live, &Setting::Resource(resource))?;
+        Ok(address % ALIGNED)
+    }
+
+    /// Puts what it sees where launches look. What no object could be made of is nothing to a kernel.
+    fn show(&self, live: &Live, kept: Option<&Kept>) {
+        let Some((_, address)) = self.of_module else { return };
+        let surface = self.kind == ptx::Reference::Surface;
+        let object = kept.and_then(|kept| {
+            let [format, channels] = kept.format;
+            let resource = Resource { format, channels, flags: 0, ..kept.resource? };
+            // No memory is how a program takes it away.
+            if resource.memory().is_some_and(|(_, bytes)| bytes == 0) {
+                return None;
+            }
+            texture::object(&aligned(&resource), (!surface).then_some(&kept.sampling)).ok()
+        });
+        texture::bind(live, address, surface, object);
+    }
+}
