@@ -92,6 +92,11 @@ pub(crate) fn created(ctx: u64) -> Option<Created> {
     lock(&CREATED).as_ref()?.get(&ctx).copied()
 }
 
+/// Whether there is any.
+pub(crate) fn any_created() -> bool {
+    lock(&CREATED).as_ref().is_some_and(|all| !all.is_empty())
+}
+
 /// Whether it stands for a green context.
 pub(crate) fn is_green(ctx: u64) -> bool {
     slot(ctx) >= FIRST_CREATED && created(ctx).is_some_and(|c| c.part.is_some())

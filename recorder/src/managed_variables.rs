@@ -1,7 +1,7 @@
 //! Managed variables of loaded code (`__managed__`): managed memory of the job's, at one address in every place. The code is changed to
 //! use that before a place gets it, so a place has nothing to do with them.
 
-use crate::context::give;
+use crate::context::{self, give};
 use crate::enter::Entered;
 use crate::host_memory::{self, Kind as Memory};
 use crate::job::{Device, Job};
@@ -96,12 +96,14 @@ pub(crate) fn ended(cx: &Entered, handle: u64) {
     }
 }
 
-/// A device was reset: variables of libraries have their first values again, unless another device has them in use.
+/// A device was reset: variables of libraries have their first values again, unless some other context has them in use.
 pub(crate) fn reset(job: &Job) {
-    if job.devices.iter().any(|d| d.primary_now().1) {
+    if job.devices.iter().any(|d| d.primary_now().1) || context::any_created() {
         return;
     }
-    lock(&LOADED).values().flat_map(BTreeMap::values).for_each(Variable::set);
+    let loaded = lock(&LOADED);
+    let of_libraries = loaded.iter().filter(|(owner, _)| kind(**owner) == Some(Kind::Library));
+    of_libraries.flat_map(|(_, variables)| variables.values()).for_each(Variable::set);
 }
 
 /// Address and bytes of a managed variable of a library, a module, or the module that a library lends.

@@ -193,7 +193,7 @@ impl Executor {
     fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
         if kept.index().managed {
-            // The host would find nothing at their addresses.
+            // The host would find nothing at their addresses: the recorder changes such code, and loads that.
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         self.prepare_heap(life, modules, kept.index());

@@ -1,0 +1,76 @@
+use super::*;
+
+fn block(bytes: u64) -> Block {
+    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, device: 0, id: 0, mapped: false }
+}
+
+#[test]
+fn gaps_are_found_lowest_first() {
+    let mut blocks = BTreeMap::new();
+    assert_eq!(gap(&blocks, ARENA, PAGE), Some(ARENA));
+    blocks.insert(ARENA, block(5000));
+    blocks.insert(ARENA + 4 * PAGE, block(1));
+    // The program's own memory lies elsewhere.
+    blocks.insert(0x7f00_0000_0000, block(1 << 30));
+    assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 2 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 3 * PAGE), Some(ARENA + 5 * PAGE));
+    assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
+    assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
+}
+
+#[test]
+fn addresses_are_found_among_bytes() {
+    let highest = ARENA + (5 << 30);
+    for (word, found) in [(ARENA, true), (highest - 1, true), (ARENA - 1, false), (highest + (1 << 32), false), (0, false)] {
+        let mut bytes = vec![0xffu8; 80];
+        bytes[40..48].copy_from_slice(&word.to_le_bytes());
+        assert_eq!(may_name(&bytes, highest), found, "{word:#x}");
+    }
+}
+
+#[test]
+fn a_block_made_again_is_another_one() {
+    let blocks = BTreeMap::from([(ARENA, block(5000)), (ARENA + 2 * PAGE, Block { id: 7, ..block(8) })]);
+    let told = BTreeMap::from([(ARENA, 0), (ARENA + 2 * PAGE, 6), (ARENA + 4 * PAGE, 1)]);
+    assert!(is_same(ARENA, 5000, &blocks, &told));
+    assert!(!is_same(ARENA, 4096, &blocks, &told), "another size");
+    assert!(!is_same(ARENA, 5000, &blocks, &BTreeMap::new()), "nobody told");
+    assert!(!is_same(ARENA + 2 * PAGE, 8, &blocks, &told), "freed and made again");
+    assert!(!is_same(ARENA + 4 * PAGE, 8, &blocks, &told), "freed");
+}
+
+#[test]
+fn memory_is_zero_and_zero_again() {
+    let blocks = BTreeMap::new();
+    for _ in 0..3 {
+        let (at, filed) = map(&blocks, 3 * PAGE).unwrap();
+        assert!(filed);
+        // SAFETY: just mapped.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, 3 * PAGE as usize) };
+        assert!(bytes.iter().all(|b| *b == 0));
+        bytes.fill(7);
+        unmap(at, 3 * PAGE);
+    }
+}
+
+#[test]
+fn what_is_in_the_way_is_stepped_over() {
+    let at = ARENA + (1 << 40);
+    // SAFETY: a fresh mapping where nothing is.
+    let p = unsafe {
+        libc::mmap(
+            at as *mut c_void,
+            4096,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    assert_eq!(p as u64, at);
+    let blocks = BTreeMap::from([(ARENA, block(1 << 40))]);
+    let (got, _) = map(&blocks, 2 * PAGE).unwrap();
+    assert!(got > at);
+    unmap(got, 2 * PAGE);
+}
