@@ -80,16 +80,16 @@ impl Memory for Arc<Executor> {
     }
 
     fn hash(&self, pages: &Pages) -> Result<Vec<Hash>, SyncError> {
-        let large = pages.iter().filter(|p| !p.by_host).map(|p| (p.address, p.bytes));
-        let large = Executor::hash(self, 0, large).map_err(SyncError::gpu("hashing memory"))?;
-        if large.len() == pages.len() {
-            return Ok(large);
+        let of_gpu = pages.iter().filter(|p| !p.by_host).map(|p| (p.address, p.bytes));
+        let of_gpu = Executor::hash(self, 0, of_gpu).map_err(SyncError::gpu("hashing memory"))?;
+        if of_gpu.len() == pages.len() {
+            return Ok(of_gpu);
         }
-        // Variables smaller than a page are hashed here: a block of threads for each would do next to nothing, and the
-        // driver lets everybody copy constants. So are arrays, which kernels do not reach as memory.
-        let small: Vec<Page> = pages.iter().filter(|p| p.by_host).collect();
-        let mut small_hashes = Vec::with_capacity(small.len());
-        for batch in batches(&small, |p| p.bytes) {
+        // Kernels do not reach arrays as memory. All else they do, constants too: code of libraries has thousands of variables of a
+        // few bytes, and a copy of each takes longer than a block of threads for each.
+        let others: Vec<Page> = pages.iter().filter(|p| p.by_host).collect();
+        let mut of_host = Vec::with_capacity(others.len());
+        for batch in batches(&others, |p| p.bytes) {
             let flight = self.read(0, self.buffer()?, batch)?;
             let gone = flight.missing() > 0;
             let (mut buffer, _) = self.land(flight)?;
@@ -98,12 +98,12 @@ impl Memory for Arc<Executor> {
             for page in batch {
                 let end = at + page.bytes as usize;
                 let hash = blake3::hash(&bytes[at..end]);
-                small_hashes.push(hash.as_bytes().first_chunk().copied().filter(|_| !gone).unwrap_or(NO_HASH));
+                of_host.push(hash.as_bytes().first_chunk().copied().filter(|_| !gone).unwrap_or(NO_HASH));
                 at = end;
             }
         }
-        let (mut large, mut small) = (large.into_iter(), small_hashes.into_iter());
-        Ok(pages.iter().map(|p| if p.by_host { small.next() } else { large.next() }.unwrap_or(NO_HASH)).collect())
+        let (mut of_gpu, mut of_host) = (of_gpu.into_iter(), of_host.into_iter());
+        Ok(pages.iter().map(|p| if p.by_host { of_host.next() } else { of_gpu.next() }.unwrap_or(NO_HASH)).collect())
     }
 
     fn buffer(&self) -> Result<Pinned, SyncError> {

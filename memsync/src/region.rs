@@ -112,7 +112,7 @@ pub(crate) struct Page {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) kind: Kind,
-    /// Hashed by the host: of a variable smaller than a page, or of an array, which no kernel reaches as memory.
+    /// Hashed by the host: of an array, which no kernel reaches as memory.
     pub(crate) by_host: bool,
 }
 
@@ -120,7 +120,7 @@ impl Region {
     /// Its page with this number.
     pub(crate) fn page(&self, number: u64) -> Page {
         let bytes = PAGE.min(self.bytes.saturating_sub(number * PAGE));
-        let by_host = self.kind == Kind::Global && self.bytes < PAGE || self.kind == Kind::Array;
+        let by_host = self.kind == Kind::Array;
         Page { address: self.address + number * PAGE, bytes, kind: self.kind, by_host }
     }
 }
@@ -212,12 +212,13 @@ mod tests {
             region(0x1000, 3 * PAGE, Kind::Chunk),
             region(0x90_0000, PAGE + 5, Kind::Global),
             region(0xa0_0003, 7, Kind::Global),
+            region(0xb0_0000, PAGE, Kind::Array),
         ];
         let numbered = Pages::of(list.to_vec());
         let pages: Vec<Page> = numbered.iter().collect();
-        assert_eq!(pages.iter().map(|p| p.bytes).collect::<Vec<_>>(), [PAGE, PAGE, PAGE, PAGE, 5, 7]);
-        assert_eq!(pages.iter().map(|p| p.by_host).collect::<Vec<_>>(), [false, false, false, false, false, true]);
-        assert!(numbered.len() == 6 && (0..8).all(|n| numbered.get(n) == pages.get(n).copied()));
+        assert_eq!(pages.iter().map(|p| p.bytes).collect::<Vec<_>>(), [PAGE, PAGE, PAGE, PAGE, 5, 7, PAGE]);
+        assert_eq!(pages.iter().map(|p| p.by_host).collect::<Vec<_>>(), [false, false, false, false, false, false, true]);
+        assert!(numbered.len() == 7 && (0..8).all(|n| numbered.get(n) == pages.get(n).copied()));
         assert!(Pages::of(Vec::new()).get(0).is_none());
         assert_eq!(pages[4].address, 0x90_0000 + PAGE);
     }

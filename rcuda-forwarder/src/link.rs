@@ -475,6 +475,8 @@ impl Link {
 
     /// The end: the worker frees everything and exits. Waits for that, but not long.
     pub fn close(&self) {
+        // The worker does, too, before it is gone.
+        self.shared.alike.forget_all();
         if let Ok(reply) = self.request(frame::GOODBYE, &[]) {
             // A worker that cannot free its memory is killed by the end of the connection.
             let _ = reply.wait_for(self.shared.patience.goodbye);

@@ -3,6 +3,7 @@
 #include "program.cuh"
 #include "driver.cuh"
 
+#include <dlfcn.h>
 
 constexpr int N = 1024;
 constexpr int BLOCK = 128;
@@ -72,6 +73,17 @@ end:
 }
 )";
 
+// What the driver's library has by this name: libraries that look there, as cuDNN does, get the functions that had these names first.
+template <class F> static F named(const char *name) {
+    static void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *function = library != nullptr ? dlsym(library, name) : nullptr;
+    if (function == nullptr) {
+        std::fprintf(stderr, "the driver's library has no %s\n", name);
+        std::_Exit(2);
+    }
+    return reinterpret_cast<F>(function);
+}
+
 // A module whose function multiplies by this.
 static CUmodule build(uint64_t factor, const program::Options &options) {
     std::string text = FUNCTION;
@@ -80,11 +92,18 @@ static CUmodule build(uint64_t factor, const program::Options &options) {
     char log[4096] = "";
     CUjit_option wanted[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, reinterpret_cast<void *>(sizeof log)};
-    DRIVER(cuLinkCreate, 2, wanted, values, &link);
+    if (factor & 2) {
+        DRIVER(cuLinkCreate, 2, wanted, values, &link);
+    } else if (named<decltype(&cuLinkCreate)>("cuLinkCreate")(2, wanted, values, &link) != CUDA_SUCCESS) {
+        std::_Exit(2);
+    }
+    static auto add = named<decltype(&cuLinkAddData)>("cuLinkAddData");
     DRIVER(cuLinkAddData, link, CU_JIT_INPUT_PTX, text.data(), text.size() + 1, "function", 0, nullptr, nullptr);
     // Whoever moves the program may do it between two parts.
     options.pace();
-    DRIVER(cuLinkAddData, link, CU_JIT_INPUT_PTX, const_cast<char *>(KERNEL), std::strlen(KERNEL) + 1, "kernel", 0, nullptr, nullptr);
+    if (add(link, CU_JIT_INPUT_PTX, const_cast<char *>(KERNEL), std::strlen(KERNEL) + 1, "kernel", 0, nullptr, nullptr) != CUDA_SUCCESS) {
+        std::_Exit(2);
+    }
     void *image;
     size_t size;
     DRIVER(cuLinkComplete, link, &image, &size);
