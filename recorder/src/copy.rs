@@ -318,7 +318,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             // A synchronous copy takes the bytes when everything before it in the stream is done.
             let changes = stream_memory::waited_here() || changes_later(r.src.address, r.src.span(r.width, r.rows)?);
             if until == Until::Done && changes {
-                cx.settle_stream(device, stream)?;
+                cx.settle_turn(device, stream)?;
             }
             if copy_here(cx, device, &r, stream, until)? || known && copy_at_rest(cx, device, &r, stream, until)? {
                 return Ok(());
@@ -337,7 +337,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             if until == Until::Submitted && r.src.is_pinned(&r)? && r.dst.is_pinned(&r)? {
                 return host_function::copy_in_order(cx, device, stream, HostCopy::of(&r));
             }
-            cx.settle_stream(device, stream)?;
+            cx.settle_turn(device, stream)?;
             // SAFETY: both are host memory of the program, which says that they have this size.
             unsafe { HostCopy::of(&r).carry_out() };
             Ok(())

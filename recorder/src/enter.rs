@@ -414,6 +414,16 @@ impl Entered {
         self.wait_for_stream(device, waiting, epoch, stream)
     }
 
+    /// Waits until the next work of a stream could begin. That also follows what others have to do first (the default stream, for a
+    /// stream that waits for it), of which the wait for a stream that has no work itself says nothing: so it is work that is waited for.
+    pub(crate) fn settle_turn(&self, device: &'static Device, stream: u64) -> Result<(), Code> {
+        if self.place(device).in_process().is_none() {
+            // What a worker waits for is work of the stream in any case.
+            return self.settle_stream(device, stream);
+        }
+        self.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
+    }
+
     /// Waits for an answer that comes when a stream has done everything before it.
     pub(crate) fn wait_for_stream(&self, device: &'static Device, waiting: Waiting, epoch: u64, stream: u64) -> Result<(), Code> {
         let span = waiting.span();

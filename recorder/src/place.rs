@@ -106,6 +106,8 @@ pub(crate) struct Pin {
     pub(crate) bytes: u64,
     /// The place has its own, which is kept alike.
     pub(crate) apart: bool,
+    /// The job's is gone, and the place has not been told so: others of the job's memory may lie there by now.
+    gone: bool,
 }
 
 type Pins = Arc<Mutex<BTreeMap<u64, Pin>>>;
@@ -128,9 +130,8 @@ pub(crate) fn give_up_memory(page: u64) {
 pub(crate) fn forget_memory(page: u64, at: u64) {
     each_worker(|link, pins| {
         link.forget_memory(page);
-        let mut pins = lock(pins);
-        if pins.get(&at).is_some_and(|p| p.apart) {
-            pins.remove(&at);
+        if let Some(pin) = lock(pins).get_mut(&at) {
+            pin.gone |= pin.apart;
         }
     });
 }
@@ -260,7 +261,7 @@ impl Worker<'_> {
 
     /// Whether it has the memory that begins at an address.
     pub(crate) fn has(&self, at: u64) -> bool {
-        lock(self.pins).contains_key(&at)
+        lock(self.pins).get(&at).is_some_and(|p| !p.gone)
     }
 
     /// # Safety
@@ -278,7 +279,7 @@ impl Worker<'_> {
             // SAFETY: as the caller says.
             unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
-        lock(self.pins).insert(at, Pin { bytes, apart });
+        lock(self.pins).insert(at, Pin { bytes, apart, gone: false });
         Ok(())
     }
 }
@@ -436,7 +437,7 @@ impl Place {
 
     /// Whether its driver knows the host memory that begins at an address.
     pub(crate) fn has_pinned(&self, at: u64) -> bool {
-        self.worker().is_none_or(|w| lock(w.pins).contains_key(&at))
+        self.worker().is_none_or(|w| w.has(at))
     }
 
     /// Tells a worker what the job has changed of memory that both have.
@@ -446,10 +447,10 @@ impl Place {
 
     /// Whether it has memory that is kept alike.
     pub(crate) fn has_apart(&self) -> bool {
-        self.worker().is_some_and(|w| lock(w.pins).values().any(|p| p.apart))
+        self.worker().is_some_and(|w| lock(w.pins).values().any(|p| p.apart && !p.gone))
     }
 
-    /// Addresses and sizes of what is pinned.
+    /// Addresses and sizes of what is pinned, also of what is gone and was not taken back.
     pub(crate) fn pinned(&self) -> Vec<(u64, u64)> {
         match self {
             Place::Remote { pins, .. } => lock(pins).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),

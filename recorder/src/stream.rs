@@ -144,9 +144,20 @@ pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Re
     let device = cx.device()?;
     graph::forbid_on(cx, device, stream)?;
     let mark = pools::before_sync(device);
-    cx.settle_stream(device, stream)?;
+    // What was freed in a stream comes after all that its next work follows, though a free is no work there itself.
+    if mark.is_some() && follows_default(cx, stream) {
+        cx.settle_turn(device, stream)?
+    } else {
+        cx.settle_stream(device, stream)?
+    }
     pools::after_sync(cx, device, Some(stream), mark);
     Ok(())
+}
+
+/// Whether a stream's work follows that of others though nobody has asked for it.
+fn follows_default(cx: &Entered, stream: u64) -> bool {
+    const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+    cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0)
 }
 
 pub(crate) fn cuStreamGetFlags(cx: &mut Entered, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {

@@ -17,6 +17,8 @@ struct Memory {
     context: u64,
     /// A launch has allocated it, and nobody has freed it since.
     live: bool,
+    /// Its node is still to be made.
+    coming: bool,
 }
 
 /// Bytes in use and their highest number, then bytes held and their highest number, of a device: `CUgraphMem_attribute`.
@@ -74,12 +76,19 @@ impl Memories {
         *high = (*high).max(*now);
     }
 
-    /// The host has allocated it.
+    /// The host has allocated it for a node that is made next: until [`Memories::arrived`] nobody takes it for unused.
     pub(super) fn made(&mut self, alloc: MemAlloc, context: u64) {
-        self.known.insert(alloc.address, Memory { alloc, context, live: false });
+        self.known.insert(alloc.address, Memory { alloc, context, live: false, coming: true });
         let [.., held, high] = self.levels(alloc.device);
         *held += alloc.bytes;
         *high = (*high).max(*held);
+    }
+
+    /// Its node has been made, or is not made after all.
+    pub(super) fn arrived(&mut self, address: u64) {
+        if let Some(m) = self.known.get_mut(&address) {
+            m.coming = false;
+        }
     }
 
     pub(super) fn knows(&self, address: u64) -> bool {
@@ -149,7 +158,7 @@ impl Graphs {
     /// Takes memory out of the books that nothing can use any more; the host is to free it.
     pub(super) fn unused(&mut self) -> Vec<u64> {
         let store = &self.store;
-        let gone = |(a, m): (&u64, &Memory)| (!m.live && !store.allocates(*a)).then_some(*a);
+        let gone = |(a, m): (&u64, &Memory)| (!m.live && !m.coming && !store.allocates(*a)).then_some(*a);
         let gone: Vec<u64> = self.memories.known.iter().filter_map(gone).collect();
         gone.iter().for_each(|a| self.memories.forget(*a));
         gone
@@ -168,7 +177,9 @@ mod tests {
         let graph = g.store.create(Owner::Program);
         for a in [1, 2] {
             g.memories.made(alloc(a), 1);
+            assert!(g.unused().is_empty(), "its node is being made");
             g.store.add(graph, vec![], Work::MemAlloc(alloc(a)), 1).unwrap();
+            g.memories.arrived(a);
         }
         g.store.add(graph, vec![], Work::MemFree(1), 1).unwrap();
         let effect = g.store.effect(graph);

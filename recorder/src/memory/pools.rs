@@ -251,7 +251,7 @@ pub(crate) fn free(cx: &Entered, on: &'static Device, stream: u64, address: u64)
         stream
     } else {
         // The device's own marks say nothing of another's work.
-        cx.settle_stream(on, stream)?;
+        cx.settle_turn(on, stream)?;
         NO_STREAM
     };
     let mut m = device.memory_mut();

@@ -29,6 +29,7 @@ fn allocate<H: Host>(h: &mut H, device: i32, bytes: u64, used: impl FnOnce(&mut 
     let alloc = MemAlloc { address, bytes, device };
     h.shared().with(|g| g.memories.made(alloc, context));
     let outcome = used(h, alloc, context);
+    h.shared().with(|g| g.memories.arrived(address));
     if outcome.is_err() {
         sweep(h);
     }
