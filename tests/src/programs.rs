@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 44] = [
+pub const NAMES: [&str; 45] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -75,6 +75,7 @@ pub const NAMES: [&str; 44] = [
     "hopper",
     "linked",
     "cubemaps",
+    "mix",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.

@@ -6,6 +6,7 @@
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `descriptors` | between places of one machine the GPU copies by itself |
 //! | `crowd` | sixteen threads that disturb each other, moved again and again |
+//! | `mix` | random programs, moved at random moments |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
 //! | `host_memory` | host memory that kernels use by its address |
@@ -39,6 +40,7 @@ mod host_memory;
 mod journals;
 mod kill;
 mod lost;
+mod mix;
 mod moves;
 mod nvml;
 mod output;

@@ -66,11 +66,21 @@ fn subjects(only: Option<&str>) -> Vec<Subject> {
         for name in programs::NAMES.into_iter().chain(["sgemm"]) {
             let path = compiled.path(linkage, name);
             if path.is_file() {
-                all.push(Subject { name: format!("{name}/{}", linkage.name()), path, probe_steps: run::probe_steps(name) });
+                all.push(Subject {
+                    name: format!("{name}/{}", linkage.name()),
+                    path,
+                    probe_steps: run::probe_steps(name),
+                    seed: None,
+                });
             }
         }
     }
-    all.push(Subject { name: "orbit".into(), path: Install::get().file("orbit"), probe_steps: run::probe_steps("orbit") });
+    all.push(Subject {
+        name: "orbit".into(),
+        path: Install::get().file("orbit"),
+        probe_steps: run::probe_steps("orbit"),
+        seed: None,
+    });
     all.retain(|s| only.is_none_or(|only| s.name.contains(only)));
     all
 }

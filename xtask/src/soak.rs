@@ -84,19 +84,21 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     step(&format!("{} runs with seed {}", args.runs, args.seed));
     let next = AtomicU32::new(1);
     let one = |number: u32| {
-        let subject = &subjects[(number as usize - 1) % subjects.len()];
-        let reference = match references.get(subject) {
+        let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
+        let mut subject = subjects[(number as usize - 1) % subjects.len()].clone();
+        // Each of its runs is another program.
+        subject.seed = (subject.program() == "mix").then(|| random.below(1 << 40));
+        let reference = match references.get(&subject) {
             Ok(reference) => reference,
             Err(why) => {
                 println!("{number:4} {why}");
                 return lock(&failed).push(format!("run {number}: {why}"));
             }
         };
-        let mut random = Random::new(args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(number)));
         let plan = Plan::new(&mut random, args.direction, args.moves_at_least, args.gpus).until(end);
-        let outcome = run::run(&folder.join(format!("{number:04}")), hardware, subject, &reference, &plan);
+        let outcome = run::run(&folder.join(format!("{number:04}")), hardware, &subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
-        references.learn(subject, outcome.wall);
+        references.learn(&subject, outcome.wall);
         if let Verdict::Failed(why) = &outcome.verdict {
             lock(&failed).push(format!("run {number} ({subject}): {why}"));
         }
@@ -146,10 +148,16 @@ fn subjects(only: &[String]) -> Result<Vec<Subject>, String> {
                 name: format!("{name}/{}", linkage.name()),
                 path: compiled.path(linkage, name),
                 probe_steps: run::probe_steps(name),
+                seed: None,
             }));
         }
     }
-    all.push(Subject { name: "orbit".into(), path: Install::get().file("orbit"), probe_steps: run::probe_steps("orbit") });
+    all.push(Subject {
+        name: "orbit".into(),
+        path: Install::get().file("orbit"),
+        probe_steps: run::probe_steps("orbit"),
+        seed: None,
+    });
     let is_called = |s: &Subject, name: &String| s.program() == name;
     if let Some(unknown) = only.iter().find(|name| !all.iter().any(|s| is_called(s, name))) {
         return Err(format!("there is no program called {unknown}"));

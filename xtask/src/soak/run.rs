@@ -34,6 +34,8 @@ pub(crate) struct Subject {
     pub(crate) path: PathBuf,
     /// Steps of the run that measures how long a step takes.
     pub(crate) probe_steps: u32,
+    /// What a random program makes its steps from.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Subject {
@@ -45,7 +47,8 @@ impl Subject {
 
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name)
+        f.write_str(&self.name)?;
+        self.seed.map_or(Ok(()), |seed| write!(f, " {seed}"))
     }
 }
 
@@ -71,7 +74,7 @@ fn round_ms(name: &str) -> u32 {
         "graphhost" => 5,
         "managed" | "shared_variables" | "arrays" => 4,
         "printf" | "storm" => 3,
-        "polls" | "pinned" | "threads8" | "textures" | "references" | "graphmem" => 2,
+        "mix" | "polls" | "pinned" | "threads8" | "textures" | "references" | "graphmem" => 2,
         _ => 1,
     }
 }
@@ -117,7 +120,7 @@ impl References {
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
-        lock(&self.known).entry(subject.name.clone()).or_default().clone()
+        lock(&self.known).entry(subject.to_string()).or_default().clone()
     }
 
     pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, String> {
@@ -126,11 +129,12 @@ impl References {
         if let Some(known) = &*known {
             return Ok(known.clone());
         }
-        let folder = self.folder.join(subject.name.replace('/', "-"));
+        let folder = self.folder.join(subject.to_string().replace(['/', ' '], "-"));
         let mut scene = Scene::at(&folder, self.hardware);
         let limit = LIMIT + Duration::from_secs(4 * u64::from(self.seconds));
+        let seed: Vec<String> = subject.seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]).collect();
         let native = |args: &[String]| -> Result<Outcome, String> {
-            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let args: Vec<&str> = args.iter().chain(&seed).map(String::as_str).collect();
             let outcome = Job::native(&scene, "native", &subject.path, &args).wait(limit);
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
@@ -153,6 +157,7 @@ impl References {
         };
         let native = outcome.wall;
         let expected = expected.unwrap_or(native);
+        let args = [args, seed].concat();
         let mut reference = Reference { args, told, stdout: outcome.stdout, limit, native, expected };
         if self.still && !told {
             // A remote run takes another time than a native one: its kernels and the host share less.
