@@ -82,10 +82,12 @@ fn check(cx: &Entered, device: &Device, part: &MemoryPart, first: bool) -> Resul
         able(device, if first { wide } else { A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS })?;
     }
     wrong(part.address % bytes != 0)?;
+    // Neither memory of pools nor managed memory (measured).
     if is_device(part.address) {
+        wrong(device.memory().find(part.address).is_some_and(|f| f.pool != 0))?;
         return device.check_range(part.address, bytes).map(drop);
     }
-    wrong(!host_memory::is_pinned(part.address, bytes))?;
+    wrong(!host_memory::is_pinned(part.address, bytes) || host_memory::find(part.address).is_some_and(|f| f.managed))?;
     host_memory::note_mapped(cx, part.address)
 }
 

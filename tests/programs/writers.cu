@@ -119,9 +119,11 @@ static void run(int thread, const program::Options &options) {
             for (uint32_t i = 0; i < PAGE; i++) page[i] = value(thread, round, i + 300);
             uint32_t to = own(thread, (r / 4 % OWN_PAGES) * PAGE);
             if (pwrite(file, page.data(), PAGE * 4, 0) != PAGE * 4 || fsync(file) != 0) std::_Exit(2);
+            // Not managed memory: natively its pages go to the GPU while the disk still writes to them.
+            int into = 1 + round / 4 % 2;
             std::shared_lock<std::shared_mutex> no_fork(forking);
-            if (pread(direct, blocks.at[block] + to, PAGE * 4, 0) != PAGE * 4) std::_Exit(2);
-            std::memcpy(&want[block][to], page.data(), PAGE * 4);
+            if (pread(direct, blocks.at[into] + to, PAGE * 4, 0) != PAGE * 4) std::_Exit(2);
+            std::memcpy(&want[into][to], page.data(), PAGE * 4);
         }
         if (round % 16 == 5 + thread) {
             // What was everybody's is copied when it is written to after this.

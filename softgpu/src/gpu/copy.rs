@@ -7,7 +7,7 @@
 
 use super::array::{self, Storage};
 use super::graph;
-use super::memory::{self, Memory};
+use super::memory::{self, Kind, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
 use crate::abi::{Res, pointer};
@@ -383,7 +383,11 @@ fn fill_row(address: u64, value: u32, size: u64, width: u64) -> Res {
 
 /// Whether a stream may write or wait for a value of `size` bytes at `address`.
 pub(crate) fn check_word(address: u64, size: u64) -> Res {
-    if address.is_multiple_of(size) && memory::read().covers(address, size) {
+    let memory = memory::read();
+    // Neither memory of pools nor managed memory (measured on an H200 machine).
+    let kept_out = |kind: &Kind| matches!(kind, Kind::Pooled(_) | Kind::Managed);
+    let right = address.is_multiple_of(size) && memory.covers(address, size);
+    if right && !memory.find(address).is_some_and(|(_, alloc)| kept_out(&alloc.kind)) {
         Ok(())
     } else {
         Err(CUresult::CUDA_ERROR_INVALID_VALUE)
