@@ -533,6 +533,8 @@ wire_struct! {
         pub max_dynamic_shared: u32,
         /// Name of the kernel.
         pub name: String,
+        /// Whether it uses texture or surface references: no capture takes its launches.
+        pub references: bool,
     }
 }
 

@@ -273,8 +273,11 @@ impl Entered {
             // Asking twice for the same kernel, module or variable gives the same answer without a trip.
             let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
             known = key.as_ref().and_then(|k| ledger.known(k));
-            if known.is_some() {
-                return decode::<C>(&[]);
+            if let Some(known) = known {
+                // One that the program has ended itself is not found any more, as with the driver.
+                let ended =
+                    cuda_api::handle::kind(known) == Some(Kind::TextureRef) && self.job.tables.textures.get(known).is_err();
+                return if ended { Err(code::ERROR_NOT_FOUND) } else { decode::<C>(&[]) };
             }
             let (reply, bytes) = match self.place(device).in_process() {
                 Some(exec) => {

@@ -276,6 +276,9 @@ unsafe fn launch(
     let info = info_on(cx, on, function, data)?;
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {
+        if info.references {
+            cx.job.graphs.forbid_on(&graph::seen(cx, head.stream, on)?)?;
+        }
         let kernel = || {
             // SAFETY: passed on by the exported symbols as the program gave it.
             let mut kernel = unsafe { node(info, &head, attributes, params, extra) }?;

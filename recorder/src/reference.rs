@@ -19,7 +19,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::handle::Kind;
 use cuda_api::ops::id;
-use cuda_api::reference::{ALIGNED, DEFAULT_UNIT, OVERRIDE_FORMAT, Reference, ReferenceSet, Setting, Slot};
+use cuda_api::reference::{ALIGNED, OVERRIDE_FORMAT, Reference, ReferenceSet, Setting, Slot};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
@@ -72,10 +72,22 @@ fn surface(cx: &mut Entered, surface: sys::CUsurfref) -> Result<u64, Code> {
     cx.use_handle(Kind::SurfaceRef, Kind::SurfaceRef, surface as u64)
 }
 
+/// How a reference is set. It sees no array that is gone.
+fn is_set(cx: &Entered, reference: u64) -> Result<Reference, Code> {
+    let mut is = lock(&data(cx, reference)?.1.0).is;
+    let gone = |kind, array| cx.job.tables.device(kind, array).is_err();
+    if let Some(r) = is.resource
+        && (r.kind == OF_ARRAY && gone(Kind::Array, r.array) || r.kind == OF_MIPMAP && gone(Kind::Mipmap, r.array))
+    {
+        is.resource = None;
+    }
+    Ok(is)
+}
+
 /// How a texture reference is set.
 fn kept(cx: &mut Entered, reference: sys::CUtexref) -> Result<Reference, Code> {
     let reference = texture(cx, reference)?;
-    Ok(lock(&data(cx, reference)?.1.0).is)
+    is_set(cx, reference)
 }
 
 /// Changes a setting; what the place answers, if it is asked.
@@ -346,8 +358,7 @@ pub(crate) fn cuParamSetTexRef(
     reference: sys::CUtexref,
 ) -> Result<(), Code> {
     cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
-    texture(cx, reference)?;
-    if unit == DEFAULT_UNIT { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    kept(cx, reference)?.as_parameter(unit)
 }
 
 pub(crate) fn cuSurfRefSetArray(
@@ -367,6 +378,5 @@ pub(crate) fn cuSurfRefSetArray(
 
 pub(crate) fn cuSurfRefGetArray(cx: &mut Entered, to: *mut sys::CUarray, reference: sys::CUsurfref) -> Result<(), Code> {
     let reference = surface(cx, reference)?;
-    let is = lock(&data(cx, reference)?.1.0).is;
-    give(to, is.array(OF_ARRAY)? as sys::CUarray)
+    give(to, is_set(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
 }

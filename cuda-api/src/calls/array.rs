@@ -118,7 +118,7 @@ calls! { $ for_each_array_call array ArrayCalls;
     0x095a local custom fn cuTexRefGetBorderColor(pBorderColor: Raw<*mut f32>, hTexRef: Raw<sys::CUtexref>);
     /// How a texture reference takes coordinates and gives numbers.
     0x095b local custom fn cuTexRefGetFlags(pFlags: Raw<*mut c_uint>, hTexRef: Raw<sys::CUtexref>);
-    /// Makes a texture reference known to a function, which knows it already.
+    /// Makes what a texture reference sees known to a function, which knows it already.
     0x095c local custom fn cuParamSetTexRef(hfunc: Raw<sys::CUfunction>, texunit: Raw<c_int>, hTexRef: Raw<sys::CUtexref>);
     /// Lets a surface reference see an array.
     0x095d state custom fn cuSurfRefSetArray(hSurfRef: Raw<sys::CUsurfref>, hArray: Raw<sys::CUarray>, Flags: Raw<c_uint>);

@@ -6,10 +6,15 @@ use std::collections::HashMap;
 
 const SYMTAB: u32 = 2;
 const SYMBOL: usize = 24;
+/// Section types of relocations, and the bytes of one.
+const WITH_ADDEND: (u32, usize) = (4, 24);
+const WITHOUT_ADDEND: (u32, usize) = (9, 16);
 /// Symbol types of variables: ordinary, and the vendor's own, which relocatable cubins use.
 const OBJECT: u8 = 1;
 const CUDA_OBJECT: u8 = 13;
 const FUNCTION: u8 = 2;
+/// Symbol types of texture, sampler and surface references.
+const REFERENCES: std::ops::RangeInclusive<u8> = 10..=12;
 /// Bit of a variable's `st_other`: host and GPU use it at one address.
 pub(super) const MANAGED: u8 = 0x04;
 /// Bit of a symbol's `st_other`: the function is a kernel.
@@ -48,47 +53,31 @@ pub(super) enum Symbol<'a> {
 pub(super) fn sm(bytes: &[u8]) -> u32 {
     // Since toolkit 13 (ELF OS/ABI 0x41) the number is in the second byte of e_flags, before in the first.
     let flags = u32_at(bytes, 0x30);
-    if bytes.get(7) == Some(&0x41) {
-        flags >> 8 & 0xFF
-    } else {
-        flags & 0xFF
-    }
+    if bytes.get(7) == Some(&0x41) { flags >> 8 & 0xFF } else { flags & 0xFF }
 }
 
 impl<'a> Cubin<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Cubin<'a>> {
         if !bytes.starts_with(b"\x7fELF") {
-            return Err(ImageError::Damaged {
-                what: "ELF magic",
-                at: 0,
-            });
+            return Err(ImageError::Damaged { what: "ELF magic", at: 0 });
         }
         let tables = size::elf_tables(bytes)?;
         let (at, count) = tables.sections;
-        let table = range(bytes, at, count * size::SECTION_ROW).ok_or(ImageError::Damaged {
-            what: "section table",
-            at,
-        })?;
+        let table = range(bytes, at, count * size::SECTION_ROW).ok_or(ImageError::Damaged { what: "section table", at })?;
         let rows: Vec<&[u8]> = table.chunks_exact(size::SECTION_ROW as usize).collect();
         let body = |row: &[u8]| match size::no_bytes(u32_at(row, 0x04)) {
             true => Some(&[][..]),
             false => range(bytes, u64_at(row, 0x18), u64_at(row, 0x20)),
         };
-        let names = usize::try_from(tables.names)
-            .ok()
-            .and_then(|n| rows.get(n))
-            .and_then(|row| body(row))
-            .unwrap_or(&[]);
+        let names = usize::try_from(tables.names).ok().and_then(|n| rows.get(n)).and_then(|row| body(row)).unwrap_or(&[]);
         let mut sections = Vec::with_capacity(rows.len());
         for (n, row) in rows.iter().enumerate() {
             sections.push(Section {
                 name: string(names, u32_at(row, 0)).unwrap_or(""),
                 kind: u32_at(row, 0x04),
                 link: u32_at(row, 0x28),
-                body: body(row).ok_or(ImageError::Damaged {
-                    what: "body of a section",
-                    at: at + n as u64 * size::SECTION_ROW,
-                })?,
+                body: body(row)
+                    .ok_or(ImageError::Damaged { what: "body of a section", at: at + n as u64 * size::SECTION_ROW })?,
             });
         }
         let info = sections
@@ -103,10 +92,7 @@ impl<'a> Cubin<'a> {
     pub(super) fn symbols(&self) -> impl Iterator<Item = Symbol<'a>> {
         let tables = self.sections.iter().filter(|s| s.kind == SYMTAB);
         tables.flat_map(move |table| {
-            let names = self
-                .sections
-                .get(table.link as usize)
-                .map_or(&[][..], |s| s.body);
+            let names = self.sections.get(table.link as usize).map_or(&[][..], |s| s.body);
             table.body.chunks_exact(SYMBOL).filter_map(move |row| {
                 let name = string(names, u32_at(row, 0)).filter(|n| !n.is_empty())?;
                 match row[4] & 0xF {
@@ -147,6 +133,30 @@ impl<'a> Cubin<'a> {
         found
     }
 
+    /// Whether there are texture or surface references.
+    pub(super) fn has_references(&self) -> bool {
+        let tables = self.sections.iter().filter(|s| s.kind == SYMTAB);
+        let mut rows = tables.flat_map(|table| table.body.chunks_exact(SYMBOL));
+        rows.any(|row| REFERENCES.contains(&(row[4] & 0xF)))
+    }
+
+    /// Whether a kernel uses texture or surface references: the numbers of those are filled in beside its parameters, or in its code.
+    pub(super) fn uses_references(&self, kernel: &str) -> bool {
+        self.sections.iter().any(|s| {
+            let Some((_, bytes)) = [WITH_ADDEND, WITHOUT_ADDEND].into_iter().find(|(kind, _)| *kind == s.kind) else {
+                return false;
+            };
+            let of = s.name.strip_prefix(".rela").or_else(|| s.name.strip_prefix(".rel")).unwrap_or("");
+            let of = of.strip_prefix(".nv.constant0.").or_else(|| of.strip_prefix(".text."));
+            let symbols = self.sections.get(s.link as usize).map_or(&[][..], |s| s.body);
+            let refers = |row: &[u8]| {
+                let symbol = symbols.chunks_exact(SYMBOL).nth(u32_at(row, 12) as usize);
+                symbol.is_some_and(|symbol| REFERENCES.contains(&(symbol[4] & 0xF)))
+            };
+            of == Some(kernel) && s.body.chunks_exact(bytes).any(refers)
+        })
+    }
+
     /// Parameters of a kernel, in order; `None` if the cubin does not describe this kernel.
     pub(super) fn params(&self, kernel: &str) -> Option<Vec<Param>> {
         params(self.info.get(kernel)?)
@@ -156,9 +166,7 @@ impl<'a> Cubin<'a> {
 /// Whether a section holds variables that the program can ask for by name. Bank 0 holds parameters.
 fn variable_memory(section: &str) -> bool {
     section.starts_with(".nv.global")
-        || section
-            .strip_prefix(".nv.constant")
-            .is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
+        || section.strip_prefix(".nv.constant").is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
 }
 
 /// Attribute: numbers of the symbols outside of the cubin that a function calls.
@@ -193,10 +201,7 @@ fn params(records: &[u8]) -> Option<Vec<Param>> {
         found.push((u16_at(value, 4), Param { offset: u32::from(u16_at(value, 6)), size }));
     })?;
     found.sort_unstable_by_key(|(ordinal, _)| *ordinal);
-    let in_order = found
-        .iter()
-        .enumerate()
-        .all(|(n, (ordinal, _))| n == usize::from(*ordinal));
+    let in_order = found.iter().enumerate().all(|(n, (ordinal, _))| n == usize::from(*ordinal));
     in_order.then(|| found.into_iter().map(|(_, p)| p).collect())
 }
 

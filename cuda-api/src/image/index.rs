@@ -30,6 +30,8 @@ pub struct Kernel {
     layouts: Vec<(EntryKind, u32, Vec<Param>)>,
     /// Whether it may print, in some entry.
     prints: bool,
+    /// Whether it uses texture or surface references, in some entry.
+    references: bool,
 }
 
 impl Index {
@@ -51,9 +53,7 @@ impl Index {
         index.any_prints |= index.unreadable > 0;
         index.prints |= index.any_prints;
         for kernel in index.kernels.values_mut() {
-            kernel
-                .layouts
-                .sort_by_key(|(kind, ..)| *kind != EntryKind::Cubin);
+            kernel.layouts.sort_by_key(|(kind, ..)| *kind != EntryKind::Cubin);
         }
         index
     }
@@ -62,9 +62,7 @@ impl Index {
     pub fn kernel_params(&self, name: &str, sm: u32) -> Option<&[Param]> {
         let layouts = &self.kernels.get(name)?.layouts;
         let exact = layouts.iter().find(|(_, for_sm, _)| *for_sm == sm);
-        exact
-            .or(layouts.first())
-            .map(|(.., params)| params.as_slice())
+        exact.or(layouts.first()).map(|(.., params)| params.as_slice())
     }
 
     /// Whether a kernel may print while all goes well; `None` if there is none of this name.
@@ -72,11 +70,17 @@ impl Index {
         self.kernels.get(name).map(|k| k.prints || self.any_prints)
     }
 
+    /// Whether a kernel uses texture or surface references; `None` if there is none of this name.
+    pub fn kernel_references(&self, name: &str) -> Option<bool> {
+        self.kernels.get(name).map(|k| k.references)
+    }
+
     fn add_cubin(&mut self, entry: &Entry) -> bool {
         let Ok(cubin) = Cubin::parse(&entry.bytes) else {
             return false;
         };
         self.managed |= cubin.has_managed();
+        let has_references = cubin.has_references();
         let (mut named, mut told, mut launches) = (false, false, false);
         for symbol in cubin.symbols() {
             match symbol {
@@ -86,7 +90,7 @@ impl Index {
                 Symbol::Kernel(name) => {
                     let prints = cubin.refers(name, PRINTERS);
                     told |= prints;
-                    self.add_kernel(name, entry, cubin.params(name), prints);
+                    self.add_kernel(name, entry, cubin.params(name), prints, has_references && cubin.uses_references(name));
                 }
                 Symbol::Function(name) => {
                     self.uses_device_heap |= matches!(name, "malloc" | "free");
@@ -109,16 +113,18 @@ impl Index {
         self.any_prints |= module.prints;
         self.globals.extend(module.variables);
         for (name, params) in module.kernels {
-            self.add_kernel(&name, entry, params, module.printers.contains(&name));
+            let (prints, references) = (module.printers.contains(&name), module.referring.contains(name.as_bytes()));
+            self.add_kernel(&name, entry, params, prints, references);
         }
     }
 
-    fn add_kernel(&mut self, name: &str, entry: &Entry, params: Option<Vec<Param>>, prints: bool) {
+    fn add_kernel(&mut self, name: &str, entry: &Entry, params: Option<Vec<Param>>, prints: bool, references: bool) {
         if !self.kernels.contains_key(name) {
             self.kernels.insert(name.to_owned(), Kernel::default());
         }
         let Some(kernel) = self.kernels.get_mut(name) else { return };
         kernel.prints |= prints;
+        kernel.references |= references;
         if let Some(params) = params {
             kernel.layouts.push((entry.kind, entry.sm, params));
         }

@@ -16,6 +16,8 @@ pub(super) struct Module {
     pub(super) device_heap: bool,
     /// Kernels in which `vprintf` is mentioned.
     pub(super) printers: BTreeSet<String>,
+    /// Kernels and functions that name a texture or surface reference, or a function above them that does.
+    pub(super) referring: BTreeSet<Vec<u8>>,
     /// Whether any kernel may get there: it is elsewhere in code, or kernels launch others.
     pub(super) prints: bool,
 }
@@ -45,22 +47,11 @@ impl<'a> Iterator for Tokens<'a> {
         loop {
             let (first, rest) = self.0.split_first()?;
             let skip = match (first, rest.first()) {
-                (b'/', Some(b'/')) => self
-                    .0
-                    .iter()
-                    .position(|b| *b == b'\n')
-                    .unwrap_or(self.0.len()),
-                (b'/', Some(b'*')) => self.0[2..]
-                    .windows(2)
-                    .position(|w| w == b"*/")
-                    .map_or(self.0.len(), |p| p + 4),
+                (b'/', Some(b'/')) => self.0.iter().position(|b| *b == b'\n').unwrap_or(self.0.len()),
+                (b'/', Some(b'*')) => self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4),
                 (b'"', _) => string_len(self.0),
                 (b, _) if is_word(*b) => {
-                    let len = self
-                        .0
-                        .iter()
-                        .position(|b| !is_word(*b))
-                        .unwrap_or(self.0.len());
+                    let len = self.0.iter().position(|b| !is_word(*b)).unwrap_or(self.0.len());
                     let (word, after) = self.0.split_at(len);
                     self.0 = after;
                     return Some(Token::Word(word));
@@ -91,9 +82,7 @@ fn string_len(text: &[u8]) -> usize {
 
 /// Whether bytes are PTX text: they name a version or a target.
 pub(super) fn looks_like(bytes: &[u8]) -> bool {
-    Tokens(bytes)
-        .take(1 << 12)
-        .any(|t| matches!(t, Token::Word(b".version" | b".target")))
+    Tokens(bytes).take(1 << 12).any(|t| matches!(t, Token::Word(b".version" | b".target")))
 }
 
 /// Capability named by `.target` (0: none), and whether it is for this one or its family only.
@@ -108,9 +97,7 @@ pub(super) fn target(text: &[u8]) -> (u32, bool) {
             let Token::Word(word) = t else { continue };
             if let Some(name) = word.strip_prefix(b"sm_") {
                 let digits = name.iter().take_while(|b| b.is_ascii_digit()).count();
-                let sm = number(&name[..digits])
-                    .and_then(|n| u32::try_from(n).ok())
-                    .unwrap_or(0);
+                let sm = number(&name[..digits]).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
                 return (sm, digits < name.len());
             }
         }
@@ -125,6 +112,8 @@ pub(super) fn module(text: &[u8]) -> Module {
     let mut tokens = Tokens(text);
     let (mut braces, mut parens) = (0u32, 0u32);
     let (mut in_kernel, mut launches) = (false, false);
+    // References and what uses them, for as long as there are any; and whose body this is.
+    let (mut references, mut body): (BTreeSet<Vec<u8>>, Option<&[u8]>) = (BTreeSet::new(), None);
     while let Some(t) = tokens.next() {
         match t {
             Token::Word(b"malloc" | b"free") => m.device_heap = true,
@@ -136,16 +125,14 @@ pub(super) fn module(text: &[u8]) -> Module {
                 None => m.prints = true,
             },
             Token::Word(name) if name.starts_with(b"cudaLaunchDevice") || name.starts_with(b"cudaGraphLaunch") => launches = true,
-            Token::Word(b".func") if braces == 0 => in_kernel = false,
+            Token::Word(b".func") if braces == 0 => (in_kernel, body) = (false, None),
             Token::Mark(b'{') => braces += 1,
             Token::Mark(b'}') => braces = braces.saturating_sub(1),
             Token::Mark(b'(') if braces == 0 => parens += 1,
             Token::Mark(b')') if braces == 0 => parens = parens.saturating_sub(1),
             // A parenthesis that is never closed must not hide the rest of the module.
             Token::Mark(b';') if braces == 0 => parens = 0,
-            Token::Word(b".global" | b".const") if braces == 0 && parens == 0 => {
-                variables(&mut tokens, &mut m)
-            }
+            Token::Word(b".global" | b".const") if braces == 0 && parens == 0 => variables(&mut tokens, &mut m, &mut references),
             Token::Word(b".entry") if braces == 0 => {
                 let Some(Token::Word(name)) = tokens.next() else {
                     continue;
@@ -159,8 +146,16 @@ pub(super) fn module(text: &[u8]) -> Module {
                     Some(Vec::new())
                 };
                 m.kernels.push((text_of(name), params));
-                in_kernel = true;
+                (in_kernel, body) = (true, Some(name));
                 parens = 0;
+            }
+            // After `.func` and what it gives back.
+            Token::Word(name) if braces == 0 && parens == 0 && body.is_none() && is_name(name) => body = Some(name),
+            Token::Word(name) if braces > 0 && !references.is_empty() && references.contains(name) => {
+                if let Some(body) = body {
+                    m.referring.insert(body.to_vec());
+                    references.insert(body.to_vec());
+                }
             }
             _ => {}
         }
@@ -170,7 +165,7 @@ pub(super) fn module(text: &[u8]) -> Module {
 }
 
 /// Names in what follows `.global` or `.const`, up to the semicolon.
-fn variables(tokens: &mut Tokens<'_>, m: &mut Module) {
+fn variables(tokens: &mut Tokens<'_>, m: &mut Module, references: &mut BTreeSet<Vec<u8>>) {
     let mut depth = 0u32;
     let mut name: Option<&[u8]> = None;
     let mut initial = false;
@@ -182,8 +177,10 @@ fn variables(tokens: &mut Tokens<'_>, m: &mut Module) {
             Token::Word(b".managed") => m.managed = true,
             _ if depth > 0 => {}
             Token::Mark(end @ (b',' | b';')) => {
-                if let Some(name) = name.take().filter(|_| !opaque) {
-                    m.variables.push(text_of(name));
+                match name.take() {
+                    Some(name) if opaque => drop(references.insert(name.to_vec())),
+                    Some(name) => m.variables.push(text_of(name)),
+                    None => {}
                 }
                 initial = false;
                 if end == b';' {
@@ -217,10 +214,7 @@ impl Draft {
         let offset = end.checked_next_multiple_of(self.align.unwrap_or(element).max(1))?;
         let size = element.checked_mul(self.count.unwrap_or(1))?;
         offset.checked_add(size).filter(|end| *end <= MAX_PARAMS)?;
-        Some(Param {
-            offset: u32::try_from(offset).ok()?,
-            size: u32::try_from(size).ok()?,
-        })
+        Some(Param { offset: u32::try_from(offset).ok()?, size: u32::try_from(size).ok()? })
     }
 }
 
@@ -296,8 +290,7 @@ pub(super) fn type_size(word: &[u8]) -> Option<u64> {
 }
 
 pub(super) fn is_name(word: &[u8]) -> bool {
-    word.first()
-        .is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'%'))
+    word.first().is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'%'))
 }
 
 /// An integer constant: decimal, octal, hexadecimal or binary, with or without `U`.

@@ -47,9 +47,7 @@ const PTX: &str = r#"
 "#;
 
 fn ptx_params() -> Vec<Param> {
-    [(0, 8), (8, 1), (16, 24), (40, 8)]
-        .map(|(offset, size)| Param { offset, size })
-        .to_vec()
+    [(0, 8), (8, 1), (16, 24), (40, 8)].map(|(offset, size)| Param { offset, size }).to_vec()
 }
 
 fn put(bytes: &mut [u8], at: usize, value: u64, width: usize) {
@@ -102,31 +100,13 @@ fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
     // The kernel calls the first of the others: symbol 7.
     info.extend_from_slice(&[4, 0x0F, 4, 0, 7, 0, 0, 0]);
     info.extend_from_slice(&[4, 0x45, 12, 0, 0, 0, 0, 0, 2, 0, 16, 0, 0x70, 0x17, 0, 0]);
-    let plain = |name, kind, body: Vec<u8>| Draft {
-        name,
-        kind,
-        link: 0,
-        claimed: body.len(),
-        body,
-    };
-    let bare = |name, kind, claimed| Draft {
-        name,
-        kind,
-        link: 0,
-        claimed,
-        body: Vec::new(),
-    };
+    let plain = |name, kind, body: Vec<u8>| Draft { name, kind, link: 0, claimed: body.len(), body };
+    let bare = |name, kind, claimed| Draft { name, kind, link: 0, claimed, body: Vec::new() };
     let mut drafts = vec![
         plain("", 0, Vec::new()),
         plain(".shstrtab", 3, Vec::new()),
         plain(".strtab", 3, strings),
-        Draft {
-            name: ".symtab",
-            kind: 2,
-            link: 2,
-            claimed: symbols.len(),
-            body: symbols,
-        },
+        Draft { name: ".symtab", kind: 2, link: 2, claimed: symbols.len(), body: symbols },
         // Claims far more than the file has, as zero-initialised memory does.
         bare(".nv.global", if modern { 8 } else { 0x7000_0007 }, 1 << 40),
         plain(".nv.global.init", 1, vec![7; 4]),
@@ -149,11 +129,7 @@ fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
     drafts[1].body = names;
 
     let mut bytes = vec![0; 64];
-    bytes[..9].copy_from_slice(if modern {
-        b"\x7fELF\x02\x01\x01\x41\x08"
-    } else {
-        b"\x7fELF\x02\x01\x01\x33\x07"
-    });
+    bytes[..9].copy_from_slice(if modern { b"\x7fELF\x02\x01\x01\x41\x08" } else { b"\x7fELF\x02\x01\x01\x33\x07" });
     let mut rows = Vec::new();
     for (d, name) in drafts.iter().zip(name_at) {
         bytes.resize(bytes.len().next_multiple_of(8), 0);
@@ -172,12 +148,7 @@ fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
     put(&mut bytes, 0x10, 2, 2);
     put(&mut bytes, 0x12, 190, 2);
     put(&mut bytes, 0x28, at, 8);
-    put(
-        &mut bytes,
-        0x30,
-        if modern { sm << 8 | 4 } else { 0x5A_0500 | sm },
-        4,
-    );
+    put(&mut bytes, 0x30, if modern { sm << 8 | 4 } else { 0x5A_0500 | sm }, 4);
     put(&mut bytes, 0x34, 64, 2);
     put(&mut bytes, 0x36, 56, 2);
     put(&mut bytes, 0x3A, 64, 2);
@@ -214,16 +185,7 @@ fn fatbin(entries: &[(u16, u32, u64, Pack, &[u8])]) -> Vec<u8> {
         put(&mut header, 0x28, 0x11 | flags | flag, 8);
         if *pack != Pack::None {
             put(&mut header, 0x10, packed as u64, 4);
-            put(
-                &mut header,
-                0x38,
-                if *pack == Pack::Lz4Short {
-                    1
-                } else {
-                    plain.len() as u64
-                },
-                8,
-            );
+            put(&mut header, 0x38, if *pack == Pack::Lz4Short { 1 } else { plain.len() as u64 }, 8);
         }
         body.extend_from_slice(&header);
         body.extend_from_slice(&stored);
@@ -248,17 +210,7 @@ fn full_fatbin() -> Vec<u8> {
 fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, body) in members {
-        bytes.extend_from_slice(
-            format!(
-                "{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n",
-                0,
-                0,
-                0,
-                644,
-                body.len()
-            )
-            .as_bytes(),
-        );
+        bytes.extend_from_slice(format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 644, body.len()).as_bytes());
         bytes.extend_from_slice(body);
         if body.len() % 2 == 1 {
             bytes.push(b'\n');
@@ -275,9 +227,7 @@ fn measured(bytes: &[u8]) -> Image {
     unsafe { measure(longer.as_ptr()) }.unwrap()
 }
 
-const PTX_GLOBALS: [&str; 7] = [
-    "$str", "managed", "plain", "pointers", "second", "table", "wide",
-];
+const PTX_GLOBALS: [&str; 7] = ["$str", "managed", "plain", "pointers", "second", "table", "wide"];
 
 #[test]
 fn ptx_declarations_are_found_and_bodies_skipped() {
@@ -295,10 +245,7 @@ fn ptx_declarations_are_found_and_bodies_skipped() {
     let plain = PTX.replace(".attribute(.managed)", "") + "\0";
     assert!(!measured(plain.as_bytes()).index().managed);
     let entries = image.entries().unwrap();
-    assert_eq!(
-        (entries.len(), entries[0].sm, entries[0].arch_specific),
-        (1, 90, true)
-    );
+    assert_eq!((entries.len(), entries[0].sm, entries[0].arch_specific), (1, 90, true));
     assert_eq!(entries[0].bytes, PTX.as_bytes());
 }
 
@@ -314,16 +261,12 @@ fn a_list_that_is_not_understood_hides_nothing() {
     for name in ["odd", "open", "huge"] {
         assert_eq!(image.kernel_params(name, 75), None, "{name}");
     }
-    assert_eq!(
-        image.kernel_params("plain", 75).unwrap(),
-        [Param { offset: 0, size: 4 }]
-    );
+    assert_eq!(image.kernel_params("plain", 75).unwrap(), [Param { offset: 0, size: 4 }]);
 }
 
 #[test]
 fn a_member_called_free_is_not_the_heap() {
-    let text =
-        ".version 8.0 .target sm_75 .global .u32 my_free; .func _Z4freev() { ret; } // malloc\n\0";
+    let text = ".version 8.0 .target sm_75 .global .u32 my_free; .func _Z4freev() { ret; } // malloc\n\0";
     assert!(!measured(text.as_bytes()).uses_device_heap() && !measured(text.as_bytes()).prints());
 }
 
@@ -359,18 +302,27 @@ fn kernels_that_print_are_told_from_others() {
 }
 
 #[test]
+fn kernels_with_references_are_told_from_others() {
+    let text = ".version 6.4 .target sm_52 .address_size 64
+        .global .texref picture; .global .surfref board; .global .u32 counter;
+        .func (.param .b32 r) look (.param .b32 x) { tex.2d.v4.u32.f32 {a, b, c, d}, [picture, {e, e}]; ret; }
+        .func (.param .b32 r) count (.param .b32 x) { ld.global.u32 a, [counter]; ret; }
+        .entry plain (.param .u64 out) { call (r), count, (x); ret; }
+        .entry through () { call (r), look, (x); ret; }
+        .entry itself (.param .u64 out) { { suld.b.2d.b32.trap {a}, [board, {b, c}]; } ret; }\0";
+    let index = measured(text.as_bytes()).index();
+    let told = ["plain", "through", "itself", "look"].map(|name| index.kernel_references(name));
+    assert_eq!(told, [Some(false), Some(true), Some(true), None]);
+    assert_eq!(index.globals.iter().collect::<Vec<_>>(), ["counter"]);
+    assert_eq!(measured(&cubin(90, true, &[])).index().kernel_references("first"), Some(false));
+}
+
+#[test]
 fn cubins_old_and_new() {
-    for (sm, modern, extra, heap) in [
-        (75, false, &["free"][..], true),
-        (90, true, &["vprintf", "mallocs"], false),
-    ] {
+    for (sm, modern, extra, heap) in [(75, false, &["free"][..], true), (90, true, &["vprintf", "mallocs"], false)] {
         let bytes = cubin(sm, modern, extra);
         let image = measured(&bytes);
-        assert_eq!(
-            (image.kind, image.bytes.len()),
-            (Kind::Cubin, bytes.len()),
-            "the claim of .nv.global is not counted"
-        );
+        assert_eq!((image.kind, image.bytes.len()), (Kind::Cubin, bytes.len()), "the claim of .nv.global is not counted");
         assert_eq!(u64::from(image.entries().unwrap()[0].sm), sm);
         assert_eq!(image.global_names(), ["constant", "initialised", "zeroed"]);
         assert_eq!(image.kernel_names(), ["first"]);
@@ -386,21 +338,9 @@ fn fat_binaries_in_every_compression() {
     let image = measured(&full_fatbin());
     assert_eq!(image.kind, Kind::Fatbin);
     let entries = image.entries().unwrap();
-    let got: Vec<_> = entries
-        .iter()
-        .map(|e| (e.kind, e.sm, e.arch_specific))
-        .collect();
+    let got: Vec<_> = entries.iter().map(|e| (e.kind, e.sm, e.arch_specific)).collect();
     use EntryKind::{Cubin, Other, Ptx};
-    assert_eq!(
-        got,
-        [
-            (Ptx, 75, false),
-            (Cubin, 75, false),
-            (Cubin, 90, true),
-            (Other, 90, false),
-            (Ptx, 90, false)
-        ]
-    );
+    assert_eq!(got, [(Ptx, 75, false), (Cubin, 75, false), (Cubin, 90, true), (Other, 90, false), (Ptx, 90, false)]);
     assert_eq!(entries[0].bytes, PTX.as_bytes());
     assert_eq!(entries[1].bytes, cubin(75, false, &["vprintf"]));
     assert_eq!(entries[4].bytes, PTX.as_bytes());
@@ -422,28 +362,16 @@ fn what_does_not_decompress_is_an_error_and_is_counted() {
     assert_eq!(image.entries(), Err(ImageError::Compression { entry: 0 }));
     let index = image.index();
     assert_eq!(index.unreadable, 1);
-    assert!(
-        index.globals.contains("plain"),
-        "the other entries are read all the same"
-    );
+    assert!(index.globals.contains("plain"), "the other entries are read all the same");
 }
 
 #[test]
 fn archives() {
     let (mut ptx, cubin, fatbin) = (PTX.as_bytes().to_vec(), cubin(90, true, &[]), full_fatbin());
     ptx.push(b' ');
-    let bytes = archive(&[
-        ("/", &[0, 0, 0]),
-        ("a.ptx/", &ptx),
-        ("b.cubin/", &cubin),
-        ("c/", &fatbin),
-        ("notes/", b"hello"),
-    ]);
+    let bytes = archive(&[("/", &[0, 0, 0]), ("a.ptx/", &ptx), ("b.cubin/", &cubin), ("c/", &fatbin), ("notes/", b"hello")]);
     let image = measured(&bytes);
-    assert_eq!(
-        (image.kind, image.bytes.len()),
-        (Kind::Archive, bytes.len())
-    );
+    assert_eq!((image.kind, image.bytes.len()), (Kind::Archive, bytes.len()));
     assert_eq!(image.entries().unwrap().len(), 1 + 1 + 5 + 1);
     assert_eq!(image.global_names().len(), PTX_GLOBALS.len() + 3);
 }
@@ -453,30 +381,18 @@ struct Wrapper(u32, u32, *const c_void, *const c_void);
 
 #[test]
 fn wrappers_survive_the_road_to_another_process() {
-    let (linked, a, b) = (
-        full_fatbin(),
-        fatbin(&[(1, 75, 0, Pack::Lz4, PTX.as_bytes())]),
-        fatbin(&[]),
-    );
+    let (linked, a, b) = (full_fatbin(), fatbin(&[(1, 75, 0, Pack::Lz4, PTX.as_bytes())]), fatbin(&[]));
     let list: [*const c_void; 3] = [a.as_ptr().cast(), b.as_ptr().cast(), std::ptr::null()];
     let one = Wrapper(0x4662_43B1, 1, linked.as_ptr().cast(), std::ptr::null());
     let two = Wrapper(0x4662_43B1, 2, linked.as_ptr().cast(), list.as_ptr().cast());
     let none = Wrapper(0x4662_43B1, 2, std::ptr::null(), list.as_ptr().cast());
     let mut seen = Vec::new();
-    for (w, kind, entries) in [
-        (&one, Kind::Wrapped, 5),
-        (&two, Kind::Linked, 6),
-        (&none, Kind::Linked, 1),
-    ] {
+    for (w, kind, entries) in [(&one, Kind::Wrapped, 5), (&two, Kind::Linked, 6), (&none, Kind::Linked, 1)] {
         // SAFETY: the wrapper and all that it points to live to the end of the test.
         let image = unsafe { measure(std::ptr::from_ref(w).cast()) }.unwrap();
         assert_eq!(image.kind, kind);
         assert_eq!(image.entries().unwrap().len(), entries);
-        let travelled = Image::from_bytes(
-            Kind::from_code(kind.code()).unwrap(),
-            image.bytes.to_vec().into(),
-        )
-        .unwrap();
+        let travelled = Image::from_bytes(Kind::from_code(kind.code()).unwrap(), image.bytes.to_vec().into()).unwrap();
         assert_eq!(travelled.hash(), image.hash());
         let form = travelled.load_form().unwrap();
         let moved = std::hint::black_box(Box::new(form));
@@ -534,23 +450,12 @@ fn pointers_to_nothing_are_errors() {
     assert_eq!(place(&whole).unwrap().bytes.len(), whole.len());
     assert_eq!(place(b".x\0").unwrap().kind, Kind::Ptx);
     // And those that claim more.
-    assert!(matches!(
-        place(b"no end in sight"),
-        Err(ImageError::Unreadable { .. })
-    ));
+    assert!(matches!(place(b"no end in sight"), Err(ImageError::Unreadable { .. })));
     let bytes = full_fatbin();
-    assert_eq!(
-        place(&bytes[..bytes.len() - 1]),
-        Err(ImageError::Unreadable { at: 0 })
-    );
+    assert_eq!(place(&bytes[..bytes.len() - 1]), Err(ImageError::Unreadable { at: 0 }));
+    assert!(matches!(place(&cubin(90, true, &[])[..64]), Err(ImageError::Unreadable { .. })));
     assert!(matches!(
-        place(&cubin(90, true, &[])[..64]),
-        Err(ImageError::Unreadable { .. })
-    ));
-    assert!(matches!(
-        place(&[
-            0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 255
-        ]),
+        place(&[0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 255]),
         Err(ImageError::TooLarge { .. })
     ));
     assert!(matches!(place(&[0]), Err(ImageError::Damaged { .. })));
@@ -563,18 +468,9 @@ fn pointers_to_nothing_are_errors() {
         w
     };
     assert_eq!(place(&wrapper(1, 0, 0)), Err(ImageError::Null));
-    assert!(matches!(
-        place(&wrapper(3, map.addr(), 0)),
-        Err(ImageError::Damaged { .. })
-    ));
-    assert!(matches!(
-        place(&wrapper(1, end.addr(), 0)),
-        Err(ImageError::Unreadable { .. })
-    ));
-    assert!(matches!(
-        place(&wrapper(2, 0, end.addr())),
-        Err(ImageError::Unreadable { .. })
-    ));
+    assert!(matches!(place(&wrapper(3, map.addr(), 0)), Err(ImageError::Damaged { .. })));
+    assert!(matches!(place(&wrapper(1, end.addr(), 0)), Err(ImageError::Unreadable { .. })));
+    assert!(matches!(place(&wrapper(2, 0, end.addr())), Err(ImageError::Unreadable { .. })));
     // SAFETY: mapped above with this length; nothing refers to it any more.
     unsafe { libc::munmap(map.cast(), 2 * page) };
 }
@@ -583,18 +479,10 @@ fn pointers_to_nothing_are_errors() {
 fn from_bytes_takes_whole_images_only() {
     let bytes = full_fatbin();
     assert!(Image::from_bytes(Kind::Fatbin, bytes.clone().into()).is_ok());
-    assert_eq!(
-        Image::from_bytes(Kind::Cubin, bytes.clone().into()),
-        Err(ImageError::NotThis { kind: Kind::Cubin })
-    );
+    assert_eq!(Image::from_bytes(Kind::Cubin, bytes.clone().into()), Err(ImageError::NotThis { kind: Kind::Cubin }));
     let mut longer = bytes;
     longer.push(0);
-    assert_eq!(
-        Image::from_bytes(Kind::Wrapped, longer.into()),
-        Err(ImageError::NotThis {
-            kind: Kind::Wrapped
-        })
-    );
+    assert_eq!(Image::from_bytes(Kind::Wrapped, longer.into()), Err(ImageError::NotThis { kind: Kind::Wrapped }));
     assert!(Image::from_bytes(Kind::Ptx, b"text without end".to_vec().into()).is_err());
     assert!(Image::from_bytes(Kind::Ptx, b"two\0texts\0".to_vec().into()).is_err());
 }
@@ -626,10 +514,7 @@ fn damaged_images_never_panic() {
         (Kind::Cubin, cubin(90, true, &["malloc"])),
         (Kind::Cubin, cubin(75, false, &[])),
         (Kind::Fatbin, full_fatbin()),
-        (
-            Kind::Archive,
-            archive(&[("a/", &cubin(90, true, &[])), ("b/", &full_fatbin())]),
-        ),
+        (Kind::Archive, archive(&[("a/", &cubin(90, true, &[])), ("b/", &full_fatbin())])),
         (Kind::Linked, load::contain(&parts)),
     ];
     let mut random = Random(0x5EED);

@@ -380,8 +380,12 @@ impl Executor {
                 self.printer(handle).store(handle, Ordering::Relaxed);
             }
         }
+        // Of several kernels of that name it is said if it is true of all.
+        let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_references(&name)).peekable();
+        let references = named.peek().is_some() && named.all(|references| references);
         drop(modules);
         Ok(FunctionInfo {
+            references,
             params,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: attribute(F::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,

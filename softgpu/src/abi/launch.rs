@@ -2,7 +2,7 @@
 
 use super::edge::In;
 use super::{Res, abi};
-use crate::gpu::graph::take;
+use crate::gpu::graph::{forbid_on, take};
 use crate::gpu::launch::{Shape, check, launch};
 use crate::gpu::module;
 use crate::gpu::stream::{Default, resolve};
@@ -184,6 +184,9 @@ fn start_with(
         let params = packed.clone();
         Ok(graph::Work::Kernel(graph::Kernel { function: handle, grid, block, shared, attributes, params }))
     };
+    if function.info().references {
+        forbid_on(&target)?;
+    }
     if take(&target, false, kernel)? { Ok(()) } else { launch(function, &target, shape, packed) }
 }
 

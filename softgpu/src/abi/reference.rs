@@ -5,7 +5,7 @@ use crate::gpu::graph::error;
 use crate::gpu::{context, module, reference};
 use crate::ptx::Reference::{self, Surface, Texture};
 use cuda_api::array::{OF_ARRAY, OF_MIPMAP, OF_ROWS, Resource, shape_2d};
-use cuda_api::reference::{ALIGNED, DEFAULT_UNIT, OVERRIDE_FORMAT, Reference as Kept, Setting};
+use cuda_api::reference::{ALIGNED, OVERRIDE_FORMAT, Reference as Kept, Setting};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUaddress_mode, CUarray, CUarray_format, CUdeviceptr, CUfilter_mode, CUfunction, CUmipmappedArray,
     CUmodule, CUresult, CUsurfref, CUtexref,
@@ -182,8 +182,7 @@ abi! {
 
     call fn cuParamSetTexRef(function: CUfunction, unit: c_int, texture: CUtexref) {
         module::resolve_function(function)?;
-        reference::resolve(texture as usize, Texture)?;
-        if unit == DEFAULT_UNIT { Ok(()) } else { Err(BAD) }
+        kept(texture)?.as_parameter(unit).map_err(error)
     }
 
     call fn cuSurfRefSetArray(surface: CUsurfref, array: CUarray, flags: c_uint) {

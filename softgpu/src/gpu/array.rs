@@ -4,7 +4,7 @@
 use super::context::Live;
 use super::device::Device;
 use super::table::Table;
-use super::{memory, os};
+use super::{memory, os, reference};
 use crate::abi::Res;
 use cuda_api::array::{CUBEMAP, GATHER, LAYERED, SURFACE, Shape, WITHOUT_MEMORY};
 use cuda_api::code;
@@ -134,7 +134,9 @@ pub(crate) fn destroy(handle: usize) -> Res {
     if resolve(handle)?.mipmap != 0 {
         return Ok(());
     }
-    ARRAYS.remove(handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    ARRAYS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    reference::array_ended(handle);
+    Ok(())
 }
 
 /// Ends a mipmapped array and its levels.
@@ -142,7 +144,9 @@ pub(crate) fn destroy_mipmap(handle: usize) -> Res {
     let mipmap = MIPMAPS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     for level in &mipmap.levels {
         ARRAYS.remove(level.handle);
+        reference::array_ended(level.handle);
     }
+    reference::array_ended(handle);
     Ok(())
 }
 

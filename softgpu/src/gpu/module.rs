@@ -9,7 +9,7 @@ use super::memory::{self, Kind};
 use super::place::Room;
 use super::reference::{self, Reference};
 use super::table::Table;
-use super::{code, host, lock};
+use super::{code, host, lock, texture};
 use crate::abi::Res;
 use crate::ptx::{self, CodeMap, FunctionInfo, GlobalVar, Image, Placement, Program};
 use cuda_api::sys::{CUfunction, CUresult};
@@ -180,6 +180,9 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
         functions: Mutex::default(),
         references: Mutex::default(),
     });
+    for (address, kind) in module.all_references() {
+        texture::bind(live, address, kind == ptx::Reference::Surface, None);
+    }
     renew_code(live);
     Ok(module)
 }
@@ -233,6 +236,9 @@ impl Module {
         }
         FUNCTIONS.remove_if(|function| function.module == self.handle);
         lock(&self.references).values().for_each(|r| reference::end(live, r));
+        for (address, kind) in self.all_references() {
+            texture::unbind(live, address, kind == ptx::Reference::Surface);
+        }
         {
             let mut memory = memory::write();
             for (global, address) in self.program.image.globals.iter().zip(&self.program.placement.globals) {
@@ -270,6 +276,9 @@ impl Module {
 
     /// Address and size of a variable.
     pub fn variable(&self, name: &str) -> Res<(u64, u64)> {
+        if self.program.image.globals.iter().any(|g| g.name == name && g.reference.is_some()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         let index = self.global(name, None)?;
         Ok((self.program.placement.globals[index], self.program.image.globals[index].size))
     }
@@ -280,13 +289,19 @@ impl Module {
         globals.position(|g| g.name == name && g.reference == kind).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
-    /// A texture or surface reference by name.
+    /// Address and kind of each texture or surface reference.
+    fn all_references(&self) -> impl Iterator<Item = (u64, ptx::Reference)> {
+        let globals = self.program.image.globals.iter().zip(&self.program.placement.globals);
+        globals.filter_map(|(global, address)| Some((*address, global.reference?)))
+    }
+
+    /// A texture or surface reference by name. One that was destroyed by itself is not found any more, as on hardware.
     pub fn reference(&self, live: &Arc<Live>, name: &str, kind: ptx::Reference) -> Res<Arc<Reference>> {
         let index = self.global(name, Some(kind))?;
         let mut references = lock(&self.references);
         let address = self.program.placement.globals[index];
         let made = references.entry(index).or_insert_with(|| reference::make(live, kind, Some((self.handle, address))));
-        Ok(made.clone())
+        if reference::is_alive(made) { Ok(made.clone()) } else { Err(CUresult::CUDA_ERROR_NOT_FOUND) }
     }
 }
 

@@ -7,12 +7,19 @@ use super::table::Table;
 use super::{array, lock, texture};
 use crate::abi::Res;
 use crate::ptx;
-use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, Shape};
+use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, Shape, channel};
 use cuda_api::reference::{ALIGNED, Reference as Kept, Setting};
 use cuda_api::sys::CUresult;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// Bytes of memory, at most. Hardware was seen to take 2^30 and more, and not 2^40: a texture has 2^28 elements of up to 16 bytes.
+const MOST_BYTES: u64 = 1 << 32;
+/// Elements of a row, rows, and bytes from row to row, at most (`CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_…`).
+const MOST_IN_ROWS: [u64; 3] = [131_072, 65_000, 2_097_120];
+/// Rows are so far apart.
+const PITCH: u64 = 32;
 
 /// References by handle.
 static REFERENCES: LazyLock<Table<Reference>> = LazyLock::new(|| Table::new(15));
@@ -38,6 +45,23 @@ pub(crate) fn resolve(handle: usize, kind: ptx::Reference) -> Res<(Arc<Reference
     let live = context::current()?;
     let found = REFERENCES.get(handle).filter(|r| r.kind == kind && std::ptr::eq(r.live.as_ptr(), Arc::as_ptr(&live)));
     Ok((found.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?, live))
+}
+
+/// Whether a reference has not ended.
+pub(crate) fn is_alive(reference: &Reference) -> bool {
+    REFERENCES.get(reference.handle).is_some()
+}
+
+/// An array has ended, or a mipmapped one: nobody sees it any more.
+pub(crate) fn array_ended(handle: usize) {
+    REFERENCES.each(|reference| {
+        let mut kept = lock(&reference.kept);
+        let sees = kept.resource.is_some_and(|r| matches!(r.kind, OF_ARRAY | OF_MIPMAP) && r.array == handle as u64);
+        if sees && let Some(live) = reference.live.upgrade() {
+            kept.resource = None;
+            reference.show(&live, None);
+        }
+    });
 }
 
 /// `cuTexRefDestroy`
@@ -76,6 +100,20 @@ fn seen(kind: u32, handle: usize, shape: &Shape) -> Resource {
     Resource { kind, array: handle as u64, format: shape.format, channels: shape.channels, ..Resource::default() }
 }
 
+/// Whether memory is such that hardware lets a reference see it; its format may be any.
+fn check_memory(r: &Resource) -> Res {
+    let element = channel(r.format).map_or(0, |(bytes, _)| bytes * u64::from(r.channels));
+    let fits = match r.kind {
+        OF_MEMORY => r.width <= MOST_BYTES,
+        _ => {
+            let inside = [r.width, r.height, r.pitch].iter().zip(MOST_IN_ROWS).all(|(n, most)| *n <= most);
+            let apart = r.pitch.is_multiple_of(PITCH) && r.pitch > 0 && r.pitch >= r.width.saturating_mul(element);
+            inside && apart && r.address.is_multiple_of(ALIGNED)
+        }
+    };
+    if fits { Ok(()) } else { Err(BAD) }
+}
+
 /// What is seen of memory: from an aligned address on.
 fn aligned(r: &Resource) -> Resource {
     let before = if r.kind == OF_MEMORY { r.address % ALIGNED } else { 0 };
@@ -96,8 +134,7 @@ impl Reference {
         if let Setting::Resource(r) = setting
             && matches!(r.kind, OF_MEMORY | OF_ROWS)
         {
-            // The same that an object must be.
-            texture::object(&aligned(r), Some(&Default::default()))?;
+            check_memory(r)?;
         }
         *kept = next;
         self.show(live, Some(&next));

@@ -59,15 +59,36 @@ pub(crate) fn references(number: u64) -> Arc<Objects> {
     lock(&OBJECTS).get(&number).map_or_else(Arc::default, |o| o.bound.clone())
 }
 
+/// What a reference sees that sees nothing: it reads zeros, as on hardware.
+fn nothing() -> Object {
+    Object {
+        levels: Vec::new(),
+        channel: Channel::Float,
+        bytes: 4,
+        channels: 1,
+        in_memory: false,
+        layered: false,
+        cube: false,
+        sampler: None,
+        owner: None,
+    }
+}
+
+/// The reference at an address is gone.
+pub(crate) fn unbind(live: &Live, address: u64, surface: bool) {
+    if let Some(all) = lock(&OBJECTS).get_mut(&live.number) {
+        let bound = Arc::make_mut(&mut all.bound);
+        let group = if surface { &mut bound.surfaces } else { &mut bound.textures };
+        group.remove(&address);
+    }
+}
+
 /// The reference at an address sees something else from now on, or nothing.
 pub(crate) fn bind(live: &Live, address: u64, surface: bool, object: Option<Object>) {
     let mut all = lock(&OBJECTS);
     let bound = Arc::make_mut(&mut all.entry(live.number).or_default().bound);
     let group = if surface { &mut bound.surfaces } else { &mut bound.textures };
-    match object {
-        Some(object) => drop(group.insert(address, Arc::new(object))),
-        None => drop(group.remove(&address)),
-    }
+    group.insert(address, Arc::new(object.unwrap_or_else(nothing)));
 }
 
 /// A context has ended.

@@ -267,7 +267,7 @@ impl Fetch for Texels<'_, '_> {
 
 /// A number that stands for no object.
 fn nothing(number: u64) -> Fault {
-    Fault::IllegalInstruction(format!("{number:#x} is no texture or surface object, and no reference that sees something"))
+    Fault::IllegalInstruction(format!("{number:#x} is no texture or surface object, and no reference"))
 }
 
 /// `tex`, `tld4`, `txq`: `x` indexes `Function::texs`, the object is `s[0]`.
@@ -290,6 +290,9 @@ impl Exec for Tex {
                 last = Some((number, object.clone()));
             }
             let Some((_, object)) = &last else { return w.fail(nothing(number)) };
+            if object.levels.is_empty() {
+                continue;
+            }
             let layer = layers.map(|row| u64::try_from(row[l] as i32).unwrap_or(0));
             if layer.is_some() != object.layered && !matches!(spec.kind, TexKind::Query(_)) {
                 return w.fail(Fault::IllegalInstruction("layers of a texture that has none, or none of one that has".into()));
@@ -385,6 +388,9 @@ impl Exec for Surf {
         let mut places = [None; LANES];
         for l in lanes(mask) {
             let Some(object) = c.env.surface(numbers[l]) else { return w.fail(nothing(numbers[l])) };
+            if object.levels.is_empty() {
+                continue;
+            }
             let at = std::array::from_fn(|n| at.get(n).map_or(0, |row| i64::from(row[l] as i32)));
             let layer = layers.map(|row| i64::from(row[l] as i32));
             match spec.address(object, at, layer, whole) {

@@ -87,6 +87,8 @@ pub struct FunctionInfo {
     pub local_bytes: u32,
     /// From `.maxntid` or `.reqntid`.
     pub max_threads: Option<u32>,
+    /// Whether it uses texture or surface references, itself or in functions that it calls.
+    pub references: bool,
     /// 32-bit registers, a plausible figure rather than one a compiler assigned.
     pub num_regs: u32,
 }
@@ -169,9 +171,14 @@ impl Image {
             decoded.push(function);
             image.functions.push(FunctionInfo { target: module.target, ..describe(raw)? });
         }
-        image.shared_use = (0..decoded.len())
-            .map(|f| reachable_shared(f, &decoded, &image.functions))
-            .collect();
+        for index in 0..decoded.len() {
+            let reached = reachable(index, &decoded, &image.functions);
+            let shared: BTreeSet<usize> = reached.iter().flat_map(|f| decoded[*f].shared.iter().copied()).collect();
+            image.shared_use.push(shared.into_iter().collect());
+            let mut used = reached.iter().flat_map(|f| &decoded[*f].function.relocs);
+            let is_reference = |target: &Target| matches!(target, Target::Global(g) if image.globals[*g].reference.is_some());
+            image.functions[index].references = used.any(|(_, target, _)| is_reference(target));
+        }
         for (index, one) in decoded.into_iter().enumerate() {
             let layout = image.shared_layout(index, 0);
             let info = &mut image.functions[index];
@@ -194,15 +201,10 @@ impl Image {
         }
         let bodies = module.functions.iter().enumerate().filter(|(_, f)| f.body.is_some());
         for (index, (number, raw)) in bodies.enumerate() {
-            symbols
-                .names
-                .insert(raw.name.clone(), Symbol::Address(Target::Function(index)));
+            symbols.names.insert(raw.name.clone(), Symbol::Address(Target::Function(index)));
             for (scope, names) in raw.scopes.iter().enumerate() {
-                let mut vars: Vec<&VarDecl> = names
-                    .names
-                    .values()
-                    .filter_map(|l| if let Local::Var(v) = l { Some(v) } else { None })
-                    .collect();
+                let mut vars: Vec<&VarDecl> =
+                    names.names.values().filter_map(|l| if let Local::Var(v) = l { Some(v) } else { None }).collect();
                 // Maps have no order; that of the text keeps placement the same from run to run.
                 vars.sort_by(|a, b| (a.line, &a.name).cmp(&(b.line, &b.name)));
                 for var in vars {
@@ -228,21 +230,13 @@ impl Image {
         match var.space {
             VarSpace::Shared => {
                 let dynamic = var.size == 0;
-                self.shared.push(SharedVar {
-                    size: var.size,
-                    align: var.align,
-                    dynamic,
-                });
+                self.shared.push(SharedVar { size: var.size, align: var.align, dynamic });
                 Some(Symbol::Shared(self.shared.len() - 1))
             }
             VarSpace::Global | VarSpace::Const if !var.external => {
                 self.globals.push(GlobalVar {
                     name: var.name.clone(),
-                    space: if var.space == VarSpace::Const {
-                        Space::Const
-                    } else {
-                        Space::Global
-                    },
+                    space: if var.space == VarSpace::Const { Space::Const } else { Space::Global },
                     managed: var.managed,
                     align: u64::from(var.align),
                     size: var.size,
@@ -269,20 +263,12 @@ impl Image {
             offsets[index] = start.unwrap_or(UNUSED);
             end = start.and_then(|s| s.checked_add(u32::try_from(var.size).ok()?));
         }
-        let align = used
-            .iter()
-            .filter(|&&i| self.shared[i].dynamic)
-            .map(|&i| self.shared[i].align)
-            .max();
+        let align = used.iter().filter(|&&i| self.shared[i].dynamic).map(|&i| self.shared[i].align).max();
         let start = end.and_then(|e| e.checked_next_multiple_of(align.unwrap_or(1).max(DYNAMIC_ALIGN)));
         for &index in used.iter().filter(|&&i| self.shared[i].dynamic) {
             offsets[index] = start.unwrap_or(UNUSED);
         }
-        let bytes = if dynamic == 0 {
-            end
-        } else {
-            start.and_then(|s| s.checked_add(dynamic))
-        };
+        let bytes = if dynamic == 0 { end } else { start.and_then(|s| s.checked_add(dynamic)) };
         SharedLayout { offsets, bytes }
     }
 }
@@ -295,11 +281,7 @@ fn describe(raw: &RawFunction) -> Result<FunctionInfo, PtxError> {
         let offset = end.checked_next_multiple_of(var.align).ok_or_else(too_large)?;
         let size = u32::try_from(var.size).map_err(|_| too_large())?;
         end = offset.checked_add(size).ok_or_else(too_large)?;
-        params.push(ParamInfo {
-            offset,
-            size,
-            align: var.align,
-        });
+        params.push(ParamInfo { offset, size, align: var.align });
     }
     Ok(FunctionInfo {
         name: raw.name.clone(),
@@ -309,18 +291,17 @@ fn describe(raw: &RawFunction) -> Result<FunctionInfo, PtxError> {
         static_shared: 0,
         local_bytes: 0,
         max_threads: raw.max_threads,
+        references: false,
         num_regs: 0,
     })
 }
 
-/// Shared variables that a launch of `root` may use. A call through a pointer may reach every device function.
-fn reachable_shared(root: usize, decoded: &[Decoded], infos: &[FunctionInfo]) -> Vec<usize> {
+/// The functions that a launch of `root` may run. A call through a pointer may reach every device function.
+fn reachable(root: usize, decoded: &[Decoded], infos: &[FunctionInfo]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([root]);
     let mut todo = vec![root];
-    let mut used = BTreeSet::new();
     while let Some(function) = todo.pop() {
         let one = &decoded[function];
-        used.extend(one.shared.iter().copied());
         let anything = (0..decoded.len()).filter(|&f| one.indirect && !infos[f].is_kernel);
         for next in one.callees.iter().copied().chain(anything) {
             if seen.insert(next) {
@@ -328,7 +309,7 @@ fn reachable_shared(root: usize, decoded: &[Decoded], infos: &[FunctionInfo]) ->
             }
         }
     }
-    used.into_iter().collect()
+    seen
 }
 
 /// Computes the initial bytes of a variable.
@@ -363,11 +344,7 @@ fn fill(global: &mut GlobalVar, var: &VarDecl, symbols: &Symbols) -> Result<(), 
                 if mask.is_none() && step != 8 || start + 8 > size {
                     return Err(error(format!("no room for the address of '{name}'")));
                 }
-                global.relocs.push(Reloc {
-                    offset: start as u64,
-                    target,
-                    addend: *addend,
-                });
+                global.relocs.push(Reloc { offset: start as u64, target, addend: *addend });
             }
         }
     }
@@ -383,6 +360,7 @@ pub fn unlinkable(text: &str) -> Result<Option<String>, PtxError> {
             return Ok(Some(format!("{} is defined twice", function.name)));
         }
     }
-    let missing = module.functions.iter().find(|f| !defined.contains(f.name.as_str()) && super::builtin::named(&f.name).is_none());
+    let missing =
+        module.functions.iter().find(|f| !defined.contains(f.name.as_str()) && super::builtin::named(&f.name).is_none());
     Ok(missing.map(|f| format!("nobody defines {}", f.name)))
 }

@@ -70,7 +70,7 @@ pub struct Level {
 /// What a number that a kernel was given stands for.
 #[derive(Clone)]
 pub struct Object {
-    /// Levels, the largest first.
+    /// Levels, the largest first; none of what a reference sees that sees nothing.
     pub levels: Vec<Level>,
     /// What a channel holds.
     pub channel: Channel,
