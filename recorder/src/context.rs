@@ -92,11 +92,6 @@ pub(crate) fn created(ctx: u64) -> Option<Created> {
     lock(&CREATED).as_ref()?.get(&ctx).copied()
 }
 
-/// Whether there is any.
-pub(crate) fn any_created() -> bool {
-    lock(&CREATED).as_ref().is_some_and(|all| !all.is_empty())
-}
-
 /// Whether it stands for a green context.
 pub(crate) fn is_green(ctx: u64) -> bool {
     slot(ctx) >= FIRST_CREATED && created(ctx).is_some_and(|c| c.part.is_some())
@@ -253,7 +248,6 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     cx.build(device, ops::id::CONTEXT_RESET, &[], &Edges::default(), true)?;
     crate::variables::forget();
     device.change_primary(|p| p.reset = true);
-    crate::managed_variables::reset(cx.job);
     Ok(())
 }
 

@@ -96,16 +96,6 @@ pub(crate) fn ended(cx: &Entered, handle: u64) {
     }
 }
 
-/// A device was reset: variables of libraries have their first values again, unless some other context has them in use.
-pub(crate) fn reset(job: &Job) {
-    if job.devices.iter().any(|d| d.primary_now().1) || context::any_created() {
-        return;
-    }
-    let loaded = lock(&LOADED);
-    let of_libraries = loaded.iter().filter(|(owner, _)| kind(**owner) == Some(Kind::Library));
-    of_libraries.flat_map(|(_, variables)| variables.values()).for_each(Variable::set);
-}
-
 /// Address and bytes of a managed variable of a library, a module, or the module that a library lends.
 fn find(cx: &Entered, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
     let name = std::str::from_utf8(name).ok()?;

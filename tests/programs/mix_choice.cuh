@@ -106,7 +106,8 @@ class Chooser {
         case What::LookAt:
             op.from = pick(graph, [](const Block &b) { return b.array != nullptr; });
             return op.from != nullptr;
-        case What::Word: return op.to->kind != Kind::Registered;
+        // What streams may write to.
+        case What::Word: return op.to->kind != Kind::Registered && op.to->kind != Kind::Pool && op.to->kind != Kind::Managed;
         default: return true;
         }
     }
@@ -271,9 +272,12 @@ class Graphs {
         cudaGraph_t graph;
         if (!capture(ops, g.aside, graph, g.lanes, options)) return false;
         cudaGraphExecUpdateResultInfo info;
-        const cudaError_t updated = cudaGraphExecUpdate(g.exec, graph, &info);
-        if (updated != cudaSuccess) std::fprintf(stderr, "mix: an update is refused: %d\n", static_cast<int>(info.result));
-        DO(updated);
+        if (cudaGraphExecUpdate(g.exec, graph, &info) != cudaSuccess) {
+            // Drivers differ in what they can change in an instance.
+            cudaGetLastError();
+            DO(cudaGraphExecDestroy(g.exec));
+            DO(cudaGraphInstantiate(&g.exec, graph, 0));
+        }
         g.ops = ops;
         if (g.graph != nullptr) DO(cudaGraphDestroy(g.graph));
         g.graph = graph;

@@ -57,7 +57,7 @@ impl Executor {
         Ok(match work {
             Work::Kernel(k) => {
                 self.launches(k.function);
-                NodeParams::kernel(k, self.bindings.live(k.function)?)
+                self.kernel_params(k)?
             }
             Work::Copy(c) => NodeParams::copy(&self.live_copy(c)?, context),
             Work::Fill(f) => NodeParams::fill(f, context),

@@ -2,9 +2,11 @@
 
 use super::own::{find_heap, grow_local};
 use super::{Executor, Life, short};
+use crate::gpu::graphs::NodeParams;
 use crate::pools::lock;
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
+use cuda_api::graph::work::Kernel;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::image::{self, Image, Index};
 use cuda_api::ops::{FunctionInfo, ImageLoad, ImagePut, Variable};
@@ -347,6 +349,27 @@ impl Executor {
         }
     }
 
+    /// Offset and size of each parameter of a function of the driver's.
+    fn layout(&self, function: u64) -> Result<Vec<(u32, u32)>, Code> {
+        let mut params = Vec::new();
+        loop {
+            match self.gpu.function_param(function, params.len()) {
+                Ok(param) if params.len() < MAX_PARAMS => params.push(param),
+                Ok(_) => return Err(code::ERROR_UNKNOWN),
+                Err(code::ERROR_INVALID_VALUE) => return Ok(params),
+                Err(rc) => return Err(rc),
+            }
+        }
+    }
+
+    /// A kernel as a node of a graph.
+    pub(super) fn kernel_params(&self, k: &Kernel) -> Result<NodeParams, Code> {
+        let _placing = Placing::enter(self.virtual_device);
+        let live = self.bindings.live(k.function)?;
+        let function = if kind(k.function) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };
+        NodeParams::kernel(k, live, &self.layout(function)?)
+    }
+
     pub(super) fn function_info(&self, life: &Life, handle: u64) -> Result<FunctionInfo, Code> {
         let _placing = Placing::enter(self.virtual_device);
         let function = match kind(handle) {
@@ -355,15 +378,7 @@ impl Executor {
             _ => return Err(code::ERROR_INVALID_HANDLE),
         };
         self.gpu.load_function(function)?;
-        let mut params = Vec::new();
-        loop {
-            match self.gpu.function_param(function, params.len()) {
-                Ok(param) if params.len() < MAX_PARAMS => params.push(param),
-                Ok(_) => return Err(code::ERROR_UNKNOWN),
-                Err(code::ERROR_INVALID_VALUE) => break,
-                Err(rc) => return Err(rc),
-            }
-        }
+        let params = self.layout(function)?;
         let attribute = |a| self.gpu.function_attribute(function, a);
         let mut modules = lock(&self.modules);
         let local = attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;

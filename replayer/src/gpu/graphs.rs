@@ -12,10 +12,9 @@ const UNION: usize = 2;
 /// Parameters of a node as the driver takes them, with what they point at.
 pub(crate) struct NodeParams {
     words: [u64; WORDS],
-    /// Parameters of a kernel, their size, and the list that names both.
+    /// Parameters of a kernel, and where each is.
     params: Vec<u8>,
-    size: Box<usize>,
-    extra: Box<[u64; 5]>,
+    list: Vec<u64>,
     mem_ops: Vec<[u64; 6]>,
 }
 
@@ -23,26 +22,29 @@ impl NodeParams {
     fn new(node_type: u32) -> NodeParams {
         let mut words = [0; WORDS];
         words[0] = u64::from(node_type);
-        NodeParams { words, params: Vec::new(), size: Box::new(0), extra: Box::new([0; 5]), mem_ops: Vec::new() }
+        NodeParams { words, params: Vec::new(), list: Vec::new(), mem_ops: Vec::new() }
     }
 
     fn put(&mut self, at: usize, words: &[u64]) {
         self.words[UNION + at..UNION + at + words.len()].copy_from_slice(words);
     }
 
-    /// A kernel; `live` is the driver's own function or kernel.
-    pub(crate) fn kernel(k: &Kernel, live: u64) -> NodeParams {
+    /// A kernel; `live` is the driver's own function or kernel, `layout` the offset and size of each of its parameters. They are named one
+    /// by one: a node whose parameters are in one piece cannot be made cooperative (a 580 driver refuses the attribute).
+    pub(crate) fn kernel(k: &Kernel, live: u64, layout: &[(u32, u32)]) -> Result<NodeParams, Code> {
         let mut p = NodeParams::new(0);
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let ([gx, gy, gz], [bx, by, bz]) = (k.grid, k.block);
         p.params = k.params.clone();
-        *p.size = p.params.len();
-        // `CU_LAUNCH_PARAM_BUFFER_POINTER`, `_BUFFER_SIZE`, `_END`.
-        *p.extra = [1, p.params.as_ptr() as u64, 2, &raw const *p.size as u64, 0];
-        let extra = if p.params.is_empty() { 0 } else { p.extra.as_ptr() as u64 };
+        for (offset, size) in layout {
+            let (from, bytes) = (*offset as usize, *size as usize);
+            let one = from.checked_add(bytes).and_then(|end| p.params.get(from..end)).ok_or(code::ERROR_INVALID_VALUE)?;
+            p.list.push(one.as_ptr() as u64);
+        }
+        let list = if p.list.is_empty() { 0 } else { p.list.as_ptr() as u64 };
         let (function, kernel) = if kind(k.function) == Some(Kind::Kernel) { (0, live) } else { (live, 0) };
-        p.put(0, &[function, pair(gx, gy), pair(gz, bx), pair(by, bz), u64::from(k.shared), 0, extra, kernel, 0]);
-        p
+        p.put(0, &[function, pair(gx, gy), pair(gz, bx), pair(by, bz), u64::from(k.shared), list, 0, kernel, 0]);
+        Ok(p)
     }
 
     /// A copy in a context.
@@ -210,12 +212,14 @@ mod tests {
     fn parameters_are_where_the_header_says() {
         let kernel =
             Kernel { function: 7, grid: [1, 2, 3], block: [4, 5, 6], shared: 8, attributes: vec![], params: vec![9; 12] };
-        let mut p = NodeParams::kernel(&kernel, 0x1234);
+        let mut p = NodeParams::kernel(&kernel, 0x1234, &[(0, 8), (8, 4)]).expect("they are all there");
         // SAFETY: every field of this member is valid for any bits.
         let k = unsafe { (*p.as_ptr()).__bindgen_anon_1.kernel };
         assert_eq!((k.func as u64, k.gridDimX, k.gridDimY, k.gridDimZ), (0x1234, 1, 2, 3));
         assert_eq!((k.blockDimX, k.blockDimY, k.blockDimZ, k.sharedMemBytes), (4, 5, 6, 8));
-        assert!(k.kernelParams.is_null() && k.extra as u64 == p.extra.as_ptr() as u64 && k.kern.is_null());
+        assert!(k.kernelParams as u64 == p.list.as_ptr() as u64 && k.extra.is_null() && k.kern.is_null());
+        assert_eq!(p.list, [p.params.as_ptr() as u64, p.params.as_ptr() as u64 + 8]);
+        assert_eq!(NodeParams::kernel(&kernel, 0x1234, &[(0, 8), (8, 5)]).err(), Some(code::ERROR_INVALID_VALUE));
         let fill = Fill { dst: 1, pitch: 2, value: 3, element: 4, width: 5, rows: 6 };
         let mut p = NodeParams::fill(&fill, 7);
         // SAFETY: as above.

@@ -315,12 +315,7 @@ pub(crate) fn end_context(live: &Arc<Live>) {
     FUNCTIONS.remove_if(|function| function.belongs_to(live));
     reference::end_context(live);
     MODULES.remove_if(|module| module.belongs_to(live));
-    LIBRARIES.each(|library| {
-        let mut modules = lock(&library.modules);
-        if modules.remove(&live.number).is_some() && modules.is_empty() {
-            library.renew_managed();
-        }
-    });
+    LIBRARIES.each(|library| drop(lock(&library.modules).remove(&live.number)));
 }
 
 /// `cuLibraryLoadData`.
@@ -368,14 +363,6 @@ impl Library {
     /// Indices of its kernels.
     pub fn kernels(&self) -> Vec<usize> {
         kernels(&self.image)
-    }
-
-    /// Gives its managed variables their first values, when no context has it any more.
-    fn renew_managed(&self) {
-        for (global, address) in self.image.globals.iter().filter(|g| g.managed).zip(&self.managed) {
-            // SAFETY: memory of the library's, of so many bytes, as long as it is loaded.
-            unsafe { std::ptr::copy_nonoverlapping(global.init.as_ptr(), *address as *mut u8, global.init.len()) };
-        }
     }
 
     /// Address and size of a managed variable.
