@@ -1,10 +1,10 @@
 //! Managed variables of loaded code (`__managed__`): managed memory of the job's, at one address in every place. The code is changed to
 //! use that before a place gets it, so a place has nothing to do with them.
 
-use crate::context::{self, give};
+use crate::context::give;
 use crate::enter::Entered;
 use crate::host_memory::{self, Kind as Memory};
-use crate::job::{Device, Job};
+use crate::job::Device;
 use crate::log::{self, lock};
 use cuda_api::arg::Capture;
 use cuda_api::calls::Call;
