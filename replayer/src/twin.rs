@@ -9,6 +9,7 @@
 //! * The inner parts of long stretches are told first, then their ends, at last what stands alone: these few lines are taken over within a
 //!   moment, whichever of them is the flag.
 
+mod told;
 mod written;
 
 use crate::pools::lock;
@@ -18,6 +19,8 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+pub use told::joined;
+use told::{first_and_later, in_order, put_over, whole_words};
 pub use written::UnseenWriter;
 use written::Written;
 
@@ -163,8 +166,9 @@ impl Twins {
         self.collect().0
     }
 
-    /// As [`Twins::look`]; also whether the memory held all of it at one moment.
-    fn collect(&mut self) -> (Vec<Line>, bool) {
+    /// As [`Twins::look`]; also whether the memory held all of it at one moment. What several of these have found before any of it
+    /// is told must be [`joined`].
+    pub fn collect(&mut self) -> (Vec<Line>, bool) {
         let first = self.look_once();
         if first.is_empty() || first.len() > MANY {
             let whole = first.is_empty();
@@ -185,8 +189,7 @@ impl Twins {
         for line in &first {
             self.agree(line);
             if let Some(l) = later.get_mut(&line[0]) {
-                let again = (0..WORDS).filter(|i| of_word(line[1], *i) != 0).fold(0, |m, i| m | 0xff << (8 * i));
-                l[1] &= !again;
+                l[1] &= !whole_words(line[1]);
             }
         }
         let mut all = in_order(later.into_values().filter(|l| l[1] != 0).collect());
@@ -392,36 +395,6 @@ fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
         }
         found.push(line);
     }
-}
-
-/// Later words of a line take the place of earlier ones.
-fn put_over(line: &mut Line, later: &Line) {
-    for i in (0..WORDS).filter(|i| of_word(later[1], *i) != 0) {
-        line[2 + i] = later[2 + i];
-    }
-    line[1] |= later[1];
-}
-
-/// Lines of a first look, by address, and what later ones have found.
-fn first_and_later(first: Vec<Line>, mut later: BTreeMap<u64, Line>) -> Vec<Line> {
-    let mut all = Vec::with_capacity(first.len() + later.len());
-    for mut line in first {
-        if let Some(l) = later.remove(&line[0]) {
-            put_over(&mut line, &l);
-        }
-        all.push(line);
-    }
-    all.extend(later.into_values());
-    all.sort_unstable_by_key(|l| l[0]);
-    all
-}
-
-/// Lines, by address, in the order in which they are told.
-fn in_order(lines: Vec<Line>) -> Vec<Line> {
-    let follows = |i: usize| i > 0 && i < lines.len() && lines[i][0] == lines[i - 1][0] + LINE;
-    let neighbours = |i: usize| usize::from(follows(i)) + usize::from(follows(i + 1));
-    let with = |n: usize| (0..lines.len()).rev().filter(move |i| neighbours(*i) == n).map(|i| lines[i]);
-    with(2).chain(with(1)).chain(with(0)).collect()
 }
 
 #[cfg(test)]

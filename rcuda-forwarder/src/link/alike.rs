@@ -9,7 +9,7 @@ use crate::frame::NO_TICKET;
 use crate::ring::PushError;
 use crate::threads;
 use cuda_api::ops::id;
-use replayer::twin::{Line, Twins, bytes_of};
+use replayer::twin::{Line, Twins, bytes_of, joined};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const LINES: usize = 1600;
 /// Of more lines than this nobody keeps account: only who changes a byte on both sides at the same time would be concerned.
 const MOST_ON_THEIR_WAY: usize = 1 << 16;
+
+/// In the place of a message's number: found, and not handed over yet.
+const NOT_YET: u64 = u64::MAX;
 
 type Watch = Box<dyn Fn(&[Line]) -> bool + Send + Sync>;
 
@@ -104,17 +107,36 @@ impl Alike {
 }
 
 impl State {
-    /// Notes that lines are about to be handed over, in messages of [`LINES`].
+    /// Looks for changes. What the worker says of their bytes from now on does not count.
+    fn look(&mut self) -> (Vec<Line>, bool) {
+        let (lines, whole) = self.twins.collect();
+        if lines.len() <= MOST_ON_THEIR_WAY {
+            self.expect(NOT_YET, &lines);
+        }
+        (lines, whole)
+    }
+
+    /// Notes that lines, which are all that has been found, are about to be handed over, in messages of [`LINES`].
     fn note(&mut self, lines: &[Line]) {
+        self.on_their_way.retain(|(number, _)| *number != NOT_YET);
         let few = lines.len() <= MOST_ON_THEIR_WAY;
         for some in lines.chunks(LINES) {
             self.told += 1;
             if few {
-                let mut list: Vec<(u64, u64)> = some.iter().map(|l| (l[0], l[1])).collect();
-                list.sort_unstable();
-                self.on_their_way.push_back((self.told, list));
+                self.expect(self.told, some);
             }
         }
+    }
+
+    fn expect(&mut self, number: u64, lines: &[Line]) {
+        let mut list: Vec<(u64, u64)> = lines.iter().map(|l| (l[0], l[1])).collect();
+        list.sort_unstable();
+        list.dedup_by(|b, a| {
+            let same = a.0 == b.0;
+            a.1 |= if same { b.1 } else { 0 };
+            same
+        });
+        self.on_their_way.push_back((number, list));
     }
 }
 
@@ -132,25 +154,27 @@ impl Shared {
     fn tell_changes(&self) -> Result<bool, PushError> {
         let _in_order = lock(&self.alike.order);
         let mut looks = Vec::new();
+        let mut at_once;
         loop {
-            let lines = lock(&self.alike.state).twins.look();
+            let (lines, whole) = lock(&self.alike.state).look();
+            at_once = whole;
             if lines.is_empty() {
                 break;
             }
-            // The changes may name memory that the worker did not need so far.
+            // The changes may name memory that the worker did not need so far. What that holds is told with them; it takes a while to
+            // have it, and meanwhile what was found may have changed again.
             let more = lock(&self.alike.watch).as_ref().is_some_and(|watch| watch(&lines));
             looks.push(lines);
             if !more {
                 break;
             }
         }
-        for lines in looks.iter().rev() {
-            lock(&self.alike.state).note(lines);
-            for some in lines.chunks(LINES) {
-                self.ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
-            }
+        let lines = joined(looks, at_once);
+        lock(&self.alike.state).note(&lines);
+        for some in lines.chunks(LINES) {
+            self.ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
         }
-        Ok(!looks.is_empty())
+        Ok(!lines.is_empty())
     }
 
     fn keep_alike(&self) {

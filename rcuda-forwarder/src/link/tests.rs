@@ -8,7 +8,7 @@ use crate::pipe::{Closed, Writer};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
 use std::os::fd::AsFd;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::thread;
 
 fn info() -> DeviceInfo {
@@ -281,4 +281,74 @@ fn nonsense_in_shared_memory_loses_the_worker() {
         assert!(lost.why.contains(what), "{what}: {lost}");
         assert_eq!(host, [0; 8]);
     }
+}
+
+/// Pages of its own, which stay.
+fn pages(count: usize) -> &'static mut [u8] {
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping anywhere.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096 * count, prot, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    // SAFETY: just mapped, and never unmapped.
+    unsafe { std::slice::from_raw_parts_mut(at.cast(), 4096 * count) }
+}
+
+fn set(memory: &AtomicPtr<u8>, at: usize, value: u32) {
+    // SAFETY: inside of the pages of the test below.
+    unsafe { memory.load(Ordering::Relaxed).add(at).cast::<u32>().write_volatile(value) };
+}
+
+/// The worker's view of the next changes that the job tells.
+fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) {
+    let mut head = [0; HEAD];
+    peer.read_exact_by(&mut head, Instant::now() + LONG).unwrap();
+    let head = Head::read(&head);
+    assert_eq!(head.id, cuda_api::ops::id::HOST_BYTES);
+    let mut lines = vec![0; head.body().unwrap()];
+    peer.read_exact_by(&mut lines, Instant::now() + LONG).unwrap();
+    for line in lines.chunks_exact(replayer::twin::LINE_BYTES) {
+        let word = |i: usize| u64::from_le_bytes(line[8 * i..8 * i + 8].try_into().unwrap());
+        for byte in (0..64).filter(|byte| word(1) >> byte & 1 != 0) {
+            memory[(word(0) - from) as usize + byte] = line[16 + byte];
+        }
+    }
+}
+
+#[test]
+fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
+    let (link, mut peer) = linked(LONG);
+    let memory = pages(2);
+    let at = memory.as_ptr() as u64;
+    let shared = Arc::new(AtomicPtr::new(memory.as_mut_ptr()));
+    // The first change names the second page; until that is known the program changes the word again.
+    set(&shared, 64, 0x1b8);
+    let (known, seen, looks) = (Arc::downgrade(&link), shared.clone(), AtomicUsize::new(0));
+    link.set_watch(move |_| {
+        if looks.fetch_add(1, Ordering::Relaxed) > 0 {
+            return false;
+        }
+        set(&seen, 64, 0x210);
+        set(&seen, 4096, 7);
+        // What the worker has found of the first word before it heard of ours, which it will hear of.
+        let mut line: replayer::twin::Line = [0; 10];
+        (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
+        let link = known.upgrade().unwrap();
+        assert!(link.shared.alike.take_over(&[&0u64.to_le_bytes(), replayer::twin::bytes_of(&[line])].concat()));
+        // SAFETY: the pages stay.
+        unsafe { link.keep_alike(at + 4096, 4096) }.unwrap();
+        true
+    });
+    // SAFETY: the pages stay.
+    unsafe { link.keep_alike(at, 4096) }.unwrap();
+    let mut theirs = vec![0; 8192];
+    while theirs[4096] == 0 || theirs[64] == 0 {
+        taken_over(&mut peer, at, &mut theirs);
+    }
+    // A later change of one byte, which shows that nothing else is on its way.
+    set(&shared, 64, 0x270);
+    while theirs[64] != 0x70 {
+        taken_over(&mut peer, at, &mut theirs);
+    }
+    assert_eq!(theirs[64..68], 0x270u32.to_le_bytes());
+    assert!(theirs == memory);
 }
