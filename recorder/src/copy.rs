@@ -144,7 +144,8 @@ fn node(device: &Device, r: Rect) -> Result<Work<u64>, Code> {
 }
 
 const HOST: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32;
-const DEVICE: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32;
+/// `CU_MEMORYTYPE_DEVICE`
+pub(crate) const DEVICE: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32;
 
 /// Both ends of a described copy from their first byte on, with what they span; destination first. None for arrays.
 pub(crate) fn ends(c: &Copy3) -> Result<[Option<(End, u64)>; 2], Code> {

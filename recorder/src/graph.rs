@@ -2,7 +2,7 @@
 //! threads; only instances live in the place. So a capture survives a move, and so do the graphs.
 
 use crate::context;
-use crate::copy::{check_ends, encode, plain};
+use crate::copy::{DEVICE, check_ends, encode, ends, plain};
 use crate::enter::{Entered, guard};
 use crate::host_function::{self, GraphNode};
 use crate::job::Device;
@@ -21,6 +21,7 @@ use cuda_api::handle::Kind;
 use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch, StreamWaitEvent};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use journal::OwnedRecord;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
@@ -188,13 +189,51 @@ pub(crate) fn forget(cx: &Entered, handle: u64) {
     }
 }
 
-/// The live handles that replaying this needs.
-fn needs(work: &Work<u32>) -> Vec<u64> {
+/// What replaying this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That may go before
+/// the instance does, or other memory may come there; a driver that has nothing there takes no node.
+fn needs(cx: &Entered, work: &Work<u32>) -> Vec<u64> {
+    let behind = |address: u64, bytes: u64| memory::behind(cx.job, address, bytes);
     match work {
         Work::Kernel(k) => vec![k.function],
         Work::EventWait(e) | Work::EventRecord(e) => vec![*e],
-        Work::Copy(c) => [c.dst, c.src].iter().filter(|e| e.memory == ARRAY).map(|e| e.array).collect(),
+        Work::Copy(c) => {
+            let arrays = [c.dst, c.src].into_iter().filter(|e| e.memory == ARRAY).map(|e| e.array);
+            let spans = ends(c).into_iter().flatten().flatten().filter(|(e, _)| e.device);
+            arrays.chain(spans.flat_map(|(e, span)| behind(e.address, span))).collect()
+        }
+        Work::Fill(f) => {
+            let rows = f.rows.saturating_sub(1).saturating_mul(f.pitch);
+            behind(f.dst, f.width.saturating_mul(f.element.into()).saturating_add(rows))
+        }
+        Work::MemOps(parts) => crate::stream_memory::addresses(parts).flat_map(|at| behind(at, 1)).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// The instance that a record of a journal makes, changes or ends.
+pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
+    match record.id {
+        ops::id::GRAPH_MAKE => record.creates.first().copied(),
+        ops::id::GRAPH_CHANGE | ops::id::GRAPH_SWITCH => record.uses.first().copied(),
+        ops::id::GRAPH_END => record.ends,
+        _ => None,
+    }
+}
+
+/// Whether such a record names memory of another device.
+pub(crate) fn uses_another(device: &Device, record: &OwnedRecord) -> bool {
+    let anothers = |address: u64| memory::home_index(address).is_some_and(|index| index != device.index);
+    let is_named = |work: &Work<u32>| match work {
+        Work::Copy(c) => [c.dst, c.src].iter().any(|e| e.memory == DEVICE && anothers(e.device)),
+        Work::Fill(f) => anothers(f.dst),
+        Work::MemOps(parts) => crate::stream_memory::addresses(parts).any(anothers),
+        _ => false,
+    };
+    let body = &mut &record.body[..];
+    match record.id {
+        ops::id::GRAPH_MAKE => GraphMake::get(body).is_ok_and(|op| op.spec.graphs.iter().flatten().any(|n| is_named(&n.work))),
+        ops::id::GRAPH_CHANGE => GraphChange::get(body).is_ok_and(|op| is_named(&op.work)),
+        _ => false,
     }
 }
 
@@ -388,7 +427,7 @@ impl Host for Entered {
         let mut body = Vec::new();
         Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
-        let uses = works().flat_map(needs).chain(conditions).collect();
+        let uses = works().flat_map(|w| needs(self, w)).chain(conditions).collect();
         let edges = Edges { creates: [instance].into(), ends: None, uses };
         self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
@@ -413,7 +452,7 @@ impl Host for Entered {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let body = encode(&GraphChange { instance, at, work: work.clone() });
-        self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, &body, needs(&work), plain)?;
+        self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, &body, needs(self, &work), plain)?;
         if let Some(call) = call {
             call.work = work;
         }

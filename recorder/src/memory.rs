@@ -344,23 +344,35 @@ impl Device {
     }
 }
 
-/// The device that an address belongs to, as far as the address says so: own allocations, what the driver places, and what the
-/// program maps there.
-pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
+/// The number of the device that an address belongs to, as far as the address says so: own allocations, what the driver places, and what
+/// the program maps there.
+pub(crate) fn home_index(address: u64) -> Option<u32> {
     let index = match address {
         OWN..PLACED => (address - OWN) / ARENA,
         PLACED..PLACED_END => (address - PLACED) / ARENA,
-        _ => u64::from(crate::vmm::find(address)?.device),
+        _ => return crate::vmm::find(address).map(|found| found.device),
     };
-    job.devices.get(usize::try_from(index).ok()?)
+    u32::try_from(index).ok()
+}
+
+/// The device that has this number ([`home_index`]).
+pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
+    job.devices.get(home_index(address)? as usize)
+}
+
+/// The journal's names of what is mapped behind some bytes of device memory.
+pub(crate) fn behind(job: &'static Job, address: u64, bytes: u64) -> Vec<u64> {
+    if crate::vmm::is_reserved(address) {
+        return crate::vmm::behind(address, bytes);
+    }
+    // No allocation lies in two chunks.
+    home(job, address).and_then(|device| device.memory().chunk_of(address)).into_iter().collect()
 }
 
 /// Whether an address is device memory (own, reserved by the program, driver-placed, or the device heap); everything else is
 /// the host's.
 pub(crate) fn is_device(address: u64) -> bool {
-    (OWN..PLACED_END).contains(&address)
-        || crate::vmm::is_reserved(address)
-        || (0x2_0000_0000..0x22_0000_0000).contains(&address)
+    (OWN..PLACED_END).contains(&address) || crate::vmm::is_reserved(address) || (0x2_0000_0000..0x22_0000_0000).contains(&address)
 }
 
 pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {

@@ -18,6 +18,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 mod compare;
+mod late;
 mod leg;
 mod quiesce;
 mod times;
@@ -156,7 +157,10 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     let idle_since = Instant::now();
     let finished = together_or_not(&together)
         .and_then(|()| each(legs, |leg| leg.delta(job)))
-        .and_then(|()| crate::peer::rebuild(&legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, String>>()?))
+        .and_then(|()| {
+            crate::peer::rebuild(&legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, String>>()?)
+        })
+        .and_then(|()| each(legs, Leg::replay_late))
         .and_then(|()| each(legs, Leg::verify))
         .and_then(|()| task.commit());
     let old: Vec<Box<Place>> = match &finished {

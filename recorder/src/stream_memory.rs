@@ -158,6 +158,11 @@ pub(crate) fn check_node(cx: &Entered, device: &'static Device, parts: &[[u64; 6
     parts.iter().try_for_each(|w| check(cx, device, &part_of(w), false))
 }
 
+/// The words that the operations of a node wait for or write.
+pub(crate) fn addresses(parts: &[[u64; 6]]) -> impl Iterator<Item = u64> {
+    parts.iter().map(|w| part_of(w).address)
+}
+
 /// Takes note of an instance with such operations: nobody tells when a stream has got past them.
 pub(crate) fn note_node(parts: &[[u64; 6]]) {
     WAITED_HERE.fetch_or(parts.iter().any(|w| part_of(w).waits()), Ordering::AcqRel);

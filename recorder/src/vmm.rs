@@ -138,6 +138,13 @@ pub(crate) fn allows(device: u32, address: u64, bytes: u64) -> bool {
     false
 }
 
+/// Addresses of the mappings behind some bytes.
+pub(crate) fn behind(address: u64, bytes: u64) -> Vec<u64> {
+    let v = read();
+    let first = v.mappings.range(..=address).next_back().map_or(address, |(at, _)| *at);
+    v.mappings.range(first..address.saturating_add(bytes)).map(|(at, _)| *at).collect()
+}
+
 impl Vmm {
     /// Addresses of the mappings that make up a range exactly.
     fn whole(&self, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {

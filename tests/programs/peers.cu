@@ -37,6 +37,8 @@ struct Gpu {
     uint32_t *a, *b, *inbox;
     unsigned int *count;
     program::Window *window;
+    // Copies what the other one has to the inbox.
+    cudaGraphExec_t fetch;
 };
 
 static void host_step(std::vector<uint32_t> &x, uint32_t step) {
@@ -169,6 +171,15 @@ int main(int argc, char **argv) {
         gpus[g].b = late[g];
     }
     const bool alone = gpus[0].device == gpus[1].device;
+    for (int g = 0; (access || alone) && g < GPUS; g++) {
+        CHECK(cudaSetDevice(gpus[g].device));
+        cudaGraph_t graph;
+        cudaGraphNode_t node;
+        CHECK(cudaGraphCreate(&graph, 0));
+        CHECK(cudaGraphAddMemcpyNode1D(&node, graph, nullptr, 0, gpus[g].inbox, gpus[1 - g].a, sizeof(uint32_t) * N, cudaMemcpyDefault));
+        CHECK(cudaGraphInstantiate(&gpus[g].fetch, graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
     for (long step = 0; step < options.steps; step++) {
         const bool exchange = step % EXCHANGE == EXCHANGE - 1;
         for (Gpu &gpu : gpus) {
@@ -186,6 +197,9 @@ int main(int argc, char **argv) {
             if ((access || alone) && step / EXCHANGE % 2 == 0) {
                 pull<<<N / BLOCK, BLOCK, 0, gpu.stream>>>(gpu.inbox, other.a, other.count);
                 CHECK_LAUNCH();
+            } else if ((access || alone) && step / EXCHANGE % 4 == 1) {
+                // Exchanges come after an even number of steps: what is read then is always the same buffer.
+                CHECK(cudaGraphLaunch(gpu.fetch, gpu.stream));
             } else {
                 CHECK(cudaMemcpyPeerAsync(gpu.inbox, gpu.device, other.a, other.device, sizeof(uint32_t) * N, gpu.stream));
             }
@@ -233,6 +247,7 @@ int main(int argc, char **argv) {
     for (int g = 0; g < GPUS; g++) {
         Gpu &gpu = gpus[g];
         CHECK(cudaSetDevice(gpu.device));
+        if (access || alone) CHECK(cudaGraphExecDestroy(gpu.fetch));
         if (access) {
             CHECK(cudaDeviceDisablePeerAccess(gpus[1 - g].device));
             if (cudaDeviceDisablePeerAccess(gpus[1 - g].device) != cudaErrorPeerAccessNotEnabled) std::abort();

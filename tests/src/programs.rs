@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 45] = [
+pub const NAMES: [&str; 46] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -76,6 +76,7 @@ pub const NAMES: [&str; 45] = [
     "linked",
     "cubemaps",
     "mix",
+    "instances",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.

@@ -35,6 +35,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "arrays" | "textures" | "surfaces" | "references" => (60, 20000),
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
+        "instances" => (60, 8000),
         "batches" => (60, 15000),
         "groups" => (60, 15000),
         "hopper" | "linked" | "cubemaps" => (120, 8000),
@@ -115,6 +116,8 @@ programs! {
     rest_static: "rest", Static;
     rest_shared: "rest", Shared;
     graphmem_static: "graphmem", Static;
+    instances_static: "instances", Static;
+    instances_shared: "instances", Shared;
     graphif_static: "graphif", Static;
     graphdeep_static: "graphdeep", Static;
     crowd_static: "crowd", Static;

@@ -1,6 +1,7 @@
 //! One device's part of a move.
 
 use super::compare::compare;
+use super::late::Late;
 use super::times::{keep_event_times, record_reference};
 use super::wires::Wires;
 use super::{Moving, unexpected};
@@ -77,6 +78,7 @@ pub(super) struct Leg<'a> {
     target: Option<Place>,
     /// Blocks of host memory that the target was told of: address, number.
     host_blocks: BTreeMap<u64, u64>,
+    late: Late,
     /// When the target's reference event happened, on the job's clock.
     target_clock: f64,
 }
@@ -100,6 +102,7 @@ impl<'a> Leg<'a> {
             wires: None,
             target: None,
             host_blocks: BTreeMap::new(),
+            late: Late::default(),
             target_clock: 0.0,
         }
     }
@@ -181,11 +184,28 @@ impl<'a> Leg<'a> {
             let count = Count::of(&live);
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
-            let replayed = replay_to(leg.target()?, &live, leg.task);
-            leg.blame(replayed)?;
+            leg.feed(live)?;
             leg.target_clock = record_reference(job, leg.target()?)?;
             Ok(())
         })
+    }
+
+    /// Replays records, but for what has to wait.
+    fn feed(&mut self, records: Vec<OwnedRecord>) -> Result<(), String> {
+        if records.iter().any(|r| crate::graph::instance_of(r).is_some()) {
+            // A graph may have pinned memory that was made while the job went on.
+            self.settle_host_memory()?;
+        }
+        let now = self.late.keep_back(self.device, records);
+        let replayed = replay_to(self.target()?, &now, self.task);
+        self.blame(replayed)
+    }
+
+    /// Replays what had to wait for the memory of other GPUs.
+    pub(super) fn replay_late(&mut self) -> Result<(), String> {
+        let late = self.late.take();
+        let replayed = replay_to(self.target()?, &late, self.task);
+        self.blame(replayed)
     }
 
     /// Makes the connections for the bytes.
@@ -216,8 +236,7 @@ impl<'a> Leg<'a> {
     /// Brings the target to the journal's end and makes a round.
     fn round(&mut self, verify: bool) -> Result<RoundInfo, String> {
         let tail = lock(&self.device.ledger).take_tail()?;
-        let replayed = replay_to(self.target()?, &tail, self.task);
-        self.blame(replayed)?;
+        self.feed(tail)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
         let round = wires.round(verify, self.task);

@@ -70,7 +70,7 @@ fn round_ms(name: &str) -> u32 {
         "alike" => 12,
         "batches" => 10,
         "mapped" | "rest" | "writers" | "external" => 8,
-        "vmm" => 6,
+        "vmm" | "instances" => 6,
         "graphhost" => 5,
         "managed" | "shared_variables" | "arrays" => 4,
         "printf" | "storm" => 3,
