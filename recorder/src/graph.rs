@@ -477,6 +477,7 @@ impl Host for Entered {
         if on.index != device.index {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        crate::host_memory::note_found(self)?;
         let calls = lock(&data.calls);
         if calls.is_empty() {
             drop(calls);

@@ -8,15 +8,18 @@ use crate::context::give;
 use crate::enter::{Entered, older};
 use crate::job::Device;
 use crate::log::{self, lock};
-use crate::place::{self, Place, Worker};
+use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
 use cuda_api::{ops, sys};
-use replayer::twin::Line;
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+
+mod named;
+
+pub(crate) use named::{any_unmapped, is_mapped, named_by, note_copied, note_found, note_mapped, note_words};
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
@@ -48,8 +51,20 @@ struct Block {
     device: u32,
     /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
-    /// The program has its device address, or a kernel was given it. Also one that is about to go.
-    mapped: bool,
+    known: Known,
+}
+
+/// Whether GPUs use a block by its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// None is known to.
+    Unused,
+    /// Its address was found in memory that is kept alike with one place: others may not have it yet.
+    Found,
+    /// The program has its device address, or gave that to a GPU: all places have it.
+    Everywhere,
+    /// It is about to go: whoever names it now does not get it.
+    Going,
 }
 
 impl Block {
@@ -59,7 +74,7 @@ impl Block {
 
     /// Whether a place's driver is to know it.
     fn belongs_to(&self, place: &Place) -> bool {
-        self.mapped || !place.is_apart(self.filed)
+        self.known != Known::Unused || !place.is_apart(self.filed)
     }
 
     /// Makes a place's driver know it; its first byte is at `at`.
@@ -74,9 +89,6 @@ static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new());
 static CHANGING: Mutex<()> = Mutex::new(());
 /// End of the highest block in the arena so far: what kernels are given is compared with it.
 static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
-/// Blocks of the arena that no GPU is known to use by their address.
-static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
-
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
 /// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
@@ -136,110 +148,9 @@ pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
     whole.is_some_and(|(start, _)| place.has_pinned(start))
 }
 
-/// Whether a GPU may use the memory at an address by that address.
-pub(crate) fn is_mapped(address: u64) -> bool {
-    around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.mapped)
-}
-
-/// Notes which pinned memory a GPU is given by 8-byte words, of a kernel's parameters or of what is copied to it: it must be able to use
-/// that.
-pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
-    let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
-    named(words).into_iter().try_for_each(|at| note_mapped(cx, at))
-}
-
 /// Whether the arena has been used.
 pub(crate) fn any_in_arena() -> bool {
     HIGHEST.load(Ordering::Relaxed) != ARENA
-}
-
-/// Whether there is memory of which that has to be noted.
-pub(crate) fn any_unmapped() -> bool {
-    UNMAPPED.load(Ordering::Relaxed) != 0
-}
-
-/// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
-pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Code> {
-    if !any_unmapped() {
-        return Ok(());
-    }
-    let skip = (to.next_multiple_of(8) - to) as usize;
-    let words = bytes.get(skip..).unwrap_or_default();
-    if may_name(words, HIGHEST.load(Ordering::Relaxed)) { note_words(cx, words) } else { Ok(()) }
-}
-
-/// Whether the upper halves of any 8-byte words are those of addresses in the arena up to `highest`. Most of what is copied has none, and
-/// a compiler makes this loop go many words at a time.
-fn may_name(bytes: &[u8], highest: u64) -> bool {
-    let (base, last) = ((ARENA >> 32) as u32, (highest >> 32) as u32);
-    let upper = |w: &[u8]| u32::from_le_bytes([w[4], w[5], w[6], w[7]]);
-    bytes.chunks_exact(8).fold(false, |any, w| any | (upper(w).wrapping_sub(base) <= last - base))
-}
-
-/// Blocks that words name and that no GPU is known to use so far.
-fn named(words: impl Iterator<Item = u64>) -> Vec<u64> {
-    let highest = HIGHEST.load(Ordering::Relaxed);
-    if !any_unmapped() {
-        return Vec::new();
-    }
-    words
-        .filter(|w| (ARENA..highest).contains(w))
-        .filter(|w| around(&lock(&BLOCKS), *w).is_some_and(|(_, b)| !b.mapped))
-        .collect()
-}
-
-/// What the job has changed of a worker's memory is about to be told, and may name memory that it does not have yet: makes it have that.
-/// True if there was any.
-pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
-    let words = lines.iter().flat_map(|l| l[2..].iter().copied());
-    let mut any = false;
-    for at in named(words) {
-        let found = {
-            let mut blocks = lock(&BLOCKS);
-            let Some((start, b)) = blocks.range_mut(..=at).next_back().filter(|(start, b)| at - **start < b.bytes) else {
-                continue;
-            };
-            set_mapped(b);
-            (*start, *b)
-        };
-        let (start, b) = found;
-        // SAFETY: a block of the table; who frees it says so first, and then waits until this is over.
-        any |= !worker.has(start) && unsafe { worker.pin(start, b.bytes, b.flags, b.filed) }.is_ok();
-    }
-    any
-}
-
-fn set_mapped(b: &mut Block) {
-    if !b.mapped && b.kind != Kind::Registered {
-        UNMAPPED.fetch_sub(1, Ordering::Relaxed);
-    }
-    b.mapped = true;
-}
-
-/// Notes that the GPU uses the pinned memory at an address by that address.
-pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
-    let known = |blocks: &BTreeMap<u64, Block>| around(blocks, address).is_none_or(|(_, b)| b.mapped);
-    if known(&lock(&BLOCKS)) {
-        return Ok(());
-    }
-    let _changing = lock(&CHANGING);
-    let (start, block) = {
-        let mut blocks = lock(&BLOCKS);
-        if known(&blocks) {
-            return Ok(());
-        }
-        let Some((start, b)) = blocks.range_mut(..=address).next_back() else { return Ok(()) };
-        set_mapped(b);
-        (*start, *b)
-    };
-    // Bytes that are on their way to it are not its contents yet.
-    crate::copy::wait_for_landings(start, block.bytes);
-    pin_everywhere(cx, start, &block, false).inspect_err(|_| {
-        if let Some(b) = lock(&BLOCKS).get_mut(&start) {
-            b.mapped = false;
-            UNMAPPED.fetch_add(usize::from(b.kind != Kind::Registered), Ordering::Relaxed);
-        }
-    })
 }
 
 /// The memory file of the arena, made at the first use. It never becomes smaller, and nobody who is given it can change that.
@@ -409,14 +320,14 @@ pub(crate) fn make(cx: &Entered, device: &Device, bytes: u64, flags: u32, kind: 
     let _changing = lock(&CHANGING);
     let (at, filed) = map(&lock(&BLOCKS), len)?;
     // Any address in managed memory may be on its way to a kernel in any way.
-    let mapped = matches!(kind, Kind::Managed | Kind::Variable);
-    let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), mapped };
+    let known = if matches!(kind, Kind::Managed | Kind::Variable) { Known::Everywhere } else { Known::Unused };
+    let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), known };
     if let Err(rc) = pin_everywhere(cx, at, &block, true) {
         unmap(at, len);
         return Err(rc);
     }
+    named::count(&block, 1);
     lock(&BLOCKS).insert(at, block);
-    UNMAPPED.fetch_add(usize::from(!block.mapped), Ordering::Relaxed);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
     Ok(at)
 }
@@ -442,7 +353,7 @@ fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code>
         }
     }
     // Whoever still names it does not get it.
-    lock(&BLOCKS).get_mut(&at).into_iter().for_each(set_mapped);
+    lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| named::set(b, Known::Going));
     place::give_up_memory(page(at));
     let _changing = lock(&CHANGING);
     let block = {
@@ -474,7 +385,7 @@ fn end_those(cx: &Entered, goes: impl Fn(u64, &Block) -> bool) {
     let going: Vec<u64> = {
         let mut blocks = lock(&BLOCKS);
         let those = blocks.iter_mut().filter(|(at, b)| goes(**at, b));
-        those.map(|(at, b)| (page(*at), set_mapped(b)).0).collect()
+        those.map(|(at, b)| (page(*at), named::set(b, Known::Going)).0).collect()
     };
     going.into_iter().for_each(place::give_up_memory);
     let _changing = lock(&CHANGING);
@@ -548,7 +459,8 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
     if !has_pages(start, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let block = Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), mapped: false };
+    let block =
+        Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), known: Known::Unused };
     pin_everywhere(cx, start, &block, true)?;
     lock(&BLOCKS).insert(start, block);
     Ok(())

@@ -110,14 +110,20 @@ pub(crate) struct Pin {
     gone: bool,
 }
 
-type Pins = Arc<Mutex<BTreeMap<u64, Pin>>>;
+/// All of it that a worker has, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    all: Mutex<BTreeMap<u64, Pin>>,
+    /// Held while it gets memory or gives it up, which takes a round trip.
+    changing: Mutex<()>,
+}
 
 /// Workers that may have host memory of their own, whether or not a device is there.
-static WORKERS: Mutex<Vec<(Weak<Link>, Pins)>> = Mutex::new(Vec::new());
+static WORKERS: Mutex<Vec<(Weak<Link>, Arc<Pins>)>> = Mutex::new(Vec::new());
 
 /// For each of them that lives; nobody waits for the list meanwhile.
 fn each_worker(of: impl Fn(&Link, &Pins)) {
-    let workers: Vec<(Weak<Link>, Pins)> = lock(&WORKERS).clone();
+    let workers: Vec<(Weak<Link>, Arc<Pins>)> = lock(&WORKERS).clone();
     workers.iter().filter_map(|(link, pins)| Some((link.upgrade()?, pins))).for_each(|(link, pins)| of(&link, pins));
 }
 
@@ -130,7 +136,7 @@ pub(crate) fn give_up_memory(page: u64) {
 pub(crate) fn forget_memory(page: u64, at: u64) {
     each_worker(|link, pins| {
         link.forget_memory(page);
-        if let Some(pin) = lock(pins).get_mut(&at) {
+        if let Some(pin) = lock(&pins.all).get_mut(&at) {
             pin.gone |= pin.apart;
         }
     });
@@ -148,7 +154,7 @@ pub(crate) enum Place {
         /// Whether it has the file of pinned memory.
         shares: bool,
         /// What host memory of the job it has, by address.
-        pins: Pins,
+        pins: Arc<Pins>,
         /// It writes to that file.
         _writes: Option<Arc<UnseenWriter>>,
     },
@@ -250,7 +256,7 @@ impl Waiting {
 pub(crate) struct Worker<'a> {
     link: &'a Arc<Link>,
     shares: bool,
-    pins: &'a Mutex<BTreeMap<u64, Pin>>,
+    pins: &'a Pins,
 }
 
 impl Worker<'_> {
@@ -261,12 +267,17 @@ impl Worker<'_> {
 
     /// Whether it has the memory that begins at an address.
     pub(crate) fn has(&self, at: u64) -> bool {
-        lock(self.pins).get(&at).is_some_and(|p| !p.gone)
+        lock(&self.pins.all).get(&at).is_some_and(|p| !p.gone)
     }
 
     /// # Safety
     /// As for [`Place::pin`].
     pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<(), Code> {
+        let _changing = lock(&self.pins.changing);
+        if self.has(at) {
+            // Somebody else was faster: to do it again would begin anew with zeros.
+            return Ok(());
+        }
         let apart = self.is_apart(filed);
         let mut body = Vec::with_capacity(32);
         HostPin { address: at, bytes, flags, apart }.put(&mut body);
@@ -279,7 +290,7 @@ impl Worker<'_> {
             // SAFETY: as the caller says.
             unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
-        lock(self.pins).insert(at, Pin { bytes, apart, gone: false });
+        lock(&self.pins.all).insert(at, Pin { bytes, apart, gone: false });
         Ok(())
     }
 }
@@ -326,7 +337,7 @@ impl Place {
 
     fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
         link.set_text_hook(crate::output::arrived);
-        let pins = Pins::default();
+        let pins = Arc::new(Pins::default());
         let mut workers = lock(&WORKERS);
         workers.retain(|(link, _)| link.strong_count() > 0);
         workers.push((Arc::downgrade(&link), pins.clone()));
@@ -425,8 +436,9 @@ impl Place {
     pub(crate) fn unpin(&self, at: u64) {
         match self {
             Place::Remote { link, pins, .. } => {
+                let _changing = lock(&pins.changing);
                 link.forget_memory(host_memory::page(at));
-                if lock(pins).remove(&at).is_some() {
+                if lock(&pins.all).remove(&at).is_some() {
                     // A worker that is lost has nothing mapped.
                     let _ = link.request(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).and_then(Reply::wait);
                 }
@@ -447,13 +459,13 @@ impl Place {
 
     /// Whether it has memory that is kept alike.
     pub(crate) fn has_apart(&self) -> bool {
-        self.worker().is_some_and(|w| lock(w.pins).values().any(|p| p.apart && !p.gone))
+        self.worker().is_some_and(|w| lock(&w.pins.all).values().any(|p| p.apart && !p.gone))
     }
 
     /// Addresses and sizes of what is pinned, also of what is gone and was not taken back.
     pub(crate) fn pinned(&self) -> Vec<(u64, u64)> {
         match self {
-            Place::Remote { pins, .. } => lock(pins).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),
+            Place::Remote { pins, .. } => lock(&pins.all).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),
             Place::Local { exec, .. } => exec.pinned_host(),
         }
     }

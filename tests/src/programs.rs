@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 46] = [
+pub const NAMES: [&str; 47] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -77,6 +77,7 @@ pub const NAMES: [&str; 46] = [
     "cubemaps",
     "mix",
     "instances",
+    "letters",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tests::scene::wait_for;
 use tests::server::{helpers, signal};
-use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
+use tests::{Job, Linkage, Outcome, Programs, Random, Scene, Server};
 
 /// Arguments that keep `mapped` busy for some seconds, and how long it may work before a move.
 const ARGS: [&str; 4] = ["--steps", "160", "--pace", "20000"];
@@ -98,6 +98,34 @@ fn and_through_moves_to_and_from_there() {
         through(&scene, name, &native, &[&near, &one, "local", &two, &one, "helper"]);
         through(&scene, name, &native, &["local", &one, &near, &two, "local"]);
     }
+}
+
+/// Pinned memory whose address one GPU finds in memory that is kept alike with its place.
+#[test]
+fn what_one_gpu_is_told_of_the_gpus_of_other_machines_have() {
+    let scene = Scene::new("letters");
+    let native = native(&scene, "letters");
+    let devices = [("SOFTGPU_DEVICES", "4")];
+    let servers = [Server::start_with(&scene, "one", &[], &devices), Server::start_with(&scene, "two", &[], &devices)];
+    let far = [servers[0].place(0), servers[1].place(0)].join(",");
+    through(&scene, "letters", &native, &[&far]);
+    // Each GPU alone, at random moments.
+    let places = |gpu: u32| [servers[0].place(gpu), servers[1].place(gpu), servers[1].near(gpu + 2), "helper".to_owned()];
+    let mut random = Random::new(7);
+    let mut job = Job::start(&scene, "job", &["--server", &far], &program("letters"), &ARGS, &[]);
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    let (mut at, mut succeeded) = ([0, 1], 0);
+    while job.runs() {
+        std::thread::sleep(Duration::from_millis(random.below(150)));
+        let gpu = random.below(2) as usize;
+        let to = (at[gpu] + 1 + random.below(3) as usize) % 4;
+        let Ok(report) = job.migrate_with(&places(gpu as u32)[to], &["--gpu", &gpu.to_string()]) else { break };
+        if report.ok() {
+            (at[gpu], succeeded) = (to, succeeded + 1);
+        }
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+    assert!(succeeded > 3, "only {succeeded} moves succeeded");
 }
 
 #[test]

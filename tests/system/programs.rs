@@ -27,7 +27,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "signals" => (200, 5000),
         "callbacks" => (300, 5000),
         "pinned" => (250, 6000),
-        "mapped" | "managed" | "shared_variables" | "alike" | "writers" => (160, 8000),
+        "mapped" | "managed" | "shared_variables" | "alike" | "writers" | "letters" => (160, 8000),
         "pools" => (60, 20000),
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
@@ -118,6 +118,8 @@ programs! {
     graphmem_static: "graphmem", Static;
     instances_static: "instances", Static;
     instances_shared: "instances", Shared;
+    letters_static: "letters", Static;
+    letters_shared: "letters", Shared;
     graphif_static: "graphif", Static;
     graphdeep_static: "graphdeep", Static;
     crowd_static: "crowd", Static;

@@ -1,7 +1,7 @@
 use super::*;
 
 fn block(bytes: u64) -> Block {
-    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, device: 0, id: 0, mapped: false }
+    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, device: 0, id: 0, known: Known::Unused }
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn addresses_are_found_among_bytes() {
     for (word, found) in [(ARENA, true), (highest - 1, true), (ARENA - 1, false), (highest + (1 << 32), false), (0, false)] {
         let mut bytes = vec![0xffu8; 80];
         bytes[40..48].copy_from_slice(&word.to_le_bytes());
-        assert_eq!(may_name(&bytes, highest), found, "{word:#x}");
+        assert_eq!(named::may_name(&bytes, highest), found, "{word:#x}");
     }
 }
 

@@ -69,7 +69,7 @@ fn round_ms(name: &str) -> u32 {
         "crowd" => 16,
         "alike" => 12,
         "batches" => 10,
-        "mapped" | "rest" | "writers" | "external" => 8,
+        "mapped" | "rest" | "writers" | "external" | "letters" => 8,
         "vmm" | "instances" => 6,
         "graphhost" => 5,
         "managed" | "shared_variables" | "arrays" => 4,

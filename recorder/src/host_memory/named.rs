@@ -1,0 +1,153 @@
+//! Which pinned memory GPUs use by its address: a place that does not reach the job's memory must have such memory there.
+
+use super::{ARENA, BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, around, pin_everywhere};
+use crate::enter::Entered;
+use crate::log::lock;
+use crate::place::Worker;
+use cuda_api::code::Code;
+use replayer::twin::Line;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Blocks of the arena that some place may not have though it could need them,
+static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
+/// and those among them that were found.
+static FOUND: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a block of the table, or with -1 takes it out of the count.
+pub(super) fn count(b: &Block, by: isize) {
+    if b.kind == Kind::Registered {
+        return;
+    }
+    let add = |to: &AtomicUsize, counts: bool| {
+        if counts {
+            to.fetch_add(by as usize, Ordering::Relaxed);
+        }
+    };
+    add(&UNMAPPED, matches!(b.known, Known::Unused | Known::Found));
+    add(&FOUND, b.known == Known::Found);
+}
+
+/// Notes how a block of the table is used.
+pub(super) fn set(b: &mut Block, known: Known) {
+    count(b, -1);
+    b.known = known;
+    count(b, 1);
+}
+
+/// Whether a GPU may use the memory at an address by that address.
+pub(crate) fn is_mapped(address: u64) -> bool {
+    around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.known != Known::Unused)
+}
+
+/// Whether nothing has to be done before a call names a block.
+fn is_settled(b: &Block) -> bool {
+    matches!(b.known, Known::Everywhere | Known::Going)
+}
+
+/// Notes which pinned memory a GPU is given by 8-byte words, of a kernel's parameters or of what is copied to it: it must be able to use
+/// that.
+pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
+    if !any_unmapped() {
+        return Ok(());
+    }
+    note_found(cx)?;
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
+    for at in words.filter(|w| (ARENA..highest).contains(w)) {
+        note_mapped(cx, at)?;
+    }
+    Ok(())
+}
+
+/// What was found in memory that is kept alike with one place may have been handed on to the GPUs of others, which begin work now.
+pub(crate) fn note_found(cx: &Entered) -> Result<(), Code> {
+    if FOUND.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    let found: Vec<u64> = lock(&BLOCKS).iter().filter(|(_, b)| b.known == Known::Found).map(|(at, _)| *at).collect();
+    found.into_iter().try_for_each(|at| note_mapped(cx, at))
+}
+
+/// Whether there is memory of which that has to be noted.
+pub(crate) fn any_unmapped() -> bool {
+    UNMAPPED.load(Ordering::Relaxed) != 0
+}
+
+/// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
+pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Code> {
+    if !any_unmapped() {
+        return Ok(());
+    }
+    let skip = (to.next_multiple_of(8) - to) as usize;
+    let words = bytes.get(skip..).unwrap_or_default();
+    if may_name(words, HIGHEST.load(Ordering::Relaxed)) { note_words(cx, words) } else { Ok(()) }
+}
+
+/// Whether the upper halves of any 8-byte words are those of addresses in the arena up to `highest`. Most of what is copied has none, and
+/// a compiler makes this loop go many words at a time.
+pub(super) fn may_name(bytes: &[u8], highest: u64) -> bool {
+    let (base, last) = ((ARENA >> 32) as u32, (highest >> 32) as u32);
+    let upper = |w: &[u8]| u32::from_le_bytes([w[4], w[5], w[6], w[7]]);
+    bytes.chunks_exact(8).fold(false, |any, w| any | (upper(w).wrapping_sub(base) <= last - base))
+}
+
+/// What the job has changed of a worker's memory is about to be told, and may name memory that it does not have yet: makes it have that.
+/// True if there was any. Other places get it when something is begun there ([`note_found`]), or when they are told themselves.
+pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    let words = lines.iter().flat_map(|l| l[2..].iter().copied()).filter(|w| (ARENA..highest).contains(w));
+    let lacking: Vec<(u64, Block)> = {
+        let (mut blocks, mut lacking, mut last) = (lock(&BLOCKS), Vec::new(), 0..0);
+        for word in words {
+            if last.contains(&word) {
+                continue;
+            }
+            let Some((start, b)) = blocks.range_mut(..=word).next_back().filter(|(start, b)| word - **start < b.bytes) else {
+                continue;
+            };
+            last = *start..*start + b.bytes;
+            if b.known == Known::Going || worker.has(*start) {
+                continue;
+            }
+            if b.known == Known::Unused {
+                set(b, Known::Found);
+            }
+            lacking.push((*start, *b));
+        }
+        lacking
+    };
+    let mut any = false;
+    for (start, b) in lacking {
+        // SAFETY: a block of the table; who frees it says so first, and then waits until this is over.
+        any |= unsafe { worker.pin(start, b.bytes, b.flags, b.filed) }.is_ok();
+    }
+    any
+}
+
+/// Notes that the GPU uses the pinned memory at an address by that address. When it returns all places have it, whoever made them.
+pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
+    let settled = |blocks: &BTreeMap<u64, Block>| around(blocks, address).is_none_or(|(_, b)| is_settled(b));
+    if settled(&lock(&BLOCKS)) {
+        return Ok(());
+    }
+    let _changing = lock(&CHANGING);
+    let (start, block, was) = {
+        let mut blocks = lock(&BLOCKS);
+        if settled(&blocks) {
+            return Ok(());
+        }
+        let Some((start, b)) = blocks.range_mut(..=address).next_back() else { return Ok(()) };
+        let was = b.known;
+        set(b, Known::Found);
+        (*start, *b, was)
+    };
+    // Bytes that are on their way to it are not its contents yet.
+    crate::copy::wait_for_landings(start, block.bytes);
+    let pinned = pin_everywhere(cx, start, &block, false);
+    let known = if pinned.is_ok() { Known::Everywhere } else { was };
+    if let Some(b) = lock(&BLOCKS).get_mut(&start).filter(|b| b.known == Known::Found) {
+        set(b, known);
+    }
+    pinned
+}
