@@ -20,7 +20,9 @@ pub fn path() -> PathBuf {
 pub fn make() -> io::Result<PathBuf> {
     let path = path();
     match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io::Error::new(e.kind(), format!("cannot make {}: {e}", path.display())));
+        }
         _ => {}
     }
     check(&path)?;
@@ -32,7 +34,7 @@ pub fn make() -> io::Result<PathBuf> {
 /// # Errors
 /// It is not there, or refused.
 pub fn check(path: &Path) -> io::Result<()> {
-    let meta = std::fs::symlink_metadata(path)?;
+    let meta = std::fs::symlink_metadata(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
     let refuse = |why: &str| Err(io::Error::other(format!("{} {why}", path.display())));
     if !meta.is_dir() {
         return refuse("is not a folder");

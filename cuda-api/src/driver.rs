@@ -46,8 +46,11 @@ impl Loaded {
     pub fn open(path: &Path) -> Result<Loaded, LoadError> {
         use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
         // SAFETY: loading runs the library's constructors; the caller names a CUDA driver.
-        let lib = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|e| LoadError::Open { path: path.into(), why: e.to_string() })?;
+        let lib = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| {
+            // What the linker said is the cause of the error; its own text only names the call.
+            let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+            LoadError::Open { path: path.into(), why }
+        })?;
         let handle = lib.into_raw();
         let find = |name: &str| -> *const c_void {
             let Ok(name) = CString::new(name) else { return std::ptr::null() };

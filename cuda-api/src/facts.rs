@@ -1,10 +1,11 @@
 //! What a CUDA driver says of its GPUs, as the NVML library tells it on.
 
+use crate::board::{self, Constants};
 use crate::calls::Driver;
 use crate::code::{self, Code};
 use crate::sys::{CUcontext, CUdevice_attribute_enum as A, CUuuid};
 use crate::wire_struct;
-use std::ffi::c_int;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 wire_struct! {
     /// A GPU.
@@ -30,6 +31,8 @@ wire_struct! {
         pub multiprocessors: i32,
         /// Ordinals of the GPUs whose memory it can reach.
         pub peers: Vec<u32>,
+        /// What its place's NVML says of its board.
+        pub board: Constants,
     }
 }
 
@@ -67,17 +70,80 @@ macro_rules! call {
     }};
 }
 
-/// Asks a driver; `driver` tells its own version in words, once it has started. The calling thread's context is as before.
-///
-/// # Errors
-/// The driver's first error.
-pub fn ask(d: &Driver, driver: impl FnOnce() -> String) -> Result<Facts, Code> {
-    call!(d, device.cuInit(0))?;
-    let (mut cuda_version, mut count) = (0, 0);
-    call!(d, device.cuDriverGetVersion(&raw mut cuda_version))?;
-    call!(d, device.cuDeviceGetCount(&raw mut count))?;
-    let gpus = (0..count).map(|ordinal| gpu(d, ordinal, count)).collect::<Result<_, Code>>()?;
-    Ok(Facts { cuda_version, driver: driver(), gpus })
+/// The recorder's library, with what it tells beside CUDA's own functions.
+#[derive(Debug)]
+pub struct Shim {
+    calls: Driver,
+    started: unsafe extern "C" fn() -> c_int,
+    driver: unsafe extern "C" fn(*mut c_char, usize) -> usize,
+    board: unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int,
+}
+
+impl Shim {
+    /// The shim behind a handle of `dlopen`; `None` if that is another library.
+    ///
+    /// # Safety
+    /// The handle is open, and is never closed.
+    pub unsafe fn find(handle: *mut c_void) -> Option<Shim> {
+        let symbol = |name: &CStr| -> *const c_void {
+            // SAFETY: as the caller says.
+            unsafe { libc::dlsym(handle, name.as_ptr()) }
+        };
+        let known = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
+        let (started, driver) = (known(c"mrcuda_shim_started")?, known(c"mrcuda_shim_driver")?);
+        let board = known(c"mrcuda_shim_board")?;
+        let by_name = |name: &str| CString::new(name).map_or(std::ptr::null(), |n| symbol(&n));
+        // SAFETY: only the shim has these names; it exports CUDA's functions under CUDA's names, and these three with these types.
+        unsafe {
+            Some(Shim {
+                calls: Driver::from_symbols(&by_name),
+                started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
+                driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),
+                board: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(board),
+            })
+        }
+    }
+
+    /// Whether CUDA has been started in this process.
+    pub fn is_started(&self) -> bool {
+        // SAFETY: a function without arguments.
+        unsafe { (self.started)() != 0 }
+    }
+
+    /// Asks for everything, and starts CUDA for it. The calling thread's context is as before.
+    ///
+    /// # Errors
+    /// The first error of a CUDA function.
+    pub fn ask(&self) -> Result<Facts, Code> {
+        let d = &self.calls;
+        call!(d, device.cuInit(0))?;
+        let (mut cuda_version, mut count) = (0, 0);
+        call!(d, device.cuDriverGetVersion(&raw mut cuda_version))?;
+        call!(d, device.cuDeviceGetCount(&raw mut count))?;
+        let gpus = (0..count).map(|ordinal| self.gpu(ordinal, count)).collect::<Result<_, Code>>()?;
+        Ok(Facts { cuda_version, driver: self.driver_version(), gpus })
+    }
+
+    fn driver_version(&self) -> String {
+        let mut text = [0u8; 256];
+        // SAFETY: the buffer has this room.
+        let n = unsafe { (self.driver)(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
+        String::from_utf8_lossy(&text[..n]).into_owned()
+    }
+
+    fn board(&self, ordinal: c_int) -> Constants {
+        let ask = |which: u32| {
+            let mut value = 0;
+            // SAFETY: the value is ours.
+            let known = unsafe { (self.board)(ordinal as c_uint, which, &raw mut value) } != 0;
+            known.then_some((which, value))
+        };
+        (0..board::NAMES.len() as u32).filter_map(ask).collect()
+    }
+
+    fn gpu(&self, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
+        Ok(Gpu { board: self.board(ordinal), ..gpu(&self.calls, ordinal, count)? })
+    }
 }
 
 fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
@@ -115,6 +181,7 @@ fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
         bus_width: attribute(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         peers: (0..count).filter(|peer| *peer != ordinal).filter(reaches).map(|peer| peer as u32).collect(),
+        board: Constants::new(),
     })
 }
 

@@ -8,6 +8,7 @@
 //! * [`reference`]: texture and surface references of modules.
 //! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
 //! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
+//! * [`board`]: what only NVML tells of a GPU.
 //! * [`facts`]: what a driver says of its GPUs, all at once.
 //! * [`versions`]: which symbol `cuGetProcAddress` means by a base name and a version.
 //! * [`image`]: module images: sizes, entries, names in them.
@@ -18,6 +19,7 @@ pub mod advice;
 pub mod arg;
 pub mod array;
 pub mod batch;
+pub mod board;
 pub mod calls;
 pub mod class;
 pub mod code;

@@ -106,6 +106,8 @@ ids! {
     MEMORY_INFO = 0x0f60 "MemoryInfo";
     /// Body: an address. The answer: the [`super::Variable`] of loaded code around it; if there is none, `CUDA_ERROR_NOT_FOUND`.
     VARIABLE_AROUND = 0x0f67 "VariableAround";
+    /// No body. The answer: [`crate::board::Constants`] that the place's NVML tells of the GPU.
+    BOARD = 0x0f68 "Board";
     /// [`super::Alias`]: maps the memory of a chunk a second time, where the program wants it; not accessible yet. Waits.
     ALIAS_MAP = 0x0f61 "AliasMap";
     /// [`super::Alias`]: takes such a mapping away. Does not wait for kernels, as the driver's own call.

@@ -11,9 +11,9 @@ const MICROBENCH: &str = "microbench";
 
 /// Starts it with its own options; a machine without a CUDA driver is measured on the one that needs no GPU, which the output says.
 pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
-    let program = layout::beside(MICROBENCH).map_err(Failure::new)?;
-    let named = std::env::var_os("MRCUDA_DRIVER").filter(|v| !v.is_empty());
-    let driver = match named.or_else(|| drivers::find().map(Into::into)) {
+    let program = layout::beside(MICROBENCH)
+        .map_err(|e| Failure::new(format!("{e}: only `mrcuda bench` needs it; copy it from where mrcuda was built")))?;
+    let driver = match drivers::from_environment().or_else(|| drivers::find().map(Into::into)) {
         Some(text) => drivers::named(&text).map_err(Failure::new)?,
         None => layout::beside(layout::SOFTGPU).map_err(Failure::new)?,
     };

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 /// Arguments of `mrcuda doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// CUDA driver to look at: a path, or `soft` for the one that needs no GPU [default: this machine's]
+    /// CUDA driver to look at: a path, or `soft` for the one that needs no GPU [default: $MRCUDA_DRIVER, or this machine's]
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
     /// A program that is to run under mrcuda: would it find our library?
@@ -56,7 +56,8 @@ impl Finding {
 
 /// Prints all findings; exit code 1 when something will not work.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
-    let mut findings = vec![shim(), driver(args.driver.as_ref()), runtime_folder(), token()];
+    let mut findings =
+        vec![shim(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_folder(), token()];
     findings.extend(machine::look());
     if let Some(name) = args.program.first() {
         findings.extend(program::look(name));
@@ -131,7 +132,7 @@ fn runtime_folder() -> Finding {
     const SUBJECT: &str = "control sockets";
     match folder::make() {
         Ok(path) => Finding::good(SUBJECT, format!("in {}", path.display())),
-        Err(e) => Finding::bad(SUBJECT, format!("{}: {e}; ps and migrate need it", folder::path().display())),
+        Err(e) => Finding::bad(SUBJECT, format!("{e}; ps and migrate need it")),
     }
 }
 

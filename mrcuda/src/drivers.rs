@@ -2,7 +2,7 @@
 
 use crate::elf::Elf;
 use crate::layout;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +26,11 @@ pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {
         return Err(format!("{} is mrcuda's own library, not a driver", path.display()));
     }
     Ok(path)
+}
+
+/// The driver that the environment names, as an option would.
+pub(crate) fn from_environment() -> Option<OsString> {
+    std::env::var_os("MRCUDA_DRIVER").filter(|text| !text.is_empty())
 }
 
 /// The driver of this machine, if it has one.

@@ -5,7 +5,7 @@ use crate::table::say;
 use cuda_api::calls::rows;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
-use journal::{Meta, OwnedRecord, Reader, print_line};
+use journal::{JournalError, Meta, OwnedRecord, Reader, print_line};
 use std::fmt::Debug;
 use std::path::PathBuf;
 
@@ -21,7 +21,10 @@ pub(crate) struct ShowArgs {
 
 /// Prints the records; at a damaged one it stops, says which it is, and the exit code is 1.
 pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
-    let failed = |why: journal::JournalError| Failure::new(format!("{}: {why}", args.file.display()));
+    let failed = |why: JournalError| match why {
+        JournalError::Io { .. } => Failure::new(why),
+        _ => Failure::new(format!("{}: {why}", args.file.display())),
+    };
     let mut reader = Reader::open(&args.file).map_err(failed)?;
     if !args.json {
         say(&heading(reader.meta()));

@@ -1,8 +1,8 @@
 //! What people write for a place: `local[:GPU]`, `helper[:GPU]`, `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`.
 
-use rcuda_forwarder::Endpoint;
+use rcuda_forwarder::{Endpoint, EndpointError};
 
-/// Checks the text of a place; on success it is passed on as it was written.
+/// Checks the text of a place; on success it is passed on as it was written, the path of a socket in full.
 pub(crate) fn place(text: &str) -> Result<String, String> {
     let (head, gpu) = text.split_once(':').map_or((text, None), |(head, rest)| (head, Some(rest)));
     if head == "local" || head == "helper" {
@@ -12,9 +12,22 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
             Some(n) => Err(format!("`{n}` is no GPU number (0 to 31) in `{text}`")),
         };
     }
-    text.parse::<Endpoint>()
-        .map(|_| text.to_owned())
-        .map_err(|why| format!("`{text}` is no place: it must be local[:GPU], helper[:GPU] or HOST:PORT[/GPU] ({why})"))
+    match text.parse::<Endpoint>() {
+        Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
+        Err(EndpointError::Shape) => {
+            Err(format!("`{text}` is no place: a place is local[:GPU], helper[:GPU], HOST:PORT[/GPU] or unix:PATH[/GPU]"))
+        }
+        Err(why) => Err(format!("`{text}` is no place: {why}")),
+    }
+}
+
+/// The job may be in another folder than whoever names a socket. `path` is that of `text`, whose GPU stays as it is.
+fn from_anywhere(path: &str, text: &str) -> String {
+    let whole = std::path::absolute(path).ok();
+    match (whole.as_deref().and_then(|p| p.to_str()), text.strip_prefix("unix:").and_then(|rest| rest.strip_prefix(path))) {
+        (Some(whole), Some(gpu)) => format!("unix:{whole}{gpu}"),
+        _ => text.to_owned(),
+    }
 }
 
 /// Checks a comma-separated list of places, one for each GPU that the program sees.
@@ -22,8 +35,11 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("the list of places is empty".to_owned());
     }
-    text.split(',').try_for_each(|part| place(part).map(drop))?;
-    Ok(text.to_owned())
+    if text.split(',').any(str::is_empty) {
+        return Err(format!("a place is missing between the commas of `{text}`"));
+    }
+    let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
+    Ok(places.join(","))
 }
 
 /// Whether one of a list of places needs a GPU of this machine.
@@ -67,6 +83,14 @@ mod tests {
         for bad in ["", "local:", "local:32", "local:-1", "helper:x", "nowhere", "host:port", "host:99999"] {
             assert!(place(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn sockets_are_named_in_full() {
+        let here = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(place("unix:u/3"), Ok(format!("unix:{here}/u/3")));
+        assert_eq!(places("unix:s,local").as_deref(), Ok(&*format!("unix:{here}/s,local")));
+        assert_eq!(place("unix:/run/s/0").as_deref(), Ok("unix:/run/s/0"));
     }
 
     #[test]

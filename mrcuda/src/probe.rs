@@ -57,27 +57,14 @@ pub(crate) fn facts() -> Result<(), Failure> {
     use std::os::fd::AsFd;
     let shim = crate::layout::library_folder().map_err(Failure::new)?.join("libcuda.so.1");
     let loaded = Loaded::open(&shim).map_err(Failure::new)?;
-    let facts =
-        cuda_api::facts::ask(&loaded.calls, || driver_version(&loaded)).map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
+    // SAFETY: a loaded driver stays loaded.
+    let shim = unsafe { cuda_api::facts::Shim::find(loaded.handle) }
+        .ok_or_else(|| Failure::new(format!("{} is another library", shim.display())))?;
+    let facts = shim.ask().map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
     let mut answer = Vec::new();
     facts.put(&mut answer);
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::new)?;
     std::fs::File::from(socket).write_all(&answer).map_err(Failure::new)
-}
-
-/// The driver's own version, as the shim knows it.
-fn driver_version(shim: &Loaded) -> String {
-    let mut text = [0u8; 256];
-    // SAFETY: the handle is that of a loaded library.
-    let symbol = unsafe { libc::dlsym(shim.handle, c"mrcuda_shim_driver".as_ptr()) };
-    if symbol.is_null() {
-        return String::new();
-    }
-    // SAFETY: only the shim has this name, with this type.
-    let f = unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(*mut libc::c_char, usize) -> usize>(symbol) };
-    // SAFETY: the buffer has this room.
-    let n = unsafe { f(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
-    String::from_utf8_lossy(&text[..n]).into_owned()
 }
 
 /// What a probe found out.

@@ -31,9 +31,15 @@ pub(crate) struct RunArgs {
 
 /// Becomes the program; comes back only when that is not possible.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
+        return Err(Failure::with_code(2, "no program was given"));
+    };
+    if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
+        return Err(Failure::with_code(2, format!("`{option}` is no option of `mrcuda run` (--help lists them)")));
+    }
     let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library folder: {e}")))?;
     // The option wins over the variable, the variable over what the machine has.
-    let named = args.driver.clone().or_else(|| std::env::var_os("MRCUDA_DRIVER").filter(|v| !v.is_empty()));
+    let named = args.driver.clone().or_else(drivers::from_environment);
     let driver = match named {
         Some(text) => Some(drivers::named(&text).map_err(Failure::new)?),
         None => drivers::find(),
@@ -45,12 +51,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         ));
     }
 
-    let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
-        return Err(Failure::with_code(2, "no program was given"));
-    };
-    if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
-        return Err(Failure::with_code(2, format!("`{option}` is no option of `mrcuda run` (--help lists them)")));
-    }
     let mut command = Command::new(program);
     command.args(rest);
     let before = std::env::var_os("LD_LIBRARY_PATH");

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::{drivers, table};
 use rcuda_forwarder::{ServeOptions, Token};
 use std::ffi::OsString;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
-    let driver = match args.driver.clone().or_else(|| std::env::var_os("MRCUDA_DRIVER").filter(|v| !v.is_empty())) {
+    let driver = match args.driver.clone().or_else(drivers::from_environment) {
         Some(text) => drivers::named(&text).map_err(Failure::new)?,
         None => drivers::find().ok_or_else(|| {
             Failure::new("this machine has no CUDA driver (mrcuda doctor says more; --driver soft needs no GPU)")
@@ -59,8 +60,11 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
 
 /// The address that a text means; names are looked up.
 fn address(text: &str) -> Result<SocketAddr, Failure> {
-    let found = text.to_socket_addrs().map_err(|e| Failure::new(format!("cannot listen on `{text}`: {e}")))?.next();
-    found.ok_or_else(|| Failure::new(format!("cannot listen on `{text}`: the name has no address")))
+    let found = text.to_socket_addrs().map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidInput => Failure::with_code(2, format!("cannot listen on `{text}`: an address is HOST:PORT ({e})")),
+        _ => Failure::new(format!("cannot listen on `{text}`: {e}")),
+    })?;
+    found.into_iter().next().ok_or_else(|| Failure::new(format!("cannot listen on `{text}`: the name has no address")))
 }
 
 /// Carries out one client's calls; the arguments are the daemon's business.

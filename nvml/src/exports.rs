@@ -2,7 +2,9 @@
 
 use crate::code::{self, Code, Memory, MemoryV2, Pci, Process, ProcessV2};
 use crate::session;
+use cuda_api::board;
 use cuda_api::facts::{Facts, Gpu};
+use cuda_api::pci;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -91,17 +93,6 @@ fn find(to: *mut Device, wanted: impl Fn(usize, &Gpu) -> bool, otherwise: Code) 
         let index = facts.gpus.iter().enumerate().position(|(i, g)| wanted(i, g)).ok_or(otherwise)?;
         give(to, std::ptr::without_provenance_mut(HANDLES + index))
     })
-}
-
-/// Domain, bus and device of a PCI address.
-fn pci_of(text: &str) -> Option<[i32; 3]> {
-    let text = text.split('.').next()?;
-    let numbers: Option<Vec<i32>> = text.split(':').map(|part| i32::from_str_radix(part, 16).ok()).collect();
-    match numbers?[..] {
-        [bus, device] => Some([0, bus, device]),
-        [domain, bus, device] => Some([domain, bus, device]),
-        _ => None,
-    }
 }
 
 fn chars<const N: usize>(text: &str) -> [c_char; N] {
@@ -199,7 +190,7 @@ exports! {
 
     /// A GPU by its PCI address.
     fn nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2: (address: *const c_char, device: *mut Device) {
-        match read_text(address).map(pci_of) {
+        match read_text(address).map(pci::parse) {
             Ok(Some(wanted)) => find(device, |_, gpu| gpu.pci == wanted, code::NOT_FOUND),
             Ok(None) => code::INVALID_ARGUMENT,
             Err(rc) => rc,
@@ -364,6 +355,21 @@ exports! {
         with(device, false, |_, _, _| give(count, 0))
     }
 }
+
+macro_rules! board_constants {
+    ($($name:ident)*) => {$(
+        /// A constant of the board, as the NVML of the GPU's place tells it.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(device: Device, to: *mut c_uint) -> Code {
+            with(device, false, |gpu, _, _| {
+                let known = gpu.board.iter().find(|(which, _)| board::NAMES.get(*which as usize) == Some(&stringify!($name)));
+                give(to, known.ok_or(code::NOT_SUPPORTED)?.1)
+            })
+        }
+    )*};
+}
+
+cuda_api::for_each_board_constant!(board_constants);
 
 /// What the last call of this name said is fit for people.
 #[unsafe(no_mangle)]

@@ -1,10 +1,9 @@
 //! Start and end of the library, and the facts that it tells.
 
 use crate::code::{self, Code};
-use cuda_api::calls::Driver;
-use cuda_api::facts::{self, Facts};
+use cuda_api::facts::{Facts, Shim};
 use rcuda_forwarder::orphan;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,7 +36,7 @@ pub(crate) fn check() -> Result<(), Code> {
 pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
     check()?;
     if let Some(shim) = shim() {
-        return shim.facts().map(Arc::new);
+        return shim.ask().map(Arc::new).map_err(|_| code::GPU_IS_LOST);
     }
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     match &*known {
@@ -55,25 +54,6 @@ pub(crate) fn is_user() -> bool {
     shim().is_some()
 }
 
-/// The shim of this process.
-struct Shim {
-    calls: Driver,
-    started: unsafe extern "C" fn() -> c_int,
-    driver: unsafe extern "C" fn(*mut c_char, usize) -> usize,
-}
-
-impl Shim {
-    fn facts(&self) -> Result<Facts, Code> {
-        let driver = || {
-            let mut text = [0u8; 256];
-            // SAFETY: the buffer has this room.
-            let n = unsafe { (self.driver)(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
-            String::from_utf8_lossy(&text[..n]).into_owned()
-        };
-        facts::ask(&self.calls, driver).map_err(|_| code::GPU_IS_LOST)
-    }
-}
-
 /// The shim, if it is loaded and its job has started. A program that chooses among the job's GPUs (`CUDA_VISIBLE_DEVICES`) has a shim
 /// that knows its choice only, whereas NVML always tells of all.
 fn shim() -> Option<&'static Shim> {
@@ -88,30 +68,10 @@ fn shim() -> Option<&'static Shim> {
             // It may be loaded later.
             return None;
         }
-        SHIM.get_or_init(|| find(handle));
+        // SAFETY: the handle is never closed.
+        SHIM.get_or_init(|| unsafe { Shim::find(handle) });
     }
-    // SAFETY: a function of the shim without arguments.
-    SHIM.get()?.as_ref().filter(|s| unsafe { (s.started)() } != 0)
-}
-
-fn find(handle: *mut c_void) -> Option<Shim> {
-    let symbol = |name: &CStr| -> *const c_void {
-        // SAFETY: the handle is open, and is never closed.
-        unsafe { libc::dlsym(handle, name.as_ptr()) }
-    };
-    let (started, driver) = (symbol(c"mrcuda_shim_started"), symbol(c"mrcuda_shim_driver"));
-    if started.is_null() || driver.is_null() {
-        return None;
-    }
-    let by_name = |name: &str| CString::new(name).map_or(std::ptr::null(), |n| symbol(&n));
-    // SAFETY: only the shim has these names; it exports CUDA's functions under CUDA's names, and these two with these types.
-    unsafe {
-        Some(Shim {
-            calls: Driver::from_symbols(&by_name),
-            started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
-            driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),
-        })
-    }
+    SHIM.get()?.as_ref().filter(|s| s.is_started())
 }
 
 /// Asks through a process of ours that starts a job of its own with the same places.

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -82,7 +82,7 @@ pub enum ServeError {
         why: String,
     },
     /// Fewer GPUs than are to be lent.
-    #[error("the driver has {there} GPUs, {wanted} cannot be lent")]
+    #[error("{wanted} GPUs cannot be lent: the driver has {there}")]
     Gpus {
         /// GPUs of the driver.
         there: u32,
@@ -123,7 +123,8 @@ pub(crate) struct Daemon {
     state: Arc<State>,
     /// Where it listens on TCP.
     pub(crate) address: Option<SocketAddr>,
-    unix: Option<PathBuf>,
+    /// The Unix socket, and what tells its file from another one.
+    unix: Option<(PathBuf, (u64, u64))>,
     listeners: Vec<Arc<OwnedFd>>,
 }
 
@@ -174,8 +175,8 @@ impl Daemon {
             })?;
         }
         if let Some(path) = &o.unix {
-            let listener = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
-            daemon.unix = Some(path.clone());
+            let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
+            daemon.unix = Some((path.clone(), file));
             // The kernel says who the peer is: that is all the proof there must be.
             daemon.accept("accept-unix", listener.into(), |_, conn| same_user(conn).map(|()| [0; 32]))?;
         }
@@ -202,7 +203,7 @@ impl Daemon {
         let n = self.state.pool.gpus();
         let gpus = if n == 1 { "1 GPU".to_owned() } else { format!("{n} GPUs") };
         let tcp = self.address.map(|a| format!("{a} (token file {})", o.token.display()));
-        let unix = self.unix.as_ref().map(|p| format!("unix:{}", p.display()));
+        let unix = self.unix.as_ref().map(|(path, _)| format!("unix:{}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
         format!("mrcuda: serving {gpus} on {}", places.join(" and "))
     }
@@ -214,8 +215,8 @@ impl Daemon {
             // SAFETY: the descriptor is open as long as the list holds it; a shutdown makes accept return.
             unsafe { libc::shutdown(l.as_raw_fd(), libc::SHUT_RDWR) };
         }
-        if let Some(path) = &self.unix {
-            // Somebody may have removed it already.
+        // Somebody may have removed it already, or have put another file there.
+        if let Some((path, _)) = self.unix.as_ref().filter(|(path, file)| identity(path).is_ok_and(|now| now == *file)) {
             let _ = std::fs::remove_file(path);
         }
         self.state.pool.end_all();
@@ -228,20 +229,30 @@ impl Drop for Daemon {
     }
 }
 
-/// Binds a Unix socket; a file that a dead daemon left is replaced.
-fn bind(path: &Path) -> io::Result<UnixListener> {
+/// Binds a Unix socket; one that a dead daemon left is replaced. Any other file that is there is somebody's, and stays.
+fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     let listener = match UnixListener::bind(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            if UnixStream::connect(path).is_ok() {
-                return Err(e);
+            if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+                return Err(io::Error::other("there is a file of that name, and it is no socket"));
             }
-            std::fs::remove_file(path)?;
+            match UnixStream::connect(path) {
+                Ok(_) => return Err(io::Error::other("another process listens there")),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                Err(e) => return Err(e),
+            }
             UnixListener::bind(path)?
         }
         r => r?,
     };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    Ok((listener, identity(path)?))
+}
+
+/// What tells a file from another one that has come to its path since: device and inode.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino()))
 }
 
 /// Whether the peer of a Unix socket is our user or root.
@@ -324,7 +335,10 @@ fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(),
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
     let n = state.pool.gpus();
     if gpu >= n {
-        return Err(format!("this server lends {n} GPUs, numbered from 0; there is no GPU {gpu}"));
+        return Err(match n {
+            1 => format!("this server lends 1 GPU, number 0; there is no GPU {gpu}"),
+            n => format!("this server lends {n} GPUs, numbered 0 to {}; there is no GPU {gpu}", n - 1),
+        });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
     let worker = match state.pool.take_warm(&profile) {

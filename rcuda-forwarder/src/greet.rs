@@ -121,7 +121,7 @@ pub(crate) fn ticket_key(ticket: &[u8; 32]) -> [u8; 32] {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
     /// The peer said something else.
-    #[error("the peer does not speak mrcuda")]
+    #[error("what is at the other end does not speak mrcuda")]
     Garbage,
     /// The peer is another build.
     #[error("the other end is another build of mrcuda: install the same build at both ends")]
@@ -202,7 +202,12 @@ pub(crate) fn read_answer(conn: &mut Conn, deadline: Instant) -> Result<Vec<u8>,
 pub(crate) fn greet(conn: &mut Conn, opening: &Opening, key: &[u8; 32], limit: Duration) -> Result<(), GreetError> {
     let deadline = Instant::now() + limit;
     let mut said = [0; PREAMBLE];
-    conn.read_exact_by(&mut said, deadline)?;
+    // Other servers say less than that, and wait for more then.
+    conn.read_exact_by(&mut said[..MAGIC.len()], deadline)?;
+    if said[..MAGIC.len()] != MAGIC {
+        return Err(GreetError::Garbage);
+    }
+    conn.read_exact_by(&mut said[MAGIC.len()..], deadline)?;
     // The server must hear who called, also if it is another build: it says so on its side.
     conn.write_all(&preamble())?;
     check_preamble(&said)?;

@@ -86,7 +86,7 @@ pub struct Lost {
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// No connection.
-    #[error("cannot connect to {to}: {source}")]
+    #[error("cannot connect to {to}: {source}{}", hint(source))]
     Connect {
         /// The server.
         to: Endpoint,
@@ -127,6 +127,14 @@ pub enum LinkError {
     /// The worker is gone.
     #[error(transparent)]
     Lost(#[from] Lost),
+}
+
+/// What to look at when nobody listens.
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => " (does `mrcuda serve` run there?)",
+        _ => "",
+    }
 }
 
 /// A call that was sent without waiting has failed.

@@ -42,7 +42,9 @@ pub enum TokenError {
         path: PathBuf,
     },
     /// Something else is in the file.
-    #[error("the token file {path} does not hold 64 hexadecimal digits")]
+    #[error(
+        "the token file {path} does not hold 64 hexadecimal digits: copy the server's, or remove it and let `mrcuda serve` make one"
+    )]
     Content {
         /// The file.
         path: PathBuf,
@@ -71,14 +73,19 @@ impl Token {
     /// Reads the token; a file that others can read is refused.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
         let failed = |source| TokenError::Read { path: path.into(), source };
-        let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
-            return Err(TokenError::Open { path: path.into() });
+        // A pipe would keep whoever opens it until somebody writes.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if !meta.is_file() {
+            return Err(failed(io::Error::other("it is no file")));
         }
-        let mut text = String::new();
+        let mut text = Vec::new();
         // A token is 64 digits; a file that is longer by more than white space is no token, however long it is.
-        file.take(256).read_to_string(&mut text).map_err(failed)?;
-        parse(text.trim()).ok_or_else(|| TokenError::Content { path: path.into() })
+        file.take(256).read_to_end(&mut text).map_err(failed)?;
+        let token = std::str::from_utf8(&text).ok().and_then(|text| parse(text.trim()));
+        // Only of a token it is to be said that nobody else may read it.
+        let token = token.ok_or_else(|| TokenError::Content { path: path.into() })?;
+        if meta.mode() & 0o077 != 0 { Err(TokenError::Open { path: path.into() }) } else { Ok(token) }
     }
 
     /// Reads the token, or makes one: the file appears whole, readable by its owner only.
@@ -162,7 +169,11 @@ mod tests {
             fs::write(&path, bad).unwrap();
             assert!(matches!(Token::load(&path), Err(TokenError::Content { .. })), "{bad}");
         }
-        assert!(matches!(Token::load(&dir.join("none")), Err(TokenError::Read { .. })));
+        for none in [dir.clone(), dir.join("none")] {
+            assert!(matches!(Token::load(&none), Err(TokenError::Read { .. })));
+        }
+        nix::unistd::mkfifo(&dir.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(Token::load(&dir.join("pipe")), Err(TokenError::Read { .. })), "nobody waits for a writer");
         fs::remove_dir_all(dir).unwrap();
     }
 }

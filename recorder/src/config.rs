@@ -43,9 +43,11 @@ fn read() -> Result<Config, String> {
         None => libc::SIGUSR1,
         Some(name) => signal_number(name).ok_or_else(|| format!("MRCUDA_SIGNAL: no signal is called {name}"))?,
     };
+    let on_signal = var("MRCUDA_ON_USR1").unwrap_or_else(|| "local".into());
+    on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(|e| format!("MRCUDA_ON_USR1: {e}"))?;
     Ok(Config {
         servers,
-        on_signal: var("MRCUDA_ON_USR1").unwrap_or_else(|| "local".into()),
+        on_signal,
         signal,
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),

@@ -3,8 +3,10 @@
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::{self, Device};
+use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
-use cuda_api::{notify, pci, sys};
+use cuda_api::wire::Wire;
+use cuda_api::{notify, ops, pci, sys};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -265,4 +267,16 @@ pub(crate) fn cuDeviceUnregisterAsyncNotification(
 pub(crate) fn cuFlushGPUDirectRDMAWrites(cx: &mut Entered, target: u32, scope: u32) -> Result<(), Code> {
     cx.device()?;
     notify::flush(target, scope)
+}
+
+/// A constant of a GPU's board, which its place is asked for once.
+pub(crate) fn board_constant(ordinal: u32, which: u32) -> Option<u32> {
+    let job = job::get().ok()?;
+    let device = job.devices.get(ordinal as usize)?;
+    if device.board.get().is_none() {
+        let answer = Entered::inside(job).ask(device, ops::id::BOARD, &[]).ok()?;
+        // Another thread may have asked meanwhile, and heard the same.
+        let _ = device.board.set(Constants::get(&mut &answer[..]).ok()?);
+    }
+    device.board.get()?.iter().find(|(number, _)| *number == which).map(|(_, value)| *value)
 }

@@ -11,6 +11,7 @@ use cuda_api::sys;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::io::Write;
+use std::panic::catch_unwind;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -169,6 +170,20 @@ pub unsafe extern "C" fn mrcuda_shim_driver(to: *mut c_char, room: usize) -> usi
     // SAFETY: as the caller says.
     unsafe { std::ptr::copy_nonoverlapping(version.as_ptr().cast(), to, version.len()) };
     version.len()
+}
+
+/// Tells the constant `which` (of `cuda_api::board::NAMES`) of a GPU; 0 if it is not known.
+///
+/// # Safety
+/// `value` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrcuda_shim_board(ordinal: c_uint, which: c_uint, value: *mut c_uint) -> c_int {
+    let known = catch_unwind(|| crate::device::board_constant(ordinal, which)).ok().flatten();
+    if let Some(known) = known {
+        // SAFETY: as the caller says.
+        unsafe { value.write(known) };
+    }
+    c_int::from(known.is_some())
 }
 
 /// The address of an exported symbol.

@@ -9,6 +9,7 @@ use crate::quiet::Quiet;
 use crate::tables::Tables;
 use crate::thread::here;
 use crate::{children, config, control, gate};
+use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     /// The identity that the program sees: that of the first place, whatever place it is on now.
     pub(crate) info: DeviceInfo,
+    /// What the place's NVML said when it was first asked.
+    pub(crate) board: OnceLock<Constants>,
     /// What launches are compared with.
     pub(crate) limits: Limits,
     place: AtomicPtr<Place>,
@@ -127,6 +130,7 @@ impl Device {
             memory: RwLock::new(Memory::new(index)),
             limits: Limits::of(&info),
             info,
+            board: OnceLock::new(),
             whereabouts: Mutex::new(Whereabouts::of(&place)),
             figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// Locks even if a holder panicked: the data behind our locks is consistent between statements.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -26,8 +26,14 @@ pub(crate) fn trace(text: impl FnOnce() -> String) {
     let line = format!("mrcuda[{}]: {}\n", std::process::id(), text());
     if to == "1" {
         let _ = std::io::stderr().write_all(line.as_bytes());
-    } else if let Ok(mut f) = std::fs::OpenOptions::new().append(true).create(true).open(to) {
-        let _ = f.write_all(line.as_bytes());
+        return;
+    }
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(to);
+    if let Err(e) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| {
+            let _ = std::io::stderr().write_all(format!("mrcuda: MRCUDA_LOG: cannot write to {to}: {e}\n").as_bytes());
+        });
     }
 }
 

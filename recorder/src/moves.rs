@@ -382,7 +382,9 @@ pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, String> {
     match list.len() {
         1 => Ok(vec![list[0].clone(); n]),
         m if m == n => Ok(list),
-        m => Err(format!("{m} places for {n} GPUs")),
+        m => Err(format!(
+            "{m} places were named, and {n} of this job's GPUs would move: name one place for all of them, or one for each"
+        )),
     }
 }
 

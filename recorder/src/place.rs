@@ -5,7 +5,9 @@ use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
-use rcuda_forwarder::{Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport};
+use rcuda_forwarder::{
+    Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport,
+};
 use replayer::twin::UnseenWriter;
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::collections::BTreeMap;
@@ -35,7 +37,14 @@ impl FromStr for Spec {
         let near = match head {
             "local" => Spec::Local,
             "helper" => Spec::Helper,
-            _ => return s.parse().map(Spec::Remote).map_err(|e| format!("{s}: {e}")),
+            _ => {
+                return s.parse().map(Spec::Remote).map_err(|e| match e {
+                    EndpointError::Shape => {
+                        format!("`{s}` is no place: a place is local[:GPU], helper[:GPU], HOST:PORT[/GPU] or unix:PATH[/GPU]")
+                    }
+                    e => format!("`{s}` is no place: {e}"),
+                });
+            }
         };
         let number = |n: &str| n.parse().ok().filter(|n| *n < replayer::steer::DEVICES);
         let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: `{n}` is no GPU number"))).transpose()?;

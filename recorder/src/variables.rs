@@ -46,6 +46,11 @@ pub(crate) fn find(cx: &Entered, address: u64) -> Option<Found> {
     };
     let answer = cx.ask(device, ops::id::VARIABLE_AROUND, &[&address.to_le_bytes()]).ok()?;
     let Variable { module, start, bytes } = Variable::get(&mut &answer[..]).ok()?;
+    // It is kept and believed for other addresses, too: so it must be around this one, and where variables can be.
+    let around = (start..start.checked_add(bytes)?).contains(&address);
+    if !around || start < PLACED || start + bytes > PLACED_END {
+        return None;
+    }
     let context = match kind(module) {
         Some(Kind::Module) => cx.job.tables.modules.get(module).ok()?.context(),
         _ => context::primary(device.index),

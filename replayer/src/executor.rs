@@ -44,6 +44,7 @@ use modules::Modules;
 use pinned::PinnedMemory;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use streams::Streams;
@@ -307,6 +308,7 @@ impl Executor {
             id::EVENT_SHARE => self.share_event(handle(body)?)?.put(reply),
             id::EVENT_OPEN => self.open_event(body)?,
             id::MEMORY_INFO => self.gpu.memory_info()?.put(reply),
+            id::BOARD => crate::board::ask(Path::new(&self.device.driver_path), self.device.pci).put(reply),
             id::VARIABLE_AROUND => self.variable_around(handle(body)?)?.put(reply),
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,

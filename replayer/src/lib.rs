@@ -8,6 +8,7 @@
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
 
 pub mod batch;
+mod board;
 mod device;
 mod executor;
 mod gpu;

@@ -46,12 +46,12 @@ pub enum OpenError {
         why: String,
     },
     /// There is no such GPU.
-    #[error("there is no GPU {gpu}: CUDA_VISIBLE_DEVICES is \"{visible}\"")]
+    #[error("there is no GPU {gpu} that the driver shows{}", shown(visible.as_deref()))]
     NoSuchGpu {
         /// The ordinal.
         gpu: u32,
-        /// The variable's value.
-        visible: String,
+        /// The value of `CUDA_VISIBLE_DEVICES`, where that is set.
+        visible: Option<String>,
     },
     /// A driver call failed.
     #[error("{what} failed: {} ({code})", name(*code))]
@@ -101,6 +101,10 @@ pub enum OpenError {
         /// The library.
         path: PathBuf,
     },
+}
+
+fn shown(visible: Option<&str>) -> String {
+    visible.map_or_else(String::new, |v| format!(": CUDA_VISIBLE_DEVICES is \"{v}\""))
 }
 
 fn name(code: Code) -> &'static str {
@@ -222,7 +226,7 @@ fn start(driver: &Gpu, gpu: u32) -> Result<(), OpenError> {
     // In a job the variable may have been changed to choose among its places; their numbers are those of its start.
     let environment = std::env::var("MRCUDA_VISIBLE").or_else(|_| std::env::var("CUDA_VISIBLE_DEVICES"));
     let environment = environment.ok().filter(|v| v != "all");
-    let none = || OpenError::NoSuchGpu { gpu, visible: environment.clone().unwrap_or_default() };
+    let none = || OpenError::NoSuchGpu { gpu, visible: environment.clone() };
     let text = visible(gpu, environment.as_deref()).ok_or_else(none)?;
     let text = CString::new(text).map_err(|_| none())?;
     // The driver may keep the pointer; this happens once for each driver library.

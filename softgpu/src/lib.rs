@@ -3,8 +3,9 @@
 //! It is a test bed, not a product: as unforgiving as hardware, and a little more random. Bad pointers and handles fail,
 //! asynchronous work starts late and independent streams interleave at random by seed, so that a missing wait shows.
 //!
-//! * [`abi`]: the exported functions, by subject. They check arguments and call the rest; nothing else is exported.
+//! * [`abi`]: the exported functions, by subject. They check arguments and call the rest.
 //! * [`gpu`]: devices, contexts, streams, memory, modules, launches, as plain Rust.
+//! * [`nvml`]: what a place asks of NVML, exported as well.
 //! * [`ptx`]: parsing and running PTX.
 //!
 //! Device memory is memory of this process at the device address; there is no second address space. Settings are
@@ -13,4 +14,5 @@
 mod abi;
 mod config;
 mod gpu;
+mod nvml;
 pub mod ptx;

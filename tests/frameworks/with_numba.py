@@ -180,13 +180,25 @@ def streams():
         yield [np.array(host)]
 
 
+class Number(int):
+    """A stream's number that has a `value`, as handles of ctypes have."""
+
+    value = property(int)
+
+
+def caller(stream):
+    """The stream as callbacks can be added to it: some versions of Numba ask NVIDIA's own handles for a `value`, which those lack."""
+    handle = stream.handle
+    return stream if hasattr(handle, "value") else type(stream)(Number(int(handle)), external=True)
+
+
 def callbacks():
     """Functions of the host in a stream."""
     stream, seen = cuda.stream(), []
     x = cuda.to_device(np.arange(1000, dtype=np.int64), stream=stream)
     while True:
         triple[4, 256, stream](x)
-        stream.add_callback(lambda stream, status, what: seen.append(what), len(seen))
+        caller(stream).add_callback(lambda stream, status, what: seen.append(what), len(seen))
         stream.synchronize()
         yield [x, np.array(seen[-30:])]
 

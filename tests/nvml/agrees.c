@@ -111,6 +111,12 @@ int main(int argc, char **argv) {
         WANT(CUDA(cuDeviceComputeCapability)(&cuda_major, &cuda_minor, i), 0);
         WANT(major == cuda_major && minor == cuda_minor, 1);
         WANT(NVML(nvmlDeviceGetTemperature)(gpu, 0, &also), 3);
+        /* softgpu has the link of an H200, and says nothing of its fans. */
+        WANT(NVML(nvmlDeviceGetMaxPcieLinkGeneration)(gpu, &also), 0);
+        WANT(also, 5);
+        WANT(NVML(nvmlDeviceGetCurrPcieLinkWidth)(gpu, &also), 0);
+        WANT(also, 16);
+        WANT(NVML(nvmlDeviceGetNumFans)(gpu, &also), 3);
     }
     void *gpu, *context;
     unsigned long long address = 0;

@@ -22,6 +22,8 @@ for i in range(pynvml.nvmlDeviceGetCount()):
     print(i, pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu), pynvml.nvmlDeviceGetCudaComputeCapability(gpu))
     assert pynvml.nvmlDeviceGetComputeRunningProcesses(gpu) == []
     assert pynvml.nvmlDeviceGetMigMode(gpu) == [0, 0]
+    link = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    assert link == (pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)) == (5, 16)
     for call in (pynvml.nvmlDeviceGetUtilizationRates, pynvml.nvmlDeviceGetPowerUsage, pynvml.nvmlDeviceGetSerial):
         try:
             call(gpu)

@@ -9,7 +9,7 @@ use crate::{threads, worker};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::BorrowedFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -273,6 +273,8 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
                 log(&format!("job {job} has left GPU {}", worker.profile.gpu));
             }
         }
+        // A terminal's or a launcher's signal is for the daemon, too; one that serves nobody takes nothing with it.
+        Ok(status) if worker.job.get().is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
         Ok(status) => log(&format!("worker {} of GPU {} ended: {status}", worker.pid, worker.profile.gpu)),
         Err(e) => log(&format!("worker {} of GPU {} ended, nobody knows how: {e}", worker.pid, worker.profile.gpu)),
     }

@@ -384,7 +384,7 @@ fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
     web.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     web.read_to_end(&mut answer).unwrap();
-    let why = format!("a client at {from} was refused: the peer does not speak mrcuda");
+    let why = format!("a client at {from} was refused: what is at the other end does not speak mrcuda");
     assert!(logged(|l| l == why));
     assert!(logged(|l| l.ends_with("was refused: wrong token")));
     let nobody = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
@@ -582,11 +582,30 @@ fn workers_end_with_their_daemon() {
 fn a_socket_in_use_is_not_taken_and_a_dead_one_is_replaced() {
     let s = Scene::new();
     let path = s.folder.join("socket");
-    assert_eq!(bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    assert!(bind(&path).unwrap_err().to_string().contains("another process listens"));
     let dead = s.folder.join("dead");
     drop(UnixListener::bind(&dead).unwrap());
     assert!(dead.exists());
     bind(&dead).unwrap();
+}
+
+#[test]
+fn a_file_that_is_no_socket_of_ours_stays() {
+    let s = Scene::new();
+    let file = s.folder.join("file");
+    std::fs::write(&file, "somebody's").unwrap();
+    let link = s.folder.join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for path in [&file, &link, &s.folder] {
+        assert!(bind(path).unwrap_err().to_string().contains("no socket"), "{}", path.display());
+    }
+    assert_eq!(std::fs::read_to_string(&link).unwrap(), "somebody's");
+    // Another daemon has taken the path over since: ours leaves its socket alone.
+    let path = s.folder.join("socket");
+    std::fs::remove_file(&path).unwrap();
+    let (_theirs, _) = bind(&path).unwrap();
+    s.daemon.stop();
+    assert!(path.exists());
 }
 
 #[test]
