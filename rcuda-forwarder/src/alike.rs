@@ -12,6 +12,15 @@ const LONG: Duration = Duration::from_millis(20);
 const PART: u32 = 4;
 const SMALL_PART: u32 = 50;
 
+/// What a look was like.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Look {
+    /// Whether there were changes.
+    pub(crate) found: bool,
+    /// How much of it was waiting for somebody else.
+    pub(crate) waited: Duration,
+}
+
 /// Who looks from time to time.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -28,16 +37,40 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Looks, and sleeps until the next time. `calls` is a count of what may lead to changes, `look` tells whether there are any.
-    pub(crate) fn look(&mut self, calls: u64, look: impl FnOnce() -> bool) {
+    /// Looks, and sleeps until the next time. `calls` is a count of what may lead to changes.
+    pub(crate) fn look(&mut self, calls: u64, look: impl FnOnce() -> Look) {
         let began = Instant::now();
-        if look() || calls != self.calls {
+        let Look { found, waited } = look();
+        if found || calls != self.calls {
             self.calls = calls;
             self.last = began;
         }
-        let took = began.elapsed();
+        // Waiting costs nobody anything. A pause as long as that would keep a kernel waiting for what the program has written since.
+        let took = began.elapsed().saturating_sub(waited);
         self.pause =
             if self.last.elapsed() < WHILE { SHORT.max(PART * took) } else { (2 * self.pause).min(LONG).max(SMALL_PART * took) };
         std::thread::sleep(self.pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_looking_itself_makes_the_pauses_longer() {
+        const LONG: Duration = Duration::from_millis(100);
+        let mut pace = Pace::default();
+        let mut timed = |waited| {
+            let since = Instant::now();
+            pace.look(0, || {
+                std::thread::sleep(LONG);
+                Look { found: true, waited }
+            });
+            since.elapsed()
+        };
+        assert!(timed(Duration::ZERO) >= LONG + PART * LONG);
+        // A machine may be busy, but hardly as long as the pause would be.
+        assert!(timed(LONG) < LONG + PART * LONG);
     }
 }

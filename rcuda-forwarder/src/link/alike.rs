@@ -4,7 +4,7 @@
 //! kernel may be looking at it. What the worker tells is taken over by the thread that receives answers: whoever sees an answer finds it.
 
 use super::{Link, Lost, Shared, lock};
-use crate::alike::Pace;
+use crate::alike::{Look, Pace};
 use crate::frame::NO_TICKET;
 use crate::ring::PushError;
 use crate::threads;
@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Lines of one call: what goes through the ring.
 const LINES: usize = 1600;
@@ -150,10 +151,11 @@ impl Shared {
         self.tell_changes().map(drop)
     }
 
-    /// Tells the worker what the job has changed; whether it has.
-    fn tell_changes(&self) -> Result<bool, PushError> {
+    /// Tells the worker what the job has changed.
+    fn tell_changes(&self) -> Result<Look, PushError> {
+        let asked = Instant::now();
         let _in_order = lock(&self.alike.order);
-        let mut looks = Vec::new();
+        let (mut looks, mut waited) = (Vec::new(), asked.elapsed());
         let mut at_once;
         loop {
             let (lines, whole) = lock(&self.alike.state).look();
@@ -163,25 +165,28 @@ impl Shared {
             }
             // The changes may name memory that the worker did not need so far. What that holds is told with them; it takes a while to
             // have it, and meanwhile what was found may have changed again.
+            let asked = Instant::now();
             let more = lock(&self.alike.watch).as_ref().is_some_and(|watch| watch(&lines));
             looks.push(lines);
             if !more {
                 break;
             }
+            waited += asked.elapsed();
         }
         let lines = joined(looks, at_once);
         lock(&self.alike.state).note(&lines);
         for some in lines.chunks(LINES) {
             self.ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
         }
-        Ok(!lines.is_empty())
+        Ok(Look { found: !lines.is_empty(), waited })
     }
 
     fn keep_alike(&self) {
         let mut pace = Pace::default();
         while !self.replies.is_lost() {
             let calls = self.alike.calls.load(Ordering::Relaxed);
-            pace.look(calls, || self.alike.used.load(Ordering::Acquire) && self.tell_changes().unwrap_or(false));
+            let used = self.alike.used.load(Ordering::Acquire);
+            pace.look(calls, || if used { self.tell_changes().unwrap_or_default() } else { Look::default() });
         }
     }
 }

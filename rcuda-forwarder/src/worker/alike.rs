@@ -2,7 +2,7 @@
 //! answer that shows how far the GPU has got, and from time to time, since the job may be looking at it without a call.
 
 use super::Worker;
-use crate::alike::Pace;
+use crate::alike::{Look, Pace};
 use crate::frame::CHANGES;
 use crate::link::lock;
 use crate::place::Place;
@@ -53,7 +53,7 @@ impl<P: Place> Worker<P> {
         loop {
             if self.place.has_apart() {
                 let worked = self.late.count();
-                pace.look(worked, || self.tell_changes());
+                pace.look(worked, || Look { found: self.tell_changes(), ..Look::default() });
             } else {
                 std::thread::sleep(NONE);
             }
