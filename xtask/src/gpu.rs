@@ -1,6 +1,6 @@
 //! `xtask gpu`: what the bundle runs on a machine with GPUs. One table: are outputs identical?
 
-use crate::soak::run::{self, Plan, References, Subject, Verdict, lock};
+use crate::soak::run::{self, Plan, References, Subject, lock};
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, programs};
 use std::path::Path;
@@ -89,7 +89,7 @@ fn subjects(only: Option<&str>) -> Vec<Subject> {
 fn program(folder: &Path, hardware: Hardware, subject: &Subject, references: &References) -> Result<String, String> {
     let reference = references.get(subject)?;
     let moved = run::run(&folder.join(subject.name.replace('/', "-")), hardware, subject, &reference, &Plan::tour());
-    if let Verdict::Failed(why) = moved.verdict {
+    if let Some(why) = moved.verdict.why() {
         return Err(format!("moved: {why}"));
     }
     if let Some((_, refused)) = moved.moves.iter().find(|(_, m)| !m.ok()) {

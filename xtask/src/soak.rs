@@ -9,7 +9,7 @@ mod summary;
 use crate::step;
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, Random, programs};
-use run::{Plan, Subject, Verdict, lock};
+use run::{Plan, Subject, lock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
         let outcome = run::run(&folder.join(format!("{number:04}")), hardware, &subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(&subject, outcome.wall);
-        if let Verdict::Failed(why) = &outcome.verdict {
+        if let Some(why) = outcome.verdict.why() {
             lock(&failed).push(format!("run {number} ({subject}): {why}"));
         }
         lock(&summary).add(&outcome);

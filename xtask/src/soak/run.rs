@@ -137,7 +137,11 @@ impl References {
             let args: Vec<&str> = args.iter().chain(&seed).map(String::as_str).collect();
             let outcome = Job::native(&scene, "native", &subject.path, &args).wait(limit);
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
-            if right { Ok(outcome) } else { Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)) }
+            match right {
+                true => Ok(outcome),
+                false if outcome.hung => Err(format!("{subject}, natively: {}", cut_off(limit))),
+                false => Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)),
+            }
         };
         let told = self.told && can_be_told(subject.program());
         let (work, rests) = match self.hardware {
@@ -163,7 +167,7 @@ impl References {
             // A remote run takes another time than a native one: its kernels and the host share less.
             let still = run(&folder.join("still"), self.hardware, subject, &reference, &Plan::still());
             reference.expected = still.wall;
-            if let Verdict::Failed(why) = still.verdict {
+            if let Some(why) = still.verdict.why() {
                 scene.keep();
                 return Err(format!("{subject} fails remotely, without a move: {why}"));
             }
@@ -351,12 +355,33 @@ pub(crate) struct RunOutcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Identical,
+    /// It had not ended after so long, and was ended.
+    CutOff(Duration),
     Failed(String),
+}
+
+impl Verdict {
+    /// What was wrong.
+    pub(crate) fn why(&self) -> Option<String> {
+        match self {
+            Verdict::Identical => None,
+            Verdict::CutOff(limit) => Some(cut_off(*limit)),
+            Verdict::Failed(why) => Some(why.clone()),
+        }
+    }
+}
+
+fn cut_off(limit: Duration) -> String {
+    format!("cut off: it had not ended after {} s", limit.as_secs())
 }
 
 impl std::fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = if self.verdict == Verdict::Identical { "identical" } else { "FAILED" };
+        let word = match self.verdict {
+            Verdict::Identical => "identical",
+            Verdict::CutOff(_) => "CUT OFF",
+            Verdict::Failed(_) => "FAILED",
+        };
         write!(f, "{word:<10}{:5.1} s ", self.wall.as_secs_f64())?;
         if self.moves.len() > SHOWN {
             let succeeded = self.moves.iter().filter(|(_, report)| report.ok()).count();
@@ -428,8 +453,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
                 }
                 moves.push((asked, report));
             }
-            // The job may be ending by itself just now; anything else shows in how it ended.
-            Err(_) if job.ends_within(ENDING) => break,
+            // The job may be ending by itself just now, which can take long on a busy machine; anything else shows in how it ended.
+            Err(_) if job.ends_within(ENDING) || job.status().is_none() => break,
             Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
         }
     }
@@ -443,9 +468,13 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
         (succeeded < plan.at_least)
             .then(|| format!("only {succeeded} of {} moves succeeded, of {tried} tried: {why}", plan.at_least))
     };
-    let wrong = trouble.or_else(|| difference(&outcome, reference)).or_else(too_few);
-    let verdict = wrong.map_or(Verdict::Identical, Verdict::Failed);
-    if let Verdict::Failed(why) = &verdict {
+    let verdict = match trouble {
+        None if outcome.hung => Verdict::CutOff(reference.limit),
+        trouble => {
+            trouble.or_else(|| difference(&outcome, reference)).or_else(too_few).map_or(Verdict::Identical, Verdict::Failed)
+        }
+    };
+    if let Some(why) = verdict.why() {
         scene.keep();
         let reports: Vec<String> = moves.iter().map(|(at, r)| format!("{:.3} s {}\n", at.as_secs_f64(), r.0)).collect();
         let trace = format!("{subject} {}\n{why}\n{plan:?}\n{}", args.join(" "), reports.concat());
@@ -459,11 +488,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     RunOutcome { verdict, wall, moves: moves.into_iter().map(|(at, report)| (part(at), report)).collect(), cut }
 }
 
-/// What is wrong with the end of a run.
+/// What is wrong with the end of a run that came in time.
 fn difference(outcome: &Outcome, reference: &Reference) -> Option<String> {
-    if outcome.hung {
-        return Some(format!("it did not end within {} s", reference.limit.as_secs()));
-    }
     if !outcome.ok() {
         let words = outcome.stderr.lines().last().unwrap_or("no word");
         return Some(match outcome.signal {
@@ -527,5 +553,16 @@ mod tests {
         assert!(difference(&end(Some(0), "a 1\nRESULT ok\nx\n"), &reference).unwrap().contains("more"));
         assert!(difference(&end(Some(2), "a 1\nRESULT ok\n"), &reference).unwrap().contains("code Some(2): why"));
         assert!(difference(&end(None, ""), &reference).unwrap().contains("signal 9"));
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_says_so() {
+        let verdict = Verdict::CutOff(Duration::from_secs(196));
+        assert_eq!(verdict.why().unwrap(), "cut off: it had not ended after 196 s");
+        let outcome = RunOutcome { verdict, wall: Duration::from_secs(197), moves: vec![], cut: false };
+        assert!(outcome.to_string().starts_with("CUT OFF "), "{outcome}");
+        let mut summary = super::super::Summary::default();
+        summary.add(&outcome);
+        assert!(summary.to_string().contains("1 runs were cut off"), "{summary}");
     }
 }

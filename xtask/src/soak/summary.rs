@@ -1,7 +1,7 @@
 //! What all runs together show.
 
 use super::WANTED_MOVES;
-use super::run::RunOutcome;
+use super::run::{RunOutcome, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -16,6 +16,8 @@ pub(crate) struct Summary {
     good: usize,
     /// Runs without, whose time was over before their last move.
     cut: usize,
+    /// Runs that had not ended in their time.
+    cut_off: usize,
     /// Counted moves by the part of the run at which they happened.
     moments: [usize; BINS],
     /// Direction: counted, committed on an idle GPU, refused.
@@ -35,6 +37,7 @@ impl Summary {
         let good = run.moves.iter().filter(|(_, m)| m.counts()).count() >= WANTED_MOVES;
         self.good += usize::from(good);
         self.cut += usize::from(run.cut && !good);
+        self.cut_off += usize::from(matches!(run.verdict, Verdict::CutOff(_)));
         for (moment, report) in &run.moves {
             let kind = if report.counts() { 0 } else { 1 + usize::from(!report.ok()) };
             self.directions.entry(report.direction()).or_default()[kind] += 1;
@@ -102,6 +105,9 @@ impl fmt::Display for Summary {
         }
         if self.cut > 0 {
             writeln!(f, "{} runs ended without three of them since the time was over", self.cut)?;
+        }
+        if self.cut_off > 0 {
+            writeln!(f, "{} runs were cut off: they had not ended in their time", self.cut_off)?;
         }
         writeln!(f, "{} of {} runs have three counted moves", self.good, self.runs)
     }
