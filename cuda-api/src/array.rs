@@ -8,8 +8,13 @@ use crate::graph::work::{Copy3, CopyEnd};
 use crate::wire_struct;
 
 mod raw;
+mod tiles;
 
 pub use raw::{give_resource, give_sampling, give_shape, give_view, resource, sampling, shape, shape_2d, view};
+pub use tiles::{
+    DEFERRED, Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, Row, SPARSE, TILE_POOL, TilePool, Tiles, TilesMap, give_need,
+    give_sparse, need, sparse,
+};
 
 /// `CU_MEMORYTYPE_HOST`
 pub const HOST: u32 = 1;
@@ -29,7 +34,7 @@ pub const CUBEMAP: u32 = 4;
 /// `CUDA_ARRAY3D_TEXTURE_GATHER`
 pub const GATHER: u32 = 8;
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: arrays without memory of their own.
-pub const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
+pub const WITHOUT_MEMORY: u32 = SPARSE | DEFERRED;
 
 /// Bytes of the contents of all arrays are named by numbers from here on, each array's in a window of its own. They are no
 /// addresses, and none is as large.
@@ -189,7 +194,7 @@ wire_struct! {
     pub struct ArrayMake {
         /// Handle of the array or mipmapped array.
         pub handle: u64,
-        /// First number of its window.
+        /// First number of its window; of one without memory there is none.
         pub window: u64,
         /// Its shape.
         pub shape: Shape,

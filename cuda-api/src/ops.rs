@@ -132,7 +132,8 @@ ids! {
     HOST_DONE = 0x0f32 "HostDone";
     /// [`super::StreamMemory`]: answered when the stream is past it.
     STREAM_MEMORY = 0x0f33 "StreamMemory";
-    /// [`crate::array::ArrayMake`]: makes an array or a mipmapped array. Waits.
+    /// [`crate::array::ArrayMake`]: makes an array or a mipmapped array. The answer, of one without memory: its [`crate::array::Layout`].
+    /// Waits.
     ARRAY_MAKE = 0x0fa0 "ArrayMake";
     /// Body: handle of an array or mipmapped array. Ends it. Waits.
     ARRAY_END = 0x0fa1 "ArrayEnd";
@@ -147,6 +148,12 @@ ids! {
     OBJECT_MAKE = 0x0fa5 "ObjectMake";
     /// Body: handle of an object. Ends it.
     OBJECT_END = 0x0fa6 "ObjectEnd";
+    /// [`crate::array::TilePool`]: makes memory that tiles are mapped to. Waits.
+    TILE_POOL_MAKE = 0x0fa9 "TilePoolMake";
+    /// Body: handle of such memory, which nothing is mapped to any more. Waits.
+    TILE_POOL_END = 0x0faa "TilePoolEnd";
+    /// [`crate::array::TilesMap`]: maps or unmaps tiles, in stream order; without a stream before anything else. Waits for the call alone.
+    TILES_MAP = 0x0fab "TilesMap";
     /// [`super::TensorMapIm2col`]. The answer: the 128 bytes of the descriptor.
     TENSOR_MAP_IM2COL = 0x0fa7 "TensorMapIm2col";
     /// Body: a descriptor as 16 × u64, an address. The answer: the descriptor with the address in it.

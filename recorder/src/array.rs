@@ -7,10 +7,15 @@ use crate::job::{Device, Job};
 use crate::log::lock;
 use crate::memory::encode;
 use crate::tables::Known;
+use crate::tiles;
 use cuda_api::arg::{Capture, Edges};
-use cuda_api::array::{ArrayMake, Shape, WINDOW_STEP, WINDOWS, WITHOUT_MEMORY, give_shape, shape, shape_2d};
+use cuda_api::array::{
+    ArrayMake, DEFERRED, Layout, SPARSE, Shape, WINDOW_STEP, WINDOWS, WITHOUT_MEMORY, give_need, give_shape, give_sparse, shape,
+    shape_2d,
+};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
 use std::ffi::c_uint;
 use std::sync::Mutex;
@@ -22,15 +27,25 @@ pub(crate) struct Array {
     pub(crate) shape: Shape,
     /// The mipmapped array that it is a level of, or 0.
     pub(crate) mipmap: u64,
+    /// Of one without memory, and no level.
+    layout: Option<Layout>,
 }
 
 /// What is known of an array.
 #[derive(Debug, Default)]
 pub(crate) struct ArrayData(Mutex<Array>);
 
-/// What is known of a mipmapped array: its levels.
+/// What the shim knows of a mipmapped array.
+#[derive(Debug, Clone, Default)]
+struct Mipmap {
+    levels: Vec<u64>,
+    /// Of one without memory.
+    layout: Option<Layout>,
+}
+
+/// What is known of a mipmapped array.
 #[derive(Debug, Default)]
-pub(crate) struct MipmapData(Mutex<Vec<u64>>);
+pub(crate) struct MipmapData(Mutex<Mipmap>);
 
 impl Known for ArrayData {
     fn forget(&self) {
@@ -40,7 +55,7 @@ impl Known for ArrayData {
 
 impl Known for MipmapData {
     fn forget(&self) {
-        lock(&self.0).clear();
+        *lock(&self.0) = Mipmap::default();
     }
 }
 
@@ -51,8 +66,36 @@ pub(crate) fn find(job: &Job, handle: u64) -> Result<Array, Code> {
 
 /// The shape of the first level of a mipmapped array.
 pub(crate) fn first_level(job: &Job, mipmap: u64) -> Result<Shape, Code> {
-    let first = lock(&job.tables.mipmaps.get(mipmap)?.data.0).first().copied();
+    let first = lock(&job.tables.mipmaps.get(mipmap)?.data.0).levels.first().copied();
     Ok(find(job, first.ok_or(code::ERROR_INVALID_HANDLE)?)?.shape)
+}
+
+/// An array without memory of its own.
+pub(crate) struct WithoutMemory {
+    /// Of its first level.
+    pub(crate) shape: Shape,
+    pub(crate) levels: u32,
+    pub(crate) layout: Layout,
+    pub(crate) device: u32,
+}
+
+/// An array, or mipmapped array, without memory of its own; levels of one are none.
+pub(crate) fn without_memory(job: &Job, handle: u64, mipmapped: bool) -> Result<WithoutMemory, Code> {
+    let device = job.tables.device(if mipmapped { Kind::Mipmap } else { Kind::Array }, handle)?;
+    let (shape, levels, layout) = if mipmapped {
+        let mipmap = lock(&job.tables.mipmaps.get(handle)?.data.0).clone();
+        (first_level(job, handle)?, mipmap.levels.len() as u32, mipmap.layout)
+    } else {
+        let array = find(job, handle)?;
+        (array.shape, 1, array.layout)
+    };
+    Ok(WithoutMemory { shape, levels, layout: layout.ok_or(code::ERROR_INVALID_VALUE)?, device })
+}
+
+/// Numbers that stand for so many bytes of contents.
+pub(crate) fn window(bytes: u64) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(WINDOWS);
+    NEXT.fetch_add(bytes.next_multiple_of(WINDOW_STEP), Ordering::Relaxed)
 }
 
 /// Chooses the device of a call by an array.
@@ -65,18 +108,17 @@ pub(crate) fn use_array(cx: &mut Entered, array: sys::CUarray) -> Result<Array, 
 pub(crate) fn bytes(job: &Job, device: u32) -> u64 {
     let plain = job.tables.arrays.all(device).into_iter().map(|(_, slot)| lock(&slot.data.0).shape);
     // As a rule elements are padded to rows and tiles: a guess that is rather too large.
-    plain.map(|shape| shape.bytes().unwrap_or(0).next_multiple_of(WINDOW_STEP)).sum()
+    plain
+        .filter(|shape| shape.flags & WITHOUT_MEMORY == 0)
+        .map(|shape| shape.bytes().unwrap_or(0).next_multiple_of(WINDOW_STEP))
+        .sum()
 }
 
 /// Makes an array, or with `levels` a mipmapped one, in the place. Gives its handle.
 fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code> {
-    static NEXT: AtomicU64 = AtomicU64::new(WINDOWS);
     graph::forbid_unsafe(cx)?;
     let device = cx.device()?;
-    if shape.flags & WITHOUT_MEMORY != 0 {
-        crate::log::missed("arrays without memory of their own".to_owned());
-        return Err(code::ERROR_NOT_SUPPORTED);
-    }
+    let has_memory = shape.flags & WITHOUT_MEMORY == 0;
     let shapes: Vec<Shape> = match levels {
         None => vec![shape],
         // No level is one level, and there are no more than lead to the smallest (measured, 580 driver).
@@ -86,7 +128,7 @@ fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code
     if bytes == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if bytes > device.info.total_bytes {
+    if has_memory && bytes > device.info.total_bytes {
         return Err(code::ERROR_OUT_OF_MEMORY);
     }
     let handle = cx.new_handle(if levels.is_some() { Kind::Mipmap } else { Kind::Array })?;
@@ -94,26 +136,30 @@ fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code
     if levels.is_some() {
         for shape in &shapes {
             let level = cx.new_handle(Kind::Array)?;
-            *lock(&cx.job.tables.arrays.get(level)?.data.0) = Array { shape: *shape, mipmap: handle };
+            *lock(&cx.job.tables.arrays.get(level)?.data.0) = Array { shape: *shape, mipmap: handle, layout: None };
             parts.push(level);
         }
-        *lock(&cx.job.tables.mipmaps.get(handle)?.data.0) = parts.clone();
-    } else {
-        *lock(&cx.job.tables.arrays.get(handle)?.data.0) = Array { shape, mipmap: 0 };
     }
-    let window = NEXT.fetch_add(bytes.next_multiple_of(WINDOW_STEP), Ordering::Relaxed);
+    let window = if has_memory { window(bytes) } else { 0 };
     let creates = std::iter::once(handle).chain(parts.iter().copied()).collect();
-    let body = encode(&ArrayMake { handle, window, shape, levels: parts });
-    cx.build(device, ops::id::ARRAY_MAKE, &body, &Edges { creates, ..Edges::default() }, false)?;
+    let body = encode(&ArrayMake { handle, window, shape, levels: parts.clone() });
+    let reply = cx.build(device, ops::id::ARRAY_MAKE, &body, &Edges { creates, ..Edges::default() }, false)?;
+    let layout = if has_memory { None } else { Some(Layout::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?) };
+    if levels.is_some() {
+        *lock(&cx.job.tables.mipmaps.get(handle)?.data.0) = Mipmap { levels: parts, layout };
+    } else {
+        *lock(&cx.job.tables.arrays.get(handle)?.data.0) = Array { shape, mipmap: 0, layout };
+    }
     Ok(handle)
 }
 
 /// Ends an array or mipmapped array in the place.
 fn end(cx: &mut Entered, device: &'static Device, handle: u64) -> Result<(), Code> {
+    tiles::array_ends(cx, device, handle)?;
     let edges = Edges { ends: Some(handle), ..Edges::default() };
     cx.build(device, ops::id::ARRAY_END, &handle.to_le_bytes(), &edges, false)?;
     if let Ok(slot) = cx.job.tables.mipmaps.get(handle) {
-        for level in std::mem::take(&mut *lock(&slot.data.0)) {
+        for level in std::mem::take(&mut lock(&slot.data.0).levels) {
             cx.job.tables.end(level);
         }
     }
@@ -197,8 +243,8 @@ pub(crate) fn cuMipmappedArrayGetLevel(
     mipmap: sys::CUmipmappedArray,
     level: c_uint,
 ) -> Result<(), Code> {
-    let levels = lock(&cx.job.tables.mipmaps.get(mipmap as u64)?.data.0).clone();
-    give(out, *levels.get(level as usize).ok_or(code::ERROR_INVALID_VALUE)? as sys::CUarray)
+    let known = lock(&cx.job.tables.mipmaps.get(mipmap as u64)?.data.0).clone();
+    give(out, *known.levels.get(level as usize).ok_or(code::ERROR_INVALID_VALUE)? as sys::CUarray)
 }
 
 pub(crate) fn cuArrayGetDescriptor_v2(
@@ -221,40 +267,48 @@ pub(crate) fn cuArray3DGetDescriptor_v2(
     give_shape(out, std::ptr::null_mut(), &shape)
 }
 
-// What is only so for arrays that are sparse or mapped later is an error for all that are made here, and for what is no array.
+/// How an array is laid out that was made with a flag. That it was not, or is none at all, is the same error.
+fn layout(cx: &Entered, handle: u64, mipmapped: bool, flag: u32) -> Result<Layout, Code> {
+    let found = without_memory(cx.job, handle, mipmapped).ok().filter(|found| found.shape.flags & flag != 0);
+    found.map(|found| found.layout).ok_or(code::ERROR_INVALID_VALUE)
+}
 
 pub(crate) fn cuArrayGetSparseProperties(
-    _cx: &mut Entered,
-    _out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
-    _array: sys::CUarray,
+    cx: &mut Entered,
+    out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
+    array: sys::CUarray,
 ) -> Result<(), Code> {
-    Err(code::ERROR_INVALID_VALUE)
+    give_sparse(out, &layout(cx, array as u64, false, SPARSE)?)
 }
 
 pub(crate) fn cuMipmappedArrayGetSparseProperties(
-    _cx: &mut Entered,
-    _out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
-    _mipmap: sys::CUmipmappedArray,
+    cx: &mut Entered,
+    out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
+    mipmap: sys::CUmipmappedArray,
 ) -> Result<(), Code> {
-    Err(code::ERROR_INVALID_VALUE)
+    give_sparse(out, &layout(cx, mipmap as u64, true, SPARSE)?)
 }
 
 pub(crate) fn cuArrayGetMemoryRequirements(
-    _cx: &mut Entered,
-    _out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
-    _array: sys::CUarray,
-    _device: sys::CUdevice,
+    cx: &mut Entered,
+    out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    array: sys::CUarray,
+    device: sys::CUdevice,
 ) -> Result<(), Code> {
-    Err(code::ERROR_INVALID_VALUE)
+    let layout = layout(cx, array as u64, false, DEFERRED)?;
+    cx.job.device(device)?;
+    give_need(out, &layout)
 }
 
 pub(crate) fn cuMipmappedArrayGetMemoryRequirements(
-    _cx: &mut Entered,
-    _out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
-    _mipmap: sys::CUmipmappedArray,
-    _device: sys::CUdevice,
+    cx: &mut Entered,
+    out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    mipmap: sys::CUmipmappedArray,
+    device: sys::CUdevice,
 ) -> Result<(), Code> {
-    Err(code::ERROR_INVALID_VALUE)
+    let layout = layout(cx, mipmap as u64, true, DEFERRED)?;
+    cx.job.device(device)?;
+    give_need(out, &layout)
 }
 
 /// No array that is made here has several planes.

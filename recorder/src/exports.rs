@@ -18,11 +18,12 @@ use std::time::Duration;
 /// The hand-written functions, by the name of their row.
 mod bodies {
     pub(super) use crate::memory::{attributes::*, pools::*, shared_pools::*};
+    pub(super) use crate::vmm::share::*;
     pub(super) use crate::{
         array::*, array_copy::*, context::*, copy::*, device::*, external::*, graph::*, green::*, host_function::*,
         host_memory::*, ipc::*, launch::*, linker::*, managed::*, managed_variables::*, memory::*, module::*, old_launch::*,
-        peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*, told::*,
-        vmm::*,
+        peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*,
+        tiles::*, told::*, vmm::*,
     };
 }
 

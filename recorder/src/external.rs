@@ -58,7 +58,7 @@ pub(crate) fn cuImportExternalMemory(
     // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
     let asked = unsafe { asked.cast::<Asked>().read() };
     asked.check()?;
-    let physical = match vmm::import(cx, asked.fd) {
+    let physical = match vmm::share::import(cx, asked.fd) {
         Err(code::ERROR_INVALID_VALUE) if !lend::is_ticket(asked.fd) => {
             log::missed("external memory that no job has exported (not supported)".to_owned());
             return Err(code::ERROR_NOT_SUPPORTED);

@@ -32,7 +32,8 @@ pub(crate) struct Ledger {
     known: HashMap<Key, u64>,
     /// Handles that end with another: functions with their module, kernels with their library.
     children: HashMap<u64, Vec<(u64, Key)>>,
-    /// Arrays that are alive: what is loaded beside them lies where they leave room (docs/placement.md).
+    /// Arrays that are alive, and memory for tiles, which has some: what is loaded beside them lies where they leave room
+    /// (docs/placement.md).
     arrays: BTreeSet<u64>,
 }
 
@@ -87,8 +88,8 @@ impl Ledger {
     pub(crate) fn append(&mut self, id: u16, body: &[u8], reply: &[u8], edges: &Edges, ordered: bool) -> Result<(), Code> {
         self.seq += 1;
         match (id, edges.creates.first(), edges.ends) {
-            (ops::id::ARRAY_MAKE, Some(made), _) => drop(self.arrays.insert(*made)),
-            (ops::id::ARRAY_END, _, Some(ended)) => drop(self.arrays.remove(&ended)),
+            (ops::id::ARRAY_MAKE | ops::id::TILE_POOL_MAKE, Some(made), _) => drop(self.arrays.insert(*made)),
+            (ops::id::ARRAY_END | ops::id::TILE_POOL_END, _, Some(ended)) => drop(self.arrays.remove(&ended)),
             _ => {}
         }
         // What decides where code and variables lie is never dropped, and so are the arrays beside it.

@@ -60,6 +60,7 @@ mod tables;
 mod tensor_map;
 mod texture;
 mod thread;
+mod tiles;
 mod told;
 mod variables;
 mod vmm;

@@ -3,7 +3,7 @@
 //! Reservations are the shim's affair alone: it chooses addresses in a range of its own. Physical memory that the program
 //! makes has a chunk of the device's arena for a home, where it is always mapped: what is not mapped by the program at the
 //! moment, mapped twice or mapped without access is copied once in a move, like any other chunk. What the program maps are
-//! aliases of it ([`ops::Alias`], journalled).
+//! aliases of it ([`ops::Alias`], journalled). Memory that is for tiles of arrays alone has no addresses at all ([`crate::tiles`]).
 
 use crate::context::give;
 use crate::enter::Entered;
@@ -14,15 +14,20 @@ use crate::memory::ranges::Ranges;
 use crate::memory::{ARENA, GRANULE, encode, pools};
 use crate::peer;
 use cuda_api::arg::Edges;
+use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::{self, Alias, Chunk, Offer, VMM, VMM_END};
 use cuda_api::sys;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_ulonglong, c_void};
-use std::os::fd::IntoRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) mod share;
+pub(crate) mod tile_pools;
+
+use tile_pools::{Pool, collect, end_pools, make_pool, refuse_tiles};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: u32 = 1;
@@ -42,7 +47,7 @@ const FOREIGN: u64 = 0;
 struct Physical {
     device: &'static Device,
     bytes: u64,
-    /// Where it is always mapped; of borrowed memory nothing.
+    /// Where it is always mapped; of borrowed memory, and of memory for tiles, nothing.
     chunk: u64,
     /// Memory of another process, and how that is called.
     loan: Option<(Ticket, Loan)>,
@@ -173,8 +178,9 @@ impl Vmm {
         self.physical.get_mut(&handle).filter(|p| p.handles > 0).ok_or(code::ERROR_INVALID_VALUE)
     }
 
-    /// Gives physical memory back that nobody can reach any more.
-    fn collect(&mut self, cx: &Entered) {
+    /// Gives physical memory back that nobody can reach any more. Answers with memory for tiles, which the place has to end.
+    #[must_use]
+    fn collect(&mut self, cx: &Entered) -> Vec<Pool> {
         let unreachable = |p: &mut Physical| {
             if p.handles > 0 || p.mappings > 0 {
                 return false;
@@ -182,9 +188,15 @@ impl Vmm {
             p.exported.retain(lend::is_open);
             p.exported.is_empty() && (p.loan.is_some() || !lend::is_lent(p.device, p.chunk))
         };
-        for (_, p) in self.physical.extract_if(|_, p| unreachable(p)).filter(|(_, p)| p.loan.is_none()) {
-            p.device.memory_mut().give_chunk(cx, p.device, p.chunk);
+        let mut pools = Vec::new();
+        for (handle, p) in self.physical.extract_if(|_, p| unreachable(p)).filter(|(_, p)| p.loan.is_none()) {
+            if p.prop.is_for_tiles() {
+                pools.push((p.device, handle));
+            } else {
+                p.device.memory_mut().give_chunk(cx, p.device, p.chunk);
+            }
         }
+        pools
     }
 }
 
@@ -209,14 +221,18 @@ pub(crate) fn forget(cx: &Entered, device: &'static Device) {
         // It fails only if the context is gone, and the mapping with it.
         let _ = unmap(cx, &mut v, at);
     }
-    v.physical.retain(|_, p| p.device.index != device.index);
+    let gone = v.physical.extract_if(|_, p| p.device.index == device.index);
+    let pools = gone.filter(|(_, p)| p.prop.is_for_tiles()).map(|(handle, p)| (p.device, handle)).collect();
+    drop(v);
+    // As above.
+    let _ = end_pools(cx, pools);
 }
 
 /// What another process may borrow of memory of the program's.
 pub(crate) fn lendable(handle: u64) -> Result<Lendable, Code> {
     let v = read();
     // Its handles may be gone: the descriptor keeps it.
-    let p = v.physical.get(&handle).filter(|p| p.loan.is_none()).ok_or(code::ERROR_INVALID_VALUE)?;
+    let p = v.physical.get(&handle).filter(|p| p.loan.is_none() && !p.prop.is_for_tiles()).ok_or(code::ERROR_INVALID_VALUE)?;
     Ok(Lendable { device: p.device, chunks: vec![Chunk { address: p.chunk, bytes: p.bytes }], offset: 0, bytes: p.bytes })
 }
 
@@ -344,6 +360,13 @@ pub(crate) struct Prop {
 }
 const _: () = assert!(size_of::<Prop>() == size_of::<sys::CUmemAllocationProp>());
 
+impl Prop {
+    /// Whether the memory is for tiles of arrays.
+    fn is_for_tiles(&self) -> bool {
+        self.usage & TILE_POOL != 0
+    }
+}
+
 /// Reads and checks what memory is asked for; gives its device.
 fn properties(cx: &Entered, prop: *const sys::CUmemAllocationProp) -> Result<(Prop, &'static Device), Code> {
     if prop.is_null() {
@@ -377,14 +400,17 @@ pub(crate) fn cuMemCreate(
         return Err(code::ERROR_INVALID_VALUE);
     }
     device.check()?;
-    write().collect(cx);
-    let first = device.memory_mut().chunk(cx, device, bytes, true);
-    let chunk = match first {
-        Err(code::ERROR_OUT_OF_MEMORY) if pools::reclaim(cx, device)? => device.memory_mut().chunk(cx, device, bytes, true),
+    collect(cx)?;
+    let number = write().number();
+    let make = || match prop.is_for_tiles() {
+        true => make_pool(cx, device, number, bytes).map(|()| 0),
+        false => device.memory_mut().chunk(cx, device, bytes, true),
+    };
+    let chunk = match make() {
+        Err(code::ERROR_OUT_OF_MEMORY) if pools::reclaim(cx, device)? => make(),
         other => other,
     }?;
     let mut v = write();
-    let number = v.number();
     // Compression is a wish that is never granted.
     let prop = Prop { compression: 0, ..prop };
     v.physical.insert(number, Physical { device, bytes, chunk, loan: None, handles: 1, mappings: 0, exported: Vec::new(), prop });
@@ -392,10 +418,8 @@ pub(crate) fn cuMemCreate(
 }
 
 pub(crate) fn cuMemRelease(cx: &mut Entered, handle: sys::CUmemGenericAllocationHandle) -> Result<(), Code> {
-    let mut v = write();
-    v.known(handle)?.handles -= 1;
-    v.collect(cx);
-    Ok(())
+    write().known(handle)?.handles -= 1;
+    collect(cx)
 }
 
 pub(crate) fn cuMemMap(
@@ -420,6 +444,7 @@ pub(crate) fn cuMemMap(
     if bytes > p.bytes {
         return Err(code::ERROR_INVALID_VALUE);
     }
+    refuse_tiles(p)?;
     if p.loan.is_none() {
         let edges = Edges { creates: [ptr].into(), uses: [p.chunk].into(), ..Edges::default() };
         alias_op(cx, p.device, ops::id::ALIAS_MAP, &Alias { address: ptr, bytes, chunk: p.chunk, access: 0 }, &edges)?;
@@ -437,8 +462,8 @@ pub(crate) fn cuMemUnmap(cx: &mut Entered, ptr: sys::CUdeviceptr, size: usize) -
     for at in v.whole(ptr, size as u64)? {
         unmap(cx, &mut v, at)?;
     }
-    v.collect(cx);
-    Ok(())
+    drop(v);
+    collect(cx)
 }
 
 /// `CUmemAccessDesc` and `CUmemLocation`, likewise.
@@ -563,86 +588,6 @@ pub(crate) fn cuMemRetainAllocationHandle(
     let p = v.physical.get_mut(&number).filter(|_| inside).ok_or(code::ERROR_INVALID_VALUE)?;
     p.handles += 1;
     give(handle, number)
-}
-
-/// Of the kinds of handles that exist only descriptors are there.
-fn check_shared_kind(kind: u32) -> Result<(), Code> {
-    match kind {
-        DESCRIPTOR => Ok(()),
-        2 | 4 | 8 => Err(code::ERROR_NOT_SUPPORTED),
-        _ => Err(code::ERROR_INVALID_VALUE),
-    }
-}
-
-pub(crate) fn cuMemExportToShareableHandle(
-    _cx: &mut Entered,
-    to: *mut c_void,
-    handle: sys::CUmemGenericAllocationHandle,
-    kind: u32,
-    flags: c_ulonglong,
-) -> Result<(), Code> {
-    if to.is_null() || flags != 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    check_shared_kind(kind)?;
-    let mut v = write();
-    let p = v.known(handle)?;
-    if p.prop.handle_types & DESCRIPTOR == 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // Who imports borrowed memory asks its lender.
-    let ticket = match &p.loan {
-        Some((ticket, _)) => *ticket,
-        None => Ticket::new(lend::MEMORY, handle, p.bytes, p.device)?,
-    };
-    let (theirs, ours) = ticket.descriptor()?;
-    p.exported.push(ours);
-    give(to.cast::<c_int>(), theirs.into_raw_fd())
-}
-
-pub(crate) fn cuMemImportFromShareableHandle(
-    cx: &mut Entered,
-    handle: *mut sys::CUmemGenericAllocationHandle,
-    descriptor: *mut c_void,
-    kind: u32,
-) -> Result<(), Code> {
-    if handle.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    check_shared_kind(kind)?;
-    let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    give(handle, import(cx, fd)?)
-}
-
-/// A handle for the memory that a descriptor stands for, which stays the caller's.
-pub(crate) fn import(cx: &Entered, fd: c_int) -> Result<u64, Code> {
-    let ticket = Ticket::of_descriptor(fd, lend::MEMORY)?;
-    let own = ticket.is_own();
-    // Outside the lock: the lender may be importing from this process at the same time.
-    let loan = if own { None } else { Some(ticket.borrow()?) };
-    let mut v = write();
-    let Some(loan) = loan else {
-        let p = v.physical.get_mut(&ticket.what).ok_or(code::ERROR_INVALID_VALUE)?;
-        p.handles += 1;
-        return Ok(ticket.what);
-    };
-    let device = ticket.device(cx, cx.job)?;
-    let prop = Prop {
-        kind: PINNED,
-        handle_types: DESCRIPTOR,
-        location: ON_DEVICE,
-        ordinal: device.index as i32,
-        win32: 0,
-        compression: 0,
-        rdma: 0,
-        usage: 0,
-        reserved: [0; 4],
-    };
-    let bytes = loan.bytes;
-    let number = v.number();
-    let loan = Some((ticket, loan));
-    v.physical.insert(number, Physical { device, bytes, chunk: 0, loan, handles: 1, mappings: 0, exported: Vec::new(), prop });
-    Ok(number)
 }
 
 /// Bytes of physical memory that the program has a handle of.

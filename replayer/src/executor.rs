@@ -17,6 +17,7 @@ mod pinned;
 mod references;
 mod rows;
 mod streams;
+mod tiles;
 mod transfer;
 mod view;
 
@@ -338,8 +339,11 @@ impl Executor {
             id::GRAPH_CONDITIONS_END => self.end_conditions(handle(body)?)?,
             id::GRAPH_CALL => return self.graph_call(&life, body),
             id::GRAPH_END => self.end_graph(handle(body)?)?,
-            id::ARRAY_MAKE => self.make_array(body)?,
+            id::ARRAY_MAKE => self.make_array(body)?.into_iter().for_each(|layout| layout.put(reply)),
             id::ARRAY_END => self.end_array(&life, handle(body)?)?,
+            id::TILE_POOL_MAKE => self.make_tile_pool(&life, body)?,
+            id::TILE_POOL_END => self.end_tile_pool(&life, body)?,
+            id::TILES_MAP => self.map_tiles(&life, body)?,
             id::COPY_BOX => self.copy_box(body)?,
             id::COPY_BOX_IN => self.copy_box_in(&life, body)?,
             id::COPY_BOX_OUT => return self.copy_box_out(&life, body),

@@ -174,7 +174,12 @@ impl Gpu {
         call!(self.stream.cuEventRecordWithFlags(event as sys::CUevent, stream as sys::CUstream, flags))
     }
 
-    pub(crate) fn set_stream_attribute(&self, stream: u64, attribute: u32, value: &[u8; STREAM_ATTRIBUTE_BYTES]) -> Result<(), Code> {
+    pub(crate) fn set_stream_attribute(
+        &self,
+        stream: u64,
+        attribute: u32,
+        value: &[u8; STREAM_ATTRIBUTE_BYTES],
+    ) -> Result<(), Code> {
         let mut own = [0u64; STREAM_ATTRIBUTE_BYTES / 8];
         for (word, bytes) in own.iter_mut().zip(value.chunks_exact(8)) {
             *word = bytes.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
@@ -225,16 +230,22 @@ impl Gpu {
 
     /// Physical memory of the device that can be handed to other processes.
     pub(crate) fn create_memory(&self, bytes: u64, rdma: bool) -> Result<u64, Code> {
+        self.create(bytes, true, rdma, 0)
+    }
+
+    /// Physical memory for a usage (`CU_MEM_CREATE_USAGE_…`), of which there can be descriptors or not.
+    fn create(&self, bytes: u64, shared: bool, rdma: bool, usage: u16) -> Result<u64, Code> {
+        use sys::CUmemAllocationHandleType as T;
         let mut handle = 0;
         let prop = sys::CUmemAllocationProp {
             type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            requestedHandleTypes: if shared { T::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } else { T::CU_MEM_HANDLE_TYPE_NONE },
             location: own_device(),
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
                 compressionType: 0,
                 gpuDirectRDMACapable: u8::from(rdma),
-                usage: 0,
+                usage,
                 reserved: [0; 4],
             },
         };
@@ -463,12 +474,7 @@ impl Gpu {
     ///
     /// # Safety
     /// The configuration's attributes are valid.
-    pub(crate) unsafe fn launch_ex(
-        &self,
-        config: &sys::CUlaunchConfig,
-        function: u64,
-        params: &[u8],
-    ) -> Result<(), Code> {
+    pub(crate) unsafe fn launch_ex(&self, config: &sys::CUlaunchConfig, function: u64, params: &[u8]) -> Result<(), Code> {
         let mut size = params.len();
         let mut extra = extra(params, &raw mut size);
         let extra = if params.is_empty() { std::ptr::null_mut() } else { extra.as_mut_ptr() };
@@ -486,8 +492,7 @@ impl Gpu {
     /// The configuration's attributes are valid.
     pub(crate) unsafe fn max_cluster_size(&self, function: u64, config: &sys::CUlaunchConfig) -> Result<i32, Code> {
         let mut n = 0;
-        call!(self.launch.cuOccupancyMaxPotentialClusterSize(&raw mut n, function as sys::CUfunction, config))
-            .map(|()| n)
+        call!(self.launch.cuOccupancyMaxPotentialClusterSize(&raw mut n, function as sys::CUfunction, config)).map(|()| n)
     }
 
     /// Encodes a descriptor for the tensor memory accelerator: computed by the driver, nothing on the GPU is touched.
@@ -529,14 +534,8 @@ impl Gpu {
     ) -> Result<u64, Code> {
         let mut module: sys::CUmodule = std::ptr::null_mut();
         let count = keys.len().min(values.len()) as u32;
-        call!(self.module.cuModuleLoadDataEx(
-            &raw mut module,
-            image,
-            count,
-            keys.as_mut_ptr().cast(),
-            values.as_mut_ptr()
-        ))
-        .map(|()| module as u64)
+        call!(self.module.cuModuleLoadDataEx(&raw mut module, image, count, keys.as_mut_ptr().cast(), values.as_mut_ptr()))
+            .map(|()| module as u64)
     }
 
     /// As [`Gpu::load_module`], a library.
@@ -553,17 +552,8 @@ impl Gpu {
         let (none, no_values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let count = keys.len().min(values.len()) as u32;
         let keys = keys.as_mut_ptr().cast();
-        call!(self.module.cuLibraryLoadData(
-            &raw mut library,
-            image,
-            keys,
-            values.as_mut_ptr(),
-            count,
-            none,
-            no_values,
-            0
-        ))
-        .map(|()| library as u64)
+        call!(self.module.cuLibraryLoadData(&raw mut library, image, keys, values.as_mut_ptr(), count, none, no_values, 0))
+            .map(|()| library as u64)
     }
 
     pub(crate) fn unload_module(&self, module: u64) -> Result<(), Code> {
@@ -604,11 +594,7 @@ impl Gpu {
         narrow(offset, size)
     }
 
-    pub(crate) fn function_attribute(
-        &self,
-        function: u64,
-        attribute: sys::CUfunction_attribute_enum,
-    ) -> Result<u32, Code> {
+    pub(crate) fn function_attribute(&self, function: u64, attribute: sys::CUfunction_attribute_enum) -> Result<u32, Code> {
         let mut v: c_int = 0;
         call!(self.module.cuFuncGetAttribute(&raw mut v, attribute as u32, function as sys::CUfunction))?;
         Ok(u32::try_from(v).unwrap_or(0))
@@ -656,19 +642,9 @@ impl Gpu {
     pub(crate) fn variable(&self, owner: u64, library: bool, name: &CString) -> Result<(u64, u64), Code> {
         let (mut address, mut bytes) = (0, 0usize);
         if library {
-            call!(self.module.cuLibraryGetGlobal(
-                &raw mut address,
-                &raw mut bytes,
-                owner as sys::CUlibrary,
-                name.as_ptr()
-            ))?;
+            call!(self.module.cuLibraryGetGlobal(&raw mut address, &raw mut bytes, owner as sys::CUlibrary, name.as_ptr()))?;
         } else {
-            call!(self.module.cuModuleGetGlobal_v2(
-                &raw mut address,
-                &raw mut bytes,
-                owner as sys::CUmodule,
-                name.as_ptr()
-            ))?;
+            call!(self.module.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, owner as sys::CUmodule, name.as_ptr()))?;
         }
         Ok((address, bytes as u64))
     }

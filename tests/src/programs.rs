@@ -30,7 +30,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 47] = [
+pub const NAMES: [&str; 48] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -63,6 +63,7 @@ pub const NAMES: [&str; 47] = [
     "arrays",
     "textures",
     "surfaces",
+    "sparse",
     "references",
     "rest",
     "graphmem",

@@ -16,6 +16,7 @@ mod graphs;
 mod memory;
 mod modules;
 mod pools;
+mod sparse;
 mod streams;
 mod textures;
 mod variables;
@@ -48,6 +49,7 @@ fn main() {
     let pooled = pools::build(&s, streams.plain);
     let mapped = vmm::build(&s);
     let shaped = arrays::build(&s);
+    let tiled = sparse::build(&s);
     let objects = textures::build(&s);
     if let Some(file) = pause {
         eprintln!("built");
@@ -66,10 +68,12 @@ fn main() {
     pools::use_them(&s, &pooled, streams.plain);
     vmm::use_them(&s, &mapped);
     arrays::use_them(&s, &shaped, &buffers, streams.plain);
+    sparse::use_them(&s, &tiled, streams.plain);
     textures::use_them(&s, &objects, &buffers);
     pools::end(&s, pooled, streams.plain);
     vmm::end(&s, mapped);
     arrays::end(&s, shaped);
+    sparse::end(&s, tiled);
     textures::end(&s, objects);
     contexts::others(&s);
     contexts::made(&s, streams.untimed);

@@ -32,7 +32,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
         "graphhost" => (200, 6000),
-        "arrays" | "textures" | "surfaces" | "references" => (60, 20000),
+        "arrays" | "textures" | "surfaces" | "references" | "sparse" => (60, 20000),
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
         "instances" => (60, 8000),
@@ -140,6 +140,8 @@ programs! {
     textures_shared: "textures", Shared;
     surfaces_static: "surfaces", Static;
     surfaces_shared: "surfaces", Shared;
+    sparse_static: "sparse", Static;
+    sparse_shared: "sparse", Shared;
     references_static: "references", Static;
     references_shared: "references", Shared;
     twogpu_static: "twogpu", Static;

@@ -12,13 +12,13 @@ calls! { $ for_each_array_call array ArrayCalls;
     0x0904 local custom fn cuArrayGetDescriptor_v2(pArrayDescriptor: Raw<*mut sys::CUDA_ARRAY_DESCRIPTOR>, hArray: Raw<sys::CUarray>);
     /// Shape of an array, whole.
     0x0905 local custom fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Raw<*mut sys::CUDA_ARRAY3D_DESCRIPTOR>, hArray: Raw<sys::CUarray>);
-    /// How a sparse array is tiled: none is sparse.
+    /// How a sparse array is tiled.
     0x0906 local custom fn cuArrayGetSparseProperties(sparseProperties: Raw<*mut sys::CUDA_ARRAY_SPARSE_PROPERTIES>, array: Raw<sys::CUarray>);
-    /// How a sparse mipmapped array is tiled: none is sparse.
+    /// How a sparse mipmapped array is tiled.
     0x0907 local custom fn cuMipmappedArrayGetSparseProperties(sparseProperties: Raw<*mut sys::CUDA_ARRAY_SPARSE_PROPERTIES>, mipmap: Raw<sys::CUmipmappedArray>);
-    /// Memory that an array waits for: none does.
+    /// Memory that an array waits for.
     0x0908 local custom fn cuArrayGetMemoryRequirements(memoryRequirements: Raw<*mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: Raw<sys::CUarray>, device: Raw<sys::CUdevice>);
-    /// Memory that a mipmapped array waits for: none does.
+    /// Memory that a mipmapped array waits for.
     0x0909 local custom fn cuMipmappedArrayGetMemoryRequirements(memoryRequirements: Raw<*mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, mipmap: Raw<sys::CUmipmappedArray>, device: Raw<sys::CUdevice>);
     /// A plane of an array: none has several.
     0x090a local custom fn cuArrayGetPlane(pPlaneArray: Raw<*mut sys::CUarray>, hArray: Raw<sys::CUarray>, planeIdx: Raw<c_uint>);

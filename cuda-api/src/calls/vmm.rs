@@ -28,8 +28,8 @@ calls! { $ for_each_vmm_call vmm VmmCalls;
     0x070d local custom fn cuMemGetAllocationPropertiesFromHandle(prop: Raw<*mut sys::CUmemAllocationProp>, handle: Raw<sys::CUmemGenericAllocationHandle>);
     /// The handle of what is mapped at an address, once more.
     0x070e local custom fn cuMemRetainAllocationHandle(handle: Raw<*mut sys::CUmemGenericAllocationHandle>, addr: Raw<*mut c_void>);
-    /// Sparse arrays: their tiles are mapped in stream order, which no other place could repeat; the device's attribute says that there are none.
-    0x070f refused refused fn cuMemMapArrayAsync(mapInfoList: Raw<*mut sys::CUarrayMapInfo>, count: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz;
+    /// Maps and unmaps tiles of sparse arrays, and arrays that are mapped later, in stream order.
+    0x070f state custom fn cuMemMapArrayAsync(mapInfoList: Raw<*mut sys::CUarrayMapInfo>, count: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz;
     /// Memory that a job has exported by a descriptor; memory of graphics or of other drivers is refused.
     0x0710 local custom fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
     /// Maps such memory as a buffer.

@@ -378,7 +378,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
         ));
     }
     let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
-    let need = device.memory().needed() + arrays + HEADROOM;
+    let need = device.memory().needed() + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(unexpected(&other)),

@@ -6,13 +6,15 @@
 //! driver is given time. A number that does not come is answered as another one, which ends the replay.
 //!
 //! **Contents.** Nothing but copies sees what is in an array, so moves do the same: each array has a window of numbers that stand
-//! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes.
+//! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes. Arrays without
+//! memory of their own have none: what their tiles show belongs to the memory that these are mapped to (`tiles.rs`).
 
+use super::tiles::Pool;
 use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{PIECE, lock};
 use cuda_api::arg::stage_stream;
-use cuda_api::array::{ARRAY, ArrayMake, CopyBox, DEVICE, HOST, ObjectMake, Sampling, WINDOWS, parts};
+use cuda_api::array::{ARRAY, ArrayMake, CopyBox, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Copy3, CopyEnd};
 use cuda_api::handle::{Kind, kind};
@@ -35,20 +37,22 @@ struct Made {
     levels: Vec<u64>,
 }
 
-/// The contents of an array.
+/// The contents of an array, or of memory that tiles are mapped to.
 #[derive(Debug)]
-struct Window {
-    bytes: u64,
+pub(super) struct Window {
+    pub(super) bytes: u64,
     /// The driver's arrays, one for each level, and what they hold: bytes of a row, rows, slices.
-    arrays: Vec<u64>,
-    shapes: Vec<[u64; 3]>,
+    pub(super) arrays: Vec<u64>,
+    pub(super) shapes: Vec<[u64; 3]>,
 }
 
 /// The arrays and objects of a place.
 #[derive(Debug, Default)]
 pub(super) struct Arrays {
     made: HashMap<u64, Made>,
-    windows: BTreeMap<u64, Window>,
+    pub(super) windows: BTreeMap<u64, Window>,
+    /// Memory that tiles are mapped to.
+    pub(super) pools: HashMap<u64, Pool>,
     /// Numbers of objects, and whether they are surfaces.
     objects: HashMap<u64, (u64, bool)>,
 }
@@ -58,29 +62,41 @@ pub(super) fn is_window(number: u64) -> bool {
     number >= WINDOWS
 }
 
+impl Arrays {
+    /// Whether a window is free.
+    pub(super) fn has_room(&self, window: u64, bytes: u64) -> bool {
+        let Some(end) = window.checked_add(bytes).filter(|_| bytes > 0 && is_window(window)) else { return false };
+        self.windows.range(..end).next_back().is_none_or(|(at, w)| at + w.bytes <= window)
+    }
+}
+
 impl Executor {
-    pub(super) fn make_array(&self, mut body: &[u8]) -> Result<(), Code> {
+    /// How it is laid out, of one without memory.
+    pub(super) fn make_array(&self, mut body: &[u8]) -> Result<Option<Layout>, Code> {
         let op = ArrayMake::get(&mut body).map_err(short)?;
         let mipmapped = !op.levels.is_empty();
         let right = |handle: u64, wanted| kind(handle) == Some(wanted);
         let handles = right(op.handle, if mipmapped { Kind::Mipmap } else { Kind::Array });
-        if !handles || op.levels.len() > 64 || op.levels.iter().any(|l| !right(*l, Kind::Array)) || !is_window(op.window) {
+        if !handles || op.levels.len() > 64 || op.levels.iter().any(|l| !right(*l, Kind::Array)) {
             return Err(code::ERROR_INVALID_HANDLE);
         }
         let count = op.levels.len() as u32;
         let shapes: Vec<_> = (0..count.max(1)).map(|n| if mipmapped { op.shape.level(n) } else { op.shape }).collect();
         let bytes = shapes.iter().try_fold(0u64, |sum, s| sum.checked_add(s.bytes()?).ok_or(code::ERROR_INVALID_VALUE))?;
-        let end = op.window.checked_add(bytes).filter(|_| bytes > 0).ok_or(code::ERROR_INVALID_VALUE)?;
         let shapes = shapes.iter().map(|s| s.rows()).collect::<Result<Vec<_>, Code>>()?;
         let mut arrays = lock(&self.arrays);
-        let before = arrays.windows.range(..end).next_back();
-        if arrays.made.contains_key(&op.handle) || before.is_some_and(|(at, w)| at + w.bytes > op.window) {
+        let has_memory = op.shape.flags & WITHOUT_MEMORY == 0;
+        if arrays.made.contains_key(&op.handle) || has_memory && !arrays.has_room(op.window, bytes) {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let live = self.gpu.make_array(&op.shape, mipmapped.then_some(count))?;
-        let levels: Result<Vec<u64>, Code> =
-            if mipmapped { (0..count).map(|n| self.gpu.level(live, n)).collect() } else { Ok(vec![live]) };
-        let levels = levels.inspect_err(|_| {
+        let seen: Result<(Vec<u64>, Option<Layout>), Code> = (|| {
+            let levels: Result<Vec<u64>, Code> =
+                if mipmapped { (0..count).map(|n| self.gpu.level(live, n)).collect() } else { Ok(vec![live]) };
+            let layout = if has_memory { None } else { Some(self.gpu.layout(live, mipmapped, op.shape.flags)?) };
+            Ok((levels?, layout))
+        })();
+        let (levels, layout) = seen.inspect_err(|_| {
             // The first error is the one to report.
             let _ = self.gpu.destroy_array(live, mipmapped);
         })?;
@@ -88,9 +104,11 @@ impl Executor {
         for (handle, level) in op.levels.iter().zip(&levels) {
             self.bindings.bind(*handle, *level);
         }
-        arrays.windows.insert(op.window, Window { bytes, arrays: levels, shapes });
+        if has_memory {
+            arrays.windows.insert(op.window, Window { bytes, arrays: levels, shapes });
+        }
         arrays.made.insert(op.handle, Made { window: op.window, live, levels: op.levels });
-        Ok(())
+        Ok(layout)
     }
 
     pub(super) fn end_array(&self, life: &Life, handle: u64) -> Result<(), Code> {
@@ -151,7 +169,11 @@ impl Executor {
 
     /// Arrays and objects have ended with their context.
     pub(super) fn arrays_ended(&self) {
-        *lock(&self.arrays) = Arrays::default();
+        let arrays = std::mem::take(&mut *lock(&self.arrays));
+        for pool in arrays.pools.into_values() {
+            // Fails only when the driver has given the memory up already.
+            let _ = self.gpu.release_memory(pool.memory);
+        }
     }
 
     /// Ends all arrays and objects, before the context is left.
@@ -163,6 +185,9 @@ impl Executor {
         }
         for (handle, made) in arrays.made {
             let _ = self.gpu.destroy_array(made.live, kind(handle) == Some(Kind::Mipmap));
+        }
+        for pool in arrays.pools.into_values() {
+            let _ = pool.end(&self.gpu);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Arrays, texture and surface objects, descriptors of tensors.
 
 use super::{Code, Gpu, checked, code, sys};
-use cuda_api::array::{OF_ARRAY, OF_MIPMAP, Resource, Sampling, Shape, View};
+use cuda_api::array::{DEFERRED, Layout, MapInfo, OF_ARRAY, OF_MIPMAP, Resource, SPARSE, Sampling, Shape, TILE_POOL, View};
 use cuda_api::array::{give_resource, give_sampling, give_shape, give_view};
 use cuda_api::graph::work::Copy3;
 use cuda_api::ops::{TENSOR_MAP_BYTES, TensorMapIm2col};
@@ -39,6 +39,35 @@ impl Gpu {
         } else {
             call!(self.array.cuArrayDestroy(array as sys::CUarray))
         }
+    }
+
+    /// How an array without memory is laid out, as far as its flags ask for it.
+    pub(crate) fn layout(&self, array: u64, mipmapped: bool, flags: u32) -> Result<Layout, Code> {
+        let (mut sparse, mut need) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
+        let (plain, mipmap) = (array as sys::CUarray, array as sys::CUmipmappedArray);
+        match (flags & SPARSE != 0, mipmapped) {
+            (false, _) => {}
+            (true, false) => call!(self.array.cuArrayGetSparseProperties(sparse.as_mut_ptr(), plain))?,
+            (true, true) => call!(self.array.cuMipmappedArrayGetSparseProperties(sparse.as_mut_ptr(), mipmap))?,
+        }
+        match (flags & DEFERRED != 0, mipmapped) {
+            (false, _) => {}
+            (true, false) => call!(self.array.cuArrayGetMemoryRequirements(need.as_mut_ptr(), plain, 0))?,
+            (true, true) => call!(self.array.cuMipmappedArrayGetMemoryRequirements(need.as_mut_ptr(), mipmap, 0))?,
+        }
+        let Layout { bytes, alignment, .. } = cuda_api::array::need(need.as_ptr())?;
+        Ok(Layout { bytes, alignment, ..cuda_api::array::sparse(sparse.as_ptr())? })
+    }
+
+    /// Physical memory for tiles, which nobody else sees.
+    pub(crate) fn create_tile_pool(&self, bytes: u64) -> Result<u64, Code> {
+        self.create(bytes, false, false, TILE_POOL)
+    }
+
+    /// Maps and unmaps tiles, in stream order.
+    pub(crate) fn map_tiles(&self, list: &mut [MapInfo], stream: u64) -> Result<(), Code> {
+        let count = u32::try_from(list.len()).map_err(|_| code::ERROR_INVALID_VALUE)?;
+        call!(self.vmm.cuMemMapArrayAsync(list.as_mut_ptr().cast(), count, stream as sys::CUstream))
     }
 
     /// # Safety

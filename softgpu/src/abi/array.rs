@@ -5,9 +5,11 @@ use super::{Out, Res, abi};
 use crate::gpu::array;
 use crate::gpu::context;
 use crate::gpu::copy::copy_3d;
+use crate::gpu::device;
 use crate::gpu::graph::error;
 use crate::gpu::stream::{Target, resolve};
-use cuda_api::array::{ARRAY, DEVICE, HOST, give_shape, shape, shape_2d};
+use crate::gpu::tiles;
+use cuda_api::array::{ARRAY, DEFERRED, DEVICE, HOST, SPARSE, give_need, give_shape, give_sparse, shape, shape_2d};
 use cuda_api::graph::work::{Copy3, CopyEnd};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUarray,
@@ -52,29 +54,26 @@ abi! {
         give_shape(out, std::ptr::null_mut(), &array.shape).map_err(error)
     }
 
-    call fn cuArrayGetSparseProperties(
-        _out: Out<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, _array: CUarray,
-    ) {
-        Err(BAD)
+    call fn cuArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray) {
+        give_sparse(out, &tiles::layout(array as usize, false, SPARSE)?).map_err(error)
     }
 
-    call fn cuMipmappedArrayGetSparseProperties(
-        _out: Out<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, _mipmap: CUmipmappedArray,
-    ) {
-        Err(BAD)
+    call fn cuMipmappedArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray) {
+        give_sparse(out, &tiles::layout(mipmap as usize, true, SPARSE)?).map_err(error)
     }
 
-    call fn cuArrayGetMemoryRequirements(
-        _out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS> as *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, _array: CUarray, _device: CUdevice,
-    ) {
-        Err(BAD)
+    call fn cuArrayGetMemoryRequirements(out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, on: CUdevice) {
+        let layout = tiles::layout(array as usize, false, DEFERRED)?;
+        device::get(on)?;
+        give_need(out, &layout).map_err(error)
     }
 
     call fn cuMipmappedArrayGetMemoryRequirements(
-        _out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS> as *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, _mipmap: CUmipmappedArray,
-        _device: CUdevice,
+        out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, mipmap: CUmipmappedArray, on: CUdevice,
     ) {
-        Err(BAD)
+        let layout = tiles::layout(mipmap as usize, true, DEFERRED)?;
+        device::get(on)?;
+        give_need(out, &layout).map_err(error)
     }
 
     call fn cuArrayGetPlane(_out: Out<CUarray> as *mut CUarray, array: CUarray, _plane: c_uint) {

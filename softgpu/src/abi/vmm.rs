@@ -2,10 +2,12 @@
 
 use super::{In, Out, Res, abi};
 use crate::gpu::device::{self, Device};
-use crate::gpu::vmm;
+use crate::gpu::stream::resolve;
+use crate::gpu::{graph, tiles, vmm};
+use cuda_api::array::{MapInfo, TILE_POOL};
 use cuda_api::sys::{
-    CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmemLocation, CUresult,
+    CUarrayMapInfo, CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUresult, CUstream,
 };
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -95,7 +97,7 @@ abi! {
         out.check()?;
         none(flags)?;
         let prop = prop.get()?;
-        out.set(vmm::create(prop.check()?, size as u64, prop.handle_types)?)
+        out.set(vmm::create(prop.check()?, size as u64, prop.handle_types, prop.usage & TILE_POOL != 0)?)
     }
 
     call fn cuMemRelease(handle: CUmemGenericAllocationHandle) {
@@ -133,6 +135,11 @@ abi! {
         changes.into_iter().try_for_each(|(device, allowed)| vmm::set_access(address, size as u64, device, allowed))
     }
 
+    stream fn cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) |default| {
+        let target = resolve(stream, default)?;
+        tiles::map(&target, &MapInfo::list(list, count).map_err(graph::error)?)
+    }
+
     call fn cuMemGetAccess(
         flags: Out<u64> as *mut u64, location: In<Location> as *const CUmemLocation, address: CUdeviceptr,
     ) {
@@ -167,7 +174,7 @@ abi! {
             win32: 0,
             compression: 0,
             rdma: 0,
-            usage: 0,
+            usage: if physical.is_for_tiles { TILE_POOL } else { 0 },
             reserved: [0; 4],
         })
     }

@@ -4,11 +4,13 @@
 use super::context::Live;
 use super::device::Device;
 use super::table::Table;
+use super::tiles::{LevelTiles, Tiling};
 use super::{memory, os, reference};
 use crate::abi::Res;
 use cuda_api::array::{CUBEMAP, GATHER, LAYERED, SURFACE, Shape, WITHOUT_MEMORY};
 use cuda_api::code;
 use cuda_api::sys::CUresult;
+use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -19,8 +21,8 @@ pub(crate) static ARRAYS: LazyLock<Table<Array>> = LazyLock::new(|| Table::new(1
 pub(crate) static MIPMAPS: LazyLock<Table<Mipmap>> = LazyLock::new(|| Table::new(14));
 
 /// Memory of an array.
-pub(crate) struct Storage {
-    pub base: u64,
+struct Storage {
+    base: u64,
     bytes: u64,
     device: Arc<Device>,
 }
@@ -50,10 +52,18 @@ pub(crate) struct Array {
     pub shape: Shape,
     /// Handle of the mipmapped array that it is a level of, or 0.
     pub mipmap: usize,
-    pub storage: Arc<Storage>,
-    /// Address of its first byte.
+    /// Ordinal of its device.
+    pub device: usize,
+    /// Keeps its bytes.
+    pub storage: Keeper,
+    /// Address of its first byte, if it has memory.
     pub base: u64,
+    /// What it is instead, if it has none.
+    pub tiles: Option<Arc<LevelTiles>>,
 }
+
+/// Keeps the bytes of an array.
+pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 
 /// A mipmapped array.
 pub(crate) struct Mipmap {
@@ -79,11 +89,8 @@ fn error(rc: code::Code) -> CUresult {
 /// Bytes of a shape that can be made. The limits are those of compute capability 9.0 (CUDA C++ Programming Guide, "Features and
 /// Technical Specifications").
 fn check(shape: &Shape) -> Res<u64> {
-    if shape.flags & WITHOUT_MEMORY != 0 {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
     let Shape { width, height, depth, flags, .. } = *shape;
-    if width == 0 || flags & !(LAYERED | CUBEMAP | SURFACE | GATHER) != 0 {
+    if width == 0 || flags & !(LAYERED | CUBEMAP | SURFACE | GATHER | WITHOUT_MEMORY) != 0 {
         return Err(BAD);
     }
     let (layered, cube) = (flags & LAYERED != 0, flags & CUBEMAP != 0);
@@ -103,11 +110,24 @@ fn check(shape: &Shape) -> Res<u64> {
     shape.bytes().map_err(error)
 }
 
+/// What keeps the bytes of levels of these shapes, the address of the first, and the tiles if they have no memory.
+fn store(live: &Live, shapes: &[Shape], bytes: u64) -> Res<(Keeper, u64, Option<Arc<Tiling>>)> {
+    if shapes.iter().any(|shape| shape.flags & WITHOUT_MEMORY != 0) {
+        let tiling = Tiling::new(shapes)?;
+        return Ok((tiling.clone(), 0, Some(tiling)));
+    }
+    let storage = Storage::new(&live.device, bytes)?;
+    let base = storage.base;
+    Ok((storage, base, None))
+}
+
 /// Makes an array.
 pub(crate) fn create(live: &Live, shape: Shape) -> Res<Arc<Array>> {
-    let storage = Storage::new(&live.device, check(&shape)?)?;
-    let owner = live.number;
-    Ok(ARRAYS.insert_with(|handle| Array { handle, owner, shape, mipmap: 0, base: storage.base, storage }))
+    let bytes = check(&shape)?;
+    let (storage, base, tiling) = store(live, &[shape], bytes)?;
+    let (owner, device) = (live.number, live.device.ordinal as usize);
+    let tiles = tiling.map(|tiling| Arc::new(LevelTiles { tiling, level: 0 }));
+    Ok(ARRAYS.insert_with(|handle| Array { handle, owner, shape, mipmap: 0, device, storage, base, tiles }))
 }
 
 /// Makes a mipmapped array of so many levels, at least one; of fewer, if the smallest comes before.
@@ -115,14 +135,14 @@ pub(crate) fn create_mipmap(live: &Live, shape: Shape, levels: u32) -> Res<Arc<M
     check(&shape)?;
     let shapes: Vec<Shape> = (0..levels.clamp(1, shape.most_levels())).map(|n| shape.level(n)).collect();
     let sizes = shapes.iter().map(|s| s.bytes().map_err(error)).collect::<Res<Vec<u64>>>()?;
-    let storage = Storage::new(&live.device, sizes.iter().sum())?;
-    let owner = live.number;
+    let (storage, mut base, tiling) = store(live, &shapes, sizes.iter().sum())?;
+    let (owner, device) = (live.number, live.device.ordinal as usize);
     Ok(MIPMAPS.insert_with(|mipmap| {
-        let mut base = storage.base;
         let mut made = Vec::with_capacity(shapes.len());
-        for (shape, bytes) in shapes.into_iter().zip(sizes) {
+        for (level, (shape, bytes)) in shapes.into_iter().zip(sizes).enumerate() {
             let storage = storage.clone();
-            made.push(ARRAYS.insert_with(|handle| Array { handle, owner, shape, mipmap, storage, base }));
+            let tiles = tiling.clone().map(|tiling| Arc::new(LevelTiles { tiling, level }));
+            made.push(ARRAYS.insert_with(|handle| Array { handle, owner, shape, mipmap, device, storage, base, tiles }));
             base += bytes;
         }
         Mipmap { handle: mipmap, owner, levels: made }

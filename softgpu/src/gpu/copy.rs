@@ -5,12 +5,14 @@
 //! returns, page-locked ones later. Copies between device memories and fills of it do not wait, even in their synchronous
 //! forms.
 
-use super::array::{self, Storage};
+use super::array::{self, Keeper};
 use super::graph;
 use super::memory::{self, Kind, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
+use super::tiles::LevelTiles;
 use crate::abi::{Res, pointer};
+use crate::ptx::{Spot, Tiled};
 use cuda_api::array::ARRAY;
 use cuda_api::batch::{Fault, Item, Order};
 use cuda_api::graph::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
@@ -39,7 +41,9 @@ pub(crate) struct Side {
     pub pitch: u64,
     pub slice: u64,
     /// The array's memory, which stays as long as somebody has this.
-    pub array: Option<Arc<Storage>>,
+    pub array: Option<Keeper>,
+    /// If it is made of tiles: these, and where the copy begins (byte of a row, row, slice).
+    pub tiles: Option<(Arc<LevelTiles>, [u64; 3])>,
 }
 
 /// How much is copied: bytes of a row, rows of a slice, slices.
@@ -60,6 +64,14 @@ impl Side {
     fn row(&self, y: u64, z: u64) -> u64 {
         self.address + z * self.slice + y * self.pitch
     }
+
+    /// Where a byte of a row is, and how many follow it there.
+    fn spot(&self, x: u64, y: u64, z: u64) -> (Spot, u64) {
+        match &self.tiles {
+            None => (Spot::At(self.row(y, z) + x), u64::MAX),
+            Some((tiles, from)) => tiles.at(from[0] + x, from[1] + y, from[2] + z),
+        }
+    }
 }
 
 /// What an end really is.
@@ -73,13 +85,15 @@ enum End {
 
 fn end(memory: &Memory, side: &Side, shape: &Shape) -> Res<End> {
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
+    if side.array.is_some() {
+        return Ok(End::Array);
+    }
     let len = side.extent(shape).ok_or(bad)?;
     if side.address == 0 || side.address.checked_add(len).is_none() {
         return Err(bad);
     }
     let known = memory.find(side.address).is_some();
     match side.space {
-        _ if side.array.is_some() => Ok(End::Array),
         Space::Device if !known => Err(bad),
         // A device address given for host memory is taken for what it is, as on hardware.
         Space::Host if !memory.is_device(side.address) && !memory.is_pinned(side.address, len) => Ok(End::Pageable),
@@ -110,7 +124,7 @@ fn side(e: &CopyEnd, c: &Copy3) -> Res<Side> {
     let slice = pitch.checked_mul(height).ok_or(bad)?;
     let skip = e.z.checked_mul(slice).zip(e.y.checked_mul(pitch));
     let skip = skip.and_then(|(z, y)| z.checked_add(y)?.checked_add(e.x)).ok_or(bad)?;
-    Ok(Side { space, address: base.checked_add(skip).ok_or(bad)?, pitch, slice, array: None })
+    Ok(Side { space, address: base.checked_add(skip).ok_or(bad)?, pitch, slice, array: None, tiles: None })
 }
 
 /// An end that is an array.
@@ -123,7 +137,8 @@ fn of_array(e: &CopyEnd, c: &Copy3) -> Res<Side> {
     let [pitch, rows, _] = array.shape.rows().map_err(graph::error)?;
     let slice = pitch * rows;
     let address = array.base + e.z * slice + e.y * pitch + e.x;
-    Ok(Side { space: Space::Device, address, pitch, slice, array: Some(array.storage.clone()) })
+    let tiles = array.tiles.clone().map(|tiles| (tiles, [e.x, e.y, e.z]));
+    Ok(Side { space: Space::Device, address, pitch, slice, array: Some(array.storage.clone()), tiles })
 }
 
 /// Both ends of a described copy, destination first.
@@ -131,7 +146,7 @@ fn sides(c: &Copy3) -> Res<(Side, Side, Shape)> {
     let shape = Shape { width: c.width, height: c.rows, depth: c.depth };
     if [c.width, c.rows, c.depth].contains(&0) && (c.dst.memory == 0 || c.src.memory == 0) {
         // Where nothing is copied nobody asks what kind of memory it is.
-        let none = Side { space: Space::Unified, address: 0, pitch: 0, slice: 0, array: None };
+        let none = Side { space: Space::Unified, address: 0, pitch: 0, slice: 0, array: None, tiles: None };
         return Ok((none.clone(), none, shape));
     }
     Ok((side(&c.dst, c)?, side(&c.src, c)?, shape))
@@ -229,6 +244,7 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool, order:
                     pitch: shape.width,
                     slice: shape.width * shape.height,
                     array: None,
+                    tiles: None,
                 },
                 None => from.clone(),
             };
@@ -264,19 +280,30 @@ fn run(to: &Side, to_end: End, from: &Side, from_end: End, shape: &Shape) -> Res
     };
     for z in 0..shape.depth {
         for y in 0..shape.height {
-            let (mut dst, mut src, mut left) = (to.row(y, z), from.row(y, z), shape.width);
+            let mut x = 0;
             // Overlapping ends of one piece come out right; of longer copies CUDA promises nothing.
-            while left > 0 {
-                let len = left.min(PIECE);
+            while x < shape.width {
+                let ((dst, dst_run), (src, src_run)) = (to.spot(x, y, z), from.spot(x, y, z));
+                let len = (shape.width - x).min(PIECE).min(dst_run).min(src_run);
+                x += len;
                 let memory = memory::read();
+                let (dst, src) = match (dst, src) {
+                    (Spot::Missing, _) | (_, Spot::Missing) => return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS),
+                    (Spot::Nothing, _) => continue,
+                    (Spot::At(dst), Spot::Nothing) if usable(&memory, to, to_end, dst, len) => {
+                        // SAFETY: as below.
+                        unsafe { std::ptr::write_bytes(dst as *mut u8, 0, len as usize) };
+                        continue;
+                    }
+                    (Spot::At(dst), Spot::At(src)) => (dst, src),
+                    (Spot::At(_), Spot::Nothing) => return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS),
+                };
                 if !usable(&memory, to, to_end, dst, len) || !usable(&memory, from, from_end, src, len) {
                     return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
                 }
                 // SAFETY: both ends are in the table, which is locked, an array's memory, which the end keeps, or the program's
                 // own (staged bytes, or a destination whose owner waits for this copy).
                 unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
-                drop(memory);
-                (dst, src, left) = (dst + len, src + len, left - len);
             }
         }
     }
@@ -324,7 +351,7 @@ fn filled(what: &Fill) -> Res<Option<End>> {
     if width == 0 || height == 0 {
         return Ok(None);
     }
-    let side = Side { space: Space::Device, address, pitch, slice: 0, array: None };
+    let side = Side { space: Space::Device, address, pitch, slice: 0, array: None, tiles: None };
     end(&memory::read(), &side, &Shape { width, height, depth: 1 }).map(Some)
 }
 

@@ -210,10 +210,11 @@ impl Device {
             139 => 0x2335_10de,
             140 => 0x18bf_10de,
             // Host mapping, concurrent kernels, ECC, unified addressing, priorities, caches, preemption, registered host
-            // pointers, cooperative launches, registering host memory, virtual memory, pools, descriptors of both.
-            15 | 19 | 31 | 32 | 41 | 44 | 78..=80 | 83 | 89..=91 | 95 | 99 | 102 | 103 | 113 | 115 | 119 | 122 | 123 => 1,
-            17 | 18 | 20 | 35 | 84..=86 | 88 | 92..=94 | 96 | 98 | 100 | 101 | 104 | 105 | 107 | 110 | 112 => 0,
-            114 | 116..=118 | 120 | 121 | 124 | 125 | 127..=130 | 132..=138 | 141..=147 => 0,
+            // pointers, cooperative launches, registering host memory, virtual memory, pools, descriptors of both, sparse
+            // arrays and those that are mapped later.
+            15 | 19 | 31 | 32 | 41 | 44 | 78..=80 | 83 | 89..=91 | 95 | 99 | 102 | 103 | 112 | 113 | 115 | 119 | 121..=123 => 1,
+            17 | 18 | 20 | 35 | 84..=86 | 88 | 92..=94 | 96 | 98 | 100 | 101 | 104 | 105 | 107 | 110 => 0,
+            114 | 116..=118 | 120 | 124 | 125 | 127..=130 | 132..=138 | 141..=147 => 0,
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         })
     }

@@ -36,6 +36,7 @@ pub(crate) mod shared_pool;
 pub(crate) mod stream;
 pub(crate) mod table;
 pub(crate) mod texture;
+pub(crate) mod tiles;
 pub(crate) mod vmm;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -6,7 +6,7 @@ use super::array::{self, Array};
 use super::context::Live;
 use super::lock;
 use crate::abi::Res;
-use crate::ptx::{Channel, Level, Object, Objects, Outside, Sampler};
+use crate::ptx::{Channel, Level, Object, Objects, Outside, Sampler, Tiled};
 use cuda_api::array::{CUBEMAP, LAYERED, OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View, channel};
 use cuda_api::sys::CUresult;
 use std::collections::{BTreeMap, HashMap};
@@ -146,7 +146,8 @@ fn format_of(format: u32) -> Res<(Channel, u64)> {
 fn level(array: &Array) -> Res<Level> {
     let [row, rows, slices] = array.shape.rows().map_err(|_| BAD)?;
     let width = array.shape.width;
-    Ok(Level { base: array.base, size: [width, rows, slices], pitch: row, slice: row * rows })
+    let tiles = array.tiles.clone().map(|tiles| tiles as Arc<dyn Tiled>);
+    Ok(Level { base: array.base, size: [width, rows, slices], pitch: row, slice: row * rows, tiles })
 }
 
 /// What an object of arrays sees.
@@ -189,7 +190,7 @@ fn seen(r: &Resource) -> Res<Object> {
             if size[0] > MOST_ELEMENTS || size[1] > 65_536 {
                 return Err(BAD);
             }
-            let levels = vec![Level { base: r.address, size, pitch, slice: 0 }];
+            let levels = vec![Level { base: r.address, size, pitch, slice: 0, tiles: None }];
             let channels = u64::from(r.channels);
             Ok(Object {
                 levels,

@@ -13,7 +13,7 @@ use crate::config;
 use cuda_api::sys::CUresult;
 use std::collections::HashMap;
 use std::os::fd::{IntoRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 /// Unit of physical memory, mappings and reservations.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
@@ -41,13 +41,42 @@ pub(crate) struct Physical {
     pub device: Arc<Device>,
     /// Types of handle that it may be exported as.
     pub handle_types: u32,
+    /// Tiles of arrays can be mapped to it, and nothing else can be done with it.
+    pub is_for_tiles: bool,
+    /// Where the driver sees it, if it has ever been asked.
+    view: OnceLock<u64>,
     /// Made here: memory of another process is counted there.
     own: bool,
     fd: OwnedFd,
 }
 
+impl std::fmt::Debug for Physical {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.size)
+    }
+}
+
+impl Physical {
+    /// Its address for the driver alone.
+    pub fn view(&self) -> Res<u64> {
+        if let Some(at) = self.view.get() {
+            return Ok(*at);
+        }
+        let at = os::anywhere(self.size)?;
+        let seen = os::map_file(at, self.size, &self.fd).and_then(|()| os::protect(at, self.size, Protection::ReadWrite));
+        if seen.is_err() || self.view.set(at).is_err() {
+            // Or another thread has been faster.
+            os::unmap(at, self.size);
+        }
+        seen.and(self.view.get().copied().ok_or(CUresult::CUDA_ERROR_UNKNOWN))
+    }
+}
+
 impl Drop for Physical {
     fn drop(&mut self) {
+        if let Some(at) = self.view.get() {
+            os::unmap(*at, self.size);
+        }
         if self.own {
             self.device.give(self.size);
         }
@@ -82,7 +111,7 @@ fn whole_granules(n: u64) -> bool {
 }
 
 /// `cuMemCreate` of device memory.
-pub(crate) fn create(device: &Arc<Device>, size: u64, handle_types: u32) -> Res<u64> {
+pub(crate) fn create(device: &Arc<Device>, size: u64, handle_types: u32, is_for_tiles: bool) -> Res<u64> {
     if !whole_granules(size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -92,7 +121,8 @@ pub(crate) fn create(device: &Arc<Device>, size: u64, handle_types: u32) -> Res<
     device.take(size)?;
     let fd = os::memory_file(&file_name(device), size).inspect_err(|_| device.give(size))?;
     let identity = os::file_identity(&fd).inspect_err(|_| device.give(size))?.1;
-    let physical = Arc::new(Physical { size, device: device.clone(), handle_types, own: true, fd });
+    let physical =
+        Arc::new(Physical { size, device: device.clone(), handle_types, is_for_tiles, view: OnceLock::new(), own: true, fd });
     let mut handles = lock(&HANDLES);
     handles.known.retain(|_, known| known.strong_count() > 0);
     handles.known.insert(identity, Arc::downgrade(&physical));
@@ -144,7 +174,8 @@ pub(crate) fn export(handle: u64) -> Res<i32> {
 pub(crate) fn import(descriptor: i32) -> Res<u64> {
     let fd = os::duplicate(descriptor)?;
     let name = os::memory_file_name(&fd).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let device = device::all().iter().chain(device::unseen()).find(|d| file_name(d) == name).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    let device =
+        device::all().iter().chain(device::unseen()).find(|d| file_name(d) == name).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let (size, identity) = os::file_identity(&fd)?;
     if !whole_granules(size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -153,7 +184,15 @@ pub(crate) fn import(descriptor: i32) -> Res<u64> {
     if let Some(physical) = handles.known.get(&identity).and_then(Weak::upgrade) {
         return Ok(handles.add(physical));
     }
-    let physical = Arc::new(Physical { size, device: device.clone(), handle_types: POSIX, own: false, fd });
+    let physical = Arc::new(Physical {
+        size,
+        device: device.clone(),
+        handle_types: POSIX,
+        is_for_tiles: false,
+        view: OnceLock::new(),
+        own: false,
+        fd,
+    });
     handles.known.insert(identity, Arc::downgrade(&physical));
     Ok(handles.add(physical))
 }
@@ -183,7 +222,12 @@ pub(crate) fn unreserve(address: u64, size: u64) -> Res {
 /// `cuMemMap`: nobody may use it before [`set_access`].
 pub(crate) fn map(address: u64, size: u64, offset: u64, handle: u64) -> Res {
     let physical = resolve(handle)?;
-    if offset != 0 || !whole_granules(size) || !address.is_multiple_of(GRANULARITY) || size > physical.size {
+    if offset != 0
+        || !whole_granules(size)
+        || !address.is_multiple_of(GRANULARITY)
+        || size > physical.size
+        || physical.is_for_tiles
+    {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let end = address.checked_add(size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

@@ -8,7 +8,7 @@ use super::decode::{Decoder, Op, Problem};
 use super::grid::Cta;
 use super::lanes::{Exec, Flow, Instr, LANES, NONE, Src, handler, lanes, store};
 use super::mem::{Elem, MemError, check_global};
-use super::texture::{Fetch, Object, face};
+use super::texture::{Fetch, Object, Spot, face};
 use super::warp::Warp;
 
 /// What a texture instruction does.
@@ -263,6 +263,10 @@ impl Fetch for Texels<'_, '_> {
             }
         })
     }
+
+    fn missing(&self) -> MemError {
+        MemError::Illegal(0)
+    }
 }
 
 /// A number that stands for no object.
@@ -372,7 +376,11 @@ impl SurfSpec {
                 Beyond::Trap => return Err(Fault::Trap),
             };
         }
-        Ok(Some(level.base + index[2] * level.slice + index[1] * level.pitch + index[0] * element))
+        match level.spot(index[0] * element, index[1], index[2]) {
+            Spot::At(address) => Ok(Some(address)),
+            Spot::Nothing => Ok(None),
+            Spot::Missing => Err(Fault::IllegalAddress(0)),
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub use grid::run;
 pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space, unlinkable};
 pub use mem::Ranges;
 pub use program::{CodeMap, Program};
-pub use texture::{Channel, Level, Object, Objects, Outside, Sampler};
+pub use texture::{Channel, Level, Object, Objects, Outside, Sampler, Spot, Tiled};
 
 /// Why a text is not a PTX module.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -54,8 +54,25 @@ pub enum Channel {
     Float,
 }
 
+/// Where a byte of a level is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// At an address.
+    At(u64),
+    /// Nowhere: it reads zero and takes nothing.
+    Nothing,
+    /// Nowhere, and it must not be touched.
+    Missing,
+}
+
+/// A level without memory of its own, made of tiles that are mapped to memory or not.
+pub trait Tiled: std::fmt::Debug + Send + Sync {
+    /// Where a byte of a row is, and how many bytes follow it there.
+    fn at(&self, x: u64, y: u64, z: u64) -> (Spot, u64);
+}
+
 /// One level: where its texels are, in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Level {
     /// Address of the first one.
     pub base: u64,
@@ -65,6 +82,18 @@ pub struct Level {
     pub pitch: u64,
     /// From slice to slice.
     pub slice: u64,
+    /// Where else its texels are.
+    pub tiles: Option<Arc<dyn Tiled>>,
+}
+
+impl Level {
+    /// Where a byte of a row is.
+    pub fn spot(&self, x: u64, y: u64, z: u64) -> Spot {
+        match &self.tiles {
+            None => Spot::At(self.base + z * self.slice + y * self.pitch + x),
+            Some(tiles) => tiles.at(x, y, z).0,
+        }
+    }
 }
 
 /// What a number that a kernel was given stands for.
@@ -120,6 +149,8 @@ impl Texel {
 pub(crate) trait Fetch {
     type Error;
     fn fetch(&mut self, address: u64, bytes: u64) -> Result<u32, Self::Error>;
+    /// What follows from touching what must not be touched.
+    fn missing(&self) -> Self::Error;
 }
 
 /// One dimension of a sample: one or two indices with the weight of the second, `None` outside of a texture with a border.
@@ -193,10 +224,14 @@ impl Object {
             let border = self.sampler.map_or([0.0; 4], |s| s.border);
             return Ok(if self.is_float() { Texel::Float(border) } else { Texel::Bits(border.map(f32::to_bits)) });
         };
-        let address = level.base + z * level.slice + y * level.pitch + x * self.bytes * self.channels;
+        let spot = level.spot(x * self.bytes * self.channels, y, z);
         let (mut floats, mut bits) = ([0.0, 0.0, 0.0, 1.0], [0, 0, 0, 1]);
         for c in 0..self.channels.min(4) {
-            let raw = f.fetch(address + c * self.bytes, self.bytes)?;
+            let raw = match spot {
+                Spot::At(address) => f.fetch(address + c * self.bytes, self.bytes)?,
+                Spot::Nothing => 0,
+                Spot::Missing => return Err(f.missing()),
+            };
             let signed = match self.bytes {
                 1 => i32::from(raw as i8),
                 2 => i32::from(raw as i16),
@@ -332,12 +367,13 @@ mod tests {
         fn fetch(&mut self, address: u64, _: u64) -> Result<u32, ()> {
             Ok(((address / 4) as f32).to_bits())
         }
+        fn missing(&self) {}
     }
 
     fn object(size: [u64; 3], outside: Outside, linear: bool, normalized: bool) -> Object {
         let (pitch, slice) = (size[0] * 4, size[0] * size[1] * 4);
         Object {
-            levels: vec![Level { base: 0, size, pitch, slice }],
+            levels: vec![Level { base: 0, size, pitch, slice, tiles: None }],
             channel: Channel::Float,
             bytes: 4,
             channels: 1,
@@ -417,6 +453,7 @@ mod tests {
             fn fetch(&mut self, _: u64, _: u64) -> Result<u32, ()> {
                 Ok(0x80)
             }
+            fn missing(&self) {}
         }
         let mut o = object([8, 1, 1], Outside::Clamp, false, false);
         (o.bytes, o.channel) = (1, Channel::Signed);

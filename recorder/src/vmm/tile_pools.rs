@@ -1,0 +1,77 @@
+//! Physical memory for tiles of arrays: it has no addresses, and the place keeps it by its handle ([`crate::tiles`]).
+
+use super::{Physical, read, write};
+use crate::array;
+use crate::enter::Entered;
+use crate::job::Device;
+use crate::log;
+use crate::memory::encode;
+use cuda_api::arg::Edges;
+use cuda_api::array::TilePool;
+use cuda_api::code::{self, Code};
+use cuda_api::ops;
+
+/// Memory for tiles: its device and its handle.
+pub(super) type Pool = (&'static Device, u64);
+
+/// Gives memory for tiles back, of which nothing is mapped any more. The driver waits for its device then, as for the end of an array.
+pub(super) fn end_pools(cx: &Entered, pools: Vec<Pool>) -> Result<(), Code> {
+    for (device, handle) in pools {
+        cx.settle(device)?;
+        let edges = Edges { ends: Some(handle), ..Edges::default() };
+        cx.build(device, ops::id::TILE_POOL_END, &handle.to_le_bytes(), &edges, false)?;
+    }
+    Ok(())
+}
+
+/// Gives physical memory back that nobody can reach any more.
+pub(crate) fn collect(cx: &Entered) -> Result<(), Code> {
+    let pools = write().collect(cx);
+    end_pools(cx, pools)
+}
+
+/// Makes memory for tiles in the place.
+pub(super) fn make_pool(cx: &Entered, device: &'static Device, handle: u64, bytes: u64) -> Result<(), Code> {
+    let body = encode(&TilePool { handle, window: array::window(bytes), bytes });
+    let edges = Edges { creates: [handle].into(), ..Edges::default() };
+    cx.build(device, ops::id::TILE_POOL_MAKE, &body, &edges, false).map(drop)
+}
+
+/// Whether tiles of a device can be mapped to these bytes.
+pub(crate) fn check(handle: u64, device: &Device, offset: u64, bytes: u64) -> Result<(), Code> {
+    let mut v = write();
+    let p = v.known(handle)?;
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= p.bytes);
+    if p.prop.is_for_tiles() && p.device.index == device.index && inside { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
+/// Each of these has one mapping more.
+pub(crate) fn mapped(pools: &[u64]) {
+    let mut v = write();
+    for pool in pools {
+        v.physical.entry(*pool).and_modify(|p| p.mappings += 1);
+    }
+}
+
+/// Each of these has one mapping less.
+pub(crate) fn unmapped(pools: &[u64]) {
+    let mut v = write();
+    for pool in pools {
+        v.physical.entry(*pool).and_modify(|p| p.mappings -= 1);
+    }
+}
+
+/// Bytes of a device that are for tiles.
+pub(crate) fn bytes(device: &Device) -> u64 {
+    let v = read();
+    v.physical.values().filter(|p| p.device.index == device.index && p.prop.is_for_tiles()).map(|p| p.bytes).sum()
+}
+
+/// Memory for tiles has no addresses, and stays in its process.
+pub(super) fn refuse_tiles(p: &Physical) -> Result<(), Code> {
+    if p.prop.is_for_tiles() {
+        log::missed("memory for tiles of arrays that is used in another way (not supported)".to_owned());
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Memory that tiles of arrays are mapped to.
+//!
+//! How bytes lie inside of a tile is the driver's affair, and the memory may be mapped in several arrays at once, or in none for
+//! a while. So it has *viewers* of its own: sparse planes of words, with all of the memory mapped in them for good. They show each
+//! of its bytes once, in an order that is the same wherever driver and architecture are, and moves read and write them as they do
+//! arrays.
+
+use super::arrays::Window;
+use super::{Executor, GRANULE, Life, handle, short};
+use crate::gpu::Gpu;
+use crate::pools::lock;
+use cuda_api::arg::stage_stream;
+use cuda_api::array::{MapInfo, OF_LEVEL, SPARSE, Shape, TilePool, Tiles, TilesMap};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::wire::Wire;
+
+/// `CU_AD_FORMAT_UNSIGNED_INT32`
+const WORDS: u32 = 3;
+/// Bytes of a word.
+const WORD: u64 = 4;
+/// Memory that a viewer shows at most: its rows are as many as those of the tallest plane.
+const VIEW: u64 = 1 << 30;
+
+/// Memory that tiles are mapped to.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// The driver's handle.
+    pub(super) memory: u64,
+    window: u64,
+    viewers: Vec<u64>,
+}
+
+impl Pool {
+    /// Gives everything back.
+    pub(super) fn end(self, gpu: &Gpu) -> Result<(), Code> {
+        let ended = self.viewers.iter().try_for_each(|viewer| gpu.destroy_array(*viewer, false));
+        ended.and(gpu.release_memory(self.memory))
+    }
+}
+
+/// A viewer of so many bytes of a pool, with the bytes of a row and the rows that it shows.
+fn view(gpu: &Gpu, pool: &mut Pool, offset: u64, bytes: u64, stream: u64) -> Result<[u64; 3], Code> {
+    let shape = |width, height| Shape { width, height, depth: 0, format: WORDS, channels: 1, flags: SPARSE };
+    // What any plane of words says of its tiles goes for the viewer.
+    let small = gpu.make_array(&shape(1024, 1024), None)?;
+    let tile = gpu.layout(small, false, SPARSE).map(|layout| layout.tile);
+    gpu.destroy_array(small, false)?;
+    let [width, height, depth] = tile?.map(u64::from);
+    let tile_bytes = width.saturating_mul(height).saturating_mul(WORD);
+    if depth != 1 || tile_bytes == 0 || !GRANULE.is_multiple_of(tile_bytes) {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    // A row of tiles is a granule, and so a run of the packed bytes.
+    let (width, height) = (GRANULE / tile_bytes * width, bytes / GRANULE * height);
+    let viewer = gpu.make_array(&shape(width, height), None)?;
+    pool.viewers.push(viewer);
+    let size = [width as u32, height as u32, 1];
+    let all = Tiles { part: OF_LEVEL, size, pool: pool.memory, offset, ..Tiles::default() };
+    gpu.map_tiles(&mut [MapInfo::of(&all, viewer, false, pool.memory)], stream)?;
+    Ok([width * WORD, height, 1])
+}
+
+impl Executor {
+    pub(super) fn make_tile_pool(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+        let op = TilePool::get(&mut body).map_err(short)?;
+        let mut arrays = lock(&self.arrays);
+        if kind(op.handle) != Some(Kind::Physical) || op.bytes % GRANULE != 0 || arrays.pools.contains_key(&op.handle) {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        if !arrays.has_room(op.window, op.bytes) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let memory = self.gpu.create_tile_pool(op.bytes)?;
+        let mut pool = Pool { memory, window: op.window, viewers: Vec::new() };
+        let views = (0..op.bytes).step_by(VIEW as usize);
+        let shapes: Result<Vec<[u64; 3]>, Code> =
+            views.map(|at| view(&self.gpu, &mut pool, at, VIEW.min(op.bytes - at), life.lanes[0])).collect();
+        match shapes.and_then(|shapes| self.show_to_lanes(life).map(|()| shapes)) {
+            Ok(shapes) => {
+                let window = Window { bytes: op.bytes, arrays: pool.viewers.clone(), shapes };
+                arrays.windows.insert(op.window, window);
+                arrays.pools.insert(op.handle, pool);
+                Ok(())
+            }
+            Err(rc) => {
+                // The first error is the one to report.
+                let _ = pool.end(&self.gpu);
+                Err(rc)
+            }
+        }
+    }
+
+    /// What was mapped in the first lane comes before whatever is transferred in any from now on. Nobody waits for it here: the
+    /// driver may carry it out behind the job's work.
+    fn show_to_lanes(&self, life: &Life) -> Result<(), Code> {
+        let event = self.gpu.new_event(false)?;
+        let others = || life.lanes[1..].iter().try_for_each(|lane| self.gpu.wait_event(*lane, event));
+        let shown = self.gpu.record(event, life.lanes[0]).and_then(|()| others());
+        shown.and(self.gpu.destroy_event(event))
+    }
+
+    pub(super) fn end_tile_pool(&self, life: &Life, body: &[u8]) -> Result<(), Code> {
+        let number = handle(body)?;
+        let _going = self.no_transfers(life)?;
+        let mut arrays = lock(&self.arrays);
+        let pool = arrays.pools.remove(&number).ok_or(code::ERROR_INVALID_HANDLE)?;
+        arrays.windows.remove(&pool.window);
+        pool.end(&self.gpu)
+    }
+
+    pub(super) fn map_tiles(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+        let op = TilesMap::get(&mut body).map_err(short)?;
+        let arrays = lock(&self.arrays);
+        let one = |tiles: &Tiles| {
+            let memory = match tiles.pool {
+                0 => 0,
+                pool => arrays.pools.get(&pool).ok_or(code::ERROR_INVALID_HANDLE)?.memory,
+            };
+            Ok(MapInfo::of(tiles, self.bindings.live(tiles.array)?, kind(tiles.array) == Some(Kind::Mipmap), memory))
+        };
+        let mut list = op.tiles.iter().map(one).collect::<Result<Vec<_>, Code>>()?;
+        drop(arrays);
+        match op.stream {
+            Some(stream) => self.gpu.map_tiles(&mut list, stage_stream(stream, &self.bindings)?),
+            // A replay: nothing else runs here, and what runs later finds the tiles.
+            None => self.gpu.map_tiles(&mut list, life.lanes[0]).and_then(|()| self.gpu.synchronize_stream(life.lanes[0])),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Arrays without memory of their own: what their tiles are mapped to, in stream order.
+//!
+//! Tiles have 64 KiB and the shapes that graphics cards have in common; inside of one its rows lie side by side. What is not
+//! mapped of a sparse array reads zeros and takes nothing; an array that is mapped as a whole must be, before it is touched.
+
+use super::array::{self, Array};
+use super::stream::Target;
+use super::vmm::{self, Physical};
+use super::{graph, sched::Work};
+use crate::abi::Res;
+use crate::ptx::{Spot, Tiled};
+use cuda_api::array::{CUBEMAP, DEFERRED, LAYERED, Layout, MapInfo, OF_LEVEL, OF_TAIL, SPARSE, Shape, Tiles};
+use cuda_api::sys::CUresult;
+use std::sync::{Arc, PoisonError, RwLock};
+
+const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+/// Bytes of a tile.
+const TILE: u64 = 64 << 10;
+/// Where levels begin in a tail.
+const TAIL_STEP: u64 = 256;
+/// No array has more tiles.
+const MOST_TILES: u64 = 1 << 26;
+
+/// The memory of a tile: what keeps it, and where it is.
+type Backing = Option<(Arc<Physical>, u64)>;
+
+/// An array without memory of its own.
+#[derive(Debug)]
+pub(crate) struct Tiling {
+    pub layout: Layout,
+    /// Those of all levels, layers and tails.
+    tiles: RwLock<Vec<Backing>>,
+    levels: Vec<Part>,
+    /// First tile and number of tiles of the tail of each layer, or of the whole.
+    tail: (u64, u64),
+    /// What is not mapped must not be touched.
+    strict: bool,
+}
+
+/// Where the tiles of a level are.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// In rows of tiles: bytes of a row, rows and slices of a tile; tiles of a row, rows of tiles; the first tile.
+    Grid { tile: [u64; 3], count: [u64; 2], first: u64 },
+    /// In a tail, from this byte on: bytes of a row and of a slice or layer.
+    Tail { at: u64, row: u64, slice: u64, layered: bool },
+}
+
+impl Tiling {
+    /// That of an array, or with several levels of a mipmapped one.
+    pub fn new(levels: &[Shape]) -> Res<Arc<Tiling>> {
+        let shape = levels.first().ok_or(BAD)?;
+        let layered = shape.flags & (LAYERED | CUBEMAP) != 0;
+        let element = shape.element().map_err(graph::error)?;
+        let deferred = shape.flags & DEFERRED != 0;
+        if shape.flags & SPARSE != 0 && (deferred || shape.height == 0) {
+            return Err(BAD);
+        }
+        let tile = tile_of(element, shape.depth > 0 && !layered);
+        let (mut used, mut tail_bytes, mut tail_level) = (0, 0u64, None);
+        let mut parts = Vec::new();
+        for (n, level) in levels.iter().enumerate() {
+            let [row, rows, slices] = level.rows().map_err(graph::error)?;
+            let sizes = [level.width, rows, if layered { 1 } else { slices }];
+            let small = levels.len() > 1 && (0..3).any(|d| sizes[d] < u64::from(tile[d]));
+            if deferred || small || tail_level.is_some() {
+                tail_level.get_or_insert(n as u32);
+                let of_layer = if layered && !deferred { 1 } else { slices };
+                parts.push(Part::Tail { at: tail_bytes, row, slice: row * rows, layered: layered && !deferred });
+                tail_bytes = (tail_bytes + row * rows * of_layer).next_multiple_of(TAIL_STEP);
+                continue;
+            }
+            let tiles = [0, 1, 2].map(|d| if d == 2 { slices } else { sizes[d] }.div_ceil(u64::from(tile[d])));
+            let bytes = [u64::from(tile[0]) * element, tile[1].into(), tile[2].into()];
+            parts.push(Part::Grid { tile: bytes, count: [tiles[0], tiles[1]], first: used });
+            used += tiles.iter().product::<u64>();
+        }
+        let tail_bytes = tail_bytes.next_multiple_of(TILE);
+        let tail = (used, tail_bytes / TILE);
+        used += tail.1 * if layered && !deferred { shape.depth } else { 1 };
+        if used > MOST_TILES {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let layout = if deferred {
+            Layout { bytes: tail_bytes, alignment: TILE, ..Layout::default() }
+        } else {
+            Layout { tile, tail_level: tail_level.unwrap_or(0), tail_bytes, ..Layout::default() }
+        };
+        let tiles = RwLock::new(vec![None; used as usize]);
+        Ok(Arc::new(Tiling { layout, tiles, levels: parts, tail, strict: deferred }))
+    }
+
+    /// Tile and byte of it where a byte of a level is, and bytes that follow there.
+    fn find(&self, level: usize, x: u64, y: u64, z: u64) -> (u64, u64, u64) {
+        match self.levels[level] {
+            Part::Grid { tile: [width, height, depth], count: [across, down], first } => {
+                let tile = first + (z / depth * down + y / height) * across + x / width;
+                (tile, ((z % depth) * height + y % height) * width + x % width, width - x % width)
+            }
+            Part::Tail { at, row, slice, layered } => {
+                let (layer, z) = if layered { (z, 0) } else { (0, z) };
+                let at = at + z * slice + y * row + x;
+                (self.tail.0 + layer * self.tail.1 + at / TILE, at % TILE, TILE - at % TILE)
+            }
+        }
+    }
+
+    /// The tiles that stand for what was asked for, in the order of their memory.
+    fn named(&self, t: &Tiles, element: u64) -> Vec<u64> {
+        match t.part {
+            OF_LEVEL => {
+                let x = u64::from(t.at[0]) * element;
+                let z = if t.layer > 0 { t.layer } else { t.at[2] };
+                let (first, ..) = self.find(t.level as usize, x, t.at[1].into(), z.into());
+                (first..first + u64::from(t.size[0]).div_ceil(self.layout.tile[0].into())).collect()
+            }
+            OF_TAIL => {
+                let first = self.tail.0 + u64::from(t.layer) * self.tail.1 + t.tail[0] / TILE;
+                (first..first + t.tail[1] / TILE).collect()
+            }
+            _ => (self.tail.0..self.tail.0 + self.tail.1).collect(),
+        }
+    }
+}
+
+/// A level of an array without memory, as kernels and copies see it.
+#[derive(Debug)]
+pub(crate) struct LevelTiles {
+    pub tiling: Arc<Tiling>,
+    pub level: usize,
+}
+
+impl Tiled for LevelTiles {
+    fn at(&self, x: u64, y: u64, z: u64) -> (Spot, u64) {
+        let (tile, skip, run) = self.tiling.find(self.level, x, y, z);
+        let tiles = self.tiling.tiles.read().unwrap_or_else(PoisonError::into_inner);
+        let spot = match &tiles[tile as usize] {
+            Some((_, at)) => Spot::At(at + skip),
+            None if self.tiling.strict => Spot::Missing,
+            None => Spot::Nothing,
+        };
+        (spot, run)
+    }
+}
+
+/// Width, height and depth of a tile (the "standard block shapes" of graphics interfaces).
+fn tile_of(element: u64, volume: bool) -> [u32; 3] {
+    let bits = (TILE / element).ilog2();
+    let (width, height) =
+        if volume { (bits.div_ceil(3), (bits - bits.div_ceil(3)).div_ceil(2)) } else { (bits.div_ceil(2), bits / 2) };
+    [1 << width, 1 << height, 1 << (bits - width - height)]
+}
+
+/// The whole array that a level belongs to cannot be asked through it.
+fn whole(array: &Array) -> Res<&LevelTiles> {
+    array.tiles.as_deref().filter(|_| array.mipmap == 0).ok_or(BAD)
+}
+
+/// How an array, or a mipmapped one, is laid out that was made with a flag.
+pub(crate) fn layout(handle: usize, mipmapped: bool, flag: u32) -> Res<Layout> {
+    let made_so = |shape: &Shape, layout: Layout| if shape.flags & flag != 0 { Ok(layout) } else { Err(BAD) };
+    if mipmapped {
+        let mipmap = array::resolve_mipmap(handle).map_err(|_| BAD)?;
+        let first = &mipmap.levels[0];
+        return made_so(&first.shape, first.tiles.as_ref().ok_or(BAD)?.tiling.layout);
+    }
+    let array = array::resolve(handle).map_err(|_| BAD)?;
+    made_so(&array.shape, whole(&array)?.tiling.layout)
+}
+
+/// `cuMemMapArrayAsync`: nothing of the list is done if anything of it is wrong.
+pub(crate) fn map(target: &Target, list: &[MapInfo]) -> Res {
+    graph::forbid_on(target)?;
+    graph::forbid_unsafe()?;
+    let ordinal = target.live.device.ordinal;
+    let mut changes: Vec<(Arc<Tiling>, u64, Backing)> = Vec::new();
+    for info in list {
+        let (handle, mipmapped) = info.array();
+        let (first, levels) = if mipmapped {
+            let mipmap = array::resolve_mipmap(handle as usize)?;
+            (mipmap.levels[0].clone(), mipmap.levels.len())
+        } else {
+            let array = array::resolve(handle as usize)?;
+            whole(&array)?;
+            (array, 1)
+        };
+        let tiling = &first.tiles.as_ref().ok_or(BAD)?.tiling;
+        let (tiles, bytes) = info.tiles(&first.shape, levels as u32, &tiling.layout).map_err(graph::error)?;
+        if info.device() != ordinal as u32 || first.device != ordinal as usize {
+            return Err(BAD);
+        }
+        let memory = match info.memory() {
+            None => None,
+            Some(handle) => {
+                let physical = vmm::resolve(handle)?;
+                let end = tiles.first().and_then(|t| t.offset.checked_add(bytes)).ok_or(BAD)?;
+                if !physical.is_for_tiles || physical.device.ordinal != ordinal || end > physical.size {
+                    return Err(BAD);
+                }
+                Some((physical.view()?, physical))
+            }
+        };
+        let element = first.shape.element().map_err(graph::error)?;
+        for t in &tiles {
+            let backing = |n: u64| memory.as_ref().map(|(view, physical)| (physical.clone(), view + t.offset + n * TILE));
+            changes.extend((0..).zip(tiling.named(t, element)).map(|(n, tile)| (tiling.clone(), tile, backing(n))));
+        }
+    }
+    target.submit(
+        Work::Run(Box::new(move |_| {
+            for (tiling, tile, backing) in changes {
+                tiling.tiles.write().unwrap_or_else(PoisonError::into_inner)[tile as usize] = backing;
+            }
+            Ok(())
+        })),
+        Vec::new(),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Shape = Shape { width: 300, height: 200, depth: 0, format: 0x20, channels: 1, flags: SPARSE };
+
+    /// Every byte of every level has a place of its own.
+    fn places(levels: &[Shape]) -> usize {
+        let tiling = Tiling::new(levels).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for (n, level) in levels.iter().enumerate() {
+            let ([row, rows, slices], element) = (level.rows().unwrap(), level.element().unwrap());
+            for (z, y) in (0..slices).flat_map(|z| (0..rows).map(move |y| (z, y))) {
+                for x in (0..row).step_by(element as usize) {
+                    let (tile, at, run) = tiling.find(n, x, y, z);
+                    assert!(at + element <= TILE && run >= element && tile < tiling.tiles.read().unwrap().len() as u64);
+                    assert!(seen.insert((tile, at)), "level {n}: {x} {y} {z}");
+                }
+            }
+        }
+        tiling.tiles.read().unwrap().len()
+    }
+
+    #[test]
+    fn bytes_have_places_of_their_own() {
+        assert_eq!(places(&[PLAIN]), 3 * 2);
+        let volume = Shape { width: 70, height: 40, depth: 20, channels: 2, ..PLAIN };
+        assert_eq!(places(&[volume]), 3 * 3 * 2);
+        let layered = Shape { width: 300, height: 130, depth: 3, flags: SPARSE | LAYERED, ..PLAIN };
+        let levels: Vec<Shape> = (0..4).map(|n| layered.level(n)).collect();
+        // One level of tiles, and the rest in a tail for each layer.
+        assert_eq!(places(&levels), 3 * 3 * 2 + 3);
+        assert_eq!(places(&[Shape { flags: DEFERRED, ..volume }]), 7);
+    }
+
+    #[test]
+    fn tiles_have_64_kib() {
+        for element in [1, 2, 4, 8, 16] {
+            for volume in [false, true] {
+                assert_eq!(tile_of(element, volume).iter().map(|n| u64::from(*n)).product::<u64>() * element, TILE);
+            }
+        }
+        assert_eq!((tile_of(4, false), tile_of(8, false), tile_of(4, true)), ([128, 128, 1], [128, 64, 1], [32, 32, 16]));
+    }
+}
