@@ -6,7 +6,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?usage: run-facts.sh FOLDER [PART ...]}
 shift
-parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures hostmem}
+parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem}
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit
 cd "$bin" || exit
 driver=$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')
@@ -265,6 +265,12 @@ part_graph_rest() { timeout 120 ./graph_rest; }
 part_textures() {
     timeout 120 ./textures
     for how in 0 1 2 3 4 5; do timeout 60 ./textures $how; done
+}
+part_sparse() {
+    local how
+    timeout 120 ./sparse
+    for how in 0 1 2 3 4 5; do timeout 60 ./sparse placement $how; done
+    for how in 0 1 2; do timeout 30 ./sparse dangerous $how; done
 }
 part_hostmem() { timeout 60 ./hostmem; }
 part_peers() { timeout 120 ./peers; }

@@ -58,6 +58,7 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
         "matmul" | "threads8" | "sgemm" => 60,
         "vecadd" | "printf" => 120,
         "reduce" | "polls" => 60,
+        "sparse" => 20,
         "events" => 1200,
         _ => 300,
     }
@@ -69,7 +70,7 @@ fn round_ms(name: &str) -> u32 {
         "crowd" => 16,
         "alike" => 12,
         "batches" => 10,
-        "mapped" | "rest" | "writers" | "external" | "letters" => 8,
+        "mapped" | "rest" | "writers" | "external" | "letters" | "sparse" => 8,
         "vmm" | "instances" => 6,
         "graphhost" => 5,
         "managed" | "shared_variables" | "arrays" => 4,
@@ -215,7 +216,7 @@ fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
     let busy_us = match subject.program() {
         "orbit" | "forks" => 0,
         // Their rounds are long and mostly of the host.
-        "graphmem" | "arrays" | "vmm" => 3 * BUSY_US,
+        "graphmem" | "arrays" | "vmm" | "sparse" => 3 * BUSY_US,
         "managed" | "shared_variables" | "textures" | "references" | "external" | "events" | "parts" => 8 * BUSY_US,
         _ => BUSY_US,
     };
