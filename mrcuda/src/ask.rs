@@ -15,6 +15,16 @@ pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
     Client::connect(pid).map_err(|why| no_answer(pid, &why))
 }
 
+/// Connects to a job that answers: what takes as long as it takes is not asked of a process that is stopped.
+pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Client, Failure> {
+    let mut client = connect(pid)?;
+    match client.list(Some(PATIENCE)) {
+        // What it says against a list it will say against everything.
+        Ok(_) => Ok(client),
+        Err(why) => Err(refused(pid, why, json)),
+    }
+}
+
 fn no_answer(pid: u32, why: &AskError) -> Failure {
     let next = match why {
         AskError::NoJob => " (mrcuda ps lists the jobs)".to_owned(),

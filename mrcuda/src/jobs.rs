@@ -29,19 +29,22 @@ pub(crate) struct MovesArgs {
 
 /// Lists the jobs; sockets that dead jobs have left are removed.
 pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
-    let mut jobs = Vec::new();
+    let (mut jobs, mut silent) = (Vec::new(), false);
     for pid in folder::pids().map_err(Failure::new)? {
         match Client::connect(pid).and_then(|mut c| c.list(Some(PATIENCE))) {
             Ok(job) => jobs.push(job),
             Err(AskError::NoJob) => folder::remove_stale(pid),
-            Err(why) => eprintln!("mrcuda: job {pid}: {why}"),
+            Err(why) => {
+                silent = true;
+                eprintln!("mrcuda: job {pid}: {why}");
+            }
         }
     }
     if args.json {
         return print_json(&jobs);
     }
     if jobs.is_empty() {
-        say("no jobs");
+        say(if silent { "no other jobs" } else { "no jobs" });
         return Ok(());
     }
     let mut table = Table::new(&["PID", "PROGRAM", "GPU", "PLACE", "BY", "SINCE", "STATE", "NAME", "MEMORY", "OBJECTS", "MOVES"]);

@@ -1,6 +1,6 @@
 //! `mrcuda migrate`, `mrcuda plan` and `mrcuda cancel`.
 
-use crate::ask::{connect, print_json, refused};
+use crate::ask::{connect_awake, print_json, refused};
 use crate::failure::Failure;
 use crate::places;
 use crate::predict::{Predicted, predict};
@@ -105,7 +105,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         queue: args.queue,
         ..Migrate::to(&aim.to)
     };
-    let it = connect(aim.pid)?.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?;
+    let it = connect_awake(aim.pid, aim.json)?.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?;
     if aim.json {
         print_json(&it)?;
     } else {
@@ -128,7 +128,7 @@ struct Foreseen<'a> {
 }
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
-    let plan = connect(aim.pid)?.plan(&aim.to, aim.gpu.0).map_err(|why| refused(aim.pid, why, aim.json))?;
+    let plan = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0).map_err(|why| refused(aim.pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
@@ -159,7 +159,7 @@ fn tell(plan: &Plan) -> String {
 
 /// Gives a move up; the job stays where it was. If it is too late for that, that is exit code 1.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
-    let it = connect(args.pid)?.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
+    let it = connect_awake(args.pid, args.json)?.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
     if args.json {
         print_json(&it)?;
     } else {

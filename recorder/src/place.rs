@@ -6,12 +6,14 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
 use rcuda_forwarder::{
-    Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, Lost, Reply, Transport,
+    Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, Lost, Reply, Token, TokenError,
+    Transport,
 };
 use replayer::twin::UnseenWriter;
 use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -331,11 +333,16 @@ impl Place {
                 Ok(Place::remote(link, spec, file.is_some()))
             }
             Spec::Remote(endpoint) => {
-                let token = match rcuda_forwarder::Token::load(&config.token_file) {
-                    Ok(token) => Some(token),
-                    // One that is there and cannot be read must not be taken for none.
-                    Err(why) if endpoint.unix_path().is_none() && config.token_file.exists() => return Err(why.to_string()),
-                    Err(_) => None,
+                let file = &config.token_file;
+                let token = match endpoint.unix_path() {
+                    // The kernel tells the server who connects.
+                    Some(_) => None,
+                    None => Some(Token::load(file).map_err(|why| match why {
+                        TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
+                            format!("{spec} wants a token, and there is none: copy the server's token file to {}", file.display())
+                        }
+                        why => why.to_string(),
+                    })?),
                 };
                 let file = host_memory::file().filter(|_| endpoint.unix_path().is_some());
                 let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(|e| e.to_string())?;
