@@ -2,6 +2,9 @@
 
 use rcuda_forwarder::{Endpoint, EndpointError};
 
+/// Places of a job.
+const MOST: usize = 32;
+
 /// Checks the text of a place; on success it is passed on as it was written, the path of a socket in full.
 pub(crate) fn place(text: &str) -> Result<String, String> {
     let (head, gpu) = text.split_once(':').map_or((text, None), |(head, rest)| (head, Some(rest)));
@@ -37,6 +40,11 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     }
     if text.split(',').any(str::is_empty) {
         return Err(format!("a place is missing between the commas of `{text}`"));
+    }
+    // As many as the job has ranges of addresses for.
+    let count = text.split(',').count();
+    if count > MOST {
+        return Err(format!("{count} places are more than a job can have ({MOST})"));
     }
     let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
     Ok(places.join(","))
@@ -98,9 +106,10 @@ mod tests {
         for good in ["a:1,b:2/1", "a:1,local", "helper:1", "unix:/run/s/0,local:1,helper"] {
             assert_eq!(places(good).as_deref(), Ok(good));
         }
-        for bad in ["a:1,", "", "a:1,locale", "local:99,a:1"] {
+        for bad in ["a:1,", "", "a:1,locale", "local:99,a:1", &["a:1"; 33].join(",")] {
             assert!(places(bad).is_err(), "{bad}");
         }
+        assert!(places(&["a:1"; 32].join(",")).is_ok());
         assert!(any_near("a:1,helper:2") && !any_near("local-box:1,unix:/local/0"));
     }
 

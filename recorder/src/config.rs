@@ -34,6 +34,9 @@ fn read() -> Result<Config, String> {
         .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {e}"))).collect())
         .transpose()?
         .unwrap_or_else(|| vec![Spec::Local(None)]);
+    if servers.len() > replayer::steer::DEVICES as usize {
+        return Err(format!("MRCUDA_SERVERS: {} places are more than a job can have", servers.len()));
+    }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let servers = match std::env::var("MRCUDA_VISIBLE").ok() {
         Some(before) if shown.as_deref().unwrap_or("all") != before => visible(servers, shown.as_deref()),
