@@ -19,6 +19,8 @@ use cuda_api::wire::Wire;
 const WORDS: u32 = 3;
 /// Bytes of a word.
 const WORD: u64 = 4;
+/// What a tile of them is expected to be.
+const TILE: [u32; 3] = [128, 128, 1];
 /// Memory that a viewer shows at most: its rows are as many as those of the tallest plane.
 const VIEW: u64 = 1 << 30;
 
@@ -39,24 +41,30 @@ impl Pool {
     }
 }
 
-/// A viewer of so many bytes of a pool, with the bytes of a row and the rows that it shows.
-fn view(gpu: &Gpu, pool: &mut Pool, offset: u64, bytes: u64, stream: u64) -> Result<[u64; 3], Code> {
-    let shape = |width, height| Shape { width, height, depth: 0, format: WORDS, channels: 1, flags: SPARSE };
-    // What any plane of words says of its tiles goes for the viewer.
-    let small = gpu.make_array(&shape(1024, 1024), None)?;
-    let tile = gpu.layout(small, false, SPARSE).map(|layout| layout.tile);
-    gpu.destroy_array(small, false)?;
-    let [width, height, depth] = tile?.map(u64::from);
+/// A plane of words whose rows of tiles are a granule each, and so a run of the packed bytes; with its size.
+fn plane(gpu: &Gpu, tile: [u32; 3], bytes: u64) -> Result<(u64, [u64; 2]), Code> {
+    let [width, height, depth] = tile.map(u64::from);
     let tile_bytes = width.saturating_mul(height).saturating_mul(WORD);
     if depth != 1 || tile_bytes == 0 || !GRANULE.is_multiple_of(tile_bytes) {
         return Err(code::ERROR_NOT_SUPPORTED);
     }
-    // A row of tiles is a granule, and so a run of the packed bytes.
     let (width, height) = (GRANULE / tile_bytes * width, bytes / GRANULE * height);
-    let viewer = gpu.make_array(&shape(width, height), None)?;
+    let shape = Shape { width, height, depth: 0, format: WORDS, channels: 1, flags: SPARSE };
+    gpu.make_array(&shape, None).map(|plane| (plane, [width, height]))
+}
+
+/// A viewer of so many bytes of a pool, with the bytes of a row and the rows that it shows.
+fn view(gpu: &Gpu, pool: &mut Pool, offset: u64, bytes: u64, stream: u64) -> Result<[u64; 3], Code> {
+    let (mut viewer, mut size) = plane(gpu, TILE, bytes)?;
+    let tile = gpu.layout(viewer, false, SPARSE).map(|layout| layout.tile);
+    if tile != Ok(TILE) {
+        // Not done otherwise: the driver waits for running kernels here.
+        gpu.destroy_array(viewer, false)?;
+        (viewer, size) = plane(gpu, tile?, bytes)?;
+    }
     pool.viewers.push(viewer);
-    let size = [width as u32, height as u32, 1];
-    let all = Tiles { part: OF_LEVEL, size, pool: pool.memory, offset, ..Tiles::default() };
+    let [width, height] = size;
+    let all = Tiles { part: OF_LEVEL, size: [width as u32, height as u32, 1], offset, pool: pool.memory, ..Tiles::default() };
     gpu.map_tiles(&mut [MapInfo::of(&all, viewer, false, pool.memory)], stream)?;
     Ok([width * WORD, height, 1])
 }
