@@ -198,9 +198,19 @@ impl Image {
         *h.finalize().as_bytes()
     }
 
-    /// What the driver is to be given for this image.
+    /// Whether a wrapper led to it. Drivers load libraries from wrappers, and refuse to load modules from them (200, seen on an H200).
+    pub fn is_wrapped(&self) -> bool {
+        matches!(self.kind, Kind::Wrapped | Kind::Linked)
+    }
+
+    /// What the driver is to be given for this image as a library.
     pub fn load_form(&self) -> Result<LoadForm> {
-        LoadForm::new(self)
+        LoadForm::new(self, true)
+    }
+
+    /// What the driver is to be given for this image as a module; nothing if only a library can be made of it.
+    pub fn module_form(&self) -> Result<Option<LoadForm>> {
+        if self.kind == Kind::Linked { Ok(None) } else { LoadForm::new(self, false).map(Some) }
     }
 
     /// All pieces of code, decompressed, in the order in which they are stored.

@@ -89,6 +89,12 @@ fn measure(code: *const c_void) -> Result<Image, Code> {
     })
 }
 
+/// An image of which the driver makes modules.
+fn measure_module(code: *const c_void) -> Result<Image, Code> {
+    let image = measure(code)?;
+    if image.is_wrapped() { Err(code::ERROR_INVALID_IMAGE) } else { Ok(image) }
+}
+
 fn load_module(cx: &mut Entered, to: *mut sys::CUmodule, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -153,7 +159,7 @@ pub(crate) fn cuModuleLoad(cx: &mut Entered, to: *mut sys::CUmodule, path: *cons
 
 pub(crate) fn cuModuleLoadData(cx: &mut Entered, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
     cx.device()?;
-    let image = measure(image)?;
+    let image = measure_module(image)?;
     load_module(cx, to, &image, &[])
 }
 
@@ -167,7 +173,7 @@ pub(crate) fn cuModuleLoadDataEx(
 ) -> Result<(), Code> {
     cx.device()?;
     let options = options(count, keys.cast_const().cast(), values)?;
-    let image = measure(image)?;
+    let image = measure_module(image)?;
     load_module(cx, to, &image, &options)
 }
 
@@ -178,7 +184,10 @@ pub(crate) fn cuModuleLoadFatBinary(cx: &mut Entered, to: *mut sys::CUmodule, im
 /// The private way in which CUDA 11's runtime loads its modules.
 pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
     let mut module: sys::CUmodule = std::ptr::null_mut();
-    match guard("CUDART_INTERFACE::get_module", false, |cx| cuModuleLoadData(cx, &raw mut module, image)) {
+    match guard("CUDART_INTERFACE::get_module", false, |cx| {
+        cx.device()?;
+        load_module(cx, &raw mut module, &measure(image)?, &[])
+    }) {
         code::SUCCESS => Ok(module as usize),
         rc => Err(rc),
     }

@@ -435,7 +435,10 @@ impl Executor {
         self.end_holds();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
-        lock(&self.modules).context_ended();
+        let lenders = lock(&self.modules).context_ended();
+        for library in lenders {
+            let _ = self.gpu.unload_library(library);
+        }
         let _placing = steer::Placing::enter(self.virtual_device);
         self.gpu.reset()?;
         // Where it cannot, the addresses still follow from the journal.

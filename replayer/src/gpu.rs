@@ -564,6 +564,12 @@ impl Gpu {
         call!(self.module.cuLibraryUnload(library as sys::CUlibrary))
     }
 
+    /// The module of a library in the current context.
+    pub(crate) fn library_module(&self, library: u64) -> Result<u64, Code> {
+        let mut module: sys::CUmodule = std::ptr::null_mut();
+        call!(self.module.cuLibraryGetModule(&raw mut module, library as sys::CUlibrary)).map(|()| module as u64)
+    }
+
     pub(crate) fn function(&self, module: u64, name: &CStr) -> Result<u64, Code> {
         let mut f: sys::CUfunction = std::ptr::null_mut();
         call!(self.module.cuModuleGetFunction(&raw mut f, module as sys::CUmodule, name.as_ptr())).map(|()| f as u64)

@@ -1,7 +1,7 @@
 //! The CUDA programs in `programs/`, compiled by nvcc.
 
 use crate::install::{self, Install};
-use crate::toolchain::{Toolchain, cudart_12};
+use crate::toolchain::{Toolchain, cudart_11, cudart_12};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -16,6 +16,8 @@ pub enum Linkage {
     Shared,
     /// Compiled by nvcc 13.0, linked with libcudart.so.12 of CUDA 12.9.
     Shared12,
+    /// Compiled by nvcc 13.0, linked with libcudart.so.11.0 of CUDA 11.8, which loads code by the driver's private tables.
+    Shared11,
 }
 
 impl Linkage {
@@ -25,6 +27,7 @@ impl Linkage {
             Linkage::Static => "static",
             Linkage::Shared => "shared",
             Linkage::Shared12 => "shared12",
+            Linkage::Shared11 => "shared11",
         }
     }
 }
@@ -85,6 +88,8 @@ pub const NAMES: [&str; 48] = [
 const SPECIAL: [&str; 4] = ["assertion", "stuck", "ipc", "handles"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
+/// And with that of CUDA 11.8.
+const NAMES_11: [&str; 2] = ["vecadd", "stencil"];
 /// Modules that `killer` loads by itself, from files beside it.
 const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
 /// PTX for any device, machine code for one: the driver of the place takes what fits.
@@ -120,8 +125,12 @@ impl Programs {
             return Ok(programs);
         }
         let toolchain = Toolchain::get(target)?;
-        let old_runtime = cudart_12(target)?;
-        for (folder, runtime) in [(Linkage::Shared, toolchain.cudart()), (Linkage::Shared12, old_runtime)] {
+        let runtimes = [
+            (Linkage::Shared, toolchain.cudart()),
+            (Linkage::Shared12, cudart_12(target)?),
+            (Linkage::Shared11, cudart_11(target)?),
+        ];
+        for (folder, runtime) in runtimes {
             let lib = programs.folder.join(folder.name()).join("lib");
             std::fs::create_dir_all(&lib).map_err(|e| format!("{}: {e}", lib.display()))?;
             let name = runtime.file_name().unwrap_or_default();
@@ -147,20 +156,23 @@ impl Programs {
                 if linkage == Linkage::Shared {
                     args.extend(["-cudart", "shared", "-Xlinker", "-rpath=$ORIGIN/lib"].map(str::to_owned));
                 }
-                steps.push(Step { source: sources.file(name), product: self.path(linkage, name), args, runtime: None });
+                steps.push(Step { source: sources.file(name), product: self.path(linkage, name), args, older: None });
             }
             for which in KILLER_MODULES {
                 let mut args: Vec<String> = vec!["-std=c++17".into(), "-fatbin".into(), format!("-DWHICH={which}")];
                 args.extend(ARCHITECTURES.map(str::to_owned));
                 let product = self.path(linkage, &format!("killer_{which}.fatbin"));
-                steps.push(Step { source: sources.file("killer_module"), product, args, runtime: None });
+                steps.push(Step { source: sources.file("killer_module"), product, args, older: None });
             }
         }
-        for name in NAMES_12 {
+        let of_12 = || Older { runtime: self.folder.join("shared12/lib/libcudart.so.12"), bridge: None };
+        let bridge = || Some(sources.folder.join("runtime11.cpp"));
+        let of_11 = || Older { runtime: self.folder.join("shared11/lib/libcudart.so.11.0"), bridge: bridge() };
+        let with_12 = NAMES_12.map(|name| (name, Linkage::Shared12, of_12()));
+        for (name, linkage, older) in with_12.into_iter().chain(NAMES_11.map(|name| (name, Linkage::Shared11, of_11()))) {
             let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
             args.extend(ARCHITECTURES.map(str::to_owned));
-            let runtime = Some(self.folder.join("shared12/lib/libcudart.so.12"));
-            steps.push(Step { source: sources.file(name), product: self.path(Linkage::Shared12, name), args, runtime });
+            steps.push(Step { source: sources.file(name), product: self.path(linkage, name), args, older: Some(older) });
         }
         steps
     }
@@ -172,17 +184,26 @@ struct Step {
     product: PathBuf,
     args: Vec<String>,
     /// Linked with this runtime by g++ instead of by nvcc.
-    runtime: Option<PathBuf>,
+    older: Option<Older>,
+}
+
+/// A runtime older than the compiler.
+struct Older {
+    runtime: PathBuf,
+    /// Source of what it lacks.
+    bridge: Option<PathBuf>,
 }
 
 impl Step {
     fn run(&self, toolchain: &Toolchain) -> Result<(), String> {
-        let Some(runtime) = &self.runtime else {
+        let Some(older) = &self.older else {
             return check(Command::new(toolchain.nvcc()).args(&self.args).arg("-o").arg(&self.product).arg(&self.source));
         };
         let object = self.product.with_extension("o");
         check(Command::new(toolchain.nvcc()).args(&self.args).arg("-c").arg("-o").arg(&object).arg(&self.source))?;
-        check(Command::new("g++").arg("-o").arg(&self.product).arg(&object).arg(runtime).arg("-Wl,-rpath,$ORIGIN/lib"))
+        let mut link = Command::new("g++");
+        link.arg("-I").arg(toolchain.include()).arg("-o").arg(&self.product).arg(&object).args(&older.bridge);
+        check(link.arg(&older.runtime).arg("-Wl,-rpath,$ORIGIN/lib"))
     }
 }
 

@@ -13,6 +13,8 @@ const NVCC: [&str; 5] = [
 ];
 /// The runtime of the CUDA before: programs built for one may run with the other.
 const CUDART_12: [&str; 1] = ["nvidia-cuda-runtime-cu12==12.9.79"];
+/// The last runtime that loads modules instead of libraries.
+const CUDART_11: [&str; 1] = ["nvidia-cuda-runtime-cu11==11.8.89"];
 
 /// NVIDIA's own Python binding of NVML.
 const PYNVML: [&str; 1] = ["nvidia-ml-py==13.615.71"];
@@ -40,6 +42,11 @@ impl Toolchain {
         self.home.join("bin/nvcc")
     }
 
+    /// The runtime's headers.
+    pub fn include(&self) -> PathBuf {
+        self.home.join("include")
+    }
+
     /// CUDA 13.0's shared runtime.
     pub fn cudart(&self) -> PathBuf {
         self.home.join("lib/libcudart.so.13")
@@ -51,6 +58,13 @@ pub fn cudart_12(target: &Path) -> Result<PathBuf, String> {
     let folder = target.join("cudart-12.9");
     install(&folder, &CUDART_12)?;
     Ok(folder.join("nvidia/cuda_runtime/lib/libcudart.so.12"))
+}
+
+/// CUDA 11.8's shared runtime, installed into `target` if it is not there.
+pub fn cudart_11(target: &Path) -> Result<PathBuf, String> {
+    let folder = target.join("cudart-11.8");
+    install(&folder, &CUDART_11)?;
+    Ok(folder.join("nvidia/cuda_runtime/lib/libcudart.so.11.0"))
 }
 
 /// A folder for Python's search path with NVIDIA's binding of NVML, installed into `target` if it is not there.

@@ -103,6 +103,8 @@ programs! {
     stencil_static: "stencil", Static;
     stencil_shared: "stencil", Shared;
     stencil_with_the_runtime_of_cuda_12: "stencil", Shared12;
+    vecadd_with_the_runtime_of_cuda_11: "vecadd", Shared11;
+    stencil_with_the_runtime_of_cuda_11: "stencil", Shared11;
     killer_static: "killer", Static;
     killer_shared: "killer", Shared;
     threads8_static: "threads8", Static;

@@ -183,7 +183,7 @@ impl std::fmt::Debug for LoadForm {
 }
 
 impl LoadForm {
-    pub(super) fn new(image: &Image) -> Result<LoadForm> {
+    pub(super) fn new(image: &Image, wrapped: bool) -> Result<LoadForm> {
         let store = align(&image.bytes);
         let base: *const u8 = match &store {
             Store::Shared(bytes) => bytes.as_ptr(),
@@ -191,7 +191,7 @@ impl LoadForm {
         };
         let (mut list, mut wrapper) = (Vec::<*const c_void>::new(), Vec::new());
         match image.kind {
-            Kind::Wrapped => {
+            Kind::Wrapped if wrapped => {
                 wrapper.push(Wrapper {
                     magic: WRAPPER_MAGIC,
                     version: 1,
@@ -218,7 +218,7 @@ impl LoadForm {
                     aux,
                 });
             }
-            Kind::Fatbin | Kind::Cubin | Kind::Archive | Kind::Ptx => {}
+            Kind::Wrapped | Kind::Fatbin | Kind::Cubin | Kind::Archive | Kind::Ptx => {}
         }
         let ptr = wrapper
             .first()

@@ -398,6 +398,12 @@ fn wrappers_survive_the_road_to_another_process() {
         let moved = std::hint::black_box(Box::new(form));
         // SAFETY: `moved` owns what its pointer leads to.
         assert_eq!(unsafe { measure(moved.as_ptr().cast()) }.unwrap(), image);
+        // Modules are not loaded from wrappers.
+        match image.module_form().unwrap() {
+            // SAFETY: as above.
+            Some(bare) => assert_eq!(unsafe { measure(bare.as_ptr().cast()) }.unwrap().kind, Kind::Fatbin),
+            None => assert_eq!(kind, Kind::Linked),
+        }
         seen.push(image.hash());
     }
     seen.dedup();

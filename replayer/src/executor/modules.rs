@@ -111,6 +111,8 @@ struct Unit {
     handle: u64,
     live: u64,
     library: bool,
+    /// The driver's library that lends this module.
+    lender: Option<u64>,
     kept: Arc<Kept>,
     globals: Vec<Global>,
 }
@@ -141,16 +143,18 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Modules end with the context, libraries do not; a new context has no heap yet.
-    pub(super) fn context_ended(&mut self) {
+    /// Modules end with the context, libraries do not; a new context has no heap yet. The lenders of modules are the caller's to unload.
+    pub(super) fn context_ended(&mut self) -> Vec<u64> {
+        let lenders = self.units.iter().filter_map(|u| u.lender).collect();
         self.units.retain(|u| u.library);
         self.heap = Heap::Unused;
         self.local = 0;
+        lenders
     }
 
     /// Forgets everything; the libraries are the caller's to unload.
     pub(super) fn take_libraries(&mut self) -> Vec<u64> {
-        std::mem::take(self).units.into_iter().filter(|u| u.library).map(|u| u.live).collect()
+        std::mem::take(self).units.into_iter().filter_map(|u| if u.library { Some(u.live) } else { u.lender }).collect()
     }
 }
 
@@ -202,7 +206,11 @@ impl Executor {
         if kept.index().prints {
             self.can_print.store(true, Ordering::Relaxed);
         }
-        let form = kept.image.load_form().map_err(|_| code::ERROR_INVALID_IMAGE)?;
+        let form = if op.library { None } else { kept.image.module_form().map_err(|_| code::ERROR_INVALID_IMAGE)? };
+        let (as_module, form) = match form {
+            Some(form) => (true, form),
+            None => (false, kept.image.load_form().map_err(|_| code::ERROR_INVALID_IMAGE)?),
+        };
         if op.options.len() > MAX_OPTIONS {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -222,19 +230,29 @@ impl Executor {
         let _placing = Placing::enter(self.virtual_device);
         // SAFETY: a checked image that lives across the call; the log's buffer and size agree; other options are numbers.
         let loaded = unsafe {
-            if op.library {
-                self.gpu.load_library(form.as_ptr(), &mut keys, &mut values)
-            } else {
+            if as_module {
                 self.gpu.load_module(form.as_ptr(), &mut keys, &mut values)
+            } else {
+                self.gpu.load_library(form.as_ptr(), &mut keys, &mut values)
             }
         };
-        let live = loaded.inspect_err(|_| reply.extend_from_slice(log_text(&log)))?;
-        let mut unit = Unit { handle: op.handle, live, library: op.library, kept: kept.clone(), globals: Vec::new() };
-        unit.globals = self.place(&unit).inspect_err(|_| {
+        let loaded = loaded.inspect_err(|_| reply.extend_from_slice(log_text(&log)))?;
+        let make = || -> Result<Unit, Code> {
+            let lends = !op.library && !as_module;
+            let (live, lender) = if lends { (self.gpu.library_module(loaded)?, Some(loaded)) } else { (loaded, None) };
+            let mut unit = Unit { handle: op.handle, live, library: op.library, lender, kept: kept.clone(), globals: Vec::new() };
+            unit.globals = self.place(&unit)?;
+            Ok(unit)
+        };
+        make().inspect_err(|_| {
             // The first error is the one to report.
-            let _ = if op.library { self.gpu.unload_library(live) } else { self.gpu.unload_module(live) };
-        })?;
-        Ok(unit)
+            let _ = if as_module { self.gpu.unload_module(loaded) } else { self.gpu.unload_library(loaded) };
+        })
+    }
+
+    /// The driver's library that lends a module.
+    pub(super) fn lender(&self, module: u64) -> Option<u64> {
+        lock(&self.modules).units.iter().find(|u| u.handle == module)?.lender
     }
 
     /// Before the first code that allocates: the executor's own.

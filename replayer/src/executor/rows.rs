@@ -55,7 +55,15 @@ impl Executor {
             self.stream_ends(life, self.bindings.live(stream)?)?;
         }
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
-        let reply = C::run(&self.gpu.0, sent, &self.bindings)?;
+        let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
+            // What a library lends ends with the library.
+            Some((module, lender)) => {
+                self.gpu.unload_library(lender)?;
+                self.bindings.unbind(module);
+                C::Reply::get(&mut [].as_slice()).map_err(super::short)?
+            }
+            None => C::run(&self.gpu.0, sent, &self.bindings)?,
+        };
         for made in edges.creates.iter().filter(|h| kind(**h) == Some(Kind::Stream)) {
             self.stream_made(*made, self.bindings.live(*made)?);
         }

@@ -15,12 +15,12 @@ abi! {
 
     call fn cuModuleLoadData(out: Out<CUmodule> as *mut CUmodule, image: *const c_void) {
         out.check()?;
-        load(out, code::from_pointer(image)?, |_| {})
+        load(out, code::for_module(image)?, |_| {})
     }
 
     call fn cuModuleLoadFatBinary(out: Out<CUmodule> as *mut CUmodule, image: *const c_void) {
         out.check()?;
-        load(out, code::from_pointer(image)?, |_| {})
+        load(out, code::for_module(image)?, |_| {})
     }
 
     call fn cuModuleLoadDataEx(
@@ -29,7 +29,7 @@ abi! {
     ) {
         out.check()?;
         let log = JitLog::find(count, options, values)?;
-        load(out, code::from_pointer(image)?, |message| log.write(message))
+        load(out, code::for_module(image)?, |message| log.write(message))
     }
 
     call fn cuModuleUnload(module: CUmodule) {

@@ -7,6 +7,17 @@ use cuda_api::image::{self, Entry, EntryKind, Image, ImageError, Kind};
 use cuda_api::sys::CUresult;
 use std::ffi::c_void;
 
+/// As [`from_pointer`], for a module: a driver takes no wrapper for that.
+pub(crate) fn for_module(pointer: *const c_void) -> Res<String> {
+    // SAFETY: as below.
+    let image = unsafe { image::measure(pointer.cast()) }.map_err(|e| refuse(&e))?;
+    if image.is_wrapped() {
+        complain("modules are not loaded from wrappers of fat binaries");
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
+    choose(&image)
+}
+
 /// PTX text of the image at `pointer`, whatever kind it is.
 pub(crate) fn from_pointer(pointer: *const c_void) -> Res<String> {
     // SAFETY: the caller of the driver says that an image is there; what it claims is checked while it is read.
