@@ -335,8 +335,9 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             copy_out(cx, device, r, stream, if known { until } else { Until::Done })
         }
         (false, false) => {
-            if until == Until::Submitted && r.src.is_pinned(&r)? && r.dst.is_pinned(&r)? {
-                return host_function::copy_in_order(cx, device, stream, HostCopy::of(&r));
+            if until == Until::Submitted && is_queued(&r)? {
+                // SAFETY: the program says that the source has this size.
+                return host_function::copy_in_order(cx, device, stream, unsafe { HostCopy::later(&r) }?);
             }
             cx.settle_turn(device, stream)?;
             // SAFETY: both are host memory of the program, which says that they have this size.
@@ -344,6 +345,13 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             Ok(())
         }
     }
+}
+
+/// Whether an asynchronous copy inside the host's memory is done in its stream's order: from and to managed memory, which could as well be
+/// the GPU's. Others are done when the call returns, and so is one from managed to pageable memory (measured).
+fn is_queued(r: &Rect) -> Result<bool, Code> {
+    let managed = |e: End| host_memory::is_managed(e.address);
+    Ok(managed(r.dst) || managed(r.src) && r.dst.is_pinned(r)?)
 }
 
 /// A copy with an end on another device than the stream's.
@@ -377,18 +385,36 @@ pub(crate) fn copy_device(cx: &Entered, device: &'static Device, known: bool, r:
 }
 
 /// A copy inside the host's memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HostCopy(Rect);
+#[derive(Debug)]
+pub(crate) struct HostCopy {
+    rect: Rect,
+    /// What the source held when the copy was asked for, where that counts: the rectangle's source is here, then.
+    _taken: Vec<u8>,
+}
 
 impl HostCopy {
     fn of(r: &Rect) -> HostCopy {
-        HostCopy(*r)
+        HostCopy { rect: *r, _taken: Vec::new() }
+    }
+
+    /// One that is carried out in a stream's order: pageable memory is read now, since the program may change it when the call returns.
+    ///
+    /// # Safety
+    /// The source is valid memory.
+    unsafe fn later(r: &Rect) -> Result<HostCopy, Code> {
+        if r.src.is_pinned(r)? {
+            return Ok(HostCopy::of(r));
+        }
+        // SAFETY: as the caller says.
+        let taken = unsafe { gather(r.src.address, r.src.pitch, r.width, r.rows) };
+        let src = End { address: taken.as_ptr() as u64, pitch: r.width, device: false };
+        Ok(HostCopy { rect: Rect { src, ..*r }, _taken: taken })
     }
 
     /// # Safety
     /// Both ends are valid memory.
     pub(crate) unsafe fn carry_out(&self) {
-        let r = &self.0;
+        let r = &self.rect;
         for row in 0..r.rows {
             let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
             // SAFETY: as the caller says; the rows may overlap.
@@ -506,6 +532,11 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
     let link = match cx.place(device) {
         Place::Local { exec, .. } => {
             let live = stage_stream(stream, exec.bindings())?;
+            // Copies of pinned memory are left to the driver as natively, and managed memory is pinned here.
+            if r.rows == 1 && (until == Until::Done || host_memory::is_managed(r.src.address)) {
+                exec.make_current()?;
+                device.noting(exec.await_turn(live, r.width))?;
+            }
             return device.noting(direct_rect(exec, r, live));
         }
         Place::Remote { link, .. } => link.clone(),

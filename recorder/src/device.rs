@@ -24,12 +24,11 @@ pub(crate) fn driver_version() -> i32 {
 /// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 6] = [
+    const ZERO: [A; 5] = [
         A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
         A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
         A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
     ];
     // Places are built on the virtual-memory functions; pools are the shim's own.

@@ -13,6 +13,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::{ops, sys};
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -89,6 +90,9 @@ static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new());
 static CHANGING: Mutex<()> = Mutex::new(());
 /// End of the highest block in the arena so far: what kernels are given is compared with it.
 static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
+/// Start of the lowest and end of the highest registered block so far.
+static LOWEST_OWN: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGHEST_OWN: AtomicU64 = AtomicU64::new(0);
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
 /// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
@@ -146,6 +150,18 @@ pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
     let blocks = lock(&BLOCKS);
     let whole = around(&blocks, address).filter(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes);
     whole.is_some_and(|(start, _)| place.has_pinned(start))
+}
+
+/// Whether memory at an address is managed.
+pub(crate) fn is_managed(address: u64) -> bool {
+    (ARENA..HIGHEST.load(Ordering::Relaxed)).contains(&address)
+        && around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.is_managed())
+}
+
+/// Where blocks are or were: in the arena, and elsewhere (registered memory).
+fn lands() -> [Range<u64>; 2] {
+    let own = LOWEST_OWN.load(Ordering::Relaxed)..HIGHEST_OWN.load(Ordering::Relaxed);
+    [ARENA..HIGHEST.load(Ordering::Relaxed), own]
 }
 
 /// Whether the arena has been used.
@@ -463,6 +479,9 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
         Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), known: Known::Unused };
     pin_everywhere(cx, start, &block, true)?;
     lock(&BLOCKS).insert(start, block);
+    named::count(&block, 1);
+    LOWEST_OWN.fetch_min(start, Ordering::Relaxed);
+    HIGHEST_OWN.fetch_max(start + bytes, Ordering::Relaxed);
     Ok(())
 }
 

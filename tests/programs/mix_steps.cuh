@@ -258,6 +258,7 @@ class Player {
         cudaMemcpyAttributes how = {};
         how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
         size_t first = 0;
+        if (std::any_of(ops.begin(), ops.end(), reads_pinned)) await_turn(lane.stream);
         DO(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), ops.size(), &how, &first, 1, lane.stream));
         const Use use = w.count(lane);
         for (const Op &op : ops) {

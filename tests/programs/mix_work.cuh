@@ -148,6 +148,21 @@ inline cudaMemcpyKind kind_of(const Op &op) {
 
 inline size_t offset_of(const Block &symbol, size_t at, int thread) { return static_cast<size_t>(thread) * symbol.size + at; }
 
+inline bool reads_pinned(const Op &op) { return op.from != nullptr && (op.from->kind == Kind::Pinned || op.from->kind == Kind::Registered); }
+
+// Before a copy from pinned memory: a driver reads a few bytes of that when the copy is asked for, if its stream itself has nothing to do,
+// though it may have to follow the legacy stream, or this all others (docs/measurements.md). Not behind a wait, even for what is over.
+inline void await_turn(cudaStream_t stream) {
+    static const cudaEvent_t over = [] {
+        cudaEvent_t event;
+        DO(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        DO(cudaEventRecord(event, cudaStreamPerThread));
+        DO(cudaEventSynchronize(event));
+        return event;
+    }();
+    DO(cudaStreamWaitEvent(stream, over, 0));
+}
+
 inline void issue_copy(const Op &op, cudaStream_t stream) {
     char *const to = op.to_address + op.at, *const from = op.from_address + op.from_at;
     const cudaMemcpyKind kind = kind_of(op);
@@ -249,6 +264,7 @@ inline bool is_kernel(What what) { return what <= What::LookAt && what != What::
 
 // Hands the operation to a stream; one that captures makes nodes of it.
 inline void issue(const Op &op, cudaStream_t stream, bool captures) {
+    if (!captures && !is_kernel(op.what) && reads_pinned(op)) await_turn(stream);
     switch (op.what) {
     case What::ModuleScale: return op.module->scale(op.to_address + op.at, static_cast<uint32_t>(op.n), op.a, op.b, op.how % 2 == 0, stream);
     case What::Fill: return issue_fill(op, stream);

@@ -33,7 +33,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 48] = [
+pub const NAMES: [&str; 49] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -75,6 +75,7 @@ pub const NAMES: [&str; 48] = [
     "graphdeep",
     "batches",
     "writers",
+    "turns",
     "groups",
     "hopper",
     "linked",

@@ -37,6 +37,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "graphmem" => (150, 8000),
         "instances" => (60, 8000),
         "batches" => (60, 15000),
+        "turns" => (60, 15000),
         "groups" => (60, 15000),
         "hopper" | "linked" | "cubemaps" => (120, 8000),
         "crowd" => (40, 20000),
@@ -127,6 +128,8 @@ programs! {
     crowd_static: "crowd", Static;
     batches_static: "batches", Static;
     batches_shared: "batches", Shared;
+    turns_static: "turns", Static;
+    turns_shared: "turns", Shared;
     groups_static: "groups", Static;
     groups_shared: "groups", Shared;
     hopper_static: "hopper", Static;

@@ -1,8 +1,8 @@
 //! Batches of copies: one after the other in their stream, each with what its attributes promise of its source.
 
-use super::{Until, described_copy, ends, plain, read_plain};
+use super::{HostCopy, Rect, Until, described_copy, ends, plain, read_plain};
 use crate::enter::Entered;
-use crate::{array, copy, graph, host_memory, stream_memory};
+use crate::{array, copy, graph, host_function, host_memory, stream_memory};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::batch::{self, Fault, Item, Order};
 use cuda_api::code::{self, Code};
@@ -30,7 +30,15 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
     let live = cx.use_stream(stream)?;
     let device = cx.device()?;
     let c = &item.copy;
-    let of_host = ends(c)?[1].filter(|(end, _)| !end.device);
+    let ends = ends(c)?;
+    if let [Some((dst, _)), Some((src, _))] = ends && !dst.device && !src.device && c.rows == 1 && c.depth == 1 {
+        let r = Rect { dst, src, width: c.width, rows: 1 };
+        // Unlike copies on their own (measured).
+        if item.order == Order::Stream && src.is_pinned(&r)? && dst.is_pinned(&r)? {
+            return host_function::copy_in_order(cx, device, live, HostCopy::of(&r));
+        }
+    }
+    let of_host = ends[1].filter(|(end, _)| !end.device);
     match (item.order, of_host) {
         (Order::Stream, Some((end, span))) if !host_memory::is_pinned(end.address, span) => {
             // As a rule pageable memory is read at the call: here what comes before in the stream may still write it.

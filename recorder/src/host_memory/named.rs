@@ -1,24 +1,22 @@
 //! Which pinned memory GPUs use by its address: a place that does not reach the job's memory must have such memory there.
 
-use super::{ARENA, BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, around, pin_everywhere};
+use super::{BLOCKS, Block, CHANGING, Known, around, lands, pin_everywhere};
 use crate::enter::Entered;
 use crate::log::lock;
 use crate::place::Worker;
 use cuda_api::code::Code;
 use replayer::twin::Line;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Blocks of the arena that some place may not have though it could need them,
+/// Blocks that some place may not have though it could need them,
 static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
 /// and those among them that were found.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a block of the table, or with -1 takes it out of the count.
 pub(super) fn count(b: &Block, by: isize) {
-    if b.kind == Kind::Registered {
-        return;
-    }
     let add = |to: &AtomicUsize, counts: bool| {
         if counts {
             to.fetch_add(by as usize, Ordering::Relaxed);
@@ -52,9 +50,9 @@ pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
         return Ok(());
     }
     note_found(cx)?;
-    let highest = HIGHEST.load(Ordering::Relaxed);
+    let lands = lands();
     let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
-    for at in words.filter(|w| (ARENA..highest).contains(w)) {
+    for at in words.filter(|w| lands.iter().any(|land| land.contains(w))) {
         note_mapped(cx, at)?;
     }
     Ok(())
@@ -81,22 +79,26 @@ pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Cod
     }
     let skip = (to.next_multiple_of(8) - to) as usize;
     let words = bytes.get(skip..).unwrap_or_default();
-    if may_name(words, HIGHEST.load(Ordering::Relaxed)) { note_words(cx, words) } else { Ok(()) }
+    if may_name(words, &lands()) { note_words(cx, words) } else { Ok(()) }
 }
 
-/// Whether the upper halves of any 8-byte words are those of addresses in the arena up to `highest`. Most of what is copied has none, and
+/// Whether the upper halves of any 8-byte words are those of addresses in one of two ranges. Most of what is copied has none, and
 /// a compiler makes this loop go many words at a time.
-pub(super) fn may_name(bytes: &[u8], highest: u64) -> bool {
-    let (base, last) = ((ARENA >> 32) as u32, (highest >> 32) as u32);
+pub(super) fn may_name(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
     let upper = |w: &[u8]| u32::from_le_bytes([w[4], w[5], w[6], w[7]]);
-    bytes.chunks_exact(8).fold(false, |any, w| any | (upper(w).wrapping_sub(base) <= last - base))
+    let halves = |r: &Range<u64>| ((r.start >> 32) as u32, (r.end >> 32) as u32);
+    let (base, last) = halves(&lands[0]);
+    // None elsewhere: the same once more.
+    let (other, end) = if lands[1].is_empty() { (base, last) } else { halves(&lands[1]) };
+    let named = |upper: u32| (upper.wrapping_sub(base) <= last - base) | (upper.wrapping_sub(other) <= end - other);
+    bytes.chunks_exact(8).fold(false, |any, w| any | named(upper(w)))
 }
 
 /// What the job has changed of a worker's memory is about to be told, and may name memory that it does not have yet: makes it have that.
 /// True if there was any. Other places get it when something is begun there ([`note_found`]), or when they are told themselves.
 pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
-    let highest = HIGHEST.load(Ordering::Relaxed);
-    let words = lines.iter().flat_map(|l| l[2..].iter().copied()).filter(|w| (ARENA..highest).contains(w));
+    let lands = lands();
+    let words = lines.iter().flat_map(|l| l[2..].iter().copied()).filter(|w| lands.iter().any(|land| land.contains(w)));
     let lacking: Vec<(u64, Block)> = {
         let (mut blocks, mut lacking, mut last) = (lock(&BLOCKS), Vec::new(), 0..0);
         for word in words {

@@ -25,7 +25,13 @@ fn addresses_are_found_among_bytes() {
     for (word, found) in [(ARENA, true), (highest - 1, true), (ARENA - 1, false), (highest + (1 << 32), false), (0, false)] {
         let mut bytes = vec![0xffu8; 80];
         bytes[40..48].copy_from_slice(&word.to_le_bytes());
-        assert_eq!(named::may_name(&bytes, highest), found, "{word:#x}");
+        assert_eq!(named::may_name(&bytes, &[ARENA..highest, u64::MAX..0]), found, "{word:#x}");
+    }
+    let own = 0x7f12_0000_0000..0x7f13_0000_1000u64;
+    for (word, found) in [(ARENA, true), (own.start, true), (own.end - 1, true), (own.start - 1, false), (own.end + (1 << 32), false)] {
+        let mut bytes = vec![0xffu8; 80];
+        bytes[72..].copy_from_slice(&word.to_le_bytes());
+        assert_eq!(named::may_name(&bytes, &[ARENA..highest, own.clone()]), found, "{word:#x}");
     }
 }
 

@@ -9,9 +9,12 @@ use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Launch, 
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 /// The largest answer to one copy: what a sender wants more of it asks for in parts.
 const LARGEST_OUT: u64 = 512 << 20;
+/// Copies from pinned memory up to this size may be read by the driver before their turn: 4 KiB were, 40 000 bytes were not.
+const READ_EARLY: u64 = 32 << 10;
 
 // `CUlaunchAttributeID`s that need care.
 const COOPERATIVE: u32 = 2;
@@ -250,8 +253,11 @@ impl Executor {
             (true, true) => return Err(code::ERROR_NOT_SUPPORTED),
             _ if op.rows > 1 => {}
             (false, false) => return self.gpu.copy_device(op.dst, op.src, op.width, stream),
-            // SAFETY: pinned memory of the job, mapped until the job has it taken away, which waits for the copies of it.
-            (false, true) => return unsafe { self.gpu.copy_in(op.dst, op.src as *const u8, op.width, stream) },
+            (false, true) => {
+                self.await_turn(stream, op.width)?;
+                // SAFETY: pinned memory of the job, mapped until the job has it taken away, which waits for the copies of it.
+                return unsafe { self.gpu.copy_in(op.dst, op.src as *const u8, op.width, stream) };
+            }
             // SAFETY: as above.
             (true, false) => return unsafe { self.gpu.copy_out(op.dst as *mut u8, op.src, op.width, stream) },
         }
@@ -271,6 +277,19 @@ impl Executor {
         unsafe { self.gpu.copy_2d(&c, stream) }
     }
 
+    /// To be called before a copy of so many bytes in one row from pinned memory, which a driver may otherwise read before its turn: it
+    /// puts a few bytes into its commands at once where the stream itself has nothing to do, and forgets that the stream may have to
+    /// follow the legacy default stream, or that one all others (seen with a driver 580 up to 4 KiB; a wait for anything, even if
+    /// it is over, keeps it from that).
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn await_turn(&self, stream: u64, bytes: u64) -> Result<(), Code> {
+        if bytes > READ_EARLY {
+            return Ok(());
+        }
+        self.gpu.wait_event(stream, self.over.load(Ordering::Acquire))
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,10 @@ use cuda_api::graph::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
 use cuda_api::sys::CUresult;
 use std::sync::Arc;
 
+/// So much of page-locked memory is read at the call, if it is one row, the copy need not wait for anything of its own stream, and nobody
+/// waits for it: what the stream has to follow in the legacy stream, or that one in others, does not count then (seen on an H200).
+const READ_EARLY: u64 = 4096;
+
 /// The table is locked for at most this many bytes at a time.
 const PIECE: u64 = 4 << 20;
 
@@ -222,17 +226,28 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool, order:
     if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
         return Ok(());
     }
-    let (to_end, from_end, asked) = {
+    let (to_end, from_end, asked, managed) = {
         let memory = memory::read();
+        let managed = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| alloc.is_managed()));
         let asked = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
-        (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?, asked)
+        (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?, asked, managed)
     };
     let on_device = |end| matches!(end, End::Device | End::Array);
     let now = order == Some(Order::DuringCall);
-    let waits =
-        to_end == End::Pageable || waits && (asked || !(on_device(to_end) && on_device(from_end))) || now && on_device(from_end);
+    // Of copies inside the host's memory only those with managed memory can be left to the stream.
+    let inside = order.is_none() && to_end == End::Pinned && from_end == End::Pinned && !managed;
+    let waits = to_end == End::Pageable
+        || inside
+        || waits && (asked || !(on_device(to_end) && on_device(from_end)))
+        || now && on_device(from_end);
+    let early = from_end == End::Pinned
+        && !managed
+        && on_device(to_end)
+        && shape.height * shape.depth == 1
+        && shape.width <= READ_EARLY
+        && target.stream.pending().is_none();
     // Who waits for the copy leaves the source alone meanwhile.
-    let at_call = from_end == End::Pageable && order.is_none() || now && !on_device(from_end);
+    let at_call = early || from_end == End::Pageable && order.is_none() || now && !on_device(from_end);
     let staged = if at_call && !waits { Some(stage(&from, &shape)?) } else { None };
     let mark = target.submit(
         Work::Run(Box::new(move |_| {
