@@ -75,8 +75,8 @@ pub struct Executor {
     /// Which context threads must have current: changes with each life, 0 when closed.
     ticket: AtomicU64,
     context: AtomicUsize,
-    /// The life's reference event, which is over.
-    over: AtomicU64,
+    /// The life's event of that name.
+    turn: AtomicU64,
     chunks: Mutex<BTreeMap<u64, Mapped>>,
     aliases: Mutex<Aliases>,
     streams: Mutex<Streams>,
@@ -163,7 +163,7 @@ impl Executor {
             }
         };
         let rdma = device.attribute(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as i32) == Some(1);
-        let (ticket, over) = (life.number, life.reference);
+        let (ticket, turn) = (life.number, life.turn);
         CURRENT.set(ticket);
         Ok(Arc::new(Executor {
             gpu,
@@ -173,7 +173,7 @@ impl Executor {
             life: RwLock::new(life),
             ticket: AtomicU64::new(ticket),
             context: AtomicUsize::new(context),
-            over: AtomicU64::new(over),
+            turn: AtomicU64::new(turn),
             chunks: Mutex::default(),
             aliases: Mutex::default(),
             streams: Mutex::default(),
@@ -455,7 +455,7 @@ impl Executor {
         *life = next;
         self.pin_again()?;
         self.place_libraries(&life)?;
-        self.over.store(life.reference, Ordering::Release);
+        self.turn.store(life.turn, Ordering::Release);
         self.context.store(context, Ordering::Release);
         self.ticket.store(number, Ordering::Release);
         CURRENT.set(number);

@@ -151,16 +151,14 @@ inline size_t offset_of(const Block &symbol, size_t at, int thread) { return sta
 inline bool reads_pinned(const Op &op) { return op.from != nullptr && (op.from->kind == Kind::Pinned || op.from->kind == Kind::Registered); }
 
 // Before a copy from pinned memory: a driver reads a few bytes of that when the copy is asked for, if its stream itself has nothing to do,
-// though it may have to follow the legacy stream, or this all others (docs/measurements.md). Not behind a wait, even for what is over.
+// though it may have to follow the legacy stream, or this all others (docs/measurements.md). Not behind the record of an event.
 inline void await_turn(cudaStream_t stream) {
-    static const cudaEvent_t over = [] {
+    static const cudaEvent_t turn = [] {
         cudaEvent_t event;
-        DO(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-        DO(cudaEventRecord(event, cudaStreamPerThread));
-        DO(cudaEventSynchronize(event));
+        DO(cudaEventCreate(&event));
         return event;
     }();
-    DO(cudaStreamWaitEvent(stream, over, 0));
+    DO(cudaEventRecord(turn, stream));
 }
 
 inline void issue_copy(const Op &op, cudaStream_t stream) {

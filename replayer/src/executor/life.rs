@@ -21,6 +21,8 @@ pub(crate) struct Life {
     pub(crate) lanes: [u64; LANES],
     /// Event times are counted from this event.
     pub(crate) reference: u64,
+    /// Recorded where a stream must have something to do.
+    pub(crate) turn: u64,
 }
 
 impl Life {
@@ -48,7 +50,8 @@ impl Life {
             .and_then(|e| gpu.record(e, lanes[0]).map(|()| e))
             .and_then(|e| gpu.synchronize_stream(lanes[0]).map(|()| e))
             .map_err(|rc| ("recording the reference event", rc))?;
-        Ok(Life { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference })
+        let turn = gpu.new_event(true).map_err(|rc| ("cuEventCreate", rc))?;
+        Ok(Life { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference, turn })
     }
 
     /// The stream of a lane.
@@ -64,6 +67,7 @@ impl Life {
             let _ = gpu.destroy_stream(lane);
         }
         let _ = gpu.destroy_event(self.reference);
+        let _ = gpu.destroy_event(self.turn);
         self.own.unload(gpu);
     }
 }
