@@ -220,19 +220,21 @@ pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
     }
 }
 
-/// Whether such a record names memory of another device.
-pub(crate) fn uses_another(device: &Device, record: &OwnedRecord) -> bool {
+/// Whether a place's driver knows the memory that such a record names only when all else is there: another device's, or the host's if its
+/// nodes use that by its address.
+pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
     let anothers = |address: u64| memory::home_index(address).is_some_and(|index| index != device.index);
-    let is_named = |work: &Work<u32>| match work {
+    let late = |address: u64| !memory::is_device(address) || anothers(address);
+    let names_it = |work: &Work<u32>| match work {
         Work::Copy(c) => [c.dst, c.src].iter().any(|e| e.memory == DEVICE && anothers(e.device)),
-        Work::Fill(f) => anothers(f.dst),
-        Work::MemOps(parts) => crate::stream_memory::addresses(parts).any(anothers),
+        Work::Fill(f) => late(f.dst),
+        Work::MemOps(parts) => crate::stream_memory::addresses(parts).any(late),
         _ => false,
     };
     let body = &mut &record.body[..];
     match record.id {
-        ops::id::GRAPH_MAKE => GraphMake::get(body).is_ok_and(|op| op.spec.graphs.iter().flatten().any(|n| is_named(&n.work))),
-        ops::id::GRAPH_CHANGE => GraphChange::get(body).is_ok_and(|op| is_named(&op.work)),
+        ops::id::GRAPH_MAKE => GraphMake::get(body).is_ok_and(|op| op.spec.graphs.iter().flatten().any(|n| names_it(&n.work))),
+        ops::id::GRAPH_CHANGE => GraphChange::get(body).is_ok_and(|op| names_it(&op.work)),
         _ => false,
     }
 }
@@ -247,6 +249,7 @@ fn named(cx: &Entered, work: &mut Work<u32>) -> Result<(), Code> {
     match work {
         Work::Kernel(kernel) => crate::host_memory::note_words(cx, &kernel.params)?,
         Work::Copy(c) => *c = plain(c),
+        Work::Fill(f) => crate::host_memory::note_mapped(cx, f.dst)?,
         Work::MemOps(parts) => crate::stream_memory::note_node(parts),
         _ => {}
     }

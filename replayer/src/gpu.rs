@@ -299,21 +299,30 @@ impl Gpu {
     /// Page-locked host memory that the device can use at the same address. It is ordinary memory, registered: the driver's
     /// own allocations would take addresses from where it places variables (docs/placement.md).
     pub(crate) fn pin(&self, bytes: usize) -> Result<usize, Code> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: a fresh anonymous mapping wherever the system likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if at == libc::MAP_FAILED {
-            return Err(code::ERROR_OUT_OF_MEMORY);
-        }
-        // SAFETY: the mapping just made. A forked child must not share what the device writes to.
-        unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) };
-        let registered = call!(self.memory.cuMemHostRegister_v2(at, bytes, REGISTER_FLAGS));
-        if let Err(rc) = registered {
-            // SAFETY: nobody knows the mapping.
+        /// More than a program has unmapped meanwhile.
+        const TRIES: usize = 64;
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE);
+        // Where a program has unregistered and unmapped memory, a driver that still has to hear of it registers no other.
+        let mut in_the_way = Vec::new();
+        let pinned = loop {
+            // SAFETY: a fresh anonymous mapping wherever the system likes.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
+            if at == libc::MAP_FAILED {
+                break Err(code::ERROR_OUT_OF_MEMORY);
+            }
+            // SAFETY: the mapping just made. A forked child must not share what the device writes to.
+            unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) };
+            let Err(rc) = self.register(at as u64, bytes as u64, 0) else { break Ok(at as usize) };
+            in_the_way.push(at);
+            if rc != code::ERROR_HOST_MEMORY_ALREADY_REGISTERED || in_the_way.len() == TRIES {
+                break Err(rc);
+            }
+        };
+        for at in in_the_way {
+            // SAFETY: mapped above with this length, and nobody knows it.
             unsafe { libc::munmap(at, bytes) };
-            return Err(rc);
         }
-        Ok(at as usize)
+        pinned
     }
 
     /// Gives back memory of [`Gpu::pin`]. If the context has ended, so has the registration.

@@ -610,6 +610,26 @@ fn host_functions_run_here_where_this_process_is_the_jobs() {
 }
 
 /// A memory file that cannot shrink.
+#[test]
+fn buffers_lie_beside_what_the_driver_still_has() {
+    let p = place();
+    const BYTES: usize = 20 << 20;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping, given back while the driver takes it for registered: so does a program that has told only its own place.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } as u64;
+    p.exec.pin_host(at, BYTES as u64, 0).expect("pin");
+    // SAFETY: mapped above.
+    unsafe { libc::munmap(at as *mut libc::c_void, BYTES) };
+    let buffers: Vec<_> = (0..3).map(|_| p.exec.pinned(BYTES).expect("buffer")).collect();
+    for buffer in &buffers {
+        let start = buffer.bytes().as_ptr() as u64;
+        assert!(start + BYTES as u64 <= at || at + BYTES as u64 <= start);
+    }
+    drop(buffers);
+    p.exec.unpin_host(at);
+    p.leave();
+}
+
 fn file(bytes: i64, seals: i32) -> OwnedFd {
     // SAFETY: plain system calls; the descriptor is fresh and belongs to nobody else.
     unsafe {

@@ -160,6 +160,23 @@ int main(int argc, char **argv) {
         map(other);
         options.pace();
         launch(steady, mapped, 77, 77);
+        // Host memory that comes and goes with its graph.
+        uint32_t *host;
+        CHECK(cudaMallocHost(&host, BYTES));
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        cudaGraphNode_t node;
+        cudaMemsetParams to = fill(host, salt);
+        CHECK(cudaGraphCreate(&graph, 0));
+        CHECK(cudaGraphAddMemsetNode(&node, graph, nullptr, 0, &to));
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        if (step % 2 == 0) options.pace();
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t i = 0; i < WORDS; i++) report.expect_value("a filled word", host[i], salt);
+        CHECK(cudaGraphExecDestroy(exec));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaFreeHost(host));
         if (gone.size() > STAYS) {
             gone.front().end();
             gone.erase(gone.begin());

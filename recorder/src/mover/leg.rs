@@ -192,16 +192,12 @@ impl<'a> Leg<'a> {
 
     /// Replays records, but for what has to wait.
     fn feed(&mut self, records: Vec<OwnedRecord>) -> Result<(), String> {
-        if records.iter().any(|r| crate::graph::instance_of(r).is_some()) {
-            // A graph may have pinned memory that was made while the job went on.
-            self.settle_host_memory()?;
-        }
         let now = self.late.keep_back(self.device, records);
         let replayed = replay_to(self.target()?, &now, self.task);
         self.blame(replayed)
     }
 
-    /// Replays what had to wait for the memory of other GPUs.
+    /// Replays what had to wait: the job is at rest, and all memory is there.
     pub(super) fn replay_late(&mut self) -> Result<(), String> {
         let late = self.late.take();
         let replayed = replay_to(self.target()?, &late, self.task);
