@@ -12,8 +12,8 @@ mod tiles;
 
 pub use raw::{give_resource, give_sampling, give_shape, give_view, resource, sampling, shape, shape_2d, view};
 pub use tiles::{
-    DEFERRED, Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, Row, SPARSE, TILE_POOL, TilePool, Tiles, TilesMap, give_need,
-    give_sparse, need, sparse,
+    DEFERRED, Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, ONE_TAIL, Row, SPARSE, TILE_POOL, TilePool, Tiles, TilesMap,
+    give_need, give_sparse, need, sparse,
 };
 
 /// `CU_MEMORYTYPE_HOST`

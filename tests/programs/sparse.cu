@@ -1,6 +1,6 @@
-// Arrays without memory of their own: a plane whose tiles come and go while kernels read and write it, what was written to a tile
-// still there when its memory is mapped again, the same memory seen in two arrays; a volume, a mipmap with its tail in layers, and an
-// array that is mapped as a whole.
+// Arrays without memory of their own: a plane whose tiles come and go while textures read it and copies read and write it, what was
+// written to a tile still there when its memory is mapped again, the same memory seen in two arrays; a volume, a mipmap with its tail in
+// layers, and an array that is mapped as a whole. Drivers make no sparse array for surfaces.
 #include "program.cuh"
 #include "driver.cuh"
 
@@ -64,22 +64,15 @@ __host__ __device__ static uint4 stirred(uint4 v, uint32_t seed, uint32_t i) {
     return make_uint4(static_cast<uint32_t>(a), static_cast<uint32_t>(b >> 32), static_cast<uint32_t>(b), static_cast<uint32_t>(a >> 32));
 }
 
-// Changes a plane in place: where nothing is mapped it reads zeros, and what it writes is lost.
-__global__ void stir(cudaSurfaceObject_t plane, int width, uint32_t seed) {
+// What a plane is to hold next, from what it shows: zeros where nothing is mapped.
+__global__ void stir(cudaTextureObject_t plane, int width, uint32_t seed, uint4 *out) {
     const int x = blockIdx.x * BLOCK + threadIdx.x, y = blockIdx.y;
-    if (x < width) surf2Dwrite(stirred(surf2Dread<uint4>(plane, x * 16, y), seed, y * width + x), plane, x * 16, y);
+    if (x < width) out[y * width + x] = stirred(tex2D<uint4>(plane, x, y), seed, y * width + x);
 }
 
-// Fills a plane without reading it.
-__global__ void paint(cudaSurfaceObject_t plane, int width, uint32_t seed) {
+__global__ void look(cudaTextureObject_t plane, int width, uint4 *out) {
     const int x = blockIdx.x * BLOCK + threadIdx.x, y = blockIdx.y;
-    if (x < width) surf2Dwrite(stirred(make_uint4(0, 0, 0, 0), seed, y * width + x), plane, x * 16, y);
-}
-
-// Reads a plane as a surface or as a texture.
-__global__ void look(cudaSurfaceObject_t surface, cudaTextureObject_t texture, int width, uint4 *out) {
-    const int x = blockIdx.x * BLOCK + threadIdx.x, y = blockIdx.y;
-    if (x < width) out[y * width + x] = y % 2 == 0 ? surf2Dread<uint4>(surface, x * 16, y) : tex2D<uint4>(texture, x, y);
+    if (x < width) out[y * width + x] = tex2D<uint4>(plane, x, y);
 }
 
 __global__ void stir_words(uint32_t *words, int count, uint32_t seed) {
@@ -107,18 +100,19 @@ static cudaArraySparseProperties tiled(cudaChannelFormatDesc format, cudaExtent 
 struct Plane {
     unsigned tile_width, tile_height, width, height;
     cudaArray_t array, twin;
-    cudaSurfaceObject_t surface, twin_surface;
     cudaTextureObject_t texture, twin_texture;
     CUmemGenericAllocationHandle memory;
     static constexpr int POOL = 32;
     std::vector<std::vector<uint4>> held; // by tile of the memory
     int mapped[ACROSS * DOWN];            // which of them a tile of the plane shows, or -1
     uint4 *device_out, *out;
+    unsigned compared = 0;
 
     Box box(unsigned x, unsigned y, unsigned w = 1, unsigned h = 1) const {
         return {0, 0, x * tile_width, y * tile_height, 0, w * tile_width, h * tile_height, 1};
     }
-    size_t bytes() const { return static_cast<size_t>(width) * height * sizeof(uint4); }
+    size_t row() const { return width * sizeof(uint4); }
+    size_t bytes() const { return row() * height; }
 
     Plane() {
         const cudaChannelFormatDesc four = cudaCreateChannelDesc<uint4>();
@@ -127,13 +121,13 @@ struct Plane {
         width = ACROSS * tile_width, height = DOWN * tile_height;
         memory = create(static_cast<size_t>(POOL) * tile_width * tile_height * sizeof(uint4));
         for (int twice = 0; twice < 2; twice++) {
-            cudaArray_t made = array_of(four, make_cudaExtent(width, height, 0), cudaArraySparse | cudaArraySurfaceLoadStore);
+            cudaArray_t made = array_of(four, make_cudaExtent(width, height, 0), cudaArraySparse);
             cudaResourceDesc r = {};
             r.resType = cudaResourceTypeArray;
             r.res.array.array = made;
             cudaTextureDesc t = {};
+            t.addressMode[0] = t.addressMode[1] = cudaAddressModeClamp;
             (twice ? twin : array) = made;
-            CHECK(cudaCreateSurfaceObject(twice ? &twin_surface : &surface, &r));
             CHECK(cudaCreateTextureObject(twice ? &twin_texture : &texture, &r, &t, nullptr));
         }
         held.assign(POOL, std::vector<uint4>(tile_width * tile_height, make_uint4(0, 0, 0, 0)));
@@ -169,24 +163,38 @@ struct Plane {
 
     dim3 grid() const { return dim3((width + BLOCK - 1) / BLOCK, height); }
 
-    void change(uint32_t seed, cudaStream_t stream, bool anew = false) {
-        if (anew) paint<<<grid(), BLOCK, 0, stream>>>(surface, static_cast<int>(width), seed);
-        else stir<<<grid(), BLOCK, 0, stream>>>(surface, static_cast<int>(width), seed);
+    // Changes one of the arrays in place: what is written where nothing is mapped is lost.
+    void stir_one(bool of_twin, uint32_t seed, cudaStream_t stream) {
+        stir<<<grid(), BLOCK, 0, stream>>>(of_twin ? twin_texture : texture, static_cast<int>(width), seed, device_out);
         CHECK_LAUNCH();
+        CHECK(cudaMemcpy2DToArrayAsync(of_twin ? twin : array, 0, 0, device_out, row(), row(), height, cudaMemcpyDeviceToDevice, stream));
+    }
+
+    // Changes the plane by what it holds, or fills it from host memory.
+    void change(uint32_t seed, cudaStream_t stream, bool anew = false) {
+        if (!anew) stir_one(false, seed, stream);
+        // What is copied from host memory may still be.
+        else CHECK(cudaStreamSynchronize(stream));
         for (unsigned y = 0; y < height; y++)
             for (unsigned x = 0; x < width; x++) {
+                const uint32_t i = y * width + x;
+                if (anew) out[i] = stirred(make_uint4(0, 0, 0, 0), seed, i);
                 const int tile = mapped[y / tile_height * ACROSS + x / tile_width];
                 if (tile < 0) continue;
                 uint4 &v = held[tile][y % tile_height * tile_width + x % tile_width];
-                v = stirred(anew ? make_uint4(0, 0, 0, 0) : v, seed, y * width + x);
+                v = anew ? out[i] : stirred(v, seed, i);
             }
+        if (anew) CHECK(cudaMemcpy2DToArrayAsync(array, 0, 0, out, row(), row(), height, cudaMemcpyHostToDevice, stream));
     }
 
-    // Everything that is to be seen now, and is compared.
+    // Everything that is to be seen now, half of it by a texture and half of it by a copy, and is compared.
     void compare(const char *name, bool of_twin, const int *showing, cudaStream_t stream, program::Report &report) {
-        look<<<grid(), BLOCK, 0, stream>>>(of_twin ? twin_surface : surface, of_twin ? twin_texture : texture, static_cast<int>(width), device_out);
+        look<<<grid(), BLOCK, 0, stream>>>(of_twin ? twin_texture : texture, static_cast<int>(width), device_out);
         CHECK_LAUNCH();
-        CHECK(cudaMemcpyAsync(out, device_out, bytes(), cudaMemcpyDeviceToHost, stream));
+        const unsigned half = height / 2, copied = compared++ % 2 * half, looked = half - copied;
+        CHECK(cudaMemcpyAsync(out + looked * width, device_out + looked * width, half * row(), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaMemcpy2DFromArrayAsync(out + copied * width, row(), of_twin ? twin : array, 0, copied, row(), half,
+                                         cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         std::vector<uint4> want(static_cast<size_t>(width) * height, make_uint4(0, 0, 0, 0));
         for (unsigned y = 0; y < height; y++)
@@ -295,7 +303,7 @@ int main(int argc, char **argv) {
         std::vector<CUarrayMapInfo> list;
         size_t used = 0;
         for (unsigned layer = 0; layer < LAYERS; layer++) {
-            for (unsigned level = 0; level < LEVELS && level < tail.miptailFirstLevel; level++) {
+            for (unsigned level = 0; level < LEVELS && (tail_bytes == 0 || level < tail.miptailFirstLevel); level++) {
                 list.push_back(tiles(mipmap, true, {level, layer, 0, 0, 0, mw >> level, mh >> level, 1}, mipmap_memory, used));
                 used += mipmap_bytes >> (2 * level);
             }
@@ -388,8 +396,7 @@ int main(int argc, char **argv) {
             CUmemGenericAllocationHandle brief = create(granule);
             map({tiles(plane.twin, false, plane.box(ACROSS - 1, DOWN - 1), brief, plane.tile_bytes())}, stream);
             DRIVER(cuMemRelease, brief);
-            stir<<<plane.grid(), BLOCK, 0, stream>>>(plane.twin_surface, static_cast<int>(plane.width), seed);
-            CHECK_LAUNCH();
+            plane.stir_one(true, seed, stream);
             options.pace();
             map({tiles(plane.twin, false, plane.box(ACROSS - 1, DOWN - 1))}, stream);
             const std::vector<int> none(ACROSS * DOWN, -1);
@@ -408,8 +415,6 @@ int main(int argc, char **argv) {
     report.line("array", "plane", plane.out, plane.bytes());
     for (size_t i = options.steps > 0 ? 0 : 2; i < parts.size(); i++) parts[i].finish(report);
 
-    CHECK(cudaDestroySurfaceObject(plane.surface));
-    CHECK(cudaDestroySurfaceObject(plane.twin_surface));
     CHECK(cudaDestroyTextureObject(plane.texture));
     CHECK(cudaDestroyTextureObject(plane.twin_texture));
     for (cudaArray_t array : {plane.array, plane.twin, volume, later, odd}) CHECK(cudaFreeArray(array));

@@ -1,7 +1,7 @@
 //! Arrays without memory of their own: tiles that are mapped rightly and wrongly.
 
 use crate::driver::{Surface, bad_handle};
-use cuda_api::array::{DEFERRED, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, SPARSE, Tiles};
+use cuda_api::array::{DEFERRED, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, SPARSE, SURFACE, Tiles};
 use cuda_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUarray_format, CUmipmappedArray, CUstream};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::null_mut;
@@ -196,11 +196,52 @@ fn wrong(s: &Surface, a: &Sparse, stream: CUstream) {
     let mut back = [0u8; 512];
     tell!(s, stream.cuStreamSynchronize(stream));
     show!(s, array.cuMemcpyAtoH_v2(back.as_mut_ptr().cast(), a.plane, 0, 512) => back.iter().any(|b| *b != 0));
-    // A line has no tiles, and nothing is both.
+    // A line has no tiles, nothing is both, and nothing is for surfaces or depths.
     let mut array = null_mut();
-    for bad in [shape(1000, 0, SPARSE), shape(64, 64, SPARSE | DEFERRED)] {
+    for bad in [
+        shape(1000, 0, SPARSE),
+        shape(640, 640, SPARSE | DEFERRED),
+        shape(640, 640, SPARSE | SURFACE),
+        shape(640, 640, SPARSE | 16),
+    ] {
         tell!(s, array.cuArray3DCreate_v2(&raw mut array, &raw const bad));
     }
+    small(s, a, stream);
+    pool_elsewhere(s, a);
+}
+
+/// A plane that is smaller than a tile is mapped as a tail.
+fn small(s: &Surface, a: &Sparse, stream: CUstream) {
+    let (mut plane, of_plane, mut p) = (null_mut(), shape(20, 10, SPARSE), MaybeUninit::<[u32; 12]>::zeroed());
+    tell!(s, array.cuArray3DCreate_v2(&raw mut plane, &raw const of_plane));
+    let out = p.as_mut_ptr();
+    // SAFETY: eleven numbers, which were zeros.
+    let told = || unsafe { out.read()[..7].to_vec() };
+    show!(s, array.cuArrayGetSparseProperties(out.cast(), plane) => told());
+    map(s, vec![words(level([0, 0], [20, 10], a.pool, 30 * TILE), plane as u64, false)], stream);
+    let tail = Tiles { part: OF_TAIL, tail: [0, TILE], pool: a.pool, offset: 30 * TILE, ..Tiles::default() };
+    map(s, vec![words(tail, plane as u64, false)], stream);
+    tell!(s, stream.cuStreamSynchronize(stream));
+    let (bytes, mut back) = (content(80, 55), vec![7u8; 80]);
+    tell!(s, array.cuMemcpyHtoA_v2(plane, 0, bytes.as_ptr().cast(), 80));
+    show!(s, array.cuMemcpyAtoH_v2(back.as_mut_ptr().cast(), plane, 0, 80) => back == bytes);
+    tell!(s, array.cuArrayDestroy(plane));
+}
+
+/// Memory for tiles is for tiles alone.
+fn pool_elsewhere(s: &Surface, a: &Sparse) {
+    let (mut handle, mut at, mut fd) = (0, 0, -1i32);
+    for prop in [[1u32, 1, 1, 0, 0, 0, 1 << 16, 0], [1, 0, 1, 0, 0, 0, 1 << 16 | 1 << 8, 0]] {
+        tell!(s, vmm.cuMemCreate(&raw mut handle, 4 << 20, (&raw const prop).cast(), 0));
+    }
+    let prop = [1u32, 0, 1, 0, 0, 0, 1 << 16, 0];
+    tell!(s, vmm.cuMemCreate(&raw mut handle, 64 << 10, (&raw const prop).cast(), 0));
+    let mut back = [9u32; 8];
+    show!(s, vmm.cuMemGetAllocationPropertiesFromHandle(back.as_mut_ptr().cast(), a.pool) => back);
+    tell!(s, vmm.cuMemAddressReserve(&raw mut at, 4 << 20, 0, 0, 0));
+    tell!(s, vmm.cuMemMap(at, 4 << 20, 0, a.pool, 0));
+    tell!(s, vmm.cuMemAddressFree(at, 4 << 20));
+    tell!(s, vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), a.pool, 1, 0));
 }
 
 /// Ends what was made: memory first, which its tiles keep.

@@ -16,7 +16,7 @@ pub const DEFERRED: u32 = 0x80;
 /// `CU_MEM_CREATE_USAGE_TILE_POOL`
 pub const TILE_POOL: u16 = 1;
 /// `CU_ARRAY_SPARSE_PROPERTIES_SINGLE_MIPTAIL`
-const ONE_TAIL: u32 = 1;
+pub const ONE_TAIL: u32 = 1;
 /// In the place of a mask of devices: each driver sees one of ours.
 const FIRST_DEVICE: u32 = 1;
 /// `CU_RESOURCE_TYPE_ARRAY`, `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`

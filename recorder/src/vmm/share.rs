@@ -1,6 +1,5 @@
 //! Physical memory as descriptors, which other processes import, and that of others.
 
-use super::tile_pools::refuse_tiles;
 use super::{DESCRIPTOR, ON_DEVICE, PINNED, Physical, Prop, write};
 use crate::context::give;
 use crate::enter::Entered;
@@ -35,7 +34,6 @@ pub(crate) fn cuMemExportToShareableHandle(
     if p.prop.handle_types & DESCRIPTOR == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    refuse_tiles(p)?;
     // Who imports borrowed memory asks its lender.
     let ticket = match &p.loan {
         Some((ticket, _)) => *ticket,

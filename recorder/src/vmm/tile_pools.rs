@@ -1,10 +1,9 @@
 //! Physical memory for tiles of arrays: it has no addresses, and the place keeps it by its handle ([`crate::tiles`]).
 
-use super::{Physical, read, write};
+use super::{read, write};
 use crate::array;
 use crate::enter::Entered;
 use crate::job::Device;
-use crate::log;
 use crate::memory::encode;
 use cuda_api::arg::Edges;
 use cuda_api::array::TilePool;
@@ -65,13 +64,4 @@ pub(crate) fn unmapped(pools: &[u64]) {
 pub(crate) fn bytes(device: &Device) -> u64 {
     let v = read();
     v.physical.values().filter(|p| p.device.index == device.index && p.prop.is_for_tiles()).map(|p| p.bytes).sum()
-}
-
-/// Memory for tiles has no addresses, and stays in its process.
-pub(super) fn refuse_tiles(p: &Physical) -> Result<(), Code> {
-    if p.prop.is_for_tiles() {
-        log::missed("memory for tiles of arrays that is used in another way (not supported)".to_owned());
-        return Err(code::ERROR_NOT_SUPPORTED);
-    }
-    Ok(())
 }

@@ -97,7 +97,12 @@ abi! {
         out.check()?;
         none(flags)?;
         let prop = prop.get()?;
-        out.set(vmm::create(prop.check()?, size as u64, prop.handle_types, prop.usage & TILE_POOL != 0)?)
+        let is_for_tiles = prop.usage & TILE_POOL != 0;
+        // It stays in its process, and is not for network cards (measured, 580 driver).
+        if is_for_tiles && (prop.handle_types != 0 || prop.rdma != 0) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        out.set(vmm::create(prop.check()?, size as u64, prop.handle_types, is_for_tiles)?)
     }
 
     call fn cuMemRelease(handle: CUmemGenericAllocationHandle) {
@@ -174,7 +179,8 @@ abi! {
             win32: 0,
             compression: 0,
             rdma: 0,
-            usage: if physical.is_for_tiles { TILE_POOL } else { 0 },
+            // Memory for tiles is not told apart (measured, 580 driver).
+            usage: 0,
             reserved: [0; 4],
         })
     }

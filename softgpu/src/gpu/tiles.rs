@@ -9,7 +9,7 @@ use super::vmm::{self, Physical};
 use super::{graph, sched::Work};
 use crate::abi::Res;
 use crate::ptx::{Spot, Tiled};
-use cuda_api::array::{CUBEMAP, DEFERRED, LAYERED, Layout, MapInfo, OF_LEVEL, OF_TAIL, SPARSE, Shape, Tiles};
+use cuda_api::array::{CUBEMAP, DEFERRED, LAYERED, Layout, MapInfo, OF_LEVEL, OF_TAIL, ONE_TAIL, SPARSE, SURFACE, Shape, Tiles};
 use cuda_api::sys::CUresult;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -53,7 +53,8 @@ impl Tiling {
         let layered = shape.flags & (LAYERED | CUBEMAP) != 0;
         let element = shape.element().map_err(graph::error)?;
         let deferred = shape.flags & DEFERRED != 0;
-        if shape.flags & SPARSE != 0 && (deferred || shape.height == 0) {
+        // No lines, and nothing for surfaces (measured, 580 driver).
+        if shape.flags & SPARSE != 0 && (deferred || shape.height == 0 || shape.flags & SURFACE != 0) {
             return Err(BAD);
         }
         let tile = tile_of(element, shape.depth > 0 && !layered);
@@ -62,7 +63,8 @@ impl Tiling {
         for (n, level) in levels.iter().enumerate() {
             let [row, rows, slices] = level.rows().map_err(graph::error)?;
             let sizes = [level.width, rows, if layered { 1 } else { slices }];
-            let small = levels.len() > 1 && (0..3).any(|d| sizes[d] < u64::from(tile[d]));
+            // An array that is no mipmapped one can be a tail, too (measured, 580 driver).
+            let small = (0..3).any(|d| sizes[d] < u64::from(tile[d]));
             if deferred || small || tail_level.is_some() {
                 tail_level.get_or_insert(n as u32);
                 let of_layer = if layered && !deferred { 1 } else { slices };
@@ -84,7 +86,8 @@ impl Tiling {
         let layout = if deferred {
             Layout { bytes: tail_bytes, alignment: TILE, ..Layout::default() }
         } else {
-            Layout { tile, tail_level: tail_level.unwrap_or(0), tail_bytes, ..Layout::default() }
+            let flags = if tail_bytes > 0 && !layered { ONE_TAIL } else { 0 };
+            Layout { tile, tail_level: tail_level.unwrap_or(0), tail_bytes, flags, ..Layout::default() }
         };
         let tiles = RwLock::new(vec![None; used as usize]);
         Ok(Arc::new(Tiling { layout, tiles, levels: parts, tail, strict: deferred }))
@@ -143,7 +146,7 @@ impl Tiled for LevelTiles {
     }
 }
 
-/// Width, height and depth of a tile (the "standard block shapes" of graphics interfaces).
+/// Width, height and depth of a tile (the "standard block shapes" of graphics interfaces; those of an H200 are the same).
 fn tile_of(element: u64, volume: bool) -> [u32; 3] {
     let bits = (TILE / element).ilog2();
     let (width, height) =
@@ -251,6 +254,17 @@ mod tests {
         // One level of tiles, and the rest in a tail for each layer.
         assert_eq!(places(&levels), 3 * 3 * 2 + 3);
         assert_eq!(places(&[Shape { flags: DEFERRED, ..volume }]), 7);
+        assert_eq!(places(&[Shape { width: 20, height: 10, ..PLAIN }]), 1);
+    }
+
+    #[test]
+    fn what_is_smaller_than_a_tile_is_a_tail() {
+        let told = |shape: Shape| Tiling::new(&[shape]).map(|t| (t.layout.tail_level, t.layout.tail_bytes, t.layout.flags));
+        assert_eq!(told(Shape { width: 20, height: 10, ..PLAIN }), Ok((0, TILE, ONE_TAIL)));
+        assert_eq!(told(PLAIN), Ok((0, 0, 0)));
+        for bad in [Shape { flags: SPARSE | SURFACE, ..PLAIN }, Shape { height: 0, ..PLAIN }] {
+            assert_eq!(told(bad), Err(BAD));
+        }
     }
 
     #[test]
@@ -260,6 +274,10 @@ mod tests {
                 assert_eq!(tile_of(element, volume).iter().map(|n| u64::from(*n)).product::<u64>() * element, TILE);
             }
         }
-        assert_eq!((tile_of(4, false), tile_of(8, false), tile_of(4, true)), ([128, 128, 1], [128, 64, 1], [32, 32, 16]));
+        // Those of an H200.
+        let planes = [[256, 256, 1], [256, 128, 1], [128, 128, 1], [128, 64, 1], [64, 64, 1]];
+        assert_eq!([1, 2, 4, 8, 16].map(|element| tile_of(element, false)), planes);
+        let volumes = [[64, 32, 32], [32, 32, 16], [32, 16, 16], [16, 16, 16]];
+        assert_eq!([1, 4, 8, 16].map(|element| tile_of(element, true)), volumes);
     }
 }
