@@ -93,6 +93,7 @@ static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
 /// Start of the lowest and end of the highest registered block so far.
 static LOWEST_OWN: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST_OWN: AtomicU64 = AtomicU64::new(0);
+
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
 /// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
@@ -342,8 +343,7 @@ pub(crate) fn make(cx: &Entered, device: &Device, bytes: u64, flags: u32, kind: 
         unmap(at, len);
         return Err(rc);
     }
-    named::count(&block, 1);
-    lock(&BLOCKS).insert(at, block);
+    named::add(at, block);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
     Ok(at)
 }
@@ -478,8 +478,7 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
     let block =
         Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), known: Known::Unused };
     pin_everywhere(cx, start, &block, true)?;
-    lock(&BLOCKS).insert(start, block);
-    named::count(&block, 1);
+    named::add(start, block);
     LOWEST_OWN.fetch_min(start, Ordering::Relaxed);
     HIGHEST_OWN.fetch_max(start + bytes, Ordering::Relaxed);
     Ok(())

@@ -79,6 +79,19 @@ static inline CUresult launch(CUfunction function, unsigned blocks, unsigned thr
     return cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, NULL);
 }
 
+// Whether `call` waits for a kernel, `spin`, that runs for 60 ms in `other`; both are the caller's.
+#define BESIDE_IN(question, what, call)                                                                             \
+    do {                                                                                                            \
+        CK(cuCtxSynchronize());                                                                                     \
+        unsigned long long ns_ = 60000000;                                                                          \
+        CK(launch(spin, 1, 1, other, (void *[]){&ns_}));                                                            \
+        double start_ = now_us();                                                                                   \
+        CUresult result_ = (call);                                                                                  \
+        double took_ = now_us() - start_;                                                                           \
+        int running_ = cuStreamQuery(other) == CUDA_ERROR_NOT_READY;                                                \
+        ROW(question, what, "error %d, %.0f us, %s", result_, took_, running_ ? "does not wait" : "WAITS for it");  \
+    } while (0)
+
 static inline CUmemAllocationProp device_memory(void) {
     CUmemAllocationProp property;
     memset(&property, 0, sizeof property);

@@ -281,17 +281,7 @@ static void memory(void) {
     }
 }
 
-#define BESIDE(what, call)                                                                                      \
-    do {                                                                                                        \
-        CK(cuCtxSynchronize());                                                                                 \
-        unsigned long long ns_ = 60000000;                                                                      \
-        CK(launch(spin, 1, 1, other, (void *[]){&ns_}));                                                        \
-        double start_ = now_us();                                                                               \
-        CUresult result_ = (call);                                                                              \
-        double took_ = now_us() - start_;                                                                       \
-        int running_ = cuStreamQuery(other) == CUDA_ERROR_NOT_READY;                                            \
-        ROW("g6", what, "error %d, %.0f us, %s", result_, took_, running_ ? "does not wait" : "WAITS for it");   \
-    } while (0)
+#define BESIDE(what, call) BESIDE_IN("g6", what, call)
 
 static void waiting(void) {
     CUgraph graph = big(100, 4);

@@ -145,17 +145,7 @@ static void placement(int how) {
         variable(m[2], "zeroed") & 0xffffffffff, variable(m[3], "zeroed") & 0xffffffffff, variable(m[4], "zeroed") & 0xffffffffff);
 }
 
-#define BESIDE(what, call)                                                                                    \
-    do {                                                                                                      \
-        CK(cuCtxSynchronize());                                                                               \
-        unsigned long long ns_ = 60000000;                                                                    \
-        CK(launch(spin, 1, 1, other, (void *[]){&ns_}));                                                      \
-        double start_ = now_us();                                                                             \
-        CUresult result_ = (call);                                                                            \
-        double took_ = now_us() - start_;                                                                     \
-        int running_ = cuStreamQuery(other) == CUDA_ERROR_NOT_READY;                                          \
-        ROW("x3", what, "error %d, %.0f us, %s", result_, took_, running_ ? "does not wait" : "WAITS for it"); \
-    } while (0)
+#define BESIDE(what, call) BESIDE_IN("x3", what, call)
 
 static void waiting(void) {
     CUmodule module;

@@ -2,6 +2,7 @@
 // changes it on the device or on the host, and puts it back, by copies in every direction. What lies in an array only ever
 // is there: a move that loses a byte of one shows at the end.
 #include "program.cuh"
+#include "packed.cuh"
 
 #include <algorithm>
 
@@ -30,14 +31,7 @@ struct Box {
 
     // A copy of the whole between the array and packed memory.
     cudaMemcpy3DParms whole(void *packed, bool out, cudaMemcpyKind kind) const {
-        cudaMemcpy3DParms p = {};
-        cudaPitchedPtr at = make_cudaPitchedPtr(packed, row, row / element, rows);
-        // Extents count elements where an array takes part.
-        p.extent = make_cudaExtent(row / element, rows, slices);
-        p.kind = kind;
-        if (out) p.srcArray = array, p.dstPtr = at;
-        else p.dstArray = array, p.srcPtr = at;
-        return p;
+        return program::packed_copy(array, packed, row, rows, slices, element, out, kind);
     }
 
     void prepare(uint32_t seed) {

@@ -3,6 +3,7 @@
 // layers, and an array that is mapped as a whole. Drivers make no sparse array for surfaces.
 #include "program.cuh"
 #include "driver.cuh"
+#include "packed.cuh"
 
 constexpr int BLOCK = 64;
 // Tiles of the plane.
@@ -216,13 +217,7 @@ struct Part {
 
     size_t bytes() const { return row * rows * slices; }
     cudaMemcpy3DParms whole(void *packed, bool out, cudaMemcpyKind kind) const {
-        cudaMemcpy3DParms p = {};
-        cudaPitchedPtr at = make_cudaPitchedPtr(packed, row, row / element, rows);
-        p.extent = make_cudaExtent(row / element, rows, slices);
-        p.kind = kind;
-        if (out) p.srcArray = array, p.dstPtr = at;
-        else p.dstArray = array, p.srcPtr = at;
-        return p;
+        return program::packed_copy(array, packed, row, rows, slices, element, out, kind);
     }
     void fill(uint32_t seed, cudaStream_t stream) {
         want.resize(bytes() / 4);

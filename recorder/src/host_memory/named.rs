@@ -16,7 +16,7 @@ static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a block of the table, or with -1 takes it out of the count.
-pub(super) fn count(b: &Block, by: isize) {
+fn count(b: &Block, by: isize) {
     let add = |to: &AtomicUsize, counts: bool| {
         if counts {
             to.fetch_add(by as usize, Ordering::Relaxed);
@@ -24,6 +24,13 @@ pub(super) fn count(b: &Block, by: isize) {
     };
     add(&UNMAPPED, matches!(b.known, Known::Unused | Known::Found));
     add(&FOUND, b.known == Known::Found);
+}
+
+/// Puts a block into the table.
+pub(super) fn add(at: u64, block: Block) {
+    // Before anybody can take it out of the count.
+    count(&block, 1);
+    lock(&BLOCKS).insert(at, block);
 }
 
 /// Notes how a block of the table is used.
@@ -52,7 +59,7 @@ pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
     note_found(cx)?;
     let lands = lands();
     let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
-    for at in words.filter(|w| lands.iter().any(|land| land.contains(w))) {
+    for at in words.filter(|w| lies_in(&lands, *w)) {
         note_mapped(cx, at)?;
     }
     Ok(())
@@ -82,6 +89,10 @@ pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Cod
     if may_name(words, &lands()) { note_words(cx, words) } else { Ok(()) }
 }
 
+fn lies_in(lands: &[Range<u64>; 2], word: u64) -> bool {
+    lands.iter().any(|land| land.contains(&word))
+}
+
 /// Whether the upper halves of any 8-byte words are those of addresses in one of two ranges. Most of what is copied has none, and
 /// a compiler makes this loop go many words at a time.
 pub(super) fn may_name(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
@@ -98,7 +109,7 @@ pub(super) fn may_name(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
 /// True if there was any. Other places get it when something is begun there ([`note_found`]), or when they are told themselves.
 pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
     let lands = lands();
-    let words = lines.iter().flat_map(|l| l[2..].iter().copied()).filter(|w| lands.iter().any(|land| land.contains(w)));
+    let words = lines.iter().flat_map(|l| l[2..].iter().copied()).filter(|w| lies_in(&lands, *w));
     let lacking: Vec<(u64, Block)> = {
         let (mut blocks, mut lacking, mut last) = (lock(&BLOCKS), Vec::new(), 0..0);
         for word in words {

@@ -9,8 +9,7 @@ use std::ffi::c_void;
 
 /// As [`from_pointer`], for a module: a driver takes no wrapper for that.
 pub(crate) fn for_module(pointer: *const c_void) -> Res<String> {
-    // SAFETY: as below.
-    let image = unsafe { image::measure(pointer.cast()) }.map_err(|e| refuse(&e))?;
+    let image = measured(pointer)?;
     if image.is_wrapped() {
         complain("modules are not loaded from wrappers of fat binaries");
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
@@ -20,9 +19,12 @@ pub(crate) fn for_module(pointer: *const c_void) -> Res<String> {
 
 /// PTX text of the image at `pointer`, whatever kind it is.
 pub(crate) fn from_pointer(pointer: *const c_void) -> Res<String> {
+    choose(&measured(pointer)?)
+}
+
+fn measured(pointer: *const c_void) -> Res<Image> {
     // SAFETY: the caller of the driver says that an image is there; what it claims is checked while it is read.
-    let image = unsafe { image::measure(pointer.cast()) }.map_err(|e| refuse(&e))?;
-    choose(&image)
+    unsafe { image::measure(pointer.cast()) }.map_err(|e| refuse(&e))
 }
 
 /// PTX text of the image in a file.
