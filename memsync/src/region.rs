@@ -92,15 +92,17 @@ pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
     Ok(tidy(all))
 }
 
-/// Sorts regions and drops those that lie inside another: one variable may have several names.
+/// Sorts regions and takes away what an earlier one covers: one variable may have several names, and symbols of code may overlap in
+/// part. Each region lies inside one symbol, because a driver copies no further than to a symbol's end.
 fn tidy(mut all: Vec<Region>) -> Vec<Region> {
     all.retain(|r| r.bytes > 0);
     all.sort_by_key(|r| (r.address, std::cmp::Reverse(r.bytes), r.kind));
     let mut tidy: Vec<Region> = Vec::with_capacity(all.len());
     for r in all {
-        match tidy.last() {
-            Some(last) if r.end() <= last.end() => {}
-            _ => tidy.push(r),
+        let covered = tidy.last().map_or(0, Region::end);
+        let address = r.address.max(covered);
+        if r.end() > address {
+            tidy.push(Region { address, bytes: r.end() - address, ..r });
         }
     }
     tidy
@@ -233,6 +235,21 @@ mod tests {
             region(0x3000, 0, Kind::Global),
         ];
         assert_eq!(tidy(list), [region(0x1000, 64, Kind::Global), region(0x2000, 8, Kind::Global)]);
+    }
+
+    #[test]
+    fn overlapping_symbols_are_covered_once() {
+        let list = vec![
+            region(0x1000, 0x40, Kind::Global),
+            region(0x1020, 0x40, Kind::Global),
+            region(0x1030, 0x10, Kind::Global),
+            region(0x1050, 0x30, Kind::Global),
+            region(0x1080, 8, Kind::Global),
+        ];
+        let found = tidy(list);
+        let wanted = [(0x1000, 0x40), (0x1040, 0x20), (0x1060, 0x20), (0x1080, 8)];
+        assert_eq!(found, wanted.map(|(address, bytes)| region(address, bytes, Kind::Global)));
+        assert!(found.windows(2).all(|pair| pair[0].end() <= pair[1].address));
     }
 
     #[test]
