@@ -180,6 +180,9 @@ ids! {
     /// [`crate::reference::ReferenceSet`]: a setting of a texture or surface reference, for the launches that follow. The answer for memory:
     /// u64, the bytes before it that the texture begins with.
     REFERENCE_SET = 0x0fb9 "ReferenceSet";
+    /// [`super::StreamHold`] with a token of [`FENCE`](super::FENCE). Answered when the stream has got there, behind everything that earlier
+    /// work of it has done to the job's memory; the stream goes on when the job has said [`id::HOST_DONE`] with the token.
+    STREAM_FENCE = 0x0fba "StreamFence";
 }
 
 wire_struct! {
@@ -275,6 +278,9 @@ pub const LANE: u64 = 3;
 
 /// Tokens of [`StreamHold`] have this bit, those of [`HostCall`] have not.
 pub const HOLD: u64 = 1 << 63;
+
+/// Among the tokens with [`HOLD`], those of fences have this bit: a fence waits for the job's process alone.
+pub const FENCE: u64 = 1 << 62;
 
 /// What names memory that a place offers: 16 bytes for the place's process, 16 for the memory.
 pub type Offer = [u8; 32];
@@ -615,6 +621,8 @@ wire_struct! {
         pub instance: u64,
         /// The node.
         pub at: At,
+        /// Of a copy to the job: the graph goes on when the job has said [`id::HOST_DONE`], so when the bytes are in its memory.
+        pub acknowledged: bool,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::enter::Entered;
 use crate::graph;
 use crate::host_memory;
 use crate::job::Device;
+use crate::landing;
 use crate::place::{Place, Waiting};
 use cuda_api::arg::{Capture, stage_stream};
 use cuda_api::array::{ARRAY, CopyBox, DEVICE, HOST};
@@ -62,6 +63,16 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
     device.check()?;
     let c = copy::plain(c);
     let (from_host, to_host) = (c.src.memory == HOST, c.dst.memory == HOST);
+    let host = if to_host { c.dst } else { c.src };
+    let in_place = matches!(cx.place(device), Place::Remote { .. })
+        && from_host != to_host
+        && host_memory::is_reached(cx.place(device), host.host, span(&host, &c));
+    if in_place {
+        // The place's driver makes it, in stream order.
+        landing::before_work(cx, device, stream)?;
+        copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })])?;
+        return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
+    }
     if from_host
         && (until == Until::Done || matches!(cx.place(device), Place::Remote { .. }))
         && (copy::changes_later(c.src.host, span(&c.src, &c)) || host_memory::is_mapped(c.src.host))
@@ -81,6 +92,7 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
     if to_host {
         return copy_out(cx, device, &c, stream, until);
     }
+    landing::before_work(cx, device, stream)?;
     if !from_host {
         return copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })]);
     }
@@ -121,7 +133,8 @@ fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, u
         if until == Until::Submitted && pinned {
             // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
             if let Waiting::Reply(answer) = waiting {
-                copy::note_landing(piece.dst.host, span(&piece.dst, &piece), answer);
+                let to = piece.dst.host..piece.dst.host + span(&piece.dst, &piece);
+                landing::note(device, stream, to, landing::Arrival::Reply(answer));
             }
             return Ok(());
         }

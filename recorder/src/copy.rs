@@ -5,10 +5,9 @@ use crate::array_copy;
 use crate::enter::{Entered, encoded};
 use crate::graph;
 use crate::job::Device;
-use crate::log::lock;
 use crate::memory::{self, attributes, is_device};
 use crate::place::{Place, Waiting, lost};
-use crate::{across, host_function, host_memory, peer, stream_memory};
+use crate::{across, host_function, host_memory, ipc, landing, peer, stream_memory};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
@@ -17,10 +16,10 @@ use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use faults::Point;
-use rcuda_forwarder::{Landing, Reply};
+use rcuda_forwarder::Landing;
 use replayer::Direct;
 use std::ffi::c_void;
-use std::sync::Mutex;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 mod batch;
@@ -229,10 +228,16 @@ pub(crate) fn pageable(c: &Copy3) -> bool {
     c.src.memory == HOST && c.dst.memory != HOST && !host_memory::is_pinned(c.src.host, span)
 }
 
+/// From the first to the last byte of the host memory that a [`plain`] copy writes.
+pub(crate) fn destination(c: &Copy3) -> Range<u64> {
+    let span = ((c.depth - 1) * c.dst.height + c.rows - 1) * c.dst.pitch + c.width;
+    c.dst.host..c.dst.host + span
+}
+
 /// Whether a [`plain`] copy from the device goes to host memory that the place has.
 pub(crate) fn is_written_there(place: &Place, c: &Copy3) -> bool {
-    let span = ((c.depth - 1) * c.dst.height + c.rows - 1) * c.dst.pitch + c.width;
-    c.src.memory != HOST && c.dst.memory == HOST && host_memory::is_reached(place, c.dst.host, span)
+    let bytes = || destination(c).end - c.dst.host;
+    c.src.memory != HOST && c.dst.memory == HOST && host_memory::is_reached(place, c.dst.host, bytes())
 }
 
 /// The bytes that a [`plain`] copy reads from the host.
@@ -312,6 +317,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
         }
         (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
             faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
+            landing::before_work(cx, device, stream)?;
             operate(cx, device, known, &r.within_reach(stream))?;
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
@@ -381,6 +387,7 @@ fn elsewhere(
 
 /// A copy that the device can make by itself.
 pub(crate) fn copy_device(cx: &Entered, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
+    landing::before_work(cx, device, stream)?;
     operate(cx, device, known, &r.within_reach(stream))
 }
 
@@ -423,42 +430,15 @@ impl HostCopy {
     }
 }
 
-/// Copies to pinned memory whose bytes may not have landed: first byte, end, the answer.
-static LANDINGS: Mutex<Vec<(u64, u64, Reply)>> = Mutex::new(Vec::new());
-/// Between two looks whether a copy has landed.
-const LANDING_LOOK: std::time::Duration = std::time::Duration::from_micros(50);
-/// So many of them may gather before those that have landed are dropped.
-const MANY_LANDINGS: usize = 16;
-
-pub(crate) fn note_landing(address: u64, bytes: u64, answer: Reply) {
-    let mut all = lock(&LANDINGS);
-    if all.len() >= MANY_LANDINGS {
-        all.retain(|(_, _, r)| !r.is_here());
-    }
-    all.push((address, address + bytes, answer));
-}
-
-/// Waits until no copy is on its way to this host memory.
-pub(crate) fn wait_for_landings(address: u64, bytes: u64) {
-    let on_its_way = || {
-        let mut all = lock(&LANDINGS);
-        all.retain(|(_, _, r)| !r.is_here());
-        all.iter().any(|(start, end, _)| *start < address + bytes && address < *end)
-    };
-    while on_its_way() {
-        std::thread::sleep(LANDING_LOOK);
-    }
-}
-
 /// Whether something that was given to a GPU before may still change these bytes of host memory: a host function that has not run,
-/// a copy that has not landed, a stream that waits for another GPU, or for a word of memory (behind which the program itself may write
-/// them).
+/// a copy that has not landed, a stream that waits for another GPU, for another process, or for a word of memory (behind which the program
+/// itself may write them).
 pub(crate) fn changes_later(address: u64, bytes: u64) -> bool {
-    host_function::any_outstanding() || stream_memory::any_waiting() || across::any() || {
-        let mut all = lock(&LANDINGS);
-        all.retain(|(_, _, r)| !r.is_here());
-        all.iter().any(|(start, end, _)| *start < address + bytes && address < *end)
-    }
+    host_function::any_outstanding()
+        || stream_memory::any_waiting()
+        || across::any()
+        || ipc::any_waiting()
+        || landing::any_to(address, bytes)
 }
 
 /// Sends work on memory that the shim knows; asks the place about other addresses, since only it can tell whether they are valid.
@@ -541,6 +521,7 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
         }
         Place::Remote { link, .. } => link.clone(),
     };
+    landing::before_work(cx, device, stream)?;
     let span = r.src.span(r.width, r.rows)?;
     let late = until == Until::Submitted && host_memory::is_pinned(r.src.address, span) && changes_later(r.src.address, span);
     if late && !known {
@@ -621,7 +602,8 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
         if until == Until::Submitted && pinned {
             // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
             if let Waiting::Reply(answer) = waiting {
-                note_landing(piece.dst.address, piece.dst.span(piece.width, piece.rows)?, answer);
+                let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
+                landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
             }
             return Ok(());
         }

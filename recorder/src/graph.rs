@@ -136,10 +136,10 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
         return Err(code::ERROR_ILLEGAL_STATE);
     }
     let op = StreamWaitEvent { stream, event };
-    // A wait for an event of several processes is for what it stands for now: before the program can tell another one to go on.
     if crate::ipc::is_shared(data) {
-        return cx.ask(device, ops::id::STREAM_WAIT_EVENT, &[&encode(&op)]).map(drop);
+        return crate::ipc::wait_event(cx, device, &op);
     }
+    crate::landing::follows_event(device, stream);
     cx.operate(device, &op).map(drop)
 }
 
@@ -481,6 +481,7 @@ impl Host for Entered {
             return Err(code::ERROR_INVALID_VALUE);
         }
         crate::host_memory::note_found(self)?;
+        crate::landing::before_graph(self, device, stream)?;
         let calls = lock(&data.calls);
         if calls.is_empty() {
             drop(calls);

@@ -6,6 +6,7 @@
 use crate::copy::HostCopy;
 use crate::enter::Entered;
 use crate::graph;
+use crate::landing;
 use crate::job::Device;
 use crate::log::{self, lock};
 use crate::place::{Place, Waiting, lost};
@@ -19,7 +20,7 @@ use cuda_api::wire::Wire;
 use rcuda_forwarder::{Link, Lost};
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -193,23 +194,44 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
     }
 }
 
+/// What follows when the bytes of a graph's copy have landed.
+struct Landed {
+    here: Arc<AtomicBool>,
+    /// The place waits to be told.
+    acknowledged: bool,
+}
+
 /// Gives a task to a worker; `body` encodes the operation with its token.
-fn give(device: &'static Device, link: &Arc<Link>, op: u16, task: Task, body: impl FnOnce(u64) -> Vec<u8>) -> Result<u64, Code> {
+fn give(
+    device: &'static Device,
+    link: &Arc<Link>,
+    op: u16,
+    task: Task,
+    landed: Option<Landed>,
+    body: impl FnOnce(u64) -> Vec<u8>,
+) -> Result<u64, Code> {
     let thread = thread(device).ok_or(code::ERROR_OPERATING_SYSTEM)?;
-    let landing = match &task {
+    let lands = match &task {
         Task::Graph(copy) if copy.src.memory != HOST => Some(Some(*copy)),
         Task::Written => Some(None),
         _ => None,
     };
     let token = add(Call { task, link: Some(link.clone()) });
+    let to = link.clone();
     let then = move |answer| {
-        let arrived = arrival(answer, landing.flatten());
+        let arrived = arrival(answer, lands.flatten());
         if let Err(rc) = arrived {
             device.note(rc);
         }
-        if landing.is_some() {
-            // The place goes on by itself.
+        if lands.is_some() {
+            // The place goes on by itself, or when it is told that the bytes are here.
             take(token).inspect(|c| over(&c.task));
+            if let Some(landed) = landed {
+                landed.here.store(true, Ordering::Release);
+                if landed.acknowledged {
+                    landing::let_go(to, token);
+                }
+            }
             return;
         }
         // The thread lives as long as the process.
@@ -245,7 +267,7 @@ pub(crate) fn launch_graph(
     let mut body = Vec::with_capacity(16 + 8 * nodes.len());
     instance.put(&mut body);
     stream.put(&mut body);
-    let mut given = Vec::new();
+    let (mut given, mut landings) = (Vec::new(), Vec::new());
     for node in nodes {
         let task = match (&node.work, place) {
             (Work::Host(call), _) => {
@@ -268,8 +290,17 @@ pub(crate) fn launch_graph(
         let token = match (task, place) {
             (None, _) => 0,
             (Some(task), Place::Remote { link, .. }) => {
-                let body = |token| crate::copy::encode(&GraphCall { token, stream, instance, at: node.at });
-                device.noting(give(device, link, id::GRAPH_CALL, task, body))?
+                let landed = match &task {
+                    Task::Graph(copy) if copy.src.memory != HOST => {
+                        let here = Arc::new(AtomicBool::new(false));
+                        landings.push((crate::copy::destination(copy), here.clone()));
+                        Some(Landed { here, acknowledged: landing::is_seen(place) })
+                    }
+                    _ => None,
+                };
+                let acknowledged = landed.as_ref().is_some_and(|l| l.acknowledged);
+                let body = |token| crate::copy::encode(&GraphCall { token, stream, instance, at: node.at, acknowledged });
+                device.noting(give(device, link, id::GRAPH_CALL, task, landed, body))?
             }
             (Some(task), Place::Local { .. }) => {
                 let token = add(Call { task, link: None });
@@ -282,6 +313,9 @@ pub(crate) fn launch_graph(
     let sent = device.noting(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
         given.into_iter().filter_map(take).for_each(|c| over(&c.task));
     });
+    for (to, here) in landings {
+        landing::note(device, stream, to, landing::Arrival::Flag(here));
+    }
     sent.map(drop)
 }
 
@@ -295,7 +329,7 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
     };
     let place = cx.place(device);
     if let Place::Remote { link, .. } = place {
-        return device.noting(give(device, link, id::HOST_CALL, task, body)).map(drop);
+        return device.noting(give(device, link, id::HOST_CALL, task, None, body)).map(drop);
     }
     let token = add(Call { task, link: None });
     match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
@@ -340,7 +374,7 @@ pub(crate) fn copy_late(device: &'static Device, link: &Arc<Link>, to: CopyIn, a
         CopyInLate { token, to }.put(&mut body);
         body
     };
-    device.noting(give(device, link, id::COPY_IN_LATE, task, body)).map(drop)
+    device.noting(give(device, link, id::COPY_IN_LATE, task, None, body)).map(drop)
 }
 
 pub(crate) fn cuLaunchHostFunc(

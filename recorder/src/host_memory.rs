@@ -20,7 +20,7 @@ use std::sync::{Mutex, OnceLock};
 
 mod named;
 
-pub(crate) use named::{any_unmapped, is_mapped, named_by, note_copied, note_found, note_mapped, note_words};
+pub(crate) use named::{any_mapped, any_unmapped, is_mapped, named_by, note_copied, note_found, note_mapped, note_words};
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};

@@ -11,18 +11,18 @@ use crate::job::{self, Device};
 use crate::log::{self, lock};
 use crate::memory::{ARENA, GRANULE, encode};
 use crate::tables::EventData;
-use crate::{peer, vmm};
+use crate::{landing, peer, vmm};
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
-use cuda_api::ops::{Chunk, EventOffer, EventOpen, Offer, PeerMap, id};
+use cuda_api::ops::{Chunk, EventOffer, EventOpen, Offer, PeerMap, StreamWaitEvent, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const MAGIC: [u8; 8] = *b"mrcudaIM";
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
@@ -75,6 +75,38 @@ struct Ipc {
 
 static IPC: Mutex<Ipc> = Mutex::new(Ipc { exports: BTreeMap::new(), imports: BTreeMap::new() });
 
+/// Whether this process has had memory or events together with others.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Streams of workers that may still wait for events of several processes.
+static WAITS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether other processes may be told how far a GPU of this one has got, by memory or events that they share.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
+/// Memory or an event is about to be one of several processes.
+pub(crate) fn note_shared() {
+    ANY.store(true, Ordering::Release);
+}
+
+/// Whether a stream may wait for an event of several processes: what comes behind it must find what the other process has done.
+pub(crate) fn any_waiting() -> bool {
+    WAITS.load(Ordering::Acquire) != 0
+}
+
+/// A stream waits for what an event of several processes stands for now. What another process has written to memory of the host by then is
+/// told to the place before the stream goes on.
+pub(crate) fn wait_event(cx: &Entered, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
+    WAITS.fetch_add(1, Ordering::AcqRel);
+    let over = || {
+        WAITS.fetch_sub(1, Ordering::AcqRel);
+    };
+    // It is in the place before the program can tell the other process to go on.
+    let asked = cx.ask(device, id::STREAM_WAIT_EVENT, &[&encode(wait)]);
+    asked.and_then(|_| landing::fence(cx, device, wait.stream, over)).inspect_err(|_| over())
+}
+
 /// Whether other processes have an event too.
 pub(crate) fn is_shared(event: &EventData) -> bool {
     event.flags.load(Ordering::Relaxed) & SHARED != 0
@@ -124,6 +156,7 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut Entered, to: *mut sys::CUipcMemHandle, 
     // Who frees memory holds it and asks here: never the other way round.
     let chunk = device.memory().chunk_around(allocation.start).ok_or(code::ERROR_INVALID_VALUE)?;
     let offer = peer::offer(cx, device, chunk)?;
+    note_shared();
     lock(&IPC).exports.insert(allocation.start, Export { device: device.index, chunk: chunk.address, offer });
     let offset = allocation.start - chunk.address;
     let handle = encode(&Handle { magic: MAGIC, offer, bytes: chunk.bytes, offset, rest: 0 });
@@ -170,6 +203,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
         }
         return Err(rc);
     }
+    note_shared();
     vmm::note_foreign(at, handle.bytes, device);
     let address = at + handle.offset;
     ipc.imports.insert(address, Import { handle, device: device.index, at, opened: 1 });
@@ -205,6 +239,7 @@ pub(crate) fn cuIpcOpenEventHandle(cx: &mut Entered, to: *mut sys::CUevent, hand
 
 /// An event is one of several processes: whether it has happened only the place can tell.
 fn shared(cx: &Entered, event: u64, device: &Device) -> Result<(), Code> {
+    note_shared();
     let data = &cx.job.tables.events.get(event)?.data;
     data.flags.fetch_or(INTERPROCESS | SHARED, Ordering::Relaxed);
     data.recorded(device.epoch.load(Ordering::Relaxed), 0, None);

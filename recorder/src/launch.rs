@@ -4,7 +4,7 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
 use crate::tables::FunctionData;
-use crate::{graph, host_memory, stream_attributes};
+use crate::{graph, host_memory, landing, stream_attributes};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
@@ -311,6 +311,7 @@ unsafe fn launch(
         // SAFETY: passed on by the exported symbols as the program gave it.
         unsafe { pack(body, info, params, extra) }?;
         host_memory::note_words(cx, &body[head_bytes..])?;
+        landing::before_work(cx, on, head.stream)?;
         cx.work(on, ops::id::LAUNCH, &[body])
     })
 }

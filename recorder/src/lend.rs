@@ -9,7 +9,7 @@ use crate::enter::Entered;
 use crate::job::{self, Device, Job};
 use crate::log::{self, lock};
 use crate::memory::{GRANULE, encode, shared_pools};
-use crate::{peer, vmm};
+use crate::{ipc, peer, vmm};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
 use cuda_api::wire::Wire;
@@ -166,6 +166,7 @@ fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
     let pieces = offers.collect::<Result<Vec<_>, Code>>()?;
     let stream = visitor.try_clone().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
     let chunks = found.chunks.iter().map(|c| c.address).collect();
+    ipc::note_shared();
     // Inside the gate: a move sees it, or its place is asked.
     lock(&LENT).push(Lent { device: found.device.index, chunks, stream });
     Ok(Answer { code: code::SUCCESS, pieces, offset: found.offset, bytes: found.bytes })
@@ -262,6 +263,7 @@ impl Ticket {
 /// Maps a piece of borrowed memory in the place of a device.
 pub(crate) fn map(cx: &Entered, device: &'static Device, at: Chunk, offer: Offer) -> Result<(), Code> {
     device.check()?;
+    ipc::note_shared();
     let map = PeerMap { address: at.address, bytes: at.bytes, offer };
     cx.ask(device, id::PEER_MAP, &[&encode(&map)]).map(drop).map_err(|rc| {
         if rc != code::ERROR_PEER_ACCESS_UNSUPPORTED {

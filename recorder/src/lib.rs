@@ -35,6 +35,7 @@ mod host_function;
 mod host_memory;
 mod ipc;
 mod job;
+mod landing;
 mod launch;
 mod ledger;
 mod lend;

@@ -6,6 +6,7 @@ use crate::graph;
 use crate::green;
 use crate::ipc;
 use crate::job::Device;
+use crate::landing;
 use crate::log::lock;
 use crate::memory::pools;
 use crate::stream_attributes;
@@ -277,6 +278,8 @@ pub(crate) fn record_in(cx: &Entered, device: &'static Device, event: u64, strea
     let epoch = device.epoch.load(Ordering::Relaxed);
     let op = ops::EventRecord { event, stream, flags: 0 };
     if ipc::is_shared(data) {
+        // Who waits for it in another process finds in the host's memory what came before.
+        landing::before_shared_event(cx, device, stream)?;
         // It is in the place before the program can tell another process of it. Who records it next is not known here.
         encoded(&op, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body]))?;
         data.recorded(epoch, stream, None);

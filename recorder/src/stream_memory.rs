@@ -4,7 +4,7 @@ use crate::enter::Entered;
 use crate::job::Device;
 use crate::memory::is_device;
 use crate::place::{Place, lost};
-use crate::{device, graph, host_memory};
+use crate::{device, graph, host_memory, landing};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::Work;
@@ -109,6 +109,7 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
             return Ok(());
         }
     }
+    landing::before_work(cx, device, stream)?;
     let waits = parts.iter().any(MemoryPart::waits);
     let mut body = Vec::with_capacity(64);
     StreamMemory { stream, first_version, flags, parts }.put(&mut body);

@@ -10,13 +10,14 @@ use crate::enter::Entered;
 use crate::graph;
 use crate::ipc;
 use crate::job::Device;
+use crate::landing;
 use crate::log::lock;
 use crate::stream;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
-use cuda_api::ops::{self, EventRecord, StreamWaitEvent};
+use cuda_api::ops::{EventRecord, StreamWaitEvent};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,6 +119,7 @@ pub(crate) fn record(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code>
             cx.operate(device, &EventRecord { event: own.mark, stream, flags: 0 })?;
             cx.operate(device, &StreamWaitEvent { stream: own.behind, event: own.mark })?;
         }
+        landing::follows_event(device, own.behind);
         // It is no longer one of a capture.
         graph::record_event(cx, event, own.behind, device, false)?;
         stream::record_in(cx, device, event, own.behind)
@@ -142,8 +144,9 @@ pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
             }
             let op = StreamWaitEvent { stream, event };
             if ipc::is_shared(data) {
-                cx.ask(device, ops::id::STREAM_WAIT_EVENT, &[&crate::memory::encode(&op)])?;
+                ipc::wait_event(cx, device, &op)?;
             } else {
+                landing::follows_event(device, stream);
                 cx.operate(device, &op)?;
             }
         }
@@ -164,6 +167,7 @@ pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u6
     for of in about.into_iter().flatten() {
         let event = lock(&PASSED).as_ref().and_then(|all| all.get(&of).copied());
         if let Some(event) = event {
+            landing::follows_event(device, stream);
             cx.operate(device, &StreamWaitEvent { stream, event })?;
         }
     }

@@ -305,6 +305,7 @@ impl Executor {
             id::HOST_UNPIN => self.host_unpin(body)?,
             id::EVENT_REACHED => return self.event_reached(&life, handle(body)?),
             id::STREAM_HOLD => self.hold_stream(&life, body)?,
+            id::STREAM_FENCE => return self.fence_stream(&life, body).map(Some),
             id::CHUNK_OFFER => self.offer_chunk(body)?.put(reply),
             id::CHUNK_WITHDRAW => self.withdraw_chunk(handle(body)?),
             id::PEER_MAP => self.map_peer(body)?,

@@ -26,6 +26,9 @@ pub(super) fn shows_progress(call: u16) -> bool {
             | id::STREAM_QUERY
             | id::EVENT_QUERY
             | id::EVENT_REACHED
+            | id::EVENT_ELAPSED
+            | id::EVENT_TIME
+            | id::STREAM_FENCE
             | id::COPY_OUT
             | id::COPY_BOX_OUT
             | id::HOST_CALL

@@ -2,7 +2,7 @@
 
 use super::{End, is_device, operate};
 use crate::enter::Entered;
-use crate::{graph, host_memory, memory, peer};
+use crate::{graph, host_memory, landing, memory, peer};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Work};
@@ -51,6 +51,7 @@ fn fill(
         }
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
+    landing::before_work(cx, device, stream)?;
     operate(cx, device, known, &op)?;
     // Of memory that the host can read they are done when the call returns, as CUDA's reference says.
     let is_seen = || !is_device(dst) && host_memory::find(dst).is_some();

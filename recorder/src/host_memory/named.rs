@@ -15,6 +15,9 @@ static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
 /// and those among them that were found.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
+/// Blocks that a GPU may use by their addresses.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
 /// Counts a block of the table, or with -1 takes it out of the count.
 fn count(b: &Block, by: isize) {
     let add = |to: &AtomicUsize, counts: bool| {
@@ -24,6 +27,7 @@ fn count(b: &Block, by: isize) {
     };
     add(&UNMAPPED, matches!(b.known, Known::Unused | Known::Found));
     add(&FOUND, b.known == Known::Found);
+    add(&MAPPED, matches!(b.known, Known::Found | Known::Everywhere));
 }
 
 /// Puts a block into the table.
@@ -43,6 +47,11 @@ pub(super) fn set(b: &mut Block, known: Known) {
 /// Whether a GPU may use the memory at an address by that address.
 pub(crate) fn is_mapped(address: u64) -> bool {
     around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.known != Known::Unused)
+}
+
+/// Whether GPUs may use any pinned memory by its address.
+pub(crate) fn any_mapped() -> bool {
+    MAPPED.load(Ordering::Acquire) != 0
 }
 
 /// Whether nothing has to be done before a call names a block.
@@ -156,7 +165,7 @@ pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
         (*start, *b, was)
     };
     // Bytes that are on their way to it are not its contents yet.
-    crate::copy::wait_for_landings(start, block.bytes);
+    crate::landing::wait_for(start, block.bytes);
     let pinned = pin_everywhere(cx, start, &block, false);
     let known = if pinned.is_ok() { Known::Everywhere } else { was };
     if let Some(b) = lock(&BLOCKS).get_mut(&start).filter(|b| b.known == Known::Found) {

@@ -257,9 +257,23 @@ impl Executor {
         Ok((self.live_copy(&op.copy)?, stage_stream(op.stream, &self.bindings)?))
     }
 
-    pub(super) fn copy_box(&self, mut body: &[u8]) -> Result<(), Code> {
-        let (copy, stream) = self.copy_box_op(&mut body, [false, false])?;
-        // SAFETY: no end is host memory.
+    pub(super) fn copy_box(&self, body: &[u8]) -> Result<(), Code> {
+        let ends = CopyBox::get(&mut { body }).map_err(short)?.copy;
+        let host = [ends.src.memory == HOST, ends.dst.memory == HOST];
+        let (copy, stream) = self.copy_box_op(&mut { body }, host)?;
+        for (end, _) in [&copy.src, &copy.dst].into_iter().zip(host).filter(|(_, host)| *host) {
+            if !self.is_host(end.host, box_span(end, &copy)?)? {
+                return Err(code::ERROR_INVALID_VALUE);
+            }
+        }
+        if host == [true, true] {
+            // The driver would wait for the stream.
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        if host[0] && copy.rows == 1 && copy.depth == 1 {
+            self.await_turn(stream, copy.width)?;
+        }
+        // SAFETY: a host end is pinned memory of the job, mapped until the job has it taken away, which waits for the copies of it.
         unsafe { self.gpu.copy_3d(&copy, stream) }
     }
 
@@ -308,6 +322,18 @@ impl Executor {
         self.gpu.tensor_map_address(map, address)?.put(reply);
         Ok(())
     }
+}
+
+/// Bytes from the first to the last of an end in host memory.
+fn box_span(e: &CopyEnd, c: &Copy3) -> Result<u64, Code> {
+    let wrong = code::ERROR_INVALID_VALUE;
+    let (Some(rows), Some(slices)) = (c.rows.checked_sub(1), c.depth.checked_sub(1)) else { return Err(wrong) };
+    // The first byte is that of the end: it begins in no row and no slice.
+    if c.width == 0 || [e.x, e.y, e.z] != [0; 3] {
+        return Err(wrong);
+    }
+    let rows = slices.checked_mul(e.height).and_then(|n| n.checked_add(rows));
+    rows.and_then(|n| n.checked_mul(e.pitch)).and_then(|n| n.checked_add(c.width)).ok_or(wrong)
 }
 
 /// Bytes of a copy, packed; one that does not fit a buffer should have been several.

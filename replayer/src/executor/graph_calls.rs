@@ -147,7 +147,7 @@ impl Executor {
         let node = calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)?;
         let lands = lock(&node.staging).copy.filter(|c| node.to_host && c.dst.memory == HOST);
         let lands = lands.filter(|c| self.is_host(c.dst.host, span(c)).unwrap_or(false));
-        let call = self.hosts.begin_in_graph(op.token, op.stream, node.room(), lands, node.to_host)?;
+        let call = self.hosts.begin_in_graph(&op, node.room(), lands, node.to_host)?;
         let mut pending = self.pending(life, Vec::new());
         pending.call = Some(call);
         Ok(Some(pending))
@@ -159,13 +159,16 @@ impl Executor {
         let (live, on) = (self.bindings.live(instance)?, stage_stream(stream, &self.bindings)?);
         let mut list = Vec::with_capacity(calls.nodes.len());
         let mut tokens = tokens.chunks_exact(8);
-        for (_, node) in &calls.nodes {
+        for (at, node) in &calls.nodes {
             let token = u64::get(&mut tokens.next().unwrap_or_default()).map_err(short)?;
             let Some(node) = node else { continue };
             let call = match token {
                 0 => None,
                 // In the job's process nobody waits for an answer: the call comes with the launch.
-                _ if self.is_here() => Some(self.hosts.begin_in_graph(token, stream, None, None, false)?),
+                _ if self.is_here() => {
+                    let op = GraphCall { token, stream, instance, at: *at, acknowledged: false };
+                    Some(self.hosts.begin_in_graph(&op, None, None, false)?)
+                }
                 _ => Some(self.hosts.of_graph(token)?),
             };
             list.push((node, call));

@@ -1,4 +1,5 @@
-//! Streams that wait for another GPU of the job, and events that another GPU waits for.
+//! Streams that wait for the job: for another GPU of it, or until what they have done is in its memory. And events that another GPU
+//! waits for.
 //!
 //! A stream is held by a word of page-locked memory that it waits for, and goes on when the job has said so. No host function: the
 //! driver runs these one after the other, so one that waited would hold up others that the wait depends on.
@@ -8,7 +9,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{HOLD, MemoryPart, StreamHold, StreamMemory};
+use cuda_api::ops::{FENCE, HOLD, MemoryPart, StreamHold, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -90,7 +91,12 @@ impl Holds {
 
     /// Whether a stream waits for another GPU, or will.
     pub(super) fn holds(&self, stream: u64) -> bool {
-        lock(&self.words).held.values().any(|h| h.stream == stream)
+        lock(&self.words).held.iter().any(|(token, h)| h.stream == stream && token & FENCE == 0)
+    }
+
+    /// Whether a stream waits until the job has what it has done so far, or will.
+    pub(super) fn fences(&self, stream: u64) -> bool {
+        lock(&self.words).held.iter().any(|(token, h)| h.stream == stream && token & FENCE != 0)
     }
 }
 
@@ -145,6 +151,16 @@ impl Executor {
             self.holds.count.store(w.held.len(), Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Holds a stream, and answers when it has got there.
+    pub(super) fn fence_stream(&self, life: &Life, body: &[u8]) -> Result<Pending, Code> {
+        let op = StreamHold::get(&mut { body }).map_err(short)?;
+        let mark = life.pools.mark(stage_stream(op.stream, &self.bindings)?)?;
+        // Made before the hold: if that fails its event is given back.
+        let pending = self.pending(life, vec![Mark::Own(mark)]);
+        self.hold_stream(life, body)?;
+        Ok(pending)
     }
 
     /// Answers when what an event stands for now has happened, whatever is recorded in it later.

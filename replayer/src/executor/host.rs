@@ -10,7 +10,7 @@ use crate::pools::{Pools, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::Copy3;
-use cuda_api::ops::{CopyInLate, HOLD, HostCall, StreamMemory};
+use cuda_api::ops::{CopyInLate, GraphCall, HOLD, HostCall, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -40,6 +40,8 @@ pub(crate) struct Call {
     room: Option<(usize, usize)>,
     /// The bytes go to the job, with the answer.
     to_host: bool,
+    /// The stream goes on when the job has said that they are in its memory, else when they have been sent.
+    acknowledged: bool,
     /// Where they go in host memory that this place has, too: what follows in the graph may read it there.
     lands: Option<Copy3>,
     /// Of a graph: its launch, or why there is none.
@@ -159,11 +161,13 @@ impl Call {
         Some(rc)
     }
 
-    /// Gives the job the bytes that the call has for it; the stream goes on then.
+    /// Gives the job the bytes that the call has for it; the stream goes on then, unless the job is to say so.
     pub(crate) fn take_bytes(&self, reply: &mut Vec<u8>) {
         if let Some((at, len)) = self.room.filter(|_| self.to_host) {
             // SAFETY: the buffer belongs to this call from the copy before it until it has said that it is done.
             reply.extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, len) });
+        }
+        if self.to_host && !self.acknowledged {
             self.say(Vec::new());
         }
     }
@@ -209,13 +213,13 @@ impl Hosts {
     /// A call of a graph that will be launched.
     pub(super) fn begin_in_graph(
         self: &Arc<Self>,
-        token: u64,
-        stream: u64,
+        op: &GraphCall,
         room: Option<(usize, usize)>,
         lands: Option<Copy3>,
         to_host: bool,
     ) -> Result<Arc<Call>, Code> {
-        self.add(Call { room, to_host, lands, launch: Some(OnceLock::new()), ..self.call(token, stream) })
+        let call = self.call(op.token, op.stream);
+        self.add(Call { room, to_host, acknowledged: op.acknowledged, lands, launch: Some(OnceLock::new()), ..call })
     }
 
     /// The call of a graph with this token that no launch has named yet.
@@ -236,6 +240,7 @@ impl Hosts {
             callback: false,
             room: None,
             to_host: false,
+            acknowledged: false,
             lands: None,
             launch: None,
             reached: OnceLock::new(),
@@ -267,7 +272,8 @@ impl Hosts {
         let token = u64::get(&mut body).map_err(short)?;
         let call = lock(&self.calls).get(&token).cloned().ok_or(code::ERROR_INVALID_VALUE)?;
         call.say(body.to_vec());
-        if call.room.is_none_or(|(_, len)| len == body.len()) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+        let wanted = call.room.filter(|_| !call.to_host).map_or(0, |(_, len)| len);
+        if body.len() == wanted { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 }
 
@@ -409,6 +415,7 @@ impl Executor {
                 (Some(c), _) if c.room.is_some() => (1, format!("{} waits for bytes that the job must read", name(stream))),
                 (Some(_), _) => (0, format!("{} waits for a host function of the program that has not returned", name(stream))),
                 (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that nobody has written", name(stream))),
+                (None, None) if self.holds.fences(stream) => (1, format!("{} waits for the job to take bytes", name(stream))),
                 (None, None) if self.holds.holds(stream) => (1, format!("{} waits for another GPU of the job", name(stream))),
                 (None, None) => {
                     (2, format!("{} runs kernels or copies that have not ended, or waits for another stream", name(stream)))

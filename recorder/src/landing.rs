@@ -1,0 +1,212 @@
+//! Copies whose bytes travel to the host's memory as answers, and what keeps other work behind them.
+//!
+//! A place that does not reach the destination of a copy sends the bytes, and the GPU goes on meanwhile. What it does next may be seen
+//! before they have landed: a flag in memory that the place reaches, or tells of by other messages. So work that follows such a copy in its
+//! stream, or may follow it, is held by a *fence*: the place answers it when the stream has got there, behind the bytes, and the
+//! stream goes on when this process has said that they are here (docs/consistency.md). A fence is asked for only where the program could
+//! tell the difference ([`is_seen`]), and only while bytes are on their way.
+
+use crate::control;
+use crate::copy::encode;
+use crate::enter::Entered;
+use crate::host_memory;
+use crate::ipc;
+use crate::job::Device;
+use crate::log::{self, lock};
+use crate::place::{Place, lost};
+use cuda_api::arg::LEGACY;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{FENCE, HOLD, StreamHold, id};
+use rcuda_forwarder::{Link, Reply};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Between two looks whether a copy has landed.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// So many of them may gather before those that have landed are dropped.
+const MANY: usize = 16;
+
+/// How it is known that bytes have landed.
+pub(crate) enum Arrival {
+    /// The answer that has them.
+    Reply(Reply),
+    /// Set by who writes them.
+    Flag(Arc<AtomicBool>),
+}
+
+impl Arrival {
+    fn has_come(&self) -> bool {
+        match self {
+            Arrival::Reply(r) => r.is_here(),
+            Arrival::Flag(f) => f.load(Ordering::Acquire),
+        }
+    }
+}
+
+/// A copy whose bytes may not have landed.
+struct Landing {
+    device: u32,
+    stream: u64,
+    to: Range<u64>,
+    arrival: Arrival,
+    /// Other streams whose next work may follow it: they have waited for an event since.
+    followers: Vec<u64>,
+    /// Streams whose next work is held back already.
+    fenced: Vec<u64>,
+}
+
+impl Landing {
+    /// Whether the next work of a stream may follow the copy and is not held back yet.
+    fn concerns(&self, device: u32, stream: u64, any_stream: bool) -> bool {
+        // The default stream follows most others, and they it.
+        let follows = any_stream || self.stream == stream || self.stream == LEGACY || stream == LEGACY;
+        self.device == device && (follows || self.followers.contains(&stream)) && !self.fenced.contains(&stream)
+    }
+}
+
+static LANDINGS: Mutex<Vec<Landing>> = Mutex::new(Vec::new());
+/// How many there are, as of the last look at the list.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The copies that have not landed, for the time of a look.
+fn with_landings<T>(look: impl FnOnce(&mut Vec<Landing>) -> T) -> T {
+    let mut all = lock(&LANDINGS);
+    all.retain(|l| !l.arrival.has_come());
+    let result = look(&mut all);
+    COUNT.store(all.len(), Ordering::Release);
+    result
+}
+
+/// Takes note of a copy of a stream whose bytes will land in this memory.
+pub(crate) fn note(device: &Device, stream: u64, to: Range<u64>, arrival: Arrival) {
+    let landing = Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new() };
+    let mut all = lock(&LANDINGS);
+    if all.len() >= MANY {
+        all.retain(|l| !l.arrival.has_come());
+    }
+    all.push(landing);
+    COUNT.store(all.len(), Ordering::Release);
+}
+
+/// Whether a copy is on its way to this host memory.
+pub(crate) fn any_to(address: u64, bytes: u64) -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+        && with_landings(|all| all.iter().any(|l| l.to.start < address + bytes && address < l.to.end))
+}
+
+/// Waits until no copy is on its way to this host memory.
+pub(crate) fn wait_for(address: u64, bytes: u64) {
+    while any_to(address, bytes) {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// A stream waits for an event: its next work may follow copies of other streams.
+pub(crate) fn follows_event(device: &Device, stream: u64) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    with_landings(|all| {
+        for l in all.iter_mut().filter(|l| l.device == device.index) {
+            // What the wait is for may be work that was held back for this stream's sake: another fence does no harm.
+            l.fenced.retain(|s| *s != stream);
+            if !l.followers.contains(&stream) {
+                l.followers.push(stream);
+            }
+        }
+    });
+}
+
+/// Whether anybody could see what a GPU does next before the bytes of a copy have landed: host memory that GPUs use by its address, or
+/// that the place reaches, shows flags; another process is told by events and by memory that it has, too.
+pub(crate) fn is_seen(place: &Place) -> bool {
+    let reaches = matches!(place, Place::Remote { shares: true, .. }) && host_memory::any_in_arena();
+    reaches || host_memory::any_mapped() || ipc::any()
+}
+
+/// To be called before work is handed over: holds the stream until the copies that the work follows have landed.
+pub(crate) fn before_work(cx: &Entered, device: &'static Device, stream: u64) -> Result<(), Code> {
+    if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, false) }
+}
+
+/// As [`before_work`] for work that may follow any stream: a graph can wait for events.
+pub(crate) fn before_graph(cx: &Entered, device: &'static Device, stream: u64) -> Result<(), Code> {
+    if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, true) }
+}
+
+/// To be called before an event is recorded for which other processes wait: they may look at memory of the host that they have, too.
+pub(crate) fn before_shared_event(cx: &Entered, device: &'static Device, stream: u64) -> Result<(), Code> {
+    if cx.place(device).has_apart() { fence(cx, device, stream, || ()) } else { before_work(cx, device, stream) }
+}
+
+#[cold]
+fn hold_back(cx: &Entered, device: &'static Device, stream: u64, any_stream: bool) -> Result<(), Code> {
+    if !is_seen(cx.place(device)) {
+        return Ok(());
+    }
+    let any = with_landings(|all| {
+        let concerned = all.iter_mut().filter(|l| l.concerns(device.index, stream, any_stream));
+        concerned.map(|l| l.fenced.push(stream)).count() > 0
+    });
+    if any { fence(cx, device, stream, || ()) } else { Ok(()) }
+}
+
+/// A fence that the place has answered: everything before it is in this process's memory.
+struct Passed {
+    link: Arc<Link>,
+    token: u64,
+    then: Box<dyn FnOnce() + Send>,
+}
+
+/// The thread that lets streams go on. Threads that receive answers must not wait for room in the ring.
+fn thread() -> Result<&'static Sender<Passed>, Code> {
+    static THREAD: OnceLock<Option<Sender<Passed>>> = OnceLock::new();
+    let start = || {
+        let (sender, arrivals) = channel::<Passed>();
+        let attend = move || {
+            for passed in arrivals {
+                (passed.then)();
+                // What this process has changed is told before. A worker that is lost holds nothing.
+                let _ = passed.link.send(id::HOST_DONE, &[&passed.token.to_le_bytes()]);
+            }
+        };
+        let started = control::spawn("mrcuda-fence", attend);
+        started.inspect_err(|e| log::tell(&format!("cannot start a thread for fences: {e}"))).ok().map(|()| sender)
+    };
+    THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)
+}
+
+/// Lets a place go on with what it holds for a token, from a thread of ours.
+pub(crate) fn let_go(link: Arc<Link>, token: u64) {
+    if let Ok(thread) = thread() {
+        // The thread lives as long as the process.
+        let _ = thread.send(Passed { link, token, then: Box::new(|| ()) });
+    }
+}
+
+/// Holds a stream until what it has done before is in this process's memory, and what this process has changed until then is in the place.
+/// `then` is called at that moment. Nothing in a place of this process, where memory is one.
+pub(crate) fn fence(
+    cx: &Entered,
+    device: &'static Device,
+    stream: u64,
+    then: impl FnOnce() + Send + 'static,
+) -> Result<(), Code> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let Place::Remote { link, .. } = cx.place(device) else {
+        then();
+        return Ok(());
+    };
+    let thread = thread()?;
+    let token = HOLD | FENCE | NEXT.fetch_add(1, Ordering::Relaxed);
+    let to = link.clone();
+    let answered = move |answer: Result<(Code, Vec<u8>), _>| {
+        device.note(answer.map_or_else(lost, |(rc, _)| rc));
+        // The thread lives as long as the process.
+        let _ = thread.send(Passed { link: to, token, then: Box::new(then) });
+    };
+    device.noting(link.request_then(id::STREAM_FENCE, &[&encode(&StreamHold { token, stream })], answered).map_err(lost))
+}
