@@ -14,7 +14,7 @@ mod request;
 
 pub use answer::{Answer, Device, DeviceState, ErrorCode, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
-pub use request::{Migrate, Request};
+pub use request::{Migrate, Request, Verify};
 
 /// Version of the protocol. It changes when something that a client may rely on goes or changes its meaning; new requests,
 /// options and fields of answers come without a change. Version 1 knew `status`, `moves` and `migrate`.

@@ -38,6 +38,19 @@ pub enum Request {
     Subscribe {},
 }
 
+/// How a move proves that the target holds the bytes of the source (docs/page-hash.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verify {
+    /// By bytes between places of one GPU, by hashes otherwise.
+    #[default]
+    Auto,
+    /// By 256-bit keyed hashes.
+    Hash,
+    /// By comparing all bytes, which between machines sends them a second time.
+    Bytes,
+}
+
 /// A move that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +70,9 @@ pub struct Migrate {
     /// The move is given up before its commit if the job's calls have been held up for so many milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_downtime_ms: Option<u64>,
+    /// How the copy is proved to be identical.
+    #[serde(default)]
+    pub verify: Verify,
     /// Whether the answer comes at the end of the move, or at once.
     #[serde(default = "yes")]
     pub wait: bool,
@@ -72,7 +88,16 @@ fn yes() -> bool {
 impl Migrate {
     /// Moves everything to a place, without limits, and waits.
     pub fn to(place: &str) -> Migrate {
-        Migrate { to: place.to_owned(), gpu: None, id: None, deadline_ms: None, max_downtime_ms: None, wait: true, queue: false }
+        Migrate {
+            to: place.to_owned(),
+            gpu: None,
+            id: None,
+            deadline_ms: None,
+            max_downtime_ms: None,
+            verify: Verify::default(),
+            wait: true,
+            queue: false,
+        }
     }
 
     fn check(&self) -> Result<(), Refusal> {
@@ -132,6 +157,7 @@ mod tests {
             id: Some("slurm-12.3_a".into()),
             deadline_ms: Some(1),
             max_downtime_ms: Some(2),
+            verify: Verify::Bytes,
             wait: false,
             queue: true,
             ..Migrate::to("a:1/0")

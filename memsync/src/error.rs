@@ -36,6 +36,14 @@ pub enum SyncError {
         /// In hexadecimal.
         target_digest: String,
     },
+    /// Bytes at the target are not those of the source.
+    #[error("the copy is not identical: {pages} pages differ, one of them at {address:#x}")]
+    Bytes {
+        /// How many.
+        pages: usize,
+        /// Address of one of them.
+        address: u64,
+    },
     /// The other side failed, in its words.
     #[error("at the other place: {0}")]
     Peer(String),

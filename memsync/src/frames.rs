@@ -2,22 +2,22 @@
 //!
 //! | frame | bytes |
 //! |---|---|
-//! | show | `MRMEMSRC`, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory) |
-//! | hello | `MRMEMRY2`, u8 verify, u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view) |
-//! | hashes | u64 number of pages, 16 bytes for each |
+//! | show | `MRMEMSR2`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory) |
+//! | hello | `MRMEMRY3`, u8 how what travels is verified, u8 how what is in view is (0 not, 2 by hashes, 3 by bytes), u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view) |
+//! | hashes | u64 number of pages, 32 bytes for each |
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
-use crate::Stream;
+use crate::{Stream, Verify};
 use crate::error::SyncError;
-use crate::memory::{BATCH, BATCH_PAGES, Hash};
+use crate::memory::{BATCH, BATCH_PAGES};
 use crate::region::{Kind, Pages, REGION_BYTES, Region};
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
-use replayer::{NO_HASH, Shown};
+use replayer::{NO_HASH, PageHash, PageKey, Shown, share};
 
-const MAGIC: &[u8; 8] = b"MRMEMRY2";
-const SHOW: &[u8; 8] = b"MRMEMSRC";
+const MAGIC: &[u8; 8] = b"MRMEMRY3";
+const SHOW: &[u8; 8] = b"MRMEMSR2";
 const SHOWN_BYTES: usize = 24;
 /// A list of regions or hashes is read in steps of this many bytes: what was only announced takes no memory.
 const STEP: usize = 1 << 20;
@@ -54,42 +54,78 @@ fn read_list<const N: usize, T>(
     Ok(list)
 }
 
+/// The keys of a round, as the seeds of both. They are drawn when the round begins, and never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seeds {
+    /// Of the hashes by which pages are chosen.
+    choose: [u8; 32],
+    /// Of the hashes that prove the copy.
+    prove: [u8; 32],
+}
+
+impl Seeds {
+    pub(crate) fn draw() -> Result<Seeds, SyncError> {
+        let random = || share::random().map_err(SyncError::io("drawing the keys of a round"));
+        Ok(Seeds { choose: random()?, prove: random()? })
+    }
+
+    /// The key by which pages are chosen.
+    pub(crate) fn choose(&self) -> PageKey {
+        PageKey::from_seed(&self.choose)
+    }
+
+    /// The key of the proof.
+    pub(crate) fn prove(&self) -> PageKey {
+        PageKey::from_seed(&self.prove)
+    }
+}
+
 /// What the source has that can be got into view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Show {
+    /// Of which GPU the source is.
+    pub(crate) gpu: [u8; 16],
     pub(crate) offer: Offer,
     pub(crate) chunks: Vec<Shown>,
 }
 
 impl Show {
-    pub(crate) fn send(&self, s: &mut dyn Stream) -> Result<(), SyncError> {
-        let mut out = Vec::with_capacity(48 + self.chunks.len() * SHOWN_BYTES);
+    pub(crate) fn send(&self, seeds: &Seeds, s: &mut dyn Stream) -> Result<(), SyncError> {
+        let mut out = Vec::with_capacity(128 + self.chunks.len() * SHOWN_BYTES);
         out.extend_from_slice(SHOW);
+        out.extend_from_slice(&seeds.choose);
+        out.extend_from_slice(&seeds.prove);
+        out.extend_from_slice(&self.gpu);
         out.extend_from_slice(&self.offer);
         self.chunks.len().put(&mut out);
         self.chunks.iter().for_each(|c| c.put(&mut out));
         s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling what is here"))
     }
 
-    pub(crate) fn receive(s: &mut dyn Stream) -> Result<Show, SyncError> {
+    pub(crate) fn receive(s: &mut dyn Stream) -> Result<(Seeds, Show), SyncError> {
         let what = "learning what the source has";
         if read::<8>(s, what)? != *SHOW {
             return Err(SyncError::Protocol("it does not begin like a round"));
         }
+        let seeds = Seeds { choose: read(s, what)?, prove: read(s, what)? };
+        let gpu = read(s, what)?;
         let offer = read(s, what)?;
         let count = u64::from_le_bytes(read(s, what)?);
         if count > MAX_REGIONS {
             return Err(SyncError::Protocol("too many chunks"));
         }
         let chunk = |bytes: &[u8; SHOWN_BYTES]| Shown::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("half a chunk"));
-        Ok(Show { offer, chunks: read_list(s, count, what, chunk)? })
+        Ok((seeds, Show { gpu, offer, chunks: read_list(s, count, what, chunk)? }))
     }
 }
 
 /// What the target has.
 #[derive(Debug)]
 pub(crate) struct Hello {
-    pub(crate) verify: bool,
+    /// How what travels is verified; the target has made up its mind, so never [`Verify::Auto`].
+    pub(crate) sent: Verify,
+    /// How what is in view is verified, likewise.
+    pub(crate) seen: Verify,
     pub(crate) regions: Vec<Region>,
     /// For each region, whether its pages can be fetched.
     pub(crate) in_view: Vec<bool>,
@@ -100,7 +136,8 @@ impl Hello {
         let regions = &self.regions;
         let mut out = Vec::with_capacity(32 + regions.len() * (REGION_BYTES + 1));
         out.extend_from_slice(MAGIC);
-        self.verify.put(&mut out);
+        self.sent.put(&mut out);
+        self.seen.put(&mut out);
         regions.len().put(&mut out);
         for (region, in_view) in regions.iter().zip(&self.in_view) {
             region.put(&mut out);
@@ -114,7 +151,12 @@ impl Hello {
         if read::<8>(s, what)? != *MAGIC {
             return Err(SyncError::Protocol("it does not begin like a round"));
         }
-        let [verify] = read::<1>(s, what)?;
+        let how = |byte: u8| Verify::get(&mut &[byte][..]).ok().filter(|v| *v != Verify::Auto);
+        let [sent, seen] = read::<2>(s, what)?.map(how);
+        let (Some(sent), Some(seen)) = (sent, seen) else { return Err(SyncError::Protocol("no known way to verify")) };
+        if (sent == Verify::Skip) != (seen == Verify::Skip) {
+            return Err(SyncError::Protocol("half a verification"));
+        }
         let count = u64::from_le_bytes(read(s, what)?);
         if count > MAX_REGIONS {
             return Err(SyncError::Protocol("too many regions"));
@@ -133,11 +175,16 @@ impl Hello {
         if pages > u64::from(u32::MAX) {
             return Err(SyncError::Protocol("too many pages"));
         }
-        Ok(Hello { verify: verify != 0, regions, in_view })
+        Ok(Hello { sent, seen, regions, in_view })
     }
 }
 
 impl Hello {
+    /// Whether the copy is to be proved: the job is at rest.
+    pub(crate) fn verifies(&self) -> bool {
+        self.sent != Verify::Skip
+    }
+
     /// Pages that travel, and pages in view.
     pub(crate) fn pages(&self) -> (Pages, Pages) {
         let part = |seen: bool| {
@@ -149,22 +196,22 @@ impl Hello {
 }
 
 /// Sends hashes of pages.
-pub(crate) fn send_hashes(s: &mut dyn Stream, hashes: &[Hash]) -> Result<(), SyncError> {
+pub(crate) fn send_hashes(s: &mut dyn Stream, hashes: &[PageHash]) -> Result<(), SyncError> {
     let count = (hashes.len() as u64).to_le_bytes();
     let sent = s.write_all(&count).and_then(|()| s.write_all(hashes.as_flattened())).and_then(|()| s.flush());
     sent.map_err(SyncError::io("telling hashes"))
 }
 
 /// Receives hashes of so many pages.
-pub(crate) fn receive_hashes(s: &mut dyn Stream, pages: usize) -> Result<Vec<Hash>, SyncError> {
+pub(crate) fn receive_hashes(s: &mut dyn Stream, pages: usize) -> Result<Vec<PageHash>, SyncError> {
     let what = "learning hashes";
     if u64::from_le_bytes(read(s, what)?) != pages as u64 {
         return Err(SyncError::Protocol("not a hash for each page"));
     }
-    let mut hashes: Vec<Hash> = Vec::new();
+    let mut hashes: Vec<PageHash> = Vec::new();
     while hashes.len() < pages {
         let here = hashes.len();
-        hashes.resize(pages.min(here + STEP / 16), NO_HASH);
+        hashes.resize(pages.min(here + STEP / size_of::<PageHash>()), NO_HASH);
         s.read_exact(hashes[here..].as_flattened_mut()).map_err(SyncError::io(what))?;
     }
     Ok(hashes)
@@ -240,14 +287,14 @@ mod tests {
             Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        Hello { verify: true, regions: regions.to_vec(), in_view: vec![true, true] }.send(&mut s).expect("sent");
+        Hello { sent: Verify::Hash, seen: Verify::Bytes, regions: regions.to_vec(), in_view: vec![true, true] }.send(&mut s).expect("sent");
         s.into_inner()
     }
 
     #[test]
     fn hello_arrives() {
         let got = Hello::receive(&mut Cursor::new(hello())).expect("received");
-        assert!(got.verify);
+        assert_eq!((got.sent, got.seen), (Verify::Hash, Verify::Bytes));
         assert_eq!(got.regions[1], Region { address: 0x30_0000, bytes: 9, kind: Kind::Global });
         assert_eq!(got.in_view, [true, false], "only chunks can be in view");
         let (sent, seen) = got.pages();
@@ -257,21 +304,23 @@ mod tests {
     #[test]
     fn what_is_shown_arrives_whole_or_not_at_all() {
         let chunks = vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; 3];
-        let show = Show { offer: [9; 32], chunks };
+        let show = Show { gpu: [8; 16], offer: [9; 32], chunks };
+        let seeds = Seeds::draw().expect("random bytes");
+        assert_ne!(seeds, Seeds::draw().expect("random bytes"));
         let mut s = Cursor::new(Vec::new());
-        show.send(&mut s).expect("sent");
+        show.send(&seeds, &mut s).expect("sent");
         let whole = s.into_inner();
-        assert_eq!(Show::receive(&mut Cursor::new(whole.clone())).expect("received"), show);
+        assert_eq!(Show::receive(&mut Cursor::new(whole.clone())).expect("received"), (seeds, show));
         for n in 0..whole.len() {
             assert!(matches!(Show::receive(&mut Cursor::new(whole[..n].to_vec())), Err(SyncError::Io { .. })), "{n}");
         }
-        let lie = [&SHOW[..], &[0; 32], &u64::MAX.to_le_bytes()].concat();
+        let lie = [&SHOW[..], &[0; 112], &u64::MAX.to_le_bytes()].concat();
         assert!(matches!(Show::receive(&mut Cursor::new(lie)), Err(SyncError::Protocol("too many chunks"))));
     }
 
     #[test]
     fn hashes_arrive_whole_or_not_at_all() {
-        let hashes: Vec<Hash> = (0..100_000u32).map(|n| u128::from(n).to_le_bytes()).collect();
+        let hashes: Vec<PageHash> = (0..100_000u32).map(|n| [n.to_le_bytes(); 8].as_flattened().try_into().expect("32 bytes")).collect();
         let mut s = Cursor::new(Vec::new());
         send_hashes(&mut s, &hashes).expect("sent");
         s.set_position(0);
@@ -296,7 +345,7 @@ mod tests {
                 }
             }
         }
-        let lie = [&MAGIC[..], &[0], &u64::MAX.to_le_bytes()].concat();
+        let lie = [&MAGIC[..], &[0, 0], &u64::MAX.to_le_bytes()].concat();
         assert!(matches!(Hello::receive(&mut Cursor::new(lie)), Err(SyncError::Protocol("too many regions"))));
     }
 
@@ -307,7 +356,7 @@ mod tests {
             Region { address: 0x10_8000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        let hello = Hello { verify: false, regions: regions.to_vec(), in_view: vec![false; 2] };
+        let hello = Hello { sent: Verify::Skip, seen: Verify::Skip, regions: regions.to_vec(), in_view: vec![false; 2] };
         hello.send(&mut s).expect("sent");
         s.set_position(0);
         assert!(matches!(Hello::receive(&mut s), Err(SyncError::Protocol("regions out of order"))));

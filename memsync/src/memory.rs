@@ -3,16 +3,13 @@
 use crate::error::SyncError;
 use crate::frames::Show;
 use crate::region::{self, Kind, Page, Pages, Region};
-use replayer::{Executor, Flight, NO_HASH, Piece, Pinned};
+use replayer::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned};
 use std::sync::Arc;
 
 /// Most bytes of a batch of pages: the size of a buffer.
 pub(crate) const BATCH: usize = 4 << 20;
 /// Most pages of a batch.
 pub(crate) const BATCH_PAGES: usize = 4096;
-
-/// Hash of a page, [`replayer::NO_HASH`] if its memory is gone.
-pub(crate) type Hash = [u8; 16];
 
 /// Memory of a place. Buffers have [`BATCH`] bytes.
 pub(crate) trait Memory: Sync {
@@ -22,8 +19,8 @@ pub(crate) trait Memory: Sync {
     type Flight: Send;
     /// What the job has here.
     fn regions(&self) -> Result<Vec<Region>, SyncError>;
-    /// Hashes of pages.
-    fn hash(&self, pages: &Pages) -> Result<Vec<Hash>, SyncError>;
+    /// Hashes of pages under a key, [`NO_HASH`] where memory is gone.
+    fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError>;
     /// A buffer.
     fn buffer(&self) -> Result<Self::Buffer, SyncError>;
     /// Its bytes.
@@ -34,12 +31,16 @@ pub(crate) trait Memory: Sync {
     fn write(&self, lane: usize, from: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
     /// Waits for a copy; tells how many pages were not there.
     fn land(&self, flight: Self::Flight) -> Result<(Self::Buffer, usize), SyncError>;
+    /// Identifies the GPU.
+    fn gpu(&self) -> [u8; 16];
     /// What others of this machine can have in view; nothing if that cannot be.
     fn show(&self) -> Show;
     /// Gets what another place shows into view, as far as that can be: the addresses of the chunks, in order, and why not all.
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>);
     /// Copies ranges (address, bytes) that are in view from the other place.
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError>;
+    /// Compares pages that are in view with those of the other place. Returns the addresses of those that differ.
+    fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError>;
 }
 
 fn pieces(pages: &[Page]) -> Vec<Piece> {
@@ -79,9 +80,9 @@ impl Memory for Arc<Executor> {
         region::regions(self)
     }
 
-    fn hash(&self, pages: &Pages) -> Result<Vec<Hash>, SyncError> {
+    fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
         let of_gpu = pages.iter().filter(|p| !p.by_host).map(|p| (p.address, p.bytes));
-        let of_gpu = Executor::hash(self, 0, of_gpu).map_err(SyncError::gpu("hashing memory"))?;
+        let of_gpu = Executor::hash(self, 0, key, of_gpu).map_err(SyncError::gpu("hashing memory"))?;
         if of_gpu.len() == pages.len() {
             return Ok(of_gpu);
         }
@@ -98,7 +99,7 @@ impl Memory for Arc<Executor> {
             for page in batch {
                 let end = at + page.bytes as usize;
                 let hash = blake3::hash(&bytes[at..end]);
-                of_host.push(hash.as_bytes().first_chunk().copied().filter(|_| !gone).unwrap_or(NO_HASH));
+                of_host.push(if gone { NO_HASH } else { *hash.as_bytes() });
                 at = end;
             }
         }
@@ -127,8 +128,13 @@ impl Memory for Arc<Executor> {
         flight.wait().map(|b| (b, missing)).map_err(SyncError::gpu("copying memory"))
     }
 
+    fn gpu(&self) -> [u8; 16] {
+        self.device().uuid
+    }
+
     fn show(&self) -> Show {
-        Executor::show(self).map(|(offer, chunks)| Show { offer, chunks }).unwrap_or_default()
+        let (offer, chunks) = Executor::show(self).unwrap_or_default();
+        Show { gpu: Memory::gpu(self), offer, chunks }
     }
 
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
@@ -137,5 +143,9 @@ impl Memory for Arc<Executor> {
 
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
         Executor::fetch(self, 0, ranges).map_err(SyncError::gpu("copying memory of the source"))
+    }
+
+    fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError> {
+        Executor::compare(self, 0, pages.iter().map(|p| (p.address, p.bytes))).map_err(SyncError::gpu("comparing memory"))
     }
 }

@@ -1,9 +1,8 @@
 //! Regions of a job's memory, and their pages.
 
 use crate::error::SyncError;
-use crate::memory::Hash;
 use cuda_api::wire::{Short, Wire};
-use replayer::Executor;
+use replayer::{Executor, NO_HASH, PageHash};
 use std::sync::Arc;
 
 /// Unit of comparison and copying, in bytes.
@@ -173,7 +172,7 @@ impl Pages {
 }
 
 /// Digest of regions whose pages have these hashes: of pages that travel, and of pages in view.
-pub(crate) fn digest(regions: &[Region], sent: &[Hash], in_view: &[Hash]) -> [u8; 32] {
+pub(crate) fn digest(regions: &[Region], sent: &[PageHash], in_view: &[PageHash]) -> [u8; 32] {
     let mut bytes = Vec::with_capacity(regions.len() * REGION_BYTES);
     for r in regions {
         r.put(&mut bytes);
@@ -182,6 +181,14 @@ pub(crate) fn digest(regions: &[Region], sent: &[Hash], in_view: &[Hash]) -> [u8
     let mut h = blake3::Hasher::new();
     h.update(&bytes).update(sent.as_flattened()).update(in_view.as_flattened());
     *h.finalize().as_bytes()
+}
+
+/// Hashes of pages that are all there: a proof says nothing about memory that is gone.
+pub(crate) fn whole(hashes: Vec<PageHash>, side: &str) -> Result<Vec<PageHash>, SyncError> {
+    match hashes.iter().filter(|h| **h == NO_HASH).count() {
+        0 => Ok(hashes),
+        gone => Err(SyncError::Regions(format!("{gone} pages went away at the {side} during the round"))),
+    }
 }
 
 /// The first difference between two lists of regions, in words.
@@ -264,10 +271,10 @@ mod tests {
     #[test]
     fn digests_depend_on_everything() {
         let a = [region(0x1000, PAGE, Kind::Chunk)];
-        let base = digest(&a, &[[1; 16]], &[]);
-        assert_ne!(base, digest(&a, &[[2; 16]], &[]));
-        assert_ne!(base, digest(&a, &[[1; 16]], &[[1; 16]]));
-        assert_ne!(base, digest(&[region(0x2000, PAGE, Kind::Chunk)], &[[1; 16]], &[]));
-        assert_eq!(base, digest(&a, &[[1; 16]], &[]));
+        let base = digest(&a, &[[1; 32]], &[]);
+        assert_ne!(base, digest(&a, &[[2; 32]], &[]));
+        assert_ne!(base, digest(&a, &[[1; 32]], &[[1; 32]]));
+        assert_ne!(base, digest(&[region(0x2000, PAGE, Kind::Chunk)], &[[1; 32]], &[]));
+        assert_eq!(base, digest(&a, &[[1; 32]], &[]));
     }
 }

@@ -1,12 +1,12 @@
 //! The source's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Word, receive_hashes, send_batch, send_hashes};
-use crate::memory::{Hash, Memory, batches};
-use crate::region::{Page, Pages, Region, difference, digest};
-use crate::{Round, Stream};
+use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch, send_hashes};
+use crate::memory::{Memory, batches};
+use crate::region::{Page, Pages, Region, difference, digest, whole};
+use crate::{Round, Stream, Verify};
 use faults::{Faults, Point};
-use replayer::NO_HASH;
+use replayer::{NO_HASH, PageHash, PageKey};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -23,7 +23,7 @@ struct Wanted {
 }
 
 /// Pages of the target whose hashes differ from ours. Regions that only one side has are left out.
-fn wanted(theirs: (&Pages, &[Hash]), ours: (&Pages, &[Hash])) -> Vec<Wanted> {
+fn wanted(theirs: (&Pages, &[PageHash]), ours: (&Pages, &[PageHash])) -> Vec<Wanted> {
     let first_page: HashMap<&Region, usize> = ours.0.numbered().collect();
     let mut wanted = Vec::new();
     for (r, there) in theirs.0.numbered() {
@@ -44,6 +44,10 @@ struct Corruption {
 }
 
 impl Corruption {
+    fn none() -> Corruption {
+        Corruption { page: None, sent: AtomicU64::new(0) }
+    }
+
     fn touch(&self, batch: &[Wanted], bytes: &mut [u8]) {
         let before = self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
         let Some(index) = self.page.and_then(|n| n.checked_sub(before + 1)).filter(|i| *i < batch.len() as u64) else {
@@ -131,25 +135,40 @@ fn send_all<M: Memory>(
     })
 }
 
+/// All pages that travel, for the comparison of their bytes.
+fn everything(theirs: &Pages) -> Vec<Wanted> {
+    theirs.iter().enumerate().map(|(i, page)| Wanted { number: i as u32, page }).collect()
+}
+
+fn none_gone(gone: usize) -> Result<(), SyncError> {
+    if gone == 0 { Ok(()) } else { Err(SyncError::Regions(format!("{gone} pages went away at the source during the round"))) }
+}
+
+/// Hashes of the proof.
+fn hash_again<M: Memory>(m: &M, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+    m.hash(key, pages).and_then(|hashes| whole(hashes, "source"))
+}
+
 pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Faults) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
-    m.show().send(&mut *conns[0])?;
+    let seeds = Seeds::draw()?;
+    m.show().send(&seeds, &mut *conns[0])?;
     let hello = Hello::receive(&mut *conns[0])?;
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
-    let hash = |mine: &Pages| Ok::<_, SyncError>((m.hash(mine)?, m.hash(&seen)?));
     let prepared = m.regions().and_then(|regions| {
         let in_view: HashSet<&Region> = seen.regions().iter().collect();
         let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
-        let hashes = hash(&mine)?;
+        let key = seeds.choose();
+        let hashes = (m.hash(&key, &mine)?, m.hash(&key, &seen)?);
         Ok((regions, mine, hashes))
     });
     let mut hash_ms = ms(hashing);
     let their_hashes = receive_hashes(&mut *conns[0], theirs.len())?;
-    let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verify) {
+    let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verifies()) {
         Some(text) => Err(SyncError::Regions(text)),
         None => Ok(p),
     });
@@ -161,29 +180,38 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         }
     };
     Word::send(&mut *conns[0], None, [0; 32])?;
-    let all = (mine.len() + seen.len()) as u64;
-    let mut hashed = all;
+    let mut hashed = (mine.len() + seen.len()) as u64;
     let copying = Instant::now();
-    let point = if hello.verify { Point::DeltaSend } else { Point::PrecopySend };
+    let point = if hello.verifies() { Point::DeltaSend } else { Point::PrecopySend };
     if seen.len() > 0 {
         faults::at(point);
     }
     send_hashes(&mut *conns[0], &seen_hashes)?;
     let wanted = wanted((&theirs, &their_hashes), (&mine, &hashes));
-    let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verify), sent: AtomicU64::new(0) };
+    let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verifies()), sent: AtomicU64::new(0) };
     let sent = send_all(m, conns, &wanted, &corruption, point);
     let copy_ms = ms(copying);
+    if hello.sent == Verify::Bytes && sent.as_ref().is_err_and(|e| !e.is_io()) {
+        // The target waits for the pages of the comparison before it listens to what went wrong.
+        send_all(m, conns, &[], &Corruption::none(), point)?;
+    }
     let ended = sent.and_then(|gone| {
-        if !hello.verify {
+        if !hello.verifies() {
             return Ok(digest(&regions, &hashes, &seen_hashes));
         }
-        if gone > 0 {
-            return Err(SyncError::Regions(format!("{gone} pages went away at the source during the round")));
-        }
         let hashing = Instant::now();
-        let (after, seen_after) = hash(&mine)?;
+        let key = seeds.prove();
+        let after = match hello.sent {
+            Verify::Bytes => {
+                let all = everything(&theirs);
+                none_gone(gone + send_all(m, conns, &all, &Corruption::none(), point)?)?;
+                Vec::new()
+            }
+            _ => none_gone(gone).and_then(|()| hash_again(m, &key, &mine))?,
+        };
+        let seen_after = if hello.seen == Verify::Bytes { Vec::new() } else { hash_again(m, &key, &seen)? };
         hash_ms += ms(hashing);
-        hashed += all;
+        hashed += (after.len() + seen_after.len()) as u64;
         Ok(digest(&regions, &after, &seen_after))
     });
     let ours = match ended {
@@ -197,7 +225,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     };
     Word::send(&mut *conns[0], None, ours)?;
     let theirs = Word::receive(&mut *conns[0])?;
-    if hello.verify && theirs != ours {
+    if hello.verifies() && theirs != ours {
         return Err(SyncError::digest(&ours, &theirs));
     }
     let common: Vec<&Region> = hello

@@ -1,20 +1,44 @@
 //! The target's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Show, Word, receive_batch, receive_hashes, send_hashes};
-use crate::memory::{BATCH, Hash, Memory};
-use crate::region::{Kind, Page, Pages, Region, digest};
-use crate::{Round, Stream};
+use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
+use crate::memory::{BATCH, Memory};
+use crate::region::{Kind, Page, Pages, Region, digest, whole};
+use crate::{Round, Stream, Verify};
 use faults::{Faults, Point};
-use replayer::{NO_HASH, joined};
+use replayer::{NO_HASH, PageHash, joined};
 use std::time::Instant;
 
 /// What one connection brought.
 #[derive(Debug, Default)]
 struct Received {
     bytes: u64,
+    /// Pages that turned out to be different, and the address of one of them.
+    differing: Option<(usize, u64)>,
     /// What went wrong here; the rest of the connection was read all the same, so that the source can end in order.
     trouble: Option<SyncError>,
+}
+
+impl Received {
+    fn add(&mut self, other: Received) {
+        self.bytes += other.bytes;
+        self.trouble = self.trouble.take().or(other.trouble);
+        self.differs(other.differing);
+    }
+
+    fn differs(&mut self, more: Option<(usize, u64)>) {
+        let Some((pages, address)) = more else { return };
+        self.differing = Some((self.differing.map_or(0, |(n, _)| n) + pages, address));
+    }
+}
+
+/// What is done with the pages that a connection brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// They are written to the GPU.
+    Write,
+    /// They are compared with what is there.
+    Compare,
 }
 
 /// Where the pages of a batch go.
@@ -28,7 +52,14 @@ fn places(all: &Pages, numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncE
 }
 
 /// Receives everything from one connection: while one batch is written to the GPU the next is read.
-fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &Pages, point: Point) -> Result<Received, SyncError> {
+fn receive<M: Memory>(
+    m: &M,
+    lane: usize,
+    s: &mut dyn Stream,
+    all: &Pages,
+    purpose: Purpose,
+    point: Point,
+) -> Result<Received, SyncError> {
     let mut got = Received::default();
     let mut flying = None;
     let mut spare: Option<M::Buffer> = None;
@@ -49,12 +80,17 @@ fn receive<M: Memory>(m: &M, lane: usize, s: &mut dyn Stream, all: &Pages, point
         };
         s.read_exact(&mut m.bytes(&mut buffer)[..bytes]).map_err(what)?;
         let written = places(all, &numbers, bytes).and_then(|pages| {
+            if purpose == Purpose::Compare {
+                got.differs(compare(m, lane, &pages, &m.bytes(&mut buffer)[..bytes])?);
+                spare = Some(buffer);
+                return Ok(None);
+            }
             // One copy at a time on a lane: the buffer of the one before is then free for the next batch.
             spare = flying.take().map(|f| land(m, f)).transpose()?;
-            m.write(lane, buffer, &pages)
+            m.write(lane, buffer, &pages).map(Some)
         });
         match written {
-            Ok(flight) => flying = Some(flight),
+            Ok(flight) => flying = flight,
             Err(e) => got.trouble = Some(e),
         }
     }
@@ -71,17 +107,41 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
     }
 }
 
-fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &Pages, point: Point) -> Result<Received, SyncError> {
+/// Compares pages with these bytes, one behind the other. Returns how many differ, and the address of one of them.
+fn compare<M: Memory>(m: &M, lane: usize, pages: &[Page], bytes: &[u8]) -> Result<Option<(usize, u64)>, SyncError> {
+    let mut ours = land(m, m.read(lane, m.buffer()?, pages)?)?;
+    let ours = &m.bytes(&mut ours)[..bytes.len()];
+    let mut at = 0;
+    let differing: Vec<u64> = pages
+        .iter()
+        .filter(|page| {
+            let part = at..at + page.bytes as usize;
+            at = part.end;
+            ours[part.clone()] != bytes[part]
+        })
+        .map(|page| page.address)
+        .collect();
+    Ok(differing.first().map(|address| (differing.len(), *address)))
+}
+
+fn receive_all<M: Memory>(
+    m: &M,
+    conns: &mut [Box<dyn Stream>],
+    all: &Pages,
+    purpose: Purpose,
+    point: Point,
+) -> Result<Received, SyncError> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            conns.iter_mut().enumerate().map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all, point))).collect();
+        let threads: Vec<_> = conns
+            .iter_mut()
+            .enumerate()
+            .map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all, purpose, point)))
+            .collect();
         let mut sum = Ok(Received::default());
         for t in threads {
             let one = t.join().unwrap_or(Err(SyncError::Protocol("a receiving thread ended abruptly")));
             sum = sum.and_then(|mut sum| {
-                let one = one?;
-                sum.bytes += one.bytes;
-                sum.trouble = sum.trouble.or(one.trouble);
+                sum.add(one?);
                 Ok(sum)
             });
         }
@@ -93,8 +153,8 @@ fn receive_all<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], all: &Pages, poi
 fn fetch<M: Memory>(
     m: &M,
     seen: &Pages,
-    ours: &[Hash],
-    theirs: &[Hash],
+    ours: &[PageHash],
+    theirs: &[PageHash],
     spoil: Option<u64>,
     point: Point,
 ) -> Result<u64, SyncError> {
@@ -121,10 +181,18 @@ fn in_view(regions: &[Region], chunks: &[u64]) -> Vec<bool> {
     regions.iter().map(|r| r.kind == Kind::Chunk && chunks.binary_search(&r.address).is_ok()).collect()
 }
 
+/// How what travels and what is in view is verified.
+fn ways(verify: Verify, same_gpu: bool) -> (Verify, Verify) {
+    match verify {
+        Verify::Auto => (Verify::Hash, if same_gpu { Verify::Bytes } else { Verify::Hash }),
+        all => (all, all),
+    }
+}
+
 pub(crate) fn run<M: Memory>(
     m: &M,
     conns: &mut [Box<dyn Stream>],
-    verify: bool,
+    verify: Verify,
     near: bool,
     fault: &Faults,
 ) -> Result<Round, SyncError> {
@@ -132,27 +200,28 @@ pub(crate) fn run<M: Memory>(
         return Err(SyncError::NoConnection);
     }
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
-    let show = Show::receive(&mut *conns[0])?;
+    let (seeds, show) = Show::receive(&mut *conns[0])?;
     let (chunks, not_in_view) = if near { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
     let regions = m.regions()?;
-    let hello = Hello { verify, in_view: in_view(&regions, &chunks), regions };
+    let (sent, seen) = ways(verify, show.gpu == m.gpu());
+    let hello = Hello { sent, seen, in_view: in_view(&regions, &chunks), regions };
     hello.send(&mut *conns[0])?;
     let hashing = Instant::now();
     let (all, seen) = hello.pages();
-    let hashes = m.hash(&all)?;
+    let key = seeds.choose();
+    let hashes = m.hash(&key, &all)?;
     send_hashes(&mut *conns[0], &hashes)?;
-    let ours = m.hash(&seen)?;
+    let ours = m.hash(&key, &seen)?;
     let mut hash_ms = ms(hashing);
     let mut hashed = (all.len() + seen.len()) as u64;
-    let regions = hello.regions;
     Word::receive(&mut *conns[0])?;
     let theirs = receive_hashes(&mut *conns[0], seen.len())?;
     let copying = Instant::now();
-    let point = if verify { Point::DeltaReceive } else { Point::PrecopyReceive };
-    let spoil = fault.corrupt_page.filter(|_| verify);
+    let point = if hello.verifies() { Point::DeltaReceive } else { Point::PrecopyReceive };
+    let spoil = fault.corrupt_page.filter(|_| hello.verifies());
     let (fetched, received) = std::thread::scope(|scope| {
         let fetching = scope.spawn(|| fetch(m, &seen, &ours, &theirs, spoil, point));
-        let received = receive_all(m, conns, &all, point);
+        let received = receive_all(m, conns, &all, Purpose::Write, point);
         (fetching.join().unwrap_or(Err(SyncError::Protocol("the fetching thread ended abruptly"))), received)
     });
     let mut received = received?;
@@ -161,17 +230,23 @@ pub(crate) fn run<M: Memory>(
         0
     });
     let copy_ms = ms(copying);
+    let proof = if hello.verifies() {
+        // What the source hashes it hashes at the same time.
+        let hashing = Instant::now();
+        let proof = prove(m, conns, &hello, (&all, &seen), &seeds, received.trouble.take(), point);
+        hash_ms += ms(hashing);
+        Some(proof?)
+    } else {
+        None
+    };
     let theirs = Word::receive(&mut *conns[0])?;
-    let ours = match received.trouble.take() {
-        Some(e) => Err(e),
-        None if verify => {
-            let hashing = Instant::now();
-            let after = m.hash(&all).and_then(|sent| Ok(digest(&regions, &sent, &m.hash(&seen)?)));
-            hash_ms += ms(hashing);
-            hashed *= 2;
-            after
+    let ours = match (proof, received.trouble) {
+        (_, Some(e)) | (Some(Err(e)), None) => Err(e),
+        (Some(Ok((digest, pages))), None) => {
+            hashed += pages;
+            Ok(digest)
         }
-        None => Ok(theirs),
+        (None, None) => Ok(theirs),
     };
     let ours = match ours {
         Ok(d) => d,
@@ -181,9 +256,10 @@ pub(crate) fn run<M: Memory>(
         }
     };
     Word::send(&mut *conns[0], None, ours)?;
-    if verify && ours != theirs {
+    if hello.verifies() && ours != theirs {
         return Err(SyncError::digest(&theirs, &ours));
     }
+    let regions = hello.regions;
     Ok(Round {
         regions: regions.len() as u64,
         bytes_total: regions.iter().map(|r| r.bytes).sum(),
@@ -195,4 +271,49 @@ pub(crate) fn run<M: Memory>(
         copy_ms,
         digest: ours,
     })
+}
+
+/// The digest of the proof, and how many pages were hashed for it.
+type Proof = Result<([u8; 32], u64), SyncError>;
+
+/// Proves that the bytes of the source are here. After `trouble` only what the source sends is read. The outer error is that of a
+/// connection.
+fn prove<M: Memory>(
+    m: &M,
+    conns: &mut [Box<dyn Stream>],
+    hello: &Hello,
+    (all, seen): (&Pages, &Pages),
+    seeds: &Seeds,
+    trouble: Option<SyncError>,
+    point: Point,
+) -> Result<Proof, SyncError> {
+    let compared = if hello.sent == Verify::Bytes {
+        receive_all(m, conns, all, Purpose::Compare, point)?
+    } else {
+        Received::default()
+    };
+    if let Some(e) = trouble.or(compared.trouble) {
+        return Ok(Err(e));
+    }
+    let differing = |(pages, address)| SyncError::Bytes { pages, address };
+    if let Some(differ) = compared.differing {
+        return Ok(Err(differing(differ)));
+    }
+    let key = seeds.prove();
+    let hash = |how: Verify, pages: &Pages| match how {
+        Verify::Bytes => Ok(Vec::new()),
+        _ => m.hash(&key, pages).and_then(|hashes| whole(hashes, "target")),
+    };
+    let proved = (|| {
+        let after = hash(hello.sent, all)?;
+        let seen_after = hash(hello.seen, seen)?;
+        if hello.seen == Verify::Bytes {
+            let differ = m.compare(seen)?;
+            if let Some(address) = differ.first() {
+                return Err(differing((differ.len(), *address)));
+            }
+        }
+        Ok((digest(&hello.regions, &after, &seen_after), (after.len() + seen_after.len()) as u64))
+    })();
+    Ok(proved)
 }

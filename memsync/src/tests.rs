@@ -1,11 +1,11 @@
 //! Rounds between two memories of this process.
 
 use crate::error::SyncError;
-use crate::frames::Show;
-use crate::memory::{BATCH, Hash, Memory};
+use crate::frames::{Seeds, Show};
+use crate::memory::{BATCH, Memory};
 use crate::region::{Kind, PAGE, Page, Pages, Region};
-use crate::{Faults, Round, Stream, source, target};
-use replayer::{NO_HASH, Shown};
+use crate::{Faults, Round, Stream, Verify, source, target};
+use replayer::{NO_HASH, PageHash, PageKey, Shown};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -22,6 +22,8 @@ struct Fake {
     broken: Option<u64>,
     /// Changes a byte at this address after memory was read: a job that works.
     restless: Option<u64>,
+    /// It is of another GPU than other fakes are.
+    other_gpu: bool,
 }
 
 impl Fake {
@@ -58,9 +60,8 @@ impl Memory for Fake {
     fn regions(&self) -> Result<Vec<Region>, SyncError> {
         Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
     }
-    fn hash(&self, pages: &Pages) -> Result<Vec<Hash>, SyncError> {
-        let hash = |b: &mut [u8]| *blake3::hash(b).as_bytes().first_chunk().expect("16 bytes");
-        Ok(pages.iter().map(|p| self.with(&p, hash).unwrap_or(NO_HASH)).collect())
+    fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        Ok(pages.iter().map(|p| self.with(&p, |b| key.hash(b)).unwrap_or(NO_HASH)).collect())
     }
     fn buffer(&self) -> Result<Vec<u8>, SyncError> {
         Ok(vec![0xee; BATCH])
@@ -95,9 +96,13 @@ impl Memory for Fake {
     fn land(&self, flight: (Vec<u8>, usize)) -> Result<(Vec<u8>, usize), SyncError> {
         Ok(flight)
     }
+    fn gpu(&self) -> [u8; 16] {
+        [self.other_gpu.into(); 16]
+    }
     fn show(&self) -> Show {
         let shown = |(address, (_, b)): (u64, (Kind, Vec<u8>))| Shown { address, bytes: b.len() as u64, number: 1 };
         Show {
+            gpu: self.gpu(),
             offer: [1; 32],
             chunks: self.contents().into_iter().filter(|(_, (kind, _))| *kind == Kind::Chunk).map(shown).collect(),
         }
@@ -121,6 +126,16 @@ impl Memory for Fake {
         }
         Ok(())
     }
+    fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError> {
+        let Some((theirs, _)) = self.near.as_ref().filter(|_| pages.len() > 0) else { return Ok(Vec::new()) };
+        let theirs = theirs.lock().expect("lock").clone();
+        let same = |p: &Page| {
+            let (at, (_, all)) = theirs.range(..=p.address).next_back().expect("there");
+            let part = (p.address - at) as usize..(p.address - at + p.bytes) as usize;
+            self.with(p, |b| b == &all[part]).expect("pages in view exist")
+        };
+        Ok(pages.iter().filter(|p| !same(p)).map(|p| p.address).collect())
+    }
 }
 
 type Ends = Vec<Box<dyn Stream>>;
@@ -138,7 +153,7 @@ fn round(
     from: &Fake,
     to: &Fake,
     stripes: usize,
-    verify: bool,
+    verify: Verify,
     faults: Faults,
 ) -> (Result<Round, SyncError>, Result<Round, SyncError>) {
     let (mut a, mut b) = connections(stripes);
@@ -155,6 +170,16 @@ fn round(
 }
 
 const CHUNK: usize = 9 << 20;
+const PROOFS: [Verify; 3] = [Verify::Auto, Verify::Hash, Verify::Bytes];
+
+/// Whether both ends have noticed that the copy is not identical.
+fn noticed(ends: &(Result<Round, SyncError>, Result<Round, SyncError>)) -> bool {
+    match ends {
+        (Err(SyncError::Digest { .. }), Err(SyncError::Digest { .. })) => true,
+        (Err(SyncError::Peer(text)), Err(SyncError::Bytes { pages: 1.., .. })) => text.contains("not identical"),
+        _ => false,
+    }
+}
 
 fn job(seed: u8) -> Fake {
     Fake::new(&[
@@ -168,9 +193,9 @@ fn job(seed: u8) -> Fake {
 
 #[test]
 fn what_differs_is_copied_and_verified() {
-    for stripes in [1, 3, 8] {
+    for (stripes, verify) in [1, 3, 8].into_iter().flat_map(|n| PROOFS.map(|v| (n, v))) {
         let (from, to) = (job(1), job(2));
-        let (s, t) = round(&from, &to, stripes, true, Faults::default());
+        let (s, t) = round(&from, &to, stripes, verify, Faults::default());
         let (s, t) = (s.expect("source"), t.expect("target"));
         assert!(from.contents() == to.contents());
         let total = (CHUNK + (2 << 20) + 300 + PAGE as usize + 77 + (1 << 20)) as u64;
@@ -178,24 +203,24 @@ fn what_differs_is_copied_and_verified() {
         assert_eq!(s.bytes_sent, total - (2 << 20), "the region that was equal is not sent");
         assert_eq!((s.bytes_sent, s.digest), (t.bytes_sent, t.digest));
         // Nothing is left to do.
-        let (s, _) = round(&from, &to, stripes, true, Faults::default());
+        let (s, _) = round(&from, &to, stripes, verify, Faults::default());
         assert_eq!(s.expect("source").bytes_sent, 0);
     }
 }
 
 #[test]
 fn pages_in_view_are_fetched_and_others_sent() {
-    for stripes in [1, 4] {
-        for chunks in [0, 1, 2] {
+    for (stripes, verify) in [1, 4].into_iter().flat_map(|n| PROOFS.map(|v| (n, v))) {
+        for (chunks, other_gpu) in [(0, false), (1, false), (2, false), (2, true)] {
             let from = job(1);
-            let to = job(2).beside(&from, chunks);
+            let to = Fake { other_gpu, ..job(2).beside(&from, chunks) };
             // Some pages are the same: runs of several lengths are left.
             for page in [0, 1, 2, 5, 9, 10] {
                 let part = page * PAGE as usize..(page + 1) * PAGE as usize;
                 let mut all = from.regions.lock().expect("lock");
                 all.get_mut(&0x2000_0000_0000).expect("chunk").1[part.clone()].copy_from_slice(&fill(CHUNK, 2)[part]);
             }
-            let (s, t) = round(&from, &to, stripes, true, Faults::default());
+            let (s, t) = round(&from, &to, stripes, verify, Faults::default());
             let (s, t) = (s.expect("source"), t.expect("target"));
             assert!(from.contents() == to.contents());
             let direct = if chunks > 0 { CHUNK as u64 - 6 * PAGE } else { 0 };
@@ -210,19 +235,20 @@ fn pages_in_view_are_fetched_and_others_sent() {
 fn what_goes_wrong_with_fetched_pages_is_told() {
     let from = job(1);
     let mut to = job(2).beside(&from, 2);
-    for page in [1, 20, 144] {
-        let (s, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(page), ..Faults::default() });
-        assert!(matches!((&s, &t), (Err(SyncError::Digest { .. }), Err(SyncError::Digest { .. }))), "{s:?} {t:?}");
+    for (page, verify) in [1, 20, 144].into_iter().flat_map(|n| PROOFS.map(|v| (n, v))) {
+        to.other_gpu = page == 20;
+        let ends = round(&from, &to, 2, verify, Faults { corrupt_page: Some(page), ..Faults::default() });
+        assert!(noticed(&ends), "{verify:?}: {ends:?}");
         to = job(2).beside(&from, 2);
     }
     to.broken = Some(0x2000_0000_0000 + 3 * PAGE);
-    let (s, t) = round(&from, &to, 3, true, Faults::default());
+    let (s, t) = round(&from, &to, 3, Verify::Auto, Faults::default());
     assert!(matches!(t, Err(SyncError::Gpu { code: 719, .. })), "{t:?}");
     assert!(matches!(s, Err(SyncError::Peer(text)) if text.contains("719")));
     // Regions that only the target has are no obstacle before the last round.
     let to = job(2).beside(&from, 2);
     let less = Fake::new(&[(0x2000_0000_0000, CHUNK, Kind::Chunk, 1)]);
-    let (s, t) = round(&less, &to, 2, false, Faults::default());
+    let (s, t) = round(&less, &to, 2, Verify::Skip, Faults::default());
     assert!(s.is_ok() && t.is_ok_and(|t| t.bytes_fetched > 0));
 }
 
@@ -230,7 +256,7 @@ fn what_goes_wrong_with_fetched_pages_is_told() {
 fn one_changed_byte_sends_one_page() {
     let (from, to) = (job(1), job(1));
     from.regions.lock().expect("lock").get_mut(&0x2000_0000_0000).expect("chunk").1[5 << 20] ^= 0x80;
-    let (s, t) = round(&from, &to, 2, true, Faults::default());
+    let (s, t) = round(&from, &to, 2, Verify::Auto, Faults::default());
     assert_eq!(s.expect("source").bytes_sent, PAGE);
     t.expect("target");
     assert!(from.contents() == to.contents());
@@ -238,17 +264,16 @@ fn one_changed_byte_sends_one_page() {
 
 #[test]
 fn a_corrupted_byte_is_caught_at_both_ends() {
-    for page in [1, 17, 100] {
+    for (page, verify) in [1, 17, 100].into_iter().flat_map(|n| PROOFS.map(|v| (n, v))) {
         let (from, to) = (job(1), job(2));
-        let (s, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(page), ..Faults::default() });
-        assert!(matches!(s, Err(SyncError::Digest { .. })), "{s:?}");
-        assert!(matches!(t, Err(SyncError::Digest { .. })), "{t:?}");
+        let ends = round(&from, &to, 2, verify, Faults { corrupt_page: Some(page), ..Faults::default() });
+        assert!(noticed(&ends), "{verify:?}: {ends:?}");
     }
     // Beyond the last page there is nothing to corrupt, and rounds before the last are not touched.
     let (from, to) = (job(1), job(2));
-    let (_, t) = round(&from, &to, 2, false, Faults { corrupt_page: Some(1), ..Faults::default() });
+    let (_, t) = round(&from, &to, 2, Verify::Skip, Faults { corrupt_page: Some(1), ..Faults::default() });
     t.expect("pre-copy");
-    let (_, t) = round(&from, &to, 2, true, Faults { corrupt_page: Some(1_000_000), ..Faults::default() });
+    let (_, t) = round(&from, &to, 2, Verify::Auto, Faults { corrupt_page: Some(1_000_000), ..Faults::default() });
     t.expect("verified");
 }
 
@@ -256,13 +281,15 @@ fn a_corrupted_byte_is_caught_at_both_ends() {
 fn a_job_that_works_is_copied_in_rounds() {
     let (mut from, to) = (job(1), job(2));
     from.restless = Some(0x2000_0000_0000 + PAGE);
-    let (s, t) = round(&from, &to, 2, false, Faults::default());
+    let (s, t) = round(&from, &to, 2, Verify::Skip, Faults::default());
     assert!(s.is_ok() && t.is_ok());
     // Somebody still writes: the last round must notice.
-    let (s, t) = round(&from, &to, 2, true, Faults::default());
-    assert!(matches!((s, t), (Err(SyncError::Digest { .. }), Err(SyncError::Digest { .. }))));
+    for verify in [Verify::Auto, Verify::Bytes] {
+        let ends = round(&from, &to, 2, verify, Faults::default());
+        assert!(noticed(&ends), "{verify:?}: {ends:?}");
+    }
     from.restless = None;
-    let (s, t) = round(&from, &to, 2, true, Faults::default());
+    let (s, t) = round(&from, &to, 2, Verify::Auto, Faults::default());
     assert!(s.expect("source").bytes_sent <= PAGE);
     t.expect("target");
     assert!(from.contents() == to.contents());
@@ -273,10 +300,10 @@ fn regions_must_agree_in_the_end_only() {
     let (from, to) = (job(1), job(2));
     from.regions.lock().expect("lock").insert(0x2000_2000_0000, (Kind::Chunk, fill(2 << 20, 3)));
     to.regions.lock().expect("lock").insert(0x2000_3000_0000, (Kind::Chunk, fill(2 << 20, 3)));
-    let (s, t) = round(&from, &to, 2, false, Faults::default());
+    let (s, t) = round(&from, &to, 2, Verify::Skip, Faults::default());
     assert_eq!((s.expect("source").regions, t.expect("target").regions), (5, 6));
     assert!(from.contents()[&0x2000_0000_0000] == to.contents()[&0x2000_0000_0000]);
-    let (s, t) = round(&from, &to, 2, true, Faults::default());
+    let (s, t) = round(&from, &to, 2, Verify::Auto, Faults::default());
     let s = s.unwrap_err().to_string();
     assert!(s.contains("0x200020000000"), "{s}");
     assert!(matches!(t, Err(SyncError::Peer(text)) if text.contains("0x200020000000")));
@@ -286,9 +313,11 @@ fn regions_must_agree_in_the_end_only() {
 fn trouble_at_the_target_reaches_the_source() {
     let (from, mut to) = (job(1), job(2));
     to.broken = Some(0x2000_0000_0000 + 3 * PAGE);
-    let (s, t) = round(&from, &to, 3, true, Faults::default());
-    assert!(matches!(t, Err(SyncError::Gpu { code: 719, .. })), "{t:?}");
-    assert!(matches!(s, Err(SyncError::Peer(text)) if text.contains("719")));
+    for verify in PROOFS {
+        let (s, t) = round(&from, &to, 3, verify, Faults::default());
+        assert!(matches!(t, Err(SyncError::Gpu { code: 719, .. })), "{t:?}");
+        assert!(matches!(s, Err(SyncError::Peer(text)) if text.contains("719")));
+    }
 }
 
 #[test]
@@ -296,8 +325,8 @@ fn a_page_that_was_not_offered_is_refused() {
     let to = job(2);
     let (mut a, mut b) = connections(1);
     std::thread::scope(|s| {
-        let target = s.spawn(move || target::run(&to, &mut b, true, true, &Faults::default()));
-        Show::default().send(&mut *a[0]).expect("show");
+        let target = s.spawn(move || target::run(&to, &mut b, Verify::Auto, true, &Faults::default()));
+        Show::default().send(&Seeds::draw().expect("keys"), &mut *a[0]).expect("show");
         let (pages, _) = crate::frames::Hello::receive(&mut *a[0]).expect("hello").pages();
         crate::frames::receive_hashes(&mut *a[0], pages.len()).expect("hashes");
         crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
@@ -319,8 +348,8 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     assert!(matches!(source::run(&from, &mut a, &Faults::default()), Err(SyncError::Io { .. })));
     let (a, mut b) = connections(2);
     drop(a);
-    assert!(matches!(target::run(&to, &mut b, true, true, &Faults::default()), Err(SyncError::Io { .. })));
-    assert!(matches!(target::run(&to, &mut [], true, true, &Faults::default()), Err(SyncError::NoConnection)));
+    assert!(matches!(target::run(&to, &mut b, Verify::Auto, true, &Faults::default()), Err(SyncError::Io { .. })));
+    assert!(matches!(target::run(&to, &mut [], Verify::Auto, true, &Faults::default()), Err(SyncError::NoConnection)));
     let (a, mut b) = connections(1);
     let mut garbage = a;
     garbage[0].write_all(&[0xff; 4096]).expect("write");

@@ -6,7 +6,7 @@ use crate::places;
 use crate::predict::{Predicted, predict};
 use crate::table::{bytes, say};
 use crate::timeline::describe;
-use control::{Migrate, Plan};
+use control::{Migrate, Plan, Verify};
 
 /// What is to move, and where.
 #[derive(Debug, clap::Args)]
@@ -41,6 +41,10 @@ pub(crate) struct MigrateArgs {
     /// Give the move up rather than hold up the program's calls for longer, for example 200ms
     #[arg(long, value_name = "TIME", value_parser = time)]
     max_downtime: Option<u64>,
+    /// How to prove that the copy is identical: `hash`, or `bytes`, which sends everything a second time if the places cannot map each
+    /// other's memory [default: bytes between places of one GPU, hash otherwise]
+    #[arg(long, value_name = "hash|bytes", value_parser = verify)]
+    verify: Option<Verify>,
     /// Wait behind a move that is under way instead of being refused
     #[arg(long)]
     queue: bool,
@@ -80,6 +84,14 @@ fn gpu(text: &str) -> Result<Gpu, String> {
     }
 }
 
+fn verify(text: &str) -> Result<Verify, String> {
+    match text {
+        "hash" => Ok(Verify::Hash),
+        "bytes" => Ok(Verify::Bytes),
+        _ => Err("it must be `hash` or `bytes`".to_owned()),
+    }
+}
+
 /// A time in milliseconds.
 fn time(text: &str) -> Result<u64, String> {
     let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0)];
@@ -101,6 +113,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         id: args.id.clone(),
         deadline_ms: args.deadline,
         max_downtime_ms: args.max_downtime,
+        verify: args.verify.unwrap_or_default(),
         wait: !args.no_wait,
         queue: args.queue,
         ..Migrate::to(&aim.to)

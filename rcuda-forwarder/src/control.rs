@@ -40,8 +40,8 @@ pub enum Control {
     RoundTarget {
         /// Ticket of the connections to use.
         ticket: [u8; 32],
-        /// Whether to hash everything at the end and compare.
-        verify: bool,
+        /// How to prove that the copy is identical.
+        verify: memsync::Verify,
         /// Whether to take what can be had of the source's memory by descriptors.
         near: bool,
     },

@@ -7,6 +7,7 @@ use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
 use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
+use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
@@ -341,9 +342,10 @@ fn memory_moves_from_server_to_server() {
     source.control(&Control::Connect { to: there.at(0).to_string(), ticket, stripes: 3 });
     target.control(&Control::Accept { ticket });
     for verify in [false, true] {
+        let how = if verify { Verify::Auto } else { Verify::Skip };
         let (a, b) = std::thread::scope(|s| {
             let a = s.spawn(|| source.control(&Control::RoundSource { ticket }));
-            let b = target.control(&Control::RoundTarget { ticket, verify, near: true });
+            let b = target.control(&Control::RoundTarget { ticket, verify: how, near: true });
             (a.join().expect("source"), b)
         });
         let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!("no rounds") };

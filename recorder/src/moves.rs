@@ -163,6 +163,15 @@ impl Task {
         self.devices.iter().zip(&self.to).filter_map(|(d, to)| Some((job.devices.get(*d as usize)?, to.clone())))
     }
 
+    /// How the copy is proved to be identical.
+    pub(crate) fn verify(&self) -> memsync::Verify {
+        match self.wanted.verify {
+            ::control::Verify::Auto => memsync::Verify::Auto,
+            ::control::Verify::Hash => memsync::Verify::Hash,
+            ::control::Verify::Bytes => memsync::Verify::Bytes,
+        }
+    }
+
     fn stopped(&self) -> Option<Stop> {
         match self.stop.load(Ordering::Acquire) {
             0 => None,

@@ -23,7 +23,7 @@ mod view;
 
 pub use direct::Direct;
 pub use modules::{Difference, Global, compare_globals};
-pub use transfer::{Flight, NO_HASH, Piece, Pinned};
+pub use transfer::{Flight, Piece, Pinned};
 pub use view::{Shown, joined};
 
 use crate::device::DeviceInfo;
@@ -97,6 +97,8 @@ pub struct Executor {
     pinned: PinnedMemory,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
     mapping: RwLock<()>,
+    /// Held by whoever hashes pages.
+    hashing: Mutex<()>,
     /// Physical memory is made so that network cards can reach it.
     rdma: bool,
     /// Until it is closed.
@@ -189,6 +191,7 @@ impl Executor {
             views: view::Views::default(),
             pinned: PinnedMemory::default(),
             mapping: RwLock::default(),
+            hashing: Mutex::default(),
             rdma,
             lease: Mutex::new(Some(lease)),
         }))

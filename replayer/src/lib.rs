@@ -13,6 +13,7 @@ mod device;
 mod executor;
 mod gpu;
 mod open;
+mod page_hash;
 mod pending;
 mod pools;
 pub mod replay;
@@ -22,6 +23,7 @@ pub mod twin;
 
 pub use device::DeviceInfo;
 pub use executor::host::Runner;
-pub use executor::{Difference, Direct, Executor, Flight, Global, NO_HASH, Piece, Pinned, Shown, compare_globals, joined};
+pub use executor::{Difference, Direct, Executor, Flight, Global, Piece, Pinned, Shown, compare_globals, joined};
+pub use page_hash::{NO_HASH, PAGE_BYTES, PageHash, PageKey};
 pub use open::{OpenError, Options, bound, preload};
 pub use pending::{Applied, Pending};

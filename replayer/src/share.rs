@@ -24,9 +24,9 @@ const CONTROL: usize = 64;
 
 static OFFERS: Mutex<Option<HashMap<[u8; 16], OwnedFd>>> = Mutex::new(None);
 
-/// Sixteen bytes that nobody can guess.
-pub(crate) fn random() -> io::Result<[u8; 16]> {
-    let mut bytes = [0u8; 16];
+/// Bytes of the system's random source.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0u8; N];
     // SAFETY: the buffer has this length.
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if usize::try_from(n) == Ok(bytes.len()) { Ok(bytes) } else { Err(io::Error::last_os_error()) }

@@ -480,7 +480,7 @@ fn memory_goes_from_worker_to_worker() {
     for _ in 0..2 {
         let (a, b) = thread::scope(|scope| {
             let a = scope.spawn(|| source.control(&Control::RoundSource { ticket }));
-            let b = target.control(&Control::RoundTarget { ticket, verify: true, near: true });
+            let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true });
             (a.join().unwrap().unwrap(), b.unwrap())
         });
         let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!() };
@@ -489,13 +489,13 @@ fn memory_goes_from_worker_to_worker() {
     assert!(get(&target, 0, fake::MEMORY / 2) == data[..fake::MEMORY / 2]);
     source.control(&Control::HangUp { ticket }).unwrap();
     assert!(reason(source.control(&Control::RoundSource { ticket })).contains("not known"));
-    assert!(target.control(&Control::RoundTarget { ticket, verify: true, near: true }).is_err(), "the other end has hung up");
+    assert!(target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }).is_err(), "the other end has hung up");
     // A job's own process can be an end, too.
     target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     let mut streams = bulk_connect(&t.unix(1), &ticket, 2).unwrap();
     target.control(&Control::Accept { ticket }).unwrap();
     thread::scope(|scope| {
-        let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: true, near: true }));
+        let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
         for stream in &mut streams {
             stream.write_all(&vec![9; fake::MEMORY / 2]).unwrap();
         }
@@ -509,7 +509,7 @@ fn memory_goes_from_worker_to_worker() {
         let mut streams = bulk_connect(&t.at(1), &ticket, 4).unwrap();
         target.control(&Control::Accept { ticket }).unwrap();
         thread::scope(|scope| {
-            let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: true, near: true }));
+            let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
             for (number, stream) in (0..).zip(&mut streams) {
                 scope.spawn(move || stream.write_all(&vec![number; fake::MEMORY / 4]));
             }

@@ -4,7 +4,7 @@ use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo};
 use cuda_api::code::Code;
 use cuda_api::ops;
-use memsync::Stream;
+use memsync::{Stream, Verify};
 use replayer::twin::Line;
 use replayer::{Applied, DeviceInfo, Executor, Pending};
 use std::io;
@@ -79,7 +79,7 @@ impl Place for Executor {
         memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(|e| e.to_string())
     }
 
-    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: bool, near: bool) -> Result<memsync::Round, String> {
+    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: Verify, near: bool) -> Result<memsync::Round, String> {
         memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(|e| e.to_string())
     }
 

@@ -17,6 +17,7 @@ use cuda_api::ops::{self, Chunk};
 use cuda_api::wire::Wire;
 use faults::Point;
 use journal::OwnedRecord;
+use memsync::Verify;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use replayer::batch;
 use replayer::replay::{Record, Sink, replay};
@@ -220,7 +221,7 @@ impl<'a> Leg<'a> {
         self.phase("precopy", |leg| {
             for _ in 0..ROUNDS {
                 faults::at(Point::Precopy);
-                let round = leg.round(false)?;
+                let round = leg.round(Verify::Skip)?;
                 if round.bytes_sent + round.bytes_fetched <= SMALL_ROUND || round.copy_ms <= SHORT_COPY {
                     break;
                 }
@@ -230,13 +231,13 @@ impl<'a> Leg<'a> {
     }
 
     /// Brings the target to the journal's end and makes a round.
-    fn round(&mut self, verify: bool) -> Result<RoundInfo, String> {
+    fn round(&mut self, verify: Verify) -> Result<RoundInfo, String> {
         let tail = lock(&self.device.ledger).take_tail()?;
         self.feed(tail)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
         let round = wires.round(verify, self.task);
-        if verify && round.is_err() {
+        if verify != Verify::Skip && round.is_err() {
             // Perhaps because this process has placed something elsewhere.
             let same = compare(&self.source, self.target()?);
             self.blame(same)?;
@@ -246,7 +247,7 @@ impl<'a> Leg<'a> {
         self.told.bytes += copied;
         self.told.bytes_by_descriptor += round.bytes_fetched;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
-        if verify {
+        if verify != Verify::Skip {
             self.told.delta_bytes = copied;
             self.told.digest = crate::context::hex(&round.digest);
         }
@@ -268,7 +269,7 @@ impl<'a> Leg<'a> {
             keep_event_times(job, leg.device, &leg.source)?;
             catch_up(&leg.source)?;
             leg.settle_host_memory()?;
-            leg.round(true).map(drop)
+            leg.round(leg.task.verify()).map(drop)
         })
     }
 

@@ -4,6 +4,7 @@ use super::{random, unexpected};
 use crate::moves::Task;
 use crate::place::Place;
 use faults::Faults;
+use memsync::Verify;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use std::os::unix::net::UnixStream;
 
@@ -54,7 +55,7 @@ impl Wires {
     /// One round of memsync: both ends run at the same time, and both must succeed. As soon as one has failed the other one is
     /// told: what it waits for may never come, if its peer is stopped and not gone. If the move is given up the source is left
     /// to end by itself, since it may wait for the job's kernels; it only reads.
-    pub(super) fn round(&self, verify: bool, task: &Task) -> Result<RoundInfo, String> {
+    pub(super) fn round(&self, verify: Verify, task: &Task) -> Result<RoundInfo, String> {
         let ticket = self.ticket;
         let far = Faults::from_env().tcp_is_far && [&self.source, &self.target].iter().any(|p| p.transport() == "tcp");
         let part = Control::RoundTarget { ticket, verify, near: !far };
@@ -65,7 +66,7 @@ impl Wires {
             (from, to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
         });
         let (from, to) = (from?, to?);
-        if verify && from.digest != to.digest {
+        if verify != Verify::Skip && from.digest != to.digest {
             return Err("the target holds other bytes than the source".into());
         }
         // Only the target knows what it has fetched, and when everything is there.

@@ -1,10 +1,11 @@
-//! The executor's own device code: page hashes, raw copies, pages of another place (kernels/executor.cu), the heap's place (kernels/heap.cu).
+//! The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place (kernels/executor.cu), the heap's place (kernels/heap.cu).
 
 use crate::gpu::Gpu;
+use crate::page_hash::KEY_BYTES;
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Fill;
-use cuda_api::sys::CUlimit_enum;
+use cuda_api::sys::{CUdevice_attribute_enum, CUlimit_enum};
 use std::ffi::CStr;
 
 /// NUL-terminated, as the driver wants PTX.
@@ -13,6 +14,10 @@ const HEAP: &str = concat!(include_str!("../kernels/heap.ptx"), "\0");
 
 /// Threads of a block, as the kernels are compiled.
 const THREADS: u32 = 256;
+/// Those of the page hash.
+const HASH_THREADS: u32 = 128;
+/// Blocks of the page hash for each multiprocessor: as many as fit there at a time (its launch bounds).
+const HASH_BLOCKS: u32 = 6;
 /// Most blocks of a raw copy: enough to saturate a large GPU.
 const COPY_BLOCKS: u64 = 264;
 /// The heap begins on such a boundary.
@@ -27,6 +32,11 @@ const WARM_STREAMS: usize = 512;
 pub(crate) struct Own {
     module: u64,
     hash: u64,
+    /// Most blocks of a launch of the page hash.
+    hash_blocks: u32,
+    /// Where the page hash has its key.
+    pub(crate) page_key: u64,
+    compare: u64,
     copy: u64,
     fetch: u64,
 }
@@ -47,8 +57,21 @@ impl Own {
     pub(crate) fn load(gpu: &Gpu, virtual_device: u32) -> Result<Own, Code> {
         let _placing = Placing::enter(virtual_device);
         let module = load(gpu, EXECUTOR)?;
-        let [hash, copy, fetch] = [c"mrcuda_hash", c"mrcuda_copy", c"mrcuda_fetch"].map(|name| function(gpu, module, name));
-        Ok(Own { module, hash: hash?, copy: copy?, fetch: fetch? })
+        let function = |name| function(gpu, module, name);
+        let (page_key, bytes) = gpu.variable(module, false, &c"mrcuda_page_key".to_owned())?;
+        if bytes != KEY_BYTES as u64 {
+            return Err(code::ERROR_INVALID_IMAGE);
+        }
+        let multiprocessors = gpu.attribute(CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32)?;
+        Ok(Own {
+            module,
+            hash: function(c"mrcuda_hash")?,
+            hash_blocks: HASH_BLOCKS * multiprocessors.max(1) as u32,
+            page_key,
+            compare: function(c"mrcuda_compare")?,
+            copy: function(c"mrcuda_copy")?,
+            fetch: function(c"mrcuda_fetch")?,
+        })
     }
 
     pub(crate) fn unload(&self, gpu: &Gpu) {
@@ -56,11 +79,19 @@ impl Own {
         let _ = gpu.unload_module(self.module);
     }
 
-    /// Hashes `count` pages: `pages` is a table of (address, bytes), `hashes` receives 16 bytes for each. Both in memory that
-    /// the GPU reaches.
+    /// Hashes `count` pages with the key that the stream has written: `pages` is a table of (address, bytes), `hashes` receives a
+    /// [`PageHash`](crate::PageHash) for each. Both in memory that the GPU reaches.
     pub(crate) fn hash(&self, gpu: &Gpu, pages: u64, hashes: u64, count: u32, stream: u64) -> Result<(), Code> {
-        let params: Vec<u8> = [pages, hashes].iter().flat_map(|v| v.to_le_bytes()).collect();
-        gpu.launch(self.hash, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
+        let mut params: Vec<u8> = [pages, hashes].iter().flat_map(|v| v.to_le_bytes()).collect();
+        params.extend(count.to_le_bytes());
+        gpu.launch(self.hash, [count.min(self.hash_blocks), 1, 1], [HASH_THREADS, 1, 1], 0, stream, &params)
+    }
+
+    /// Compares `count` pages of a table as for [`Own::hash`] with memory that lies `distance` bytes behind each of them. Sets the
+    /// page's 32-bit word of `differs` to 1 where they differ.
+    pub(crate) fn compare(&self, gpu: &Gpu, pages: u64, distance: u64, differs: u64, count: u32, stream: u64) -> Result<(), Code> {
+        let params: Vec<u8> = [pages, distance, differs].iter().flat_map(|v| v.to_le_bytes()).collect();
+        gpu.launch(self.compare, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
     /// Copies `count` pages of a table as for [`Own::hash`] from memory that lies `distance` bytes behind each of them.

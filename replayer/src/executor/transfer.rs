@@ -5,6 +5,7 @@
 use super::life::LANES;
 use super::{Executor, Life};
 use crate::gpu::Gpu;
+use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
 use crate::pools::lock;
 use cuda_api::code::{self, Code};
 use std::collections::HashMap;
@@ -16,11 +17,10 @@ use std::time::Duration;
 static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
 type Spare = HashMap<(u64, usize), Vec<usize>>;
 
-/// Bytes of a table of pages: 16 bytes a page, or 32 with their hashes.
-pub(super) const TABLE: usize = 1 << 20;
-const HASHES_AT_ONCE: usize = TABLE / 32;
-/// In place of the hash of a page that is not there.
-pub const NO_HASH: [u8; 16] = [0; 16];
+/// Bytes of a table of pages: 16 bytes for each, from the beginning, and what is found out about each from the middle on.
+pub(super) const TABLE: usize = 2 << 20;
+/// Most pages of a table whose second half has a hash for each.
+pub(super) const PAGES_AT_ONCE: usize = TABLE / 2 / size_of::<PageHash>();
 
 /// A page-locked buffer.
 #[derive(Debug)]
@@ -252,35 +252,71 @@ impl Executor {
         }
     }
 
-    /// 128-bit hashes of pages of GPU memory (address, bytes), computed on the GPU; [`NO_HASH`] for a page whose memory is gone.
+    /// Hashes of pages of GPU memory (address, bytes) under a key, computed on the GPU; [`NO_HASH`] for a page whose memory is gone.
     /// Waits; not for the job's streams.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for an empty page; an error of execution.
-    pub fn hash(self: &Arc<Self>, lane: usize, pages: impl Iterator<Item = (u64, u64)>) -> Result<Vec<[u8; 16]>, Code> {
+    /// `INVALID_VALUE` for a page that is empty or longer than [`PAGE_BYTES`]; an error of execution.
+    pub fn hash(
+        self: &Arc<Self>,
+        lane: usize,
+        key: &PageKey,
+        pages: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<Vec<PageHash>, Code> {
         let mut hashes = Vec::with_capacity(pages.size_hint().0);
         let mut pages = pages.peekable();
+        if pages.peek().is_none() {
+            return Ok(hashes);
+        }
+        // One key at a time: its place on the GPU is used until the last hash has been computed.
+        let _hashing = lock(&self.hashing);
+        let key = self.start_key(lane, key)?;
         let mut before: Option<Hashing> = None;
         while pages.peek().is_some() {
             // While the GPU hashes some the next are written down.
-            let next = self.start_hashing(lane, &mut pages)?;
+            let next = self.start_hashing(lane, key.life, &mut pages)?;
             if let Some(done) = before.replace(next) {
                 done.finish(&mut hashes)?;
             }
         }
         before.map_or(Ok(()), |last| last.finish(&mut hashes))?;
+        key.wait()?;
         Ok(hashes)
     }
 
-    fn start_hashing(self: &Arc<Self>, lane: usize, pages: &mut impl Iterator<Item = (u64, u64)>) -> Result<Hashing, Code> {
+    /// Starts copying a key to its place.
+    fn start_key(self: &Arc<Self>, lane: usize, key: &PageKey) -> Result<Flight, Code> {
+        let mut buffer = self.pinned(KEY_BYTES)?;
+        let life = self.life();
+        if buffer.life != life.number {
+            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+        }
+        buffer.bytes_mut().as_chunks_mut::<4>().0.iter_mut().zip(key.bytes()).for_each(|(to, word)| *to = word);
+        let stream = life.lane(lane);
+        // SAFETY: the buffer has so many bytes, and the flight owns it until the copy has been made.
+        let submitted = unsafe { self.gpu.copy_in(life.own.page_key, buffer.at as *const u8, KEY_BYTES as u64, stream) };
+        let flight = self.take_off(&life, buffer, stream);
+        submitted.and(flight)
+    }
+
+    /// Starts hashing as many pages as fit a table, with the key that the lane has got in this life of the context.
+    fn start_hashing(
+        self: &Arc<Self>,
+        lane: usize,
+        life_of_key: u64,
+        pages: &mut impl Iterator<Item = (u64, u64)>,
+    ) -> Result<Hashing, Code> {
         let buffer = self.pinned(TABLE)?;
         let life = self.life();
+        if life.number != life_of_key {
+            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+        }
         let mut table = PageTable::new(buffer, &life)?;
         let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
         let mut is_there = self.presence();
-        let mut there = Vec::with_capacity(HASHES_AT_ONCE);
-        for (address, bytes) in pages.take(HASHES_AT_ONCE) {
-            if bytes == 0 {
+        let mut there = Vec::with_capacity(PAGES_AT_ONCE);
+        for (address, bytes) in pages.take(PAGES_AT_ONCE) {
+            if bytes == 0 || bytes > PAGE_BYTES as u64 {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             // Kernels do not reach contents of arrays by numbers.
@@ -305,7 +341,7 @@ struct Hashing {
 }
 
 impl Hashing {
-    fn finish(self, hashes: &mut Vec<[u8; 16]>) -> Result<(), Code> {
+    fn finish(self, hashes: &mut Vec<PageHash>) -> Result<(), Code> {
         let table = self.flight.wait()?;
         let mut found = table.bytes()[TABLE / 2..].as_chunks().0.iter().peekable();
         hashes.extend(self.there.iter().map(|there| found.next_if(|_| *there).copied().unwrap_or(NO_HASH)));

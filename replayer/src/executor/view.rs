@@ -6,7 +6,7 @@
 //! the physical memory: what the source unmaps meanwhile can still be read, so neither waits for the other, and a round that has read
 //! it is followed by one that does not know the chunk any more.
 
-use super::transfer::{PageTable, TABLE};
+use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{Executor, Life};
 use crate::pools::lock;
 use crate::share::{self, Name};
@@ -287,6 +287,52 @@ impl Executor {
             self.fetch_some(lane, &mut left)?;
         }
         Ok(())
+    }
+
+    /// Compares pages (address, bytes) of chunks that are [viewed](Executor::view) with those of the source, on a lane, byte by byte.
+    /// Returns the addresses of those that differ. Waits; not for the job's streams.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for a page that is not viewed as a whole, or whose address or length is no multiple of 16; an error of execution.
+    pub fn compare(self: &Arc<Self>, lane: usize, pages: impl Iterator<Item = (u64, u64)>) -> Result<Vec<u64>, Code> {
+        let mut differing = Vec::new();
+        let mut pages = pages.peekable();
+        while pages.peek().is_some() {
+            let some: Vec<(u64, u64)> = pages.by_ref().take(PAGES_AT_ONCE).collect();
+            let differs = self.compare_some(lane, &some)?;
+            differing.extend(some.iter().zip(differs).filter(|(_, differs)| *differs).map(|((at, _), _)| *at));
+        }
+        Ok(differing)
+    }
+
+    /// Compares as many pages as fit a table: for each whether it differs.
+    fn compare_some(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Vec<bool>, Code> {
+        let mut buffer = self.pinned(TABLE)?;
+        let results = TABLE / 2..TABLE / 2 + 4 * pages.len();
+        buffer.bytes_mut()[results.clone()].fill(0);
+        let life = self.life();
+        let mut table = PageTable::new(buffer, &life)?;
+        let stream = life.lane(lane);
+        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let distance = {
+            let view = lock(&self.views.view);
+            let mut is_there = self.presence();
+            for (at, bytes) in pages {
+                let viewed = view.end_of(*at).is_some_and(|end| *bytes <= end - at);
+                if !viewed || at % 16 != 0 || bytes % 16 != 0 || !is_there(*at, *bytes) {
+                    return Err(code::ERROR_INVALID_VALUE);
+                }
+                table.add(*at, *bytes);
+            }
+            view.distance(self.virtual_device)
+        };
+        let differs = table.at() + (TABLE / 2) as u64;
+        let submitted = life.own.compare(&self.gpu, table.at(), distance, differs, table.rows(), stream);
+        let flight = self.take_off(&life, table.into_buffer(), stream);
+        drop((staying, life));
+        submitted?;
+        let table = flight?.wait()?;
+        Ok(table.bytes()[results].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) != 0).collect())
     }
 
     /// Copies as much as fits a table of pages, from the end of the list.

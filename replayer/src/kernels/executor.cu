@@ -1,4 +1,4 @@
-// The executor's own device code: page hashes, raw copies, pages of another place.
+// The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place.
 //
 //   nvcc -arch=compute_75 -ptx -O3 executor.cu -o executor.ptx && sed -i 's/^.version .*/.version 7.8/' executor.ptx
 //
@@ -13,83 +13,144 @@ struct Page {
     u64 bytes;
 };
 
-struct Hash {
-    u64 low, high;
-};
-
 #define THREADS 256
 
 // Holds the page that small variables share, from before the job's first module to the end (docs/placement.md).
 __device__ u32 mrcuda_anchor;
 
-// One step of an accumulator: for a given `h` different words give different results, and the other way round.
-static __device__ __forceinline__ u64 mix(u64 h, u64 word) {
-    h = (h ^ word) * 0x9E3779B97F4A7C15ull;
-    return h ^ (h >> 32);
+// The page hash: NH with 32-bit words, four passes, 256 bits. docs/page-hash.md has the definition, the bound and its proof;
+// replayer/src/page_hash.rs is the same function for the host.
+#define HASH_THREADS 128
+#define PASSES 4
+// Each thread takes four words of a row, so the keys of one pass are those of the pass before, one row on.
+#define ROW_BYTES (16 * HASH_THREADS)
+#define PAGE_BYTES 65536
+#define ROWS (PAGE_BYTES / ROW_BYTES)
+// Rows that are loaded before the first is used.
+#define AHEAD 8
+
+struct Hash {
+    u64 sums[PASSES];
+};
+
+// The key of the launches that follow in the stream that wrote it.
+__device__ uint4 mrcuda_page_key[(ROWS + PASSES - 1) * HASH_THREADS];
+
+static __device__ __forceinline__ void add_product(u64 &sum, u32 a, u32 b) {
+    asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(sum) : "r"(a), "r"(b));
 }
 
-static __device__ __forceinline__ void step(u64 &a, u64 &b, u64 x, u64 y) {
-    a = mix(a, x);
-    b = mix(b + a, y);
+// Four words, two pairs. The second pair is beyond the end of some last pieces of a page.
+static __device__ __forceinline__ void add_piece(u64 &sum, uint4 w, uint4 key, bool second = true) {
+    add_product(sum, w.x + key.x, w.y + key.y);
+    if (second) add_product(sum, w.z + key.z, w.w + key.w);
 }
 
-static __device__ u64 part(const unsigned char *from, u32 bytes) {
-    u64 word = 0;
-#pragma unroll 1
-    for (u32 i = 0; i < bytes; i++) word |= (u64)from[i] << (8 * i);
+// Data passes by the first-level cache, which is for the key.
+static __device__ __forceinline__ uint4 load_once(const uint4 *from) {
+    uint4 w;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(from));
+    return w;
+}
+
+static __device__ u32 word(const unsigned char *from, u64 bytes) {
+    u32 word = 0;
+    for (u32 i = 0; i < 4 && i < bytes; i++) word |= (u32)from[i] << (8 * i);
     return word;
 }
 
-// 128-bit hashes of pages of any length at any address, one block for each. The value depends on the bytes and their number,
-// not on the address: aligned and unaligned pages of the same bytes agree.
-extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_hash(const Page *pages, Hash *hashes) {
-    const Page page = pages[blockIdx.x];
+// A whole, aligned page.
+static __device__ __forceinline__ void hash_whole(const uint4 *at, const uint4 *key, u64 sums[PASSES]) {
+    uint4 k0 = __ldg(key), k1 = __ldg(key + HASH_THREADS), k2 = __ldg(key + 2 * HASH_THREADS);
+#pragma unroll 1
+    for (u32 row = 0; row < ROWS; row += AHEAD) {
+        uint4 w[AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) w[i] = load_once(at + (row + i) * HASH_THREADS);
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) {
+            uint4 k3 = __ldg(key + (row + i + 3) * HASH_THREADS);
+            add_piece(sums[0], w[i], k0);
+            add_piece(sums[1], w[i], k1);
+            add_piece(sums[2], w[i], k2);
+            add_piece(sums[3], w[i], k3);
+            k0 = k1, k1 = k2, k2 = k3;
+        }
+    }
+}
+
+// A page of any length at any address. The value depends on the bytes and their number alone.
+static __device__ void hash_part(Page page, u32 thread, const uint4 *key, u64 sums[PASSES]) {
+#pragma unroll 1
+    for (u64 offset = 16 * thread; offset < page.bytes; offset += ROW_BYTES) {
+        const unsigned char *from = (const unsigned char *)page.address + offset;
+        const u64 left = page.bytes - offset;
+        uint4 w;
+        if (left >= 16 && page.address % 16 == 0) {
+            w = *(const uint4 *)from;
+        } else {
+            w.x = word(from, left);
+            w.y = left > 4 ? word(from + 4, left - 4) : 0;
+            w.z = left > 8 ? word(from + 8, left - 8) : 0;
+            w.w = left > 12 ? word(from + 12, left - 12) : 0;
+        }
+        const uint4 *k = key + offset / ROW_BYTES * HASH_THREADS;
+#pragma unroll
+        for (u32 pass = 0; pass < PASSES; pass++) add_piece(sums[pass], w, __ldg(k + pass * HASH_THREADS), left > 8);
+    }
+}
+
+// Hashes of `count` pages of at most PAGE_BYTES. Each block takes one page after the other.
+extern "C" __global__ void __launch_bounds__(HASH_THREADS, 6) mrcuda_hash(const Page *pages, Hash *hashes, u32 count) {
+    __shared__ u64 parts[2][HASH_THREADS / 32][PASSES];
     const u32 thread = threadIdx.x;
-    const u64 whole = page.bytes / 16;
-    u64 a = (thread + 1) * 0xD6E8FEB86659FD93ull, b = ~a ^ page.bytes;
-    if (page.address % 16 == 0) {
-        const ulonglong2 *at = (const ulonglong2 *)page.address;
-        u64 i = thread;
-        for (; i + 3 * THREADS < whole; i += 4 * THREADS) {
-            ulonglong2 w0 = at[i], w1 = at[i + THREADS], w2 = at[i + 2 * THREADS], w3 = at[i + 3 * THREADS];
-            step(a, b, w0.x, w0.y);
-            step(a, b, w1.x, w1.y);
-            step(a, b, w2.x, w2.y);
-            step(a, b, w3.x, w3.y);
+    const uint4 *key = mrcuda_page_key + thread;
+    Page next = {0, 0};
+    if (blockIdx.x < count) next = pages[blockIdx.x];
+    u32 half = 0;
+    for (u32 p = blockIdx.x; p < count; p += gridDim.x, half ^= 1) {
+        const Page page = next;
+        // The table lies in the host's memory: its entries are asked for one page ahead.
+        if (p + gridDim.x < count) next = pages[p + gridDim.x];
+        u64 sums[PASSES] = {0, 0, 0, 0};
+        if (page.bytes == PAGE_BYTES && page.address % 16 == 0) {
+            hash_whole((const uint4 *)page.address + thread, key, sums);
+        } else {
+            hash_part(page, thread, key, sums);
         }
-        for (; i < whole; i += THREADS) {
-            ulonglong2 w = at[i];
-            step(a, b, w.x, w.y);
+#pragma unroll
+        for (u32 distance = 16; distance; distance /= 2) {
+#pragma unroll
+            for (u32 pass = 0; pass < PASSES; pass++) sums[pass] += __shfl_xor_sync(~0u, sums[pass], distance);
         }
-    } else {
-        for (u64 i = thread; i < whole; i += THREADS) {
-            const unsigned char *at = (const unsigned char *)page.address + 16 * i;
-            step(a, b, part(at, 8), part(at + 8, 8));
+        if (thread % 32 == 0) {
+#pragma unroll
+            for (u32 pass = 0; pass < PASSES; pass++) parts[half][thread / 32][pass] = sums[pass];
         }
-    }
-    const u32 rest = (u32)(page.bytes % 16);
-    if (rest && thread == 0) {
-        const unsigned char *at = (const unsigned char *)page.address + 16 * whole;
-        step(a, b, part(at, rest < 8 ? rest : 8), rest > 8 ? part(at + 8, rest - 8) : 0);
-    }
-    __shared__ u64 low[THREADS], high[THREADS];
-    low[thread] = a;
-    high[thread] = b;
-    __syncthreads();
-    for (u32 half = THREADS / 2; half; half /= 2) {
-        if (thread < half) {
-            a = low[thread] * 3;
-            b = high[thread] * 5;
-            step(a, b, low[thread + half], high[thread + half]);
-            low[thread] = a;
-            high[thread] = b;
-        }
+        // One barrier a page: the other half of `parts` is still being read by those who are late.
         __syncthreads();
+        if (thread < PASSES) {
+            u64 sum = page.bytes;
+#pragma unroll
+            for (u32 warp = 0; warp < HASH_THREADS / 32; warp++) sum += parts[half][warp][thread];
+            hashes[p].sums[thread] = sum;
+        }
     }
-    if (thread == 0) {
-        hashes[blockIdx.x].low = low[0];
-        hashes[blockIdx.x].high = high[0];
+}
+
+// Compares pages with those of another place whose memory is mapped here, `distance` bytes behind ours: one block for each. Sets
+// its word of `differs` to 1 where they differ, and leaves it alone otherwise. Addresses and sizes are multiples of 16.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_compare(const Page *pages, u64 distance, u32 *differs) {
+    const Page page = pages[blockIdx.x];
+    const uint4 *ours = (const uint4 *)page.address, *theirs = (const uint4 *)(page.address + distance);
+    const u64 whole = page.bytes / 16;
+    u32 difference = 0;
+#pragma unroll 4
+    for (u64 i = threadIdx.x; i < whole; i += THREADS) {
+        const uint4 a = ours[i], b = theirs[i];
+        difference |= (a.x ^ b.x) | (a.y ^ b.y) | (a.z ^ b.z) | (a.w ^ b.w);
     }
+    if (difference) differs[blockIdx.x] = 1;
 }
 
 // Copies bytes that the driver's own copies refuse (the device heap). Either side may be pinned host memory.

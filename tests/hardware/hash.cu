@@ -1,0 +1,132 @@
+// The page hash on a GPU: equal to the host's (docs/page-hash.md), and how fast. Built with nvcc alone:
+//   nvcc -O3 -arch=native -o hash hash.cu
+#include "../../replayer/src/kernels/executor.cu"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#define CHECK(call)                                                                        \
+    do {                                                                                   \
+        cudaError_t error = (call);                                                        \
+        if (error) printf("%s: %s\n", #call, cudaGetErrorString(error)), exit(1);          \
+    } while (0)
+
+static const u32 KEY_WORDS = sizeof(mrcuda_page_key) / 4, SHIFT = 4 * HASH_THREADS, AT_ONCE = 32768;
+
+static u64 state = 88172645463325252;
+static u64 random_word() {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+
+// The definition, written out.
+static Hash reference(const unsigned char *page, u64 bytes, const std::vector<u32> &key) {
+    auto word = [&](u64 i) {
+        u32 w = 0;
+        for (u64 b = 4 * i; b < 4 * i + 4 && b < bytes; b++) w |= (u32)page[b] << (8 * (b % 4));
+        return w;
+    };
+    Hash hash;
+    for (u32 t = 0; t < PASSES; t++) {
+        u64 sum = bytes;
+        for (u64 i = 0; 8 * i < bytes; i++) {
+            u32 a = word(2 * i) + key[2 * i + SHIFT * t], b = word(2 * i + 1) + key[2 * i + 1 + SHIFT * t];
+            sum += (u64)a * b;
+        }
+        hash.sums[t] = sum;
+    }
+    return hash;
+}
+
+static void set_key(std::vector<u32> key) { CHECK(cudaMemcpyToSymbol(mrcuda_page_key, key.data(), 4 * KEY_WORDS)); }
+
+static void compare_with_host(Page *pages, Hash *hashes) {
+    const u32 bytes = 4 << 20;
+    std::vector<unsigned char> host(bytes);
+    for (auto &b : host) b = random_word() >> 20;
+    unsigned char *device;
+    CHECK(cudaMalloc(&device, bytes));
+    CHECK(cudaMemcpy(device, host.data(), bytes, cudaMemcpyHostToDevice));
+    u32 wrong = 0, all = 0;
+    for (int round = 0; round < 4; round++) {
+        std::vector<u32> key(KEY_WORDS);
+        for (auto &k : key) k = round == 0 ? (u32)(&k - key.data()) * 0x9E3779B9u : (u32)random_word();
+        set_key(key);
+        const u32 count = 2000;
+        std::vector<u32> at(count);
+        for (u32 i = 0; i < count; i++) {
+            u32 length = i < 40 ? i + 1 : i % 3 == 0 ? PAGE_BYTES : 1 + random_word() % PAGE_BYTES;
+            at[i] = random_word() % (bytes - PAGE_BYTES) & (i % 2 ? ~15u : ~0u);
+            pages[i] = {(u64)device + at[i], length};
+        }
+        mrcuda_hash<<<792, HASH_THREADS>>>(pages, hashes, count);
+        CHECK(cudaDeviceSynchronize());
+        for (u32 i = 0; i < count; i++, all++) {
+            Hash want = reference(&host[at[i]], pages[i].bytes, key);
+            for (u32 t = 0; t < PASSES; t++) wrong += hashes[i].sums[t] != want.sums[t];
+        }
+    }
+    printf("| h1  | hashes of %u pages, aligned and not, 1 to 65,536 bytes, 4 keys | %s |\n", all, wrong ? "WRONG" : "those of the host");
+    CHECK(cudaFree(device));
+}
+
+__global__ void __launch_bounds__(512) read_only(const Page *pages, u32 *never) {
+    const uint4 *at = (const uint4 *)pages[blockIdx.x].address + threadIdx.x;
+    u32 sum = 0;
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+        uint4 w = at[i * 512];
+        sum ^= w.x ^ w.y ^ w.z ^ w.w;
+    }
+    if (sum == 0x12345678) *never = sum;
+}
+
+template <typename Launch> static double terabytes(u64 bytes, u32 count, Launch launch) {
+    std::vector<float> times;
+    cudaEvent_t from, to;
+    CHECK(cudaEventCreate(&from));
+    CHECK(cudaEventCreate(&to));
+    for (int i = 0; i < 11; i++) {
+        CHECK(cudaEventRecord(from));
+        for (u32 first = 0; first < count; first += AT_ONCE) launch(first, std::min(AT_ONCE, count - first));
+        CHECK(cudaEventRecord(to));
+        CHECK(cudaEventSynchronize(to));
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, from, to));
+        times.push_back(ms);
+    }
+    std::sort(times.begin(), times.end());
+    return bytes / times[times.size() / 2] / 1e9;
+}
+
+int main() {
+    const u64 bytes = 16ull << 30;
+    const u32 count = bytes / PAGE_BYTES;
+    Page *pages;
+    Hash *hashes;
+    CHECK(cudaMallocHost(&pages, sizeof(Page) * count));
+    CHECK(cudaMallocHost(&hashes, sizeof(Hash) * count));
+    compare_with_host(pages, hashes);
+
+    unsigned char *memory;
+    u32 *differs;
+    int processors;
+    CHECK(cudaMalloc(&memory, bytes));
+    CHECK(cudaMallocHost(&differs, 4 * count));
+    CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    std::vector<u32> noise(1 << 20);
+    for (auto &n : noise) n = random_word();
+    for (u64 at = 0; at < bytes; at += 4 * noise.size()) CHECK(cudaMemcpy(memory + at, noise.data(), 4 * noise.size(), cudaMemcpyHostToDevice));
+    auto hash = [&](u32 first, u32 n) { mrcuda_hash<<<std::min<u32>(n, 6 * processors), HASH_THREADS>>>(pages + first, hashes + first, n); };
+    auto read = [&](u32 first, u32 n) { read_only<<<n, 512>>>(pages + first, differs); };
+    for (u32 i = 0; i < count; i++) pages[i] = {(u64)memory + (u64)i * PAGE_BYTES, PAGE_BYTES};
+    printf("| h2  | reading 16 GiB, TB/s | %.2f |\n", terabytes(bytes, count, read));
+    printf("| h3  | hashing 16 GiB, TB/s | %.2f |\n", terabytes(bytes, count, hash));
+    // Half of the memory against the other half.
+    auto compare = [&](u32 first, u32 n) { mrcuda_compare<<<n, THREADS>>>(pages + first, bytes / 2, differs + first); };
+    printf("| h4  | comparing 8 GiB with 8 GiB of the same GPU, TB/s read | %.2f |\n", terabytes(bytes, count / 2, compare));
+    for (u32 i = 0; i < count; i++) pages[i].address = (u64)memory + (u64)(i % 256) * PAGE_BYTES;
+    printf("| h5  | hashing 16 MiB 1,024 times, out of the second-level cache, TB/s: what arithmetic allows | %.2f |\n", terabytes(bytes, count, hash));
+    CHECK(cudaGetLastError());
+}
