@@ -12,9 +12,10 @@ fn remote_to_local_to_remote_to_remote() {
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
     let way = ["local".to_owned(), servers[1].place(0), servers[0].place(0)];
-    for (number, to) in way.iter().enumerate() {
+    let proofs: [&[&str]; 3] = [&[], &["--verify", "bytes"], &["--verify", "hash"]];
+    for (number, (to, proof)) in way.iter().zip(proofs).enumerate() {
         wait_for_step(&mut job, 200 + 300 * number as u32);
-        let report = job.migrate(to).unwrap();
+        let report = job.migrate_with(to, proof).unwrap();
         assert!(report.ok(), "to {to}: {}", report.reason());
         assert!(report.live_objects() >= 10, "{}", report.0);
         assert!(report.bytes() >= 4 << 20, "{}", report.0);
@@ -109,17 +110,26 @@ fn a_dry_run_changes_nothing() {
 fn a_corrupted_byte_is_found_and_the_job_stays() {
     let scene = Scene::new("corrupt");
     let native = native_orbit(&scene, &LONG);
-    let fault = [("MRCUDA_FAULT_CORRUPT_BYTE", "1")];
-    let servers = [Server::start_with(&scene, "one", &[], &fault), Server::start(&scene, "two")];
+    // Each spoils a byte that it sends as a source or fetches as a target. The first two are of the same GPU.
+    let fault = ("MRCUDA_FAULT_CORRUPT_BYTE", "1");
+    let machine = ("SOFTGPU_SEED_ID", "one machine");
+    let servers = [
+        Server::start_with(&scene, "one", &[], &[fault, machine]),
+        Server::start_with(&scene, "same", &[], &[fault, machine]),
+        Server::start_with(&scene, "other", &[], &[fault]),
+    ];
     let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &[]);
     wait_for_step(&mut job, 200);
-    let report = job.migrate(&servers[1].place(0)).unwrap();
-    assert!(!report.ok(), "a wrong byte went unseen: {}", report.0);
-    assert!(report.reason().contains("not identical"), "{}", report.reason());
-    assert!(job.runs());
+    let proofs: [&[&str]; 3] = [&[], &["--verify", "bytes"], &["--verify", "hash"]];
+    for (server, proof) in servers[1..].iter().flat_map(|server| proofs.map(|proof| (server, proof))) {
+        let report = job.migrate_with(&server.place(0), proof).unwrap();
+        assert!(!report.ok(), "a wrong byte went unseen: {}", report.0);
+        assert!(report.reason().contains("not identical"), "{}", report.reason());
+        assert!(job.runs());
+    }
     let outcome = job.wait(LIMIT);
     assert_identical(&outcome, &native);
-    assert_eq!(words_of_mrcuda(&outcome).len(), 1, "one line tells of the failed move: {}", outcome.stderr);
+    assert_eq!(words_of_mrcuda(&outcome).len(), 6, "one line tells of each failed move: {}", outcome.stderr);
 }
 
 #[test]
