@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+use tests::clock;
 
 /// How long one case may take; the start of a process with a GPU is one, too.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -84,7 +85,7 @@ fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, 
     });
     let (mut text, mut open) = (String::new(), None);
     let hangs = loop {
-        match told.recv_timeout(PATIENCE) {
+        match clock::receive(&told, PATIENCE) {
             Ok(line) => read(section, &line, &mut text, &mut open),
             Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => break true,

@@ -174,9 +174,22 @@ impl<'a> Job<'a> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits for its end. One that does not end in time is killed, and has no exit code; what its threads did goes to a file.
+    /// How much it has written.
+    fn written(&self) -> u64 {
+        let size = |kind: &str| std::fs::metadata(self.scene.path.join(format!("{}.{kind}", self.name))).map_or(0, |m| m.len());
+        size("out") + size("err")
+    }
+
+    /// Waits for its end as long as it gets ahead. One that does not end and writes nothing for so long is killed, and has no exit
+    /// code; what its threads did goes to a file.
     pub fn wait(mut self, limit: Duration) -> Outcome {
-        let status = wait_for(limit, || self.child.try_wait().ok().flatten());
+        let status = loop {
+            let written = self.written();
+            let status = wait_for(limit, || self.child.try_wait().ok().flatten());
+            if status.is_some() || self.written() == written {
+                break status;
+            }
+        };
         let wall = self.start.elapsed();
         let hung = status.is_none();
         let status = status.or_else(|| {

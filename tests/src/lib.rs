@@ -6,11 +6,13 @@
 //! * [`json`]: reading what they print.
 //! * [`report`]: what a move reports.
 //! * [`programs`], [`toolchain`]: the programs in `programs/` and the compiler for them.
+//! * [`clock`]: time limits that do not depend on how busy the machine is.
 //! * [`conformance`]: transcripts of the program that calls everything.
 //! * [`driver`]: what programs share that call the driver's functions one by one.
 //! * [`random`]: repeatable random numbers.
 //! * [`kill`]: the kill matrix.
 
+pub mod clock;
 pub mod conformance;
 pub mod driver;
 pub mod install;
@@ -24,6 +26,7 @@ pub mod scene;
 pub mod server;
 pub mod toolchain;
 
+pub use clock::Clock;
 pub use install::Install;
 pub use job::{Job, Outcome};
 pub use programs::{Linkage, Programs};

@@ -1,10 +1,11 @@
 //! A scratch folder in which one test plays.
 
+use crate::clock::Clock;
 use crate::install::Install;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The CPU driver's name of the machine on which jobs are.
 pub(crate) const MACHINE: &str = "local";
@@ -153,14 +154,14 @@ fn make_folder(path: &Path) {
         .unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
 }
 
-/// Asks again until the answer is there or the time is over.
+/// Asks again until the answer is there or the time is over: time as [`Clock`] counts it.
 pub fn wait_for<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
+    let mut clock = Clock::new();
     loop {
         if let Some(answer) = ask() {
             return Some(answer);
         }
-        if start.elapsed() > limit {
+        if clock.counted() > limit {
             return None;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -1,5 +1,6 @@
 //! `mrcuda serve` as a process under test.
 
+use crate::clock;
 use crate::scene::{Scene, wait_for};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -66,7 +67,7 @@ impl Server {
             }
         });
         let mut heard = String::new();
-        while let Ok(line) = told.recv_timeout(START) {
+        while let Ok(line) = clock::receive(&told, START) {
             if let Some(address) = line.split_whitespace().find_map(|word| word.trim_end_matches([',', ';']).parse().ok()) {
                 return Server { child, address, announcement: line, socket, log };
             }
