@@ -26,6 +26,7 @@ struct Box {
     size_t row, rows, slices, element; // bytes of a row, rows, slices, bytes of an element
     std::vector<uint32_t> want;
     uint32_t *device, *pinned; // as large as the array, packed
+    std::vector<uint32_t> on_device_last, on_host_last; // what these two should hold, once they hold something
 
     size_t bytes() const { return row * rows * slices; }
 
@@ -52,6 +53,7 @@ struct Box {
         p = whole(device, false, cudaMemcpyDeviceToDevice);
         CHECK(cudaMemcpy3DAsync(&p, stream));
         host_stir(want, seed);
+        on_device_last = want;
     }
 
     // Out to pinned memory, stirred by the host, and in again.
@@ -65,6 +67,7 @@ struct Box {
         p = whole(pinned, false, cudaMemcpyHostToDevice);
         CHECK(cudaMemcpy3DAsync(&p, stream));
         host_stir(want, seed);
+        on_host_last = want;
     }
 
     void finish(program::Report &report) {
@@ -72,6 +75,8 @@ struct Box {
         cudaMemcpy3DParms p = whole(got.data(), true, cudaMemcpyDeviceToHost);
         CHECK(cudaMemcpy3D(&p));
         report.expect(name, got.data(), want.data(), bytes());
+        if (!on_device_last.empty()) report.expect_device(name, device, on_device_last.data(), bytes());
+        if (!on_host_last.empty()) report.expect(name, pinned, on_host_last.data(), bytes());
         report.line("array", name, got.data(), bytes());
         CHECK(cudaFree(device));
         CHECK(cudaFreeHost(pinned));
@@ -98,15 +103,15 @@ int main(int argc, char **argv) {
     CHECK(cudaMallocMipmappedArray(&mipmap, &four, make_cudaExtent(64, 48, 0), 5));
 
     std::vector<Box> boxes = {
-        {"line", line, 24000, 1, 1, 8, {}, nullptr, nullptr},        {"plane", plane, 4000, 37, 1, 4, {}, nullptr, nullptr},
-        {"other", other, 4000, 37, 1, 4, {}, nullptr, nullptr},      {"volume", volume, 132, 17, 9, 4, {}, nullptr, nullptr},
-        {"layers", layers, 160, 24, 5, 4, {}, nullptr, nullptr},
+        {"line", line, 24000, 1, 1, 8, {}, nullptr, nullptr, {}, {}},        {"plane", plane, 4000, 37, 1, 4, {}, nullptr, nullptr, {}, {}},
+        {"other", other, 4000, 37, 1, 4, {}, nullptr, nullptr, {}, {}},      {"volume", volume, 132, 17, 9, 4, {}, nullptr, nullptr, {}, {}},
+        {"layers", layers, 160, 24, 5, 4, {}, nullptr, nullptr, {}, {}},
     };
     static const char *levels[] = {"level0", "level1", "level2", "level3", "level4"};
     for (unsigned n = 0; n < 5; n++) {
         cudaArray_t level;
         CHECK(cudaGetMipmappedArrayLevel(&level, mipmap, n));
-        boxes.push_back({levels[n], level, (64u >> n) * 16, 48u >> n, 1, 16, {}, nullptr, nullptr});
+        boxes.push_back({levels[n], level, (64u >> n) * 16, 48u >> n, 1, 16, {}, nullptr, nullptr, {}, {}});
     }
     for (size_t i = 0; i < boxes.size(); i++) {
         boxes[i].prepare(static_cast<uint32_t>(i) * 1000003);

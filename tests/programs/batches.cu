@@ -224,6 +224,11 @@ int main(int argc, char **argv) {
         if (round % 8 == 0) wrong(report, old, inputs[1], plain.data(), stream);
         options.pace();
     }
+    report.expect_device("sum", sum, want.data(), BYTES);
+    for (int k = 1; options.steps > 0 && k < 3; k++) {
+        const std::vector<uint64_t> last(N, program::mix((options.steps - 1) * 3 + k));
+        report.expect_device("an input", inputs[k], last.data(), BYTES);
+    }
     report.allocation("sum", sum, BYTES);
     CHECK(cudaFreeArray(array));
     for (void *p : {static_cast<void *>(sum), static_cast<void *>(inputs[0]), static_cast<void *>(inputs[1]),

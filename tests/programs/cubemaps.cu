@@ -84,6 +84,16 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamSynchronize(stream));
     report.expect_device("faces", next_one, one.data(), TEXELS * sizeof(float));
     report.expect_device("faces in layers", next_many, many.data(), TEXELS * LAYERS * sizeof(float));
+    for (int layers : {1, LAYERS}) {
+        const std::vector<float> &want = layers == 1 ? one : many;
+        std::vector<float> got(want.size());
+        cudaMemcpy3DParms p = {};
+        p.srcArray = layers == 1 ? cube : cubes;
+        p.dstPtr = make_cudaPitchedPtr(got.data(), SIDE * sizeof(float), SIDE, SIDE);
+        p.extent = make_cudaExtent(SIDE, SIDE, FACES * layers), p.kind = cudaMemcpyDeviceToHost;
+        CHECK(cudaMemcpy3D(&p));
+        report.expect("the array", got.data(), want.data(), got.size() * sizeof(float));
+    }
     report.allocation("faces", next_one, TEXELS * sizeof(float));
     report.allocation("layers", next_many, TEXELS * LAYERS * sizeof(float));
     window.destroy();

@@ -17,6 +17,7 @@ struct Box {
     uint64_t *pinned;       // read by a copy at the start of each launch, written by the function of the launch before
     uint64_t *reply;        // pinned: written by the function, read by a copy behind it
     uint64_t given[WORDS];  // pageable: read when the graph is launched
+    uint64_t taken[WORDS];  // what the last launch read of `pinned`, where the host imitates it
     std::vector<uint64_t> seen; // the state, copied out before the function
     uint64_t digest = 0, salt = 0;
     long calls = 0;
@@ -40,6 +41,7 @@ static void CUDART_CB salt_3(void *data) {
 
 // What a launch does, by the host alone; `words` of the state are copied out.
 static void imitate(std::vector<uint64_t> &state, Box &box, size_t words, uint64_t salt) {
+    std::memcpy(box.taken, box.pinned, sizeof box.taken);
     for (int i = 0; i < N; i++) state[i] = program::mix(state[i] ^ box.pinned[i % WORDS]);
     for (int i = 0; i < N; i++) state[i] = program::mix(state[i] ^ box.given[i % WORDS]);
     std::memcpy(box.seen.data(), state.data(), words * sizeof(uint64_t));
@@ -173,6 +175,11 @@ int main(int argc, char **argv) {
         report.expect("seen", boxes[g].seen.data(), want[g].seen.data(), BYTES);
         report.expect("pinned", boxes[g].pinned, want[g].pinned, WORDS * sizeof(uint64_t));
         report.expect_device("state", state[g], wanted[g].data(), BYTES);
+        if (options.steps > 0) {
+            report.expect_device("in", in[g], want[g].taken, sizeof want[g].taken);
+            report.expect_device("more", more[g], want[g].given, sizeof want[g].given);
+            report.expect_device("back", back[g], want[g].reply, WORDS * sizeof(uint64_t));
+        }
         report.expect_value("digest", boxes[g].digest, want[g].digest);
         report.expect_value("calls", boxes[g].calls, options.steps);
         report.allocation("state", state[g], BYTES);

@@ -184,6 +184,8 @@ int main(int argc, char **argv) {
         want_out[i] = program::mix(sum(thread) ^ thread) + sum((thread + 1) % BLOCK);
     }
     report.expect_device("state", a, state.data(), BYTES);
+    // What the last phase read.
+    if (options.steps > 0) report.expect_device("the phase before", b, next.data(), BYTES);
     report.expect_device("sums", sums, want_sums, sizeof want_sums);
     report.expect_device("members", members, want_members, sizeof want_members);
     if (options.steps > 0) report.expect_device("out", out, want_out.data(), BYTES);

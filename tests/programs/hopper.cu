@@ -241,6 +241,7 @@ int main(int argc, char **argv) {
     report.expect_device("left", a, left.data(), ELEMENTS * sizeof(int));
     report.expect_device("right", b, right.data(), ELEMENTS * sizeof(int));
     report.expect_device("ring", from, held.data(), N * sizeof(uint64_t));
+    if (options.steps > 0) report.expect_device("the ring before", to, next.data(), N * sizeof(uint64_t));
     report.expect_device("tensor", tensor, cells.data(), WIDTH * HEIGHT * sizeof(int));
     report.expect_device("folded", folded, &want_folded, sizeof want_folded);
     const char *names[KINDS] = {"half", "bfloat16", "tf32", "double", "int8"};

@@ -4,6 +4,7 @@
 #include "program.cuh"
 #include "mix_order.cuh"
 #include "mix_memory.cuh"
+#include "mix_differences.cuh"
 #include "mix_kernels.cuh"
 #include "mix_work.cuh"
 #include "mix_world.cuh"

@@ -88,6 +88,11 @@ class Chooser {
             op.m = some_words(*op.from, MOST_WORDS, op.from_at);
             if (op.what == What::Temporary && !graph && !w.pools.empty() && random.one_in(2)) op.pool = w.pools[random.below(w.pools.size())];
             return true;
+        case What::Disturb:
+            // A few words of each page, anywhere; often those that changed before.
+            op.n = op.to->words(), op.at = 0;
+            if (random.one_in(2)) op.b %= 4;
+            return true;
         case What::Together:
             // Blocks of a cooperative grid are all there at once, and so are those of other threads.
             op.n = std::min<size_t>(op.n, 8 * BLOCK);

@@ -1,6 +1,7 @@
 // For mix.cu: kernels on words, each with what the host computes instead.
 #pragma once
 
+#include "mix_differences.cuh"
 #include "mix_memory.cuh"
 
 #include <cooperative_groups.h>
@@ -73,6 +74,11 @@ __global__ void together(uint32_t *to, uint32_t n, uint32_t *scratch, uint32_t a
     if (i < n) scratch[i] = to[i] * a;
     cooperative_groups::this_grid().sync();
     if (i < n) to[i] += scratch[n - 1 - i];
+}
+
+__global__ void disturb(uint32_t *to, uint32_t n, uint32_t a, uint32_t b) {
+    const uint32_t t = index();
+    if (t * PAGE_WORDS < n) disturb_one(to, n, t, a, b);
 }
 
 __global__ void paint(cudaSurfaceObject_t surface, uint32_t width, uint32_t height, uint32_t a, uint32_t b) {

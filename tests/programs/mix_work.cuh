@@ -6,11 +6,11 @@
 
 namespace mix {
 
-enum class What { Scale, ModuleScale, Gather, Total, Turn, Wide, Constants, Follow, Together, Paint, LookAt, Fill, Copy, Box, ToArray, FromArray, Call, Temporary, Word };
-constexpr int WHATS = 19;
+enum class What { Scale, ModuleScale, Gather, Total, Turn, Wide, Constants, Follow, Together, Disturb, Paint, LookAt, Fill, Copy, Box, ToArray, FromArray, Call, Temporary, Word };
+constexpr int WHATS = 20;
 
 inline const char *name_of(What what) {
-    static const char *const NAMES[] = {"scale", "module's scale", "gather", "total", "turn", "wide", "constants", "follow", "together", "paint", "look_at",
+    static const char *const NAMES[] = {"scale", "module's scale", "gather", "total", "turn", "wide", "constants", "follow", "together", "disturb", "paint", "look_at",
                                         "fill", "copy", "box", "to array", "from array", "call", "temporary", "word"};
     return NAMES[static_cast<int>(what)];
 }
@@ -115,6 +115,7 @@ inline void apply(const Op &op) {
     case What::Together:
         for (uint32_t i = 0; i < n; i++) op.want_from()[i] = op.want_to()[i] * op.a;
         return together_here(op.want_to(), n, op.a);
+    case What::Disturb: return disturb_here(op.want_to(), n, op.a, op.b);
     case What::Paint: return paint_here(op.to->want_words(), static_cast<uint32_t>(op.to->width), static_cast<uint32_t>(op.to->height), op.a, op.b);
     case What::LookAt:
         for (uint32_t i = 0; i < n; i++) op.want_to()[i] += op.from->want_words()[i % op.from->words()] * op.a;
@@ -244,6 +245,7 @@ template <class F> void with_kernel(const Op &op, F f) {
         return run(kernel(follow), n, {&to, &n, &table, &rows, &a}, false);
     }
     case What::Together: return run(kernel(together), n, {&to, &n, &from, &a}, true);
+    case What::Disturb: return run(kernel(disturb), parts_of(n), {&to, &n, &a, &b}, false);
     case What::Paint: {
         cudaSurfaceObject_t surface = op.to->surface;
         uint32_t width = static_cast<uint32_t>(op.to->width), height = static_cast<uint32_t>(op.to->height);

@@ -191,6 +191,7 @@ class World {
             enter(other);
             DRIVER(cuStreamWriteValue32, other.stream, word, count(other).n, 0);
             DRIVER(cuStreamWaitValue32, lane.stream, word, other.n, CU_STREAM_WAIT_VALUE_GEQ);
+            flags_want_[other.number] = other.n;
             lane.clock.join(other.clock);
             return note("stream %d waits for a word of stream %d", lane.number, other.number);
         }
@@ -426,6 +427,9 @@ class World {
             if (lane.alive && lane.number >= 2) DO(cudaStreamDestroy(lane.stream));
         for (cudaMemPool_t pool : pools) DO(cudaMemPoolDestroy(pool));
         modules.clear();
+        std::vector<uint32_t> flags(FLAGS);
+        DO(cudaMemcpy(flags.data(), flags_, FLAGS * 4, cudaMemcpyDeviceToHost));
+        expect(flags == flags_want_, "words that streams write");
         DO(cudaFree(flags_));
     }
 
@@ -499,6 +503,7 @@ class World {
     size_t budget_, spent_ = 0;
     int made_ = 0;
     uint32_t *flags_ = nullptr;
+    std::vector<uint32_t> flags_want_ = std::vector<uint32_t>(FLAGS);
 };
 
 } // namespace mix

@@ -220,9 +220,12 @@ int main(int argc, char **argv) {
         options.pace();
     }
 
-    std::vector<uint32_t> out[GPUS];
+    std::vector<uint32_t> before[GPUS], out[GPUS];
     for (long step = 0; step < options.steps; step++) {
-        for (int g = 0; g < GPUS; g++) host_step(host[g], static_cast<uint32_t>(step));
+        for (int g = 0; g < GPUS; g++) {
+            before[g] = host[g];
+            host_step(host[g], static_cast<uint32_t>(step));
+        }
         if (step % EXCHANGE == EXCHANGE - 1) {
             for (int g = 0; g < GPUS; g++) out[g] = host[g];
             for (int g = 0; g < GPUS; g++) {
@@ -238,6 +241,8 @@ int main(int argc, char **argv) {
         CHECK(cudaStreamSynchronize(gpu.stream));
         report.expect_device(g == 0 ? "first" : "second", gpu.a, host[g].data(), sizeof(uint32_t) * N);
         report.allocation(g == 0 ? "first" : "second", gpu.a, sizeof(uint32_t) * N);
+        if (options.steps > 0) report.expect_device("before", gpu.b, before[g].data(), sizeof(uint32_t) * N);
+        if (exchanges > 0) report.expect_device("received", gpu.inbox, out[1 - g].data(), sizeof(uint32_t) * N);
         unsigned int count = 0;
         CHECK(cudaMemcpy(&count, gpu.count, sizeof count, cudaMemcpyDeviceToHost));
         if (access || alone) report.expect_value("counted by the other one", count, (exchanges + 1) / 2);

@@ -86,10 +86,12 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamSynchronize(work));
     CHECK(cudaStreamSynchronize(side));
 
-    std::vector<uint32_t> back(N), want_registered(N, 7), want_corner(N);
+    std::vector<uint32_t> back(N), want_registered(N, 7), want_corner(N), want_filled(N), want_twin;
     for (long round = 0; round < options.steps; round++) {
         for (int i = 0; i < N; i++) want[i] = want[i] * 1664525u + value(round, i) + (back[i] ^ static_cast<uint32_t>(round));
         back = want;
+        if (round % 2 == 1) want_twin = want;
+        for (int i = 0; i < N; i++) want_filled[i] = value(round, i);
         for (int row = 0; row < N * 4 / 512; row++) {
             std::memcpy(want_registered.data() + 1 + row * 64, back.data() + row * 128, 200);
             std::memcpy(want_corner.data() + row * 128, back.data() + row * 128, 200);
@@ -100,7 +102,12 @@ int main(int argc, char **argv) {
     report.expect_device("returned", returned, back.data(), BYTES);
     report.expect_device("corner", corner, want_corner.data(), BYTES);
     report.expect("registered", registered.data(), want_registered.data(), BYTES);
-    if (options.steps > 0) report.expect("round trip", round_trip, back.data(), BYTES);
+    if (options.steps > 0) {
+        report.expect("round trip", round_trip, back.data(), BYTES);
+        report.expect("source", source, want_filled.data(), BYTES);
+        report.expect_device("filled", filled, want_filled.data(), BYTES);
+    }
+    if (!want_twin.empty()) report.expect("twin", twin, want_twin.data(), BYTES);
     if (often != nullptr) {
         long made = (options.steps / 8) * 8 - 1;
         for (int i = 0; i < N; i++) back[i] = value(made, i);

@@ -169,6 +169,15 @@ static void make_plane(Set &set) {
     set.plane = filled<float>(make_cudaExtent(64, 32, 0), 0, [f](long x, long y, long) { return texel(f + 2, x, y, 0); });
 }
 
+static uchar4 colour(int f, long x, long y) {
+    auto c = [=](int ch) { return static_cast<unsigned char>(texel(f + 4, x, y, ch)); };
+    return make_uchar4(c(0), c(1), c(2), c(3));
+}
+
+static short2 pair_of_shorts(int f, long x, long y) {
+    return make_short2(static_cast<short>(texel(f + 5, x, y, 0) - 100), static_cast<short>(texel(f + 5, x, y, 1) - 100));
+}
+
 static Set make_set(int f) {
     Set set = {};
     set.first = f;
@@ -180,13 +189,8 @@ static Set make_set(int f) {
     CHECK(cudaMallocPitch(&set.sheet, &set.pitch, 64 * sizeof(float), 32));
     CHECK(cudaMemcpy2D(set.sheet, set.pitch, sheet.data(), 64 * sizeof(float), 64 * sizeof(float), 32, cudaMemcpyHostToDevice));
     set.volume = filled<float>(make_cudaExtent(16, 16, 16), 0, [f](long x, long y, long z) { return texel(f + 3, x, y, z); });
-    set.colours = filled<uchar4>(make_cudaExtent(40, 30, 0), 0, [f](long x, long y, long) {
-        auto c = [=](int ch) { return static_cast<unsigned char>(texel(f + 4, x, y, ch)); };
-        return make_uchar4(c(0), c(1), c(2), c(3));
-    });
-    set.shorts = filled<short2>(make_cudaExtent(40, 30, 0), 0, [f](long x, long y, long) {
-        return make_short2(static_cast<short>(texel(f + 5, x, y, 0) - 100), static_cast<short>(texel(f + 5, x, y, 1) - 100));
-    });
+    set.colours = filled<uchar4>(make_cudaExtent(40, 30, 0), 0, [f](long x, long y, long) { return colour(f, x, y); });
+    set.shorts = filled<short2>(make_cudaExtent(40, 30, 0), 0, [f](long x, long y, long) { return pair_of_shorts(f, x, y); });
     const cudaChannelFormatDesc one = cudaCreateChannelDesc<float>();
     CHECK(cudaMallocMipmappedArray(&set.levels, &one, make_cudaExtent(64, 32, 0), 5));
     for (unsigned n = 0; n < 5; n++) {
@@ -202,6 +206,21 @@ static Set make_set(int f) {
     set.board = filled<unsigned>(make_cudaExtent(64, 16, 0), cudaArraySurfaceLoadStore, [f](long, long, long) { return static_cast<unsigned>(f); });
     set.slab = filled<uint2>(make_cudaExtent(16, 8, 8), cudaArraySurfaceLoadStore, [f](long, long, long) { return make_uint2(static_cast<unsigned>(f), static_cast<unsigned>(f) + 1); });
     return set;
+}
+
+// All that textures show of a set is what it was.
+static void compare_set(const Set &set, program::Report &report) {
+    const int f = set.first;
+    auto number = [f](int which) { return [=](long x, long y, long z) { return texel(f + which, x, y, z); }; };
+    expect_filled<uint2>(report, "line", {nullptr, set.line, 4096 * sizeof(uint2)}, make_cudaExtent(4096, 0, 0), [f](long x, long, long) {
+        return make_uint2(static_cast<unsigned>(texel(f, x, 0, 0)), static_cast<unsigned>(texel(f, x, 1, 0)));
+    });
+    expect_filled<float>(report, "sheet", {nullptr, set.sheet, set.pitch}, make_cudaExtent(64, 32, 0), number(1));
+    expect_filled<float>(report, "plane", {set.plane, nullptr, 0}, make_cudaExtent(64, 32, 0), number(2));
+    expect_filled<float>(report, "volume", {set.volume, nullptr, 0}, make_cudaExtent(16, 16, 16), number(3));
+    expect_filled<uchar4>(report, "colours", {set.colours, nullptr, 0}, make_cudaExtent(40, 30, 0), [f](long x, long y, long) { return colour(f, x, y); });
+    expect_filled<short2>(report, "shorts", {set.shorts, nullptr, 0}, make_cudaExtent(40, 30, 0), [f](long x, long y, long) { return pair_of_shorts(f, x, y); });
+    expect_levels(report, set.levels, 64, 32, 5, f + 6);
 }
 
 static void end_set(Set &set) {
@@ -463,6 +482,7 @@ int main(int argc, char **argv) {
         report.expect("slab", pairs.data(), set.pairs.data(), POINTS * sizeof(uint2));
         report.line("surface", "board", cells.data(), POINTS * 4);
         report.line("surface", "slab", pairs.data(), POINTS * sizeof(uint2));
+        compare_set(set, report);
         end_set(set);
     }
     for (Code &code : codes) DRIVER(cuModuleUnload, code.module);

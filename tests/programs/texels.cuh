@@ -28,6 +28,40 @@ inline uint32_t raw(float f) {
     return u;
 }
 
+// A whole array, or memory: slices of rows of elements.
+struct Texels {
+    cudaArray_t array;
+    const void *memory;
+    size_t pitch;
+};
+
+// Compares all texels with what they were made from.
+template <class T, class F> void expect_filled(program::Report &report, const char *name, const Texels &in, cudaExtent extent, F value) {
+    const size_t w = extent.width, h = extent.height ? extent.height : 1, d = extent.depth ? extent.depth : 1;
+    std::vector<T> got(w * h * d), want(w * h * d);
+    for (size_t z = 0; z < d; z++)
+        for (size_t y = 0; y < h; y++)
+            for (size_t x = 0; x < w; x++) want[(z * h + y) * w + x] = value(static_cast<long>(x), static_cast<long>(y), static_cast<long>(z));
+    cudaMemcpy3DParms p = {};
+    p.dstPtr = make_cudaPitchedPtr(got.data(), w * sizeof(T), w, h);
+    p.extent = make_cudaExtent(in.array != nullptr ? w : w * sizeof(T), h, d);
+    p.kind = cudaMemcpyDeviceToHost;
+    if (in.array != nullptr) p.srcArray = in.array;
+    else p.srcPtr = make_cudaPitchedPtr(const_cast<void *>(in.memory), in.pitch, w, h);
+    CHECK(cudaMemcpy3D(&p));
+    report.expect(name, got.data(), want.data(), got.size() * sizeof(T));
+}
+
+// The same for the levels of a mipmap of floats: each has numbers of its own, from `first`.
+inline void expect_levels(program::Report &report, cudaMipmappedArray_t mipmap, size_t width, size_t height, unsigned levels, int first) {
+    for (unsigned n = 0; n < levels; n++) {
+        cudaArray_t level;
+        CHECK(cudaGetMipmappedArrayLevel(&level, mipmap, n));
+        auto value = [&](long x, long y, long) { return texel(first + static_cast<int>(n), x, y, 0); };
+        expect_filled<float>(report, "a level", {level, nullptr, 0}, make_cudaExtent(width >> n, height >> n, 0), value);
+    }
+}
+
 // An array with these texels.
 template <class T, class F> cudaArray_t filled(cudaExtent extent, unsigned flags, F value) {
     cudaArray_t array;

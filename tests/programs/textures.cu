@@ -132,22 +132,26 @@ int main(int argc, char **argv) {
     cudaArray_t plane = filled<float>(make_cudaExtent(64, 32, 0), 0, number(0));
     cudaArray_t gathered = filled<float>(make_cudaExtent(64, 32, 0), cudaArrayTextureGather, number(0));
     cudaArray_t layers = filled<float>(make_cudaExtent(32, 16, 5), cudaArrayLayered, number(3));
-    cudaArray_t lines = filled<int>(make_cudaExtent(100, 0, 5), cudaArrayLayered, [](long x, long, long z) { return static_cast<int>(texel(4, x, 0, z)) - 100; });
+    auto in_line = [](long x, long, long z) { return static_cast<int>(texel(4, x, 0, z)) - 100; };
+    cudaArray_t lines = filled<int>(make_cudaExtent(100, 0, 5), cudaArrayLayered, in_line);
     cudaArray_t volume = filled<float>(make_cudaExtent(16, 16, 16), 0, number(5));
-    cudaArray_t colours = filled<uchar4>(make_cudaExtent(40, 30, 0), 0, [](long x, long y, long) {
+    auto colour = [](long x, long y, long) {
         auto c = [=](int ch) { return static_cast<unsigned char>(texel(6, x, y, ch)); };
         return make_uchar4(c(0), c(1), c(2), c(3));
-    });
-    cudaArray_t shorts = filled<short2>(make_cudaExtent(40, 30, 0), 0, [](long x, long y, long) {
+    };
+    auto pair_of_shorts = [](long x, long y, long) {
         return make_short2(static_cast<short>(texel(14, x, y, 0) - 100), static_cast<short>(texel(14, x, y, 1) - 100));
-    });
+    };
+    auto pair_of_halves = [](long x, long y, long) { return __floats2half2_rn(texel(7, x, y, 0), texel(7, x, y, 1)); };
+    cudaArray_t colours = filled<uchar4>(make_cudaExtent(40, 30, 0), 0, colour);
+    cudaArray_t shorts = filled<short2>(make_cudaExtent(40, 30, 0), 0, pair_of_shorts);
     cudaArray_t halves;
     {
         const cudaChannelFormatDesc desc = cudaCreateChannelDescHalf2();
         CHECK(cudaMallocArray(&halves, &desc, 33, 9));
         std::vector<__half2> texels;
         for (long y = 0; y < 9; y++)
-            for (long x = 0; x < 33; x++) texels.push_back(__floats2half2_rn(texel(7, x, y, 0), texel(7, x, y, 1)));
+            for (long x = 0; x < 33; x++) texels.push_back(pair_of_halves(x, y, 0));
         CHECK(cudaMemcpy2DToArray(halves, 0, 0, texels.data(), 33 * 4, 33 * 4, 9, cudaMemcpyHostToDevice));
     }
     cudaMipmappedArray_t mipmap;
@@ -230,6 +234,19 @@ int main(int argc, char **argv) {
         options.pace();
     }
     report.line("texels", "all", &sum, sizeof sum);
+    // All that was there to be sampled is still what it was.
+    const cudaExtent one_plane = make_cudaExtent(64, 32, 0), coloured = make_cudaExtent(40, 30, 0);
+    expect_filled<float>(report, "plane", {plane, nullptr, 0}, one_plane, number(0));
+    expect_filled<float>(report, "gathered", {gathered, nullptr, 0}, one_plane, number(0));
+    expect_filled<float>(report, "layers", {layers, nullptr, 0}, make_cudaExtent(32, 16, 5), number(3));
+    expect_filled<int>(report, "lines", {lines, nullptr, 0}, make_cudaExtent(100, 0, 5), in_line);
+    expect_filled<float>(report, "volume", {volume, nullptr, 0}, make_cudaExtent(16, 16, 16), number(5));
+    expect_filled<uchar4>(report, "colours", {colours, nullptr, 0}, coloured, colour);
+    expect_filled<short2>(report, "shorts", {shorts, nullptr, 0}, coloured, pair_of_shorts);
+    expect_filled<__half2>(report, "halves", {halves, nullptr, 0}, make_cudaExtent(33, 9, 0), pair_of_halves);
+    expect_levels(report, mipmap, 64, 32, 5, 8);
+    report.expect_device("line", device_line, line.data(), 4096 * sizeof(uint2));
+    expect_filled<float2>(report, "rows", {nullptr, device_rows, pitch}, make_cudaExtent(50, 20, 0), [&](long x, long y, long) { return rows[y * 50 + x]; });
     for (cudaTextureObject_t o : objects) CHECK(cudaDestroyTextureObject(o));
     for (cudaArray_t array : {plane, gathered, layers, lines, volume, colours, shorts, halves}) CHECK(cudaFreeArray(array));
     CHECK(cudaFreeMipmappedArray(mipmap));

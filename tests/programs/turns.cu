@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamCreate(&a));
     CHECK(cudaStreamCreate(&b));
     CHECK(cudaDeviceSynchronize());
-    std::vector<unsigned> of_pinned(CELLS, 0), of_managed(CELLS, 0), of_own(CELLS, 0), of_sums(CELLS, 0), pageable(CELLS);
+    std::vector<unsigned> of_pinned(CELLS, 0), of_managed(CELLS, 0), of_own(CELLS, 0), of_sums(CELLS, 0), pageable(CELLS), of_cells[3], of_other, of_named(CELLS);
     for (long round = 0; round < options.steps; round++) {
         const unsigned n = static_cast<unsigned>(program::mix(round));
         auto late = [&](cudaStream_t stream, unsigned *what, std::vector<unsigned> &here, unsigned m) {
@@ -62,19 +62,23 @@ int main(int argc, char **argv) {
         // A copy that waits follows all blocking streams.
         late(a, pinned, of_pinned, n);
         CHECK(cudaMemcpy(cells[0], pinned, BYTES, cudaMemcpyHostToDevice));
+        of_cells[0] = of_pinned;
         report.expect_device("pinned, copy that waits", cells[0], of_pinned.data(), BYTES);
         // So does any copy in the legacy stream, and they follow that.
         late(a, managed, of_managed, n + 1);
         CHECK(cudaMemcpyAsync(cells[1], managed, BYTES, cudaMemcpyDefault, cudaStreamLegacy));
         CHECK(cudaDeviceSynchronize());
+        of_cells[1] = of_managed;
         report.expect_device("managed, copy in the legacy stream", cells[1], of_managed.data(), BYTES);
         late(cudaStreamLegacy, managed, of_managed, n + 2);
         CHECK(cudaMemcpyAsync(cells[2], managed, BYTES, cudaMemcpyDefault, b));
         CHECK(cudaDeviceSynchronize());
+        of_cells[2] = of_managed;
         report.expect_device("managed, copy behind the legacy stream", cells[2], of_managed.data(), BYTES);
         // Inside the host's memory nothing is left to do when the call returns.
         late(a, pinned, of_pinned, n + 3);
         CHECK(cudaMemcpyAsync(other, pinned, BYTES, cudaMemcpyDefault, a));
+        of_other = of_pinned;
         report.expect("pinned to pinned", other, of_pinned.data(), BYTES);
         // Managed memory could as well be the GPU's: pageable memory is read at once, and written there in the stream's order.
         for (int i = 0; i < CELLS; i++) pageable[i] = n * i;
@@ -90,7 +94,7 @@ int main(int argc, char **argv) {
         CHECK(cudaStreamSynchronize(a));
         report.expect("managed, from pageable", managed, of_managed.data(), BYTES);
         report.expect("registered", own, of_own.data(), BYTES);
-        for (int i = 0; i < CELLS; i++) named[i] = n ^ i;
+        for (int i = 0; i < CELLS; i++) named[i] = of_named[i] = n ^ i;
         follow<<<1, CELLS, 0, b>>>(sums, table, 2);
         CHECK_LAUNCH();
         CHECK(cudaStreamSynchronize(b));
@@ -98,6 +102,15 @@ int main(int argc, char **argv) {
         report.expect_device("sums", sums, of_sums.data(), BYTES);
         options.pace();
     }
+    // All of it once more: moves may have come since.
+    for (int c = 0; c < 3; c++)
+        if (!of_cells[c].empty()) report.expect_device("cells", cells[c], of_cells[c].data(), BYTES);
+    if (!of_other.empty()) report.expect("other", other, of_other.data(), BYTES);
+    report.expect("pinned", pinned, of_pinned.data(), BYTES);
+    report.expect("managed", managed, of_managed.data(), BYTES);
+    report.expect("registered", own, of_own.data(), BYTES);
+    if (options.steps > 0) report.expect("named", named, of_named.data(), BYTES);
+    report.expect_device("sums", sums, of_sums.data(), BYTES);
     report.line("host", "pinned", pinned, BYTES);
     report.line("host", "managed", managed, BYTES);
     report.line("host", "registered", own, BYTES);

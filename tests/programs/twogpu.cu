@@ -85,12 +85,14 @@ int main(int argc, char **argv) {
         options.pace();
     }
 
-    std::vector<uint32_t> next(N), out[GPUS];
+    std::vector<uint32_t> next(N), before[GPUS], out[GPUS];
+    for (auto &b : before) b.resize(N);
     for (long step = 0; step < options.steps; step++) {
         for (int g = 0; g < GPUS; g++) {
             for (int i = 0; i < N; i++) {
                 next[i] = step_of(host[g][i], host[g][(i + 1) % N], salts[g], static_cast<uint32_t>(step));
             }
+            before[g] = host[g];
             host[g] = next;
         }
         if (step % EXCHANGE == EXCHANGE - 1) {
@@ -111,6 +113,14 @@ int main(int argc, char **argv) {
         CHECK(cudaSetDevice(gpu.device));
         report.expect_device(g == 0 ? "first" : "second", gpu.a, host[g].data(), sizeof(uint32_t) * N);
         report.allocation(g == 0 ? "first" : "second", gpu.a, sizeof(uint32_t) * N);
+        report.expect_device("before", gpu.b, before[g].data(), sizeof(uint32_t) * N);
+        if (!out[g].empty()) {
+            report.expect("sent", gpu.out, out[g].data(), sizeof(uint32_t) * N);
+            report.expect_device("received", gpu.inbox, out[1 - g].data(), sizeof(uint32_t) * N);
+        }
+        uint32_t salted = 0;
+        CHECK(cudaMemcpyFromSymbol(&salted, salt, sizeof salted));
+        report.expect_value("salt", salted, salts[g]);
         unsigned long long done = 0;
         CHECK(cudaMemcpyFromSymbol(&done, rounds_done, sizeof done));
         // With one GPU both chains count in the same place.

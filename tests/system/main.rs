@@ -5,7 +5,7 @@
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `descriptors` | between places of one machine the GPU copies by itself |
-//! | `crowd` | sixteen threads that disturb each other, moved again and again |
+//! | `repeated` | programs moved again and again: threads that disturb each other, writers that a weak page hash does not see |
 //! | `mix` | random programs, moved at random moments |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
@@ -34,7 +34,6 @@ mod code;
 mod commands;
 mod conformance;
 mod coverage;
-mod crowd;
 mod descriptors;
 mod host_memory;
 mod journals;
@@ -49,6 +48,7 @@ mod places;
 mod process;
 mod programs;
 mod refusals;
+mod repeated;
 mod scheduler;
 mod shortage;
 mod stuck;

@@ -33,8 +33,8 @@ pub(crate) struct SoakArgs {
     /// About how long a run should work, in seconds
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=7200))]
     seconds: u32,
-    /// Each run must see so many moves succeed, or it has failed: crowd and storm work until they have, for others they must fit
-    /// into the seconds
+    /// Each run must see so many moves succeed, or it has failed: crowd, storm, differences and simulations
+    /// work until they have, for others they must fit into the seconds
     #[arg(long, value_name = "N")]
     moves_at_least: Option<usize>,
     /// Begin no run and no move after so many seconds; what was begun is carried to its end

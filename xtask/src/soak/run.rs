@@ -75,14 +75,14 @@ fn round_ms(name: &str) -> u32 {
         "graphhost" => 5,
         "managed" | "shared_variables" | "arrays" => 4,
         "printf" | "storm" => 3,
-        "mix" | "polls" | "pinned" | "threads8" | "textures" | "references" | "graphmem" => 2,
+        "mix" | "polls" | "pinned" | "threads8" | "textures" | "references" | "graphmem" | "differences" | "simulations" => 2,
         _ => 1,
     }
 }
 
 /// Whether a program can work until it is told that it is enough (tests/programs/until.cuh).
 fn can_be_told(name: &str) -> bool {
-    ["crowd", "storm"].contains(&name)
+    ["crowd", "storm", "differences", "simulations"].contains(&name)
 }
 
 /// A native run.

@@ -1,5 +1,9 @@
-//! Sixteen threads that disturb each other, and moves in the middle of captures, host functions, long kernels, allocations: no
-//! deadlock. `cargo xtask soak --only crowd,storm --moves-at-least 1000` makes a thousand such moves.
+//! Programs that work until so many moves have succeeded, and then check themselves.
+//!
+//! `crowd` and `storm` are sixteen threads that disturb each other, and are moved in the middle of captures, host functions, long
+//! kernels, allocations: no deadlock. `differences` and `simulations` change their memory in the ways that weak sums do not see, and
+//! compare all of it at the end: no page is taken for one that has not changed.
+//! `cargo xtask soak --only crowd,storm,differences,simulations --moves-at-least 1000` makes a thousand such moves of each.
 
 use crate::{LIMIT, assert_identical};
 use tests::{Job, Linkage, Programs, Random, Scene, Server};
@@ -55,4 +59,9 @@ fn crowd_is_moved_again_and_again() {
 #[test]
 fn storm_is_moved_again_and_again() {
     moved_again_and_again("storm", 6);
+}
+
+#[test]
+fn simulations_is_moved_again_and_again() {
+    moved_again_and_again("simulations", 8);
 }
