@@ -196,6 +196,8 @@ programs! {
     alike_shared: "alike", Shared;
     writers_static: "writers", Static;
     writers_shared: "writers", Shared;
+    differences_static: "differences", Static;
+    differences_shared: "differences", Shared;
     simulations_static: "simulations", Static;
     simulations_shared: "simulations", Shared;
 }

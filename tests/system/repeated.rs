@@ -62,6 +62,11 @@ fn storm_is_moved_again_and_again() {
 }
 
 #[test]
+fn differences_is_moved_again_and_again() {
+    moved_again_and_again("differences", 7);
+}
+
+#[test]
 fn simulations_is_moved_again_and_again() {
     moved_again_and_again("simulations", 8);
 }

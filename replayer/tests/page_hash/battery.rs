@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 
 /// Bytes of a page, as memsync compares them.
-const PAGE: usize = 64 << 10;
+pub const PAGE: usize = 64 << 10;
 /// 64-bit words of a page.
 const WORDS: usize = PAGE / 8;
 /// Words that a block of 256 threads reads at a time, 16 bytes for each thread.
@@ -14,7 +14,7 @@ const ROW: usize = 512;
 const ROWS: usize = WORDS / ROW;
 const SIGN: u64 = 1 << 63;
 /// Pages that are hashed at a time.
-const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 
 /// How a hash did in each family: pages that had the hash of an earlier one, of how many.
 pub type Findings = BTreeMap<&'static str, (usize, usize)>;
@@ -28,7 +28,7 @@ pub fn missed(findings: &Findings) -> Vec<&'static str> {
 }
 
 /// Hashes one of every `every` pages of each family, many at a time.
-fn findings_in_batches<T: Eq + Hash>(every: usize, mut hash: impl FnMut(&[Vec<u8>]) -> Vec<T>) -> Findings {
+pub fn findings_in_batches<T: Eq + Hash>(every: usize, mut hash: impl FnMut(&[Vec<u8>]) -> Vec<T>) -> Findings {
     let mut all = Findings::new();
     let mut count = |family, pages: &mut dyn Iterator<Item = Vec<u8>>| {
         let (mut seen, mut many) = (HashSet::new(), 0);
