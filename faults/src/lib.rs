@@ -3,6 +3,7 @@
 //! | variable | what it does |
 //! |---|---|
 //! | `MRCUDA_FAULT=POINT@SOCKET` | at that point each process that inherits the variable asks on the Unix socket and waits for the answer |
+//! | `MRCUDA_FAULT=POINT!` | at that point each process that inherits the variable panics, the first time |
 //! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move, where the source has the variable, and of the N-th page that the target copies by itself, where the target has it |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
 //!
@@ -122,23 +123,38 @@ pub fn at(point: Point) {
     }
 }
 
+/// What happens at a point.
+#[derive(Debug, PartialEq, Eq)]
+enum Action {
+    /// Asks here and waits.
+    Ask(PathBuf),
+    Panic,
+}
+
 #[cold]
 fn hold(point: Point) {
-    static READ: OnceLock<Option<(Point, PathBuf)>> = OnceLock::new();
+    static READ: OnceLock<Option<(Point, Action)>> = OnceLock::new();
     let armed = READ.get_or_init(|| parse(&std::env::var("MRCUDA_FAULT").ok()?));
     ARMED.store(armed.as_ref().map_or(NONE, |(p, _)| *p as u8), Ordering::Relaxed);
-    if let Some((p, socket)) = armed
-        && *p == point
-    {
-        // Where nobody listens there is nothing to wait for.
-        let _ = ask(point, socket);
+    match armed {
+        Some((p, Action::Ask(socket))) if *p == point => {
+            // Where nobody listens there is nothing to wait for.
+            let _ = ask(point, socket);
+        }
+        Some((p, Action::Panic)) if *p == point && ARMED.swap(NONE, Ordering::Relaxed) == point as u8 => {
+            panic!("as MRCUDA_FAULT asks for at {}", point.name());
+        }
+        _ => {}
     }
 }
 
-fn parse(text: &str) -> Option<(Point, PathBuf)> {
-    let (name, socket) = text.split_once('@')?;
+fn parse(text: &str) -> Option<(Point, Action)> {
+    let (name, action) = match text.strip_suffix('!') {
+        Some(name) => (name, Action::Panic),
+        None => text.split_once('@').map(|(name, socket)| (name, Action::Ask(socket.into())))?,
+    };
     let point = Point::ALL.iter().find(|p| p.name() == name)?;
-    Some((*point, socket.into()))
+    Some((*point, action))
 }
 
 fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
@@ -180,10 +196,11 @@ mod tests {
     fn points_are_found_by_name() {
         for (i, p) in Point::ALL.iter().enumerate() {
             assert_eq!(*p as usize, i);
-            assert_eq!(parse(&format!("{}@/tmp/x@y", p.name())), Some((*p, "/tmp/x@y".into())));
+            assert_eq!(parse(&format!("{}@/tmp/x@y", p.name())), Some((*p, Action::Ask("/tmp/x@y".into()))));
+            assert_eq!(parse(&format!("{}!", p.name())), Some((*p, Action::Panic)));
         }
         assert!(Point::ALL.len() < usize::from(NONE));
-        for none in ["", "plan", "nowhere@/tmp/x"] {
+        for none in ["", "plan", "nowhere@/tmp/x", "nowhere!"] {
             assert_eq!(parse(none), None, "{none}");
         }
     }

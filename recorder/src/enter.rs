@@ -3,7 +3,9 @@
 use crate::context;
 use crate::gate::{self, Pass};
 use crate::graph;
+use crate::internal_error;
 use crate::job::{self, Device, Job};
+use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::managed_variables;
 use crate::output;
@@ -24,6 +26,7 @@ use cuda_api::wire::Wire;
 use faults::Point;
 use replayer::{Direct, Executor};
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -41,12 +44,13 @@ thread_local! {
 }
 
 /// Encodes a value for the time of `use_it`. A call made meanwhile on this thread gets memory of its own.
-pub(crate) fn encoded<T: Wire, R>(value: &T, use_it: impl FnOnce(&[u8]) -> R) -> R {
-    // A thread that is ending has no thread-locals.
+/// What follows it may be appended.
+pub(crate) fn encoded<T: Wire, R>(value: &T, use_it: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    // A thread that is ending has no thread-locals with destructors.
     let mut body = SCRATCH.try_with(Cell::take).unwrap_or_default();
     body.clear();
     value.put(&mut body);
-    let result = use_it(&body);
+    let result = use_it(&mut body);
     let _ = SCRATCH.try_with(|s| s.set(body));
     result
 }
@@ -93,18 +97,52 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
     outermost(symbol, run)
 }
 
+unsafe extern "C" {
+    /// POSIX; the crate `libc` lacks it for Linux.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// The calling thread is not cancelled (`pthread_cancel`) before this is dropped: cancellation unwinds the stack, which would abort
+/// the process in Rust code that catches panics, and would leave half done what other threads rely on.
+struct Uncancelled {
+    before: c_int,
+}
+
+impl Uncancelled {
+    #[inline]
+    fn begin() -> Uncancelled {
+        /// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
+        const DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: the old state is writable.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        Uncancelled { before }
+    }
+}
+
+impl Drop for Uncancelled {
+    #[inline]
+    fn drop(&mut self) {
+        let mut ours = 0;
+        // SAFETY: as above; the state is one that the thread had.
+        unsafe { pthread_setcancelstate(self.before, &raw mut ours) };
+    }
+}
+
 /// As [`guard`] for calls that need no job.
 pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     let is_watched = log::is_watched();
     if is_watched {
         crate::exports::count(symbol);
     }
+    let uncancelled = Uncancelled::begin();
     let result = catch_unwind(AssertUnwindSafe(body));
+    drop(uncancelled);
     let rc = match result {
         Ok(Ok(())) => code::SUCCESS,
         Ok(Err(rc)) => rc,
         Err(_) => {
-            log::tell(&format!("internal error in {symbol}; please report it"));
+            internal_error::caught(symbol);
             code::ERROR_UNKNOWN
         }
     };
@@ -298,7 +336,7 @@ impl Entered {
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);
                 // The next launch asks again what it must check.
-                f.used_on.store(0, Ordering::Release);
+                f.forget_info(&ledger);
             }
             if let Some(k) = key {
                 ledger.learn(k, edges);
@@ -478,11 +516,24 @@ impl Entered {
         edges: &Edges,
         ordered: bool,
     ) -> Result<Vec<u8>, Code> {
+        self.build_then(device, op, body, edges, ordered, |bytes, _| Ok(bytes))
+    }
+
+    /// As [`Entered::build`]; `then` takes note of the answer before anything else can change what it says.
+    pub(crate) fn build_then<T>(
+        &self,
+        device: &'static Device,
+        op: u16,
+        body: &[u8],
+        edges: &Edges,
+        ordered: bool,
+        then: impl FnOnce(Vec<u8>, &Ledger) -> Result<T, Code>,
+    ) -> Result<T, Code> {
         device.check()?;
         let mut ledger = lock(&device.ledger);
         let bytes = self.ask(device, op, &[body])?;
         ledger.append(op, body, &bytes, edges, ordered)?;
-        Ok(bytes)
+        then(bytes, &ledger)
     }
 
     /// Sends an operation that needs no encoding in this process; where it lies in the place's order, if that has one.

@@ -2,11 +2,13 @@
 //!
 //! A thread marks itself inside with a plain store and then reads one flag. The mover sets the flag, issues a process-wide
 //! barrier (`membarrier`), and waits until no thread is marked: store and load of a passing thread cannot both miss the
-//! mover's. Where `membarrier` is refused, passing threads pay a fence. Threads that wait for the GPU step outside
-//! ([`Pass::outside`]): the reply they wait for arrives while the gate is closed.
+//! mover's. Where `membarrier` is refused from the beginning, passing threads pay a fence; where it is refused later, the gate cannot
+//! be closed. Threads that wait for the GPU step outside ([`Pass::outside`]): the reply they wait for arrives while the gate is closed.
+//!
+//! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
 use crate::log::lock;
-use crate::thread::{Here, here};
+use crate::thread::Here;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
@@ -28,20 +30,7 @@ const FENCE: i32 = 2;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
-struct Mine(&'static Slot);
-
-impl Drop for Mine {
-    fn drop(&mut self) {
-        let here = here();
-        here.slot.set(None);
-        self.0.taken.store(false, Ordering::Release);
-    }
-}
-
-thread_local! {
-    static MINE: Mine = Mine(claim());
-}
-
+/// A slot that no thread has.
 fn claim() -> &'static Slot {
     let mut slots = lock(&SLOTS);
     for s in slots.iter() {
@@ -84,21 +73,26 @@ pub(crate) fn enter(here: &'static Here) -> Pass {
 }
 
 impl Here {
-    #[inline]
-    fn slot(&self) -> Option<&'static Slot> {
-        self.slot.get().or_else(|| self.claim())
+    /// Takes a slot for this thread. The thread gives it back when it ends; a call after that has one for itself.
+    #[cold]
+    fn claim(&self) -> &'static Slot {
+        let slot = claim();
+        self.slot.set(Some(slot));
+        self.slot_for_one_call.set(!crate::thread::tidy_at_end());
+        slot
     }
 
+    /// Gives the slot back. The thread is outside the gate.
     #[cold]
-    fn claim(&self) -> Option<&'static Slot> {
-        // At thread exit it may be gone: such late calls go unmarked; they have no context.
-        self.slot.set(MINE.try_with(|m| m.0).ok());
-        self.slot.get()
+    pub(crate) fn give_slot_back(&self) {
+        if let Some(slot) = self.slot.take() {
+            slot.taken.store(false, Ordering::Release);
+        }
     }
 
     #[inline]
     fn mark_inside(&self) {
-        let Some(slot) = self.slot() else { return };
+        let slot = self.slot.get().unwrap_or_else(|| self.claim());
         slot.inside.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if STATE.load(Ordering::Acquire) != 0 {
@@ -108,8 +102,11 @@ impl Here {
 
     #[inline]
     fn mark_outside(&self) {
-        if let Some(slot) = self.slot() {
+        if let Some(slot) = self.slot.get() {
             slot.inside.store(0, Ordering::Release);
+            if self.slot_for_one_call.get() {
+                self.give_slot_back();
+            }
         }
     }
 }
@@ -166,23 +163,36 @@ pub(crate) struct Closed {
     since: Instant,
 }
 
-/// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; `None` leaves it open.
-pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Option<Closed> {
-    STATE.fetch_or(CLOSED, Ordering::SeqCst);
-    if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-        fence(Ordering::SeqCst);
-    }
+/// Why the gate was not closed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotClosed {
+    /// A thread stays inside, or the attempt was given up.
+    Busy,
+    /// The kernel refuses the barrier that it has promised, so nothing shows that no thread is inside.
+    NoBarrier,
+}
+
+/// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; an error leaves it open.
+pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
+    let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let closed = Closed { since: Instant::now() };
+    if before & FENCE != 0 {
+        // Passing threads have a fence of their own.
+        fence(Ordering::SeqCst);
+    } else if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        // A filter of system calls that was installed after `init`. Threads that have passed without a fence may not be seen here.
+        return Err(NotClosed::NoBarrier);
+    }
     let slots = lock(&SLOTS).clone();
     for s in slots {
         while s.inside.load(Ordering::Acquire) != 0 {
             if closed.since.elapsed() > limit || !go_on() {
-                return None;
+                return Err(NotClosed::Busy);
             }
             std::thread::sleep(Duration::from_micros(20));
         }
     }
-    Some(closed)
+    Ok(closed)
 }
 
 impl Drop for Closed {
@@ -208,10 +218,15 @@ fn wake_all(word: &AtomicI32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread::here;
     use std::sync::atomic::AtomicU64;
+
+    /// There is one gate for all tests.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     #[test]
     fn nobody_is_inside_a_closed_gate() {
+        let _one = lock(&ONE_AT_A_TIME);
         init();
         static INSIDE: AtomicU64 = AtomicU64::new(0);
         static STOP: AtomicBool = AtomicBool::new(false);
@@ -239,10 +254,106 @@ mod tests {
             t.join().unwrap();
         }
         let pass = enter(here());
-        assert!(close(Duration::from_millis(20), || true).is_none(), "a thread inside keeps the gate from closing");
-        pass.outside(|| assert!(close(Duration::from_millis(20), || true).is_some()));
+        assert_eq!(close(Duration::from_millis(20), || true).err(), Some(NotClosed::Busy), "a thread inside keeps the gate open");
+        pass.outside(|| assert!(close(Duration::from_millis(20), || true).is_ok()));
         let asked = std::cell::Cell::new(0);
         let twice = || asked.replace(asked.get() + 1) < 2;
-        assert!(close(Duration::from_secs(60), twice).is_none() && asked.get() == 3, "it can be given up");
+        assert!(close(Duration::from_secs(60), twice).is_err() && asked.get() == 3, "it can be given up");
+    }
+
+    /// Makes a call when it is dropped: while the gate is closed it has to wait.
+    struct CallAtEnd(&'static AtomicU64);
+
+    impl Drop for CallAtEnd {
+        fn drop(&mut self) {
+            for _ in 0..200 {
+                let _pass = enter(here());
+                self.0.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(50));
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    #[test]
+    fn calls_of_a_thread_that_ends_are_held() {
+        let _one = lock(&ONE_AT_A_TIME);
+        init();
+        static INSIDE: AtomicU64 = AtomicU64::new(0);
+        // One is dropped as thread-locals are, the other after everything that a thread has.
+        thread_local!(static LOCAL: CallAtEnd = const { CallAtEnd(&INSIDE) });
+        extern "C" fn at_key_end(_: *mut libc::c_void) {
+            drop(CallAtEnd(&INSIDE));
+        }
+        let slots = || lock(&SLOTS).len();
+        let ended = || {
+            std::thread::spawn(|| {
+                LOCAL.with(|_| ());
+                let _pass = enter(here());
+                // A key that is made after ours: its values are destroyed later in each round.
+                let mut key = 0;
+                // SAFETY: the key is writable, and the function stays; the value is not null and not looked at.
+                unsafe {
+                    assert_eq!(libc::pthread_key_create(&raw mut key, Some(at_key_end)), 0);
+                    libc::pthread_setspecific(key, (&raw const INSIDE).cast());
+                }
+                key
+            })
+        };
+        let mut closed_often = 0;
+        let mut most = 0;
+        for round in 0..20 {
+            let thread = ended();
+            while !thread.is_finished() {
+                if let Ok(closed) = close(Duration::from_secs(60), || true) {
+                    closed_often += 1;
+                    for _ in 0..50 {
+                        assert_eq!(INSIDE.load(Ordering::SeqCst), 0, "a call at the end of a thread passes the closed gate");
+                    }
+                    drop(closed);
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            let key = thread.join().unwrap();
+            // SAFETY: made above; its thread is gone.
+            unsafe { libc::pthread_key_delete(key) };
+            if round == 0 {
+                most = slots();
+            }
+        }
+        assert!(closed_often >= 20, "{closed_often}");
+        assert_eq!(slots(), most, "the next thread takes the slot of the one before");
+    }
+
+    #[test]
+    fn without_the_promised_barrier_it_stays_open() {
+        let _one = lock(&ONE_AT_A_TIME);
+        init();
+        let refused = std::thread::spawn(|| {
+            refuse_membarrier();
+            close(Duration::from_secs(5), || true).err()
+        });
+        let expected = if STATE.load(Ordering::SeqCst) & FENCE == 0 { Some(NotClosed::NoBarrier) } else { None };
+        assert_eq!(refused.join().unwrap(), expected);
+        drop(enter(here()));
+        assert!(close(Duration::from_secs(5), || true).is_ok(), "other threads have it still");
+    }
+
+    /// From now on `membarrier` fails in this thread.
+    fn refuse_membarrier() {
+        let jump = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let answer = |k| jump(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+        let filter = [
+            jump(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            jump(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_membarrier as u32),
+            answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            answer(libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: both only concern the calling thread; the program is as long as it says.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+        }
     }
 }

@@ -483,22 +483,20 @@ impl Host for Entered {
         crate::host_memory::note_found(self)?;
         crate::landing::before_graph(self, device, stream)?;
         let calls = lock(&data.calls);
-        if calls.is_empty() {
-            drop(calls);
+        let records = lock(&data.records);
+        let events = || records.iter().filter_map(|event| self.job.tables.events.get(*event).ok());
+        events().for_each(|e| e.data.begin_record());
+        let launched = if calls.is_empty() {
             let mut body = [0; 16];
             body[..8].copy_from_slice(&instance.to_le_bytes());
             body[8..].copy_from_slice(&stream.to_le_bytes());
-            self.work(device, ops::id::GRAPH_LAUNCH, &[&body])?;
+            self.work(device, ops::id::GRAPH_LAUNCH, &[&body])
         } else {
-            host_function::launch_graph(self, device, instance, stream, &calls)?;
-        }
-        let epoch = device.epoch.load(Ordering::Relaxed);
-        for event in lock(&data.records).iter() {
-            if let Ok(e) = self.job.tables.events.get(*event) {
-                e.data.recorded(epoch, stream, None);
-            }
-        }
-        Ok(())
+            host_function::launch_graph(self, device, instance, stream, &calls)
+        };
+        let epoch = launched.is_ok().then(|| device.epoch.load(Ordering::Relaxed));
+        events().for_each(|e| e.data.end_record(epoch, None));
+        launched
     }
 
     fn upload(&mut self, instance: u64, stream: u64) -> Result<(), Code> {

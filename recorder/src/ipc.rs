@@ -242,7 +242,7 @@ fn shared(cx: &Entered, event: u64, device: &Device) -> Result<(), Code> {
     note_shared();
     let data = &cx.job.tables.events.get(event)?.data;
     data.flags.fetch_or(INTERPROCESS | SHARED, Ordering::Relaxed);
-    data.recorded(device.epoch.load(Ordering::Relaxed), 0, None);
+    data.recorded_somewhere(device.epoch.load(Ordering::Relaxed));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::place::{self, Place};
 use crate::quiet::Quiet;
 use crate::tables::Tables;
 use crate::thread::here;
-use crate::{children, config, control, gate};
+use crate::{children, config, control, gate, internal_error};
 use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
 use replayer::DeviceInfo;
@@ -374,6 +374,7 @@ fn receive_driver(driver: Option<&Path>) {
 
 fn connect() -> Result<Job, String> {
     let config = config::get()?;
+    internal_error::watch();
     gate::init();
     receive_driver(config.driver.as_deref());
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);

@@ -1,7 +1,7 @@
 //! Launches: parameters are packed by the layout that the place told once, checked, and sent.
 
 use crate::context::give;
-use crate::enter::Entered;
+use crate::enter::{Entered, encoded};
 use crate::job::Device;
 use crate::tables::FunctionData;
 use crate::{graph, host_memory, landing, stream_attributes};
@@ -15,9 +15,7 @@ use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
-use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
 const EXTRA_END: usize = 0;
@@ -30,10 +28,6 @@ const MAX_PARAM_BYTES: usize = 32764;
 const LAST_ATTRIBUTE: u32 = 16;
 /// Blocks of the largest cluster of any kernel (CUDA programming guide).
 const LARGEST_CLUSTER: u64 = 16;
-
-thread_local! {
-    static BODY: RefCell<Vec<u8>> = RefCell::default();
-}
 
 /// What launches of a function must know. The first time on a device its code is put there: a journalled first use.
 pub(crate) fn info(cx: &mut Entered, function: u64) -> Result<&'static FunctionInfo, Code> {
@@ -50,7 +44,7 @@ fn info_on(
     data: &'static FunctionData,
 ) -> Result<&'static FunctionInfo, Code> {
     match data.info() {
-        Some(info) if data.used_on.load(Ordering::Acquire) & (1 << device.index) != 0 => Ok(info),
+        Some(info) if data.is_known_on(device.index) => Ok(info),
         _ => ask_info(cx, device, function, data),
     }
 }
@@ -63,11 +57,12 @@ fn ask_info(
     data: &'static FunctionData,
 ) -> Result<&'static FunctionInfo, Code> {
     let edges = Edges { uses: [function].into(), ..Edges::default() };
-    let bytes = cx.build(device, ops::id::FUNCTION_INFO, &function.to_le_bytes(), &edges, true)?;
-    let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    data.learn(info);
-    data.used_on.fetch_or(1 << device.index, Ordering::AcqRel);
-    data.info().ok_or(code::ERROR_INVALID_HANDLE)
+    // An attribute that another thread sets comes before the question or after what is learned from the answer.
+    cx.build_then(device, ops::id::FUNCTION_INFO, &function.to_le_bytes(), &edges, true, |bytes, ledger| {
+        let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+        data.learn(info, device.index, ledger);
+        data.info().ok_or(code::ERROR_INVALID_HANDLE)
+    })
 }
 
 fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
@@ -303,9 +298,7 @@ unsafe fn launch(
     if is_cooperative(&head, attributes) {
         check_residence(cx, on, &head)?;
     }
-    BODY.with_borrow_mut(|body| {
-        body.clear();
-        head.put(body);
+    encoded(&head, |body| {
         body.extend_from_slice(attributes);
         let head_bytes = body.len();
         // SAFETY: passed on by the exported symbols as the program gave it.

@@ -90,21 +90,20 @@ thread_local! {
 
 /// A CUDA runtime starts on this thread: it now asks for every function that it knows, whether the program will use it or not.
 pub(crate) fn runtime_starts() {
-    STARTING.with_borrow_mut(|names| {
-        names.get_or_insert_default();
-    });
+    // A thread that is ending may have no such list any more.
+    let _ = STARTING.try_with(|names| names.borrow_mut().get_or_insert_default().len());
 }
 
 /// A name that was asked for is not here. What a runtime asks for at its start is not used yet.
 pub(crate) fn absent(name: &str) {
-    let is_starting = STARTING.with_borrow_mut(|names| match names {
+    let is_starting = STARTING.try_with(|names| match &mut *names.borrow_mut() {
         Some(names) => {
             names.push(name.to_owned());
             true
         }
         None => false,
     });
-    if !is_starting {
+    if is_starting != Ok(true) {
         missed(name.to_owned());
     }
 }

@@ -5,6 +5,7 @@
 //! addresses. Several devices are moved in one pause: each has its [`Leg`], and all commit or none.
 
 use crate::enter::Entered;
+use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
 use crate::moves::{self, Task};
@@ -60,6 +61,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         }
         plan.blockers.extend(leg::blockers(device, source, to));
     }
+    plan.blockers.extend(internal_error::blocker());
     plan.blockers.extend(crate::peer::blockers(&devices));
     plan.ok = plan.blockers.is_empty();
     plan.reason = (!plan.ok).then(|| plan.blockers.join("; "));
@@ -134,6 +136,7 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
 }
 
 fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {
+    internal_error::blocker().map_or(Ok(()), Err)?;
     each(legs, |leg| leg.check_source(job))?;
     let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
     together_or_not(&together)?;
@@ -162,6 +165,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
         })
         .and_then(|()| each(legs, Leg::replay_late))
         .and_then(|()| each(legs, Leg::verify))
+        .and_then(|()| internal_error::blocker().map_or(Ok(()), Err))
         .and_then(|()| task.commit());
     let old: Vec<Box<Place>> = match &finished {
         Ok(()) => legs.iter_mut().filter_map(|leg| leg.commit(&quiet.gate, moving)).collect(),

@@ -6,7 +6,7 @@
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
 use crate::place::Spec;
-use crate::{control, mover};
+use crate::{control, internal_error, mover};
 use ::control::{ErrorCode, Event, EventKind, Leg, Migrate, Move, MoveState, Refusal};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -347,7 +347,7 @@ impl Task {
         let begun = Instant::now();
         // A mover that failed has opened the gate on its way out; the next move must find a thread that carries it out.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mover::run(job, self)))
-            .unwrap_or_else(|_| Err("internal error of the mover; please report it".to_owned()));
+            .unwrap_or_else(|_| Err(internal_error::blocker().unwrap_or_default()));
         self.release();
         {
             let mut clock = lock(&self.clock);

@@ -10,7 +10,7 @@ use crate::landing;
 use crate::log::lock;
 use crate::memory::pools;
 use crate::stream_attributes;
-use crate::tables::EventData;
+use crate::tables::{Asked, EventData, Recorded};
 use crate::thread;
 use crate::whole;
 use cuda_api::arg::{Capture, LEGACY};
@@ -245,7 +245,8 @@ pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(
         return Ok(());
     }
     let span = cx.query(device, ops::id::STREAM_QUERY, stream)?;
-    if let Some(span) = span {
+    // Of the default stream the answer may leave out the streams that its work follows: nothing is learned from it.
+    if let Some(span) = span.filter(|_| stream != LEGACY) {
         device.quiet_until(device.epoch.load(Ordering::Relaxed), span, Some(stream));
     }
     Ok(())
@@ -277,17 +278,21 @@ pub(crate) fn record_in(cx: &Entered, device: &'static Device, event: u64, strea
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let op = ops::EventRecord { event, stream, flags: 0 };
-    if ipc::is_shared(data) {
+    let is_shared = ipc::is_shared(data);
+    if is_shared {
         // Who waits for it in another process finds in the host's memory what came before.
         landing::before_shared_event(cx, device, stream)?;
-        // It is in the place before the program can tell another process of it. Who records it next is not known here.
-        encoded(&op, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body]))?;
-        data.recorded(epoch, stream, None);
-        return Ok(());
     }
-    let span = cx.operate(device, &op)?;
-    data.recorded(epoch, stream, span.map(|s| s.end));
-    Ok(())
+    data.begin_record();
+    let handed_over = if is_shared {
+        // It is in the place before the program can tell another process of it. Who records it next is not known here.
+        encoded(&op, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body])).map(|_| None)
+    } else {
+        cx.operate(device, &op)
+    };
+    let recorded = handed_over.as_ref().ok().and_then(|span| span.as_ref().map(|s| Recorded { at: s.end, stream }));
+    data.end_record(handed_over.is_ok().then_some(epoch), recorded);
+    handed_over.map(drop)
 }
 
 pub(crate) fn cuEventRecord(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream) -> Result<(), Code> {
@@ -315,10 +320,10 @@ fn unfinished(cx: &mut Entered, event: sys::CUevent) -> Result<Option<Unfinished
         return Ok(None);
     }
     let last = data.last();
-    if let Some((at, stream)) = last
-        && (data.is_done(at) || device.is_past(stream, at))
+    if let Some(last) = last.map(|l| l.recorded())
+        && (data.is_done(last) || device.is_past(last.stream, last.at))
     {
-        data.has_happened(at);
+        data.has_happened(last);
         return Ok(None);
     }
     Ok(Some(Unfinished { event, device, data, last }))
@@ -329,15 +334,15 @@ struct Unfinished<'t> {
     event: u64,
     device: &'static Device,
     data: &'t EventData,
-    /// Where that was recorded, and in which stream.
-    last: Option<(u64, u64)>,
+    /// That record.
+    last: Option<Asked>,
 }
 
 impl Unfinished<'_> {
     /// A call of an epoch has shown that it has happened.
     fn has_happened(&self, epoch: u64, call: Option<Range<u64>>) {
-        let (Some((at, stream)), Some(call)) = (self.last, call) else { return };
-        self.data.has_happened(at);
+        let (Some(asked), Some(call)) = (self.last, call) else { return };
+        let Some(Recorded { at, stream }) = self.data.answered(asked) else { return };
         self.device.past(epoch, stream, at);
         // With nothing between record and question the stream has nothing left.
         if at == call.start {

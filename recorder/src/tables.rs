@@ -4,6 +4,7 @@ use crate::answers::Answers;
 use crate::array::{ArrayData, MipmapData};
 use crate::graph::Changed;
 use crate::host_function::GraphNode;
+use crate::ledger::Ledger;
 use crate::log::lock;
 use crate::reference::ReferenceData;
 use cuda_api::code::{self, Code};
@@ -163,49 +164,108 @@ pub(crate) struct EventData {
     pub(crate) flags: AtomicU32,
     /// Epoch of the place in which it was last recorded; 0: never.
     pub(crate) epoch: AtomicU64,
-    /// Where the place's order was after its last record there, 0 if that is not known.
-    at: AtomicU64,
-    /// The stream of that record.
-    stream: AtomicU64,
-    /// The value of `at` whose record is known to have happened.
-    done: AtomicU64,
+    records: Mutex<Records>,
     /// It was last recorded in a capture.
     pub(crate) captured: AtomicBool,
     /// When it happened, if that was in an earlier place: bits of f64 milliseconds on the job's clock.
     pub(crate) happened_ms: AtomicU64,
 }
 
+/// The records of an event. Records and questions of several threads may cross: what an answer says is about the record that was the
+/// last one in the place's order when the question came there, and only these counts show which one that was.
+#[derive(Debug, Default)]
+struct Records {
+    /// Records that were about to be handed over,
+    begun: u64,
+    /// and those of them that were.
+    ended: u64,
+    last: Option<Recorded>,
+    /// Where the record lies that is known to have happened.
+    done: u64,
+}
+
+/// A record of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// Where the place's order was after it.
+    pub(crate) at: u64,
+    pub(crate) stream: u64,
+}
+
+/// The last record of an event, as it was before the place was asked about the event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    recorded: Recorded,
+    begun: u64,
+}
+
 impl EventData {
-    /// It was recorded in a stream of the place of this epoch; `at` is the end of that call in the place's order.
-    pub(crate) fn recorded(&self, epoch: u64, stream: u64, at: Option<u64>) {
-        self.done.store(0, Ordering::Relaxed);
-        self.stream.store(stream, Ordering::Relaxed);
-        self.at.store(at.unwrap_or(0), Ordering::Release);
-        self.epoch.store(epoch, Ordering::Release);
+    /// A record is about to be handed over to the place.
+    pub(crate) fn begin_record(&self) {
+        lock(&self.records).begun += 1;
     }
 
-    /// Where it was last recorded, and in which stream. Of two records at a time the stream may be the later one's.
-    pub(crate) fn last(&self) -> Option<(u64, u64)> {
-        let at = self.at.load(Ordering::Acquire);
-        (at != 0).then(|| (at, self.stream.load(Ordering::Relaxed)))
+    /// It was, or could not be: then there is no epoch. `recorded` is where it lies, if that is known.
+    pub(crate) fn end_record(&self, epoch: Option<u64>, recorded: Option<Recorded>) {
+        let mut records = lock(&self.records);
+        records.ended += 1;
+        let Some(epoch) = epoch else { return };
+        let is_newer = |last: Recorded| recorded.is_none_or(|new| new.at > last.at);
+        let is_another_place = self.epoch.swap(epoch, Ordering::AcqRel) != epoch;
+        if is_another_place {
+            // Its order begins anew.
+            records.done = 0;
+        }
+        if is_another_place || records.last.is_none_or(is_newer) {
+            records.last = recorded;
+        }
     }
 
-    /// Whether that record is known to have happened.
-    pub(crate) fn is_done(&self, at: u64) -> bool {
-        self.done.load(Ordering::Relaxed) == at
+    /// It was recorded in the place of this epoch, nobody knows where in its order.
+    pub(crate) fn recorded_somewhere(&self, epoch: u64) {
+        self.begin_record();
+        self.end_record(Some(epoch), None);
     }
 
-    /// The record at this point has happened.
-    pub(crate) fn has_happened(&self, at: u64) {
-        self.done.store(at, Ordering::Relaxed);
+    /// The last record, if it is known and no other one is on its way.
+    pub(crate) fn last(&self) -> Option<Asked> {
+        let records = lock(&self.records);
+        let recorded = records.last.filter(|_| records.begun == records.ended)?;
+        Some(Asked { recorded, begun: records.begun })
+    }
+
+    /// Whether a record is known to have happened.
+    pub(crate) fn is_done(&self, recorded: Recorded) -> bool {
+        lock(&self.records).done == recorded.at
+    }
+
+    /// A record has happened.
+    pub(crate) fn has_happened(&self, recorded: Recorded) {
+        lock(&self.records).done = recorded.at;
+    }
+
+    /// The place has said that the event has happened: the record of which that is true, if that is known.
+    pub(crate) fn answered(&self, asked: Asked) -> Option<Recorded> {
+        let mut records = lock(&self.records);
+        if records.begun != asked.begun {
+            // Perhaps the answer is about a later record, in another stream.
+            return None;
+        }
+        records.done = asked.recorded.at;
+        Some(asked.recorded)
+    }
+}
+
+impl Asked {
+    pub(crate) fn recorded(&self) -> Recorded {
+        self.recorded
     }
 }
 
 impl Known for EventData {
     fn forget(&self) {
-        self.recorded(0, 0, None);
+        self.recorded_somewhere(0);
         self.flags.store(0, Ordering::Relaxed);
-        self.epoch.store(0, Ordering::Relaxed);
         self.captured.store(false, Ordering::Relaxed);
         self.happened_ms.store(0, Ordering::Relaxed);
     }
@@ -218,8 +278,8 @@ pub(crate) struct FunctionData {
     name: AtomicPtr<c_char>,
     /// What its place has said of it.
     pub(crate) answers: Answers,
-    /// Bit d: its code has been used on device d (the journalled first use).
-    pub(crate) used_on: AtomicU32,
+    /// Bit d: its code has been used on device d (the journalled first use), and nothing has changed since that `info` says.
+    known_on: AtomicU32,
     /// Module or library that it came from.
     pub(crate) parent: AtomicU64,
 }
@@ -249,9 +309,22 @@ impl FunctionData {
         }
     }
 
-    /// Publishes what was learned. Functions are few and live as long as their module: the old value is left to the process.
-    pub(crate) fn learn(&self, info: FunctionInfo) {
+    /// Whether `info` says how it is on a device.
+    #[inline]
+    pub(crate) fn is_known_on(&self, device: u32) -> bool {
+        self.known_on.load(Ordering::Acquire) & (1 << device) != 0
+    }
+
+    /// Publishes what a device's place has said. The ledger has been held since before it was asked, as it is over every change: so this
+    /// is how the function is now. Functions are few and live as long as their module: the old value is left to the process.
+    pub(crate) fn learn(&self, info: FunctionInfo, device: u32, _held: &Ledger) {
         self.info.store(Box::into_raw(Box::new(info)), Ordering::Release);
+        self.known_on.fetch_or(1 << device, Ordering::AcqRel);
+    }
+
+    /// Something has changed that `info` says. The ledger has been held since before that was handed over.
+    pub(crate) fn forget_info(&self, _held: &Ledger) {
+        self.known_on.store(0, Ordering::Release);
     }
 }
 
@@ -260,7 +333,7 @@ impl Known for FunctionData {
         self.info.store(std::ptr::null_mut(), Ordering::Release);
         self.name.store(std::ptr::null_mut(), Ordering::Release);
         self.answers.forget();
-        self.used_on.store(0, Ordering::Relaxed);
+        self.known_on.store(0, Ordering::Relaxed);
         self.parent.store(0, Ordering::Relaxed);
     }
 }
@@ -434,5 +507,120 @@ mod tests {
         old.dedup();
         assert_eq!(old.len(), 1000);
         assert!(lock(&t.slots).next < 100, "slots are used again");
+    }
+
+    /// All orders in which the steps of some threads can follow each other: for each order the numbers of the threads.
+    fn orders(steps: &[usize]) -> Vec<Vec<usize>> {
+        if steps.iter().all(|n| *n == 0) {
+            return vec![Vec::new()];
+        }
+        let mut all = Vec::new();
+        for thread in (0..steps.len()).filter(|t| steps[*t] > 0) {
+            let mut left = steps.to_vec();
+            left[thread] -= 1;
+            all.extend(orders(&left).into_iter().map(|rest| [vec![thread], rest].concat()));
+        }
+        all
+    }
+
+    /// A place with one event, and what the job knows of it.
+    #[derive(Default)]
+    struct World {
+        data: EventData,
+        /// What was handed over so far.
+        position: u64,
+        /// The event's last record in the place.
+        truth: Option<Recorded>,
+        asked: Option<Asked>,
+        answer: Option<Recorded>,
+        /// What is claimed to have happened.
+        claimed: Vec<Recorded>,
+    }
+
+    impl World {
+        /// A step of a thread that records the event in a stream.
+        fn record(&mut self, stream: u64, step: usize) {
+            match step {
+                0 => self.data.begin_record(),
+                1 => {
+                    self.position += 8;
+                    self.truth = Some(Recorded { at: self.position, stream });
+                }
+                _ => {}
+            }
+        }
+
+        fn end_record(&mut self, at: u64, stream: u64) {
+            self.data.end_record(Some(1), Some(Recorded { at, stream }));
+        }
+
+        /// A step of a thread that asks whether it has happened; what was recorded in stream 1 never does.
+        fn ask(&mut self, step: usize) {
+            match step {
+                0 => self.asked = self.data.last(),
+                1 => self.answer = self.truth.filter(|r| r.stream != 1),
+                _ => {
+                    if let (Some(asked), Some(_)) = (self.asked, self.answer) {
+                        self.claimed.extend(self.data.answered(asked));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_teaches_nothing_of_another_record() {
+        let (mut learned, all) = (0, orders(&[3, 3, 3]));
+        for order in &all {
+            let mut w = World::default();
+            // It was recorded in a stream that never gets there.
+            w.record(1, 0);
+            w.record(1, 1);
+            w.end_record(w.position, 1);
+            // Two threads record it anew, in streams that have done everything; the third one asks.
+            let (mut steps, mut ends) = ([0; 3], [0; 2]);
+            for thread in order.iter().copied() {
+                let step = steps[thread];
+                steps[thread] += 1;
+                match (thread, step) {
+                    (2, _) => w.ask(step),
+                    (_, 2) => w.end_record(ends[thread], 2 + thread as u64),
+                    _ => {
+                        w.record(2 + thread as u64, step);
+                        ends[thread.min(1)] = w.position;
+                    }
+                }
+            }
+            assert!(w.claimed.iter().all(|r| r.stream != 1), "{order:?}: {:?}", w.claimed);
+            assert_eq!(w.data.last().map(|l| l.recorded()), w.truth, "{order:?}");
+            // With everything at rest a question teaches.
+            (0..3).for_each(|step| w.ask(step));
+            learned += w.claimed.len();
+            assert_eq!(w.claimed.last().copied(), w.truth, "{order:?}");
+            assert!(w.data.is_done(w.truth.unwrap()));
+        }
+        assert!(learned >= all.len());
+    }
+
+    #[test]
+    fn a_record_in_a_new_place_counts_though_its_order_begins_anew() {
+        let data = EventData::default();
+        let record = |epoch, at| {
+            data.begin_record();
+            data.end_record(Some(epoch), Some(Recorded { at, stream: 7 }));
+            data.last().map(|l| l.recorded().at)
+        };
+        assert_eq!(record(1, 500), Some(500));
+        data.has_happened(Recorded { at: 500, stream: 7 });
+        assert_eq!(record(2, 24), Some(24));
+        assert_eq!(record(3, 500), Some(500));
+        assert!(!data.is_done(Recorded { at: 500, stream: 7 }), "that was in the first place");
+        assert_eq!(record(4, 24), Some(24));
+        data.begin_record();
+        assert!(data.last().is_none(), "one is on its way");
+        data.end_record(None, None);
+        assert_eq!(data.last().map(|l| l.recorded().at), Some(24), "it has failed");
+        data.recorded_somewhere(4);
+        assert!(data.last().is_none());
     }
 }

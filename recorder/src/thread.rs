@@ -1,19 +1,29 @@
 //! What belongs to a thread of the program. It is there until after the last exit handler: when the process ends, the thread-locals
-//! of the thread that ends it are dropped before the handlers run, and natively these still find their context.
+//! of the thread that ends it are dropped before the handlers run, and natively these still find their context. When another thread
+//! ends it is there until after the destructors of the thread-local objects, and for most rounds of those of pthread keys.
 
 use crate::gate::Slot;
 use crate::log::lock;
 use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::OnceLock;
 
 /// The calling thread: found with one look, since looking is most of what a cheap call costs. It is never dropped, so calls in the
-/// destructors of other thread-locals find it, too.
+/// destructors of thread-local objects and of pthread keys find it, too.
 #[derive(Debug)]
 pub(crate) struct Here {
     /// How often it has passed the gate.
     pub(crate) depth: Cell<u32>,
     /// Its mark at the gate, once it has passed.
     pub(crate) slot: Cell<Option<&'static Slot>>,
+    /// The mark is given back after each call: nobody would do it later.
+    pub(crate) slot_for_one_call: Cell<bool>,
+    /// It gives back what it has when it ends,
+    tidies: Cell<bool>,
+    /// and has done so.
+    is_tidied: Cell<bool>,
     /// It runs a host function of the program.
     pub(crate) in_host_function: Cell<bool>,
     /// Its current context, 0 without one: the last one of its stack.
@@ -29,34 +39,71 @@ pub(crate) struct Own {
     pub(crate) streams: Vec<(u32, u64)>,
 }
 
-/// Takes back what a thread has when it ends.
-struct AtEnd;
+/// Rounds in which the destructors of a thread's pthread keys are called as long as they set values again
+/// (`PTHREAD_DESTRUCTOR_ITERATIONS` of glibc and musl).
+const ROUNDS: usize = 4;
 
-impl Drop for AtEnd {
-    fn drop(&mut self) {
-        // SAFETY: these calls have no preconditions.
-        if unsafe { libc::gettid() == libc::getpid() } {
-            // The process ends with it.
-            return;
-        }
-        let own = OWN.with(|own| own.take());
-        here().context.set(0);
-        let Ok(job) = crate::job::get() else { return };
-        for (device, stream) in own.streams {
-            if let Some(d) = job.devices.get(device as usize) {
-                lock(&d.idle_streams).push(stream);
-            }
+/// Called when a thread ends, after the destructors of its thread-local objects; not in a thread that ends the process by `exit`.
+/// What the thread has stays until the last round: the program's own keys may make calls in the rounds before.
+extern "C" fn at_end(round: *mut c_void) {
+    let next = round as usize + 1;
+    // A value that cannot be set means that this is the last call.
+    if next <= ROUNDS && set_round(next) {
+        return;
+    }
+    let here = here();
+    here.is_tidied.set(true);
+    here.context.set(0);
+    here.give_slot_back();
+    let own = OWN.with(|own| own.take());
+    let Ok(job) = crate::job::get() else { return };
+    for (device, stream) in own.streams {
+        if let Some(d) = job.devices.get(device as usize) {
+            lock(&d.idle_streams).push(stream);
         }
     }
 }
 
+/// Lets [`at_end`] be called when the calling thread ends; false if the system has no room for that.
+fn set_round(round: usize) -> bool {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let make = || {
+        let mut key = 0;
+        // SAFETY: the key is writable; the function is of this library, which is never unloaded (it has threads).
+        (unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) } == 0).then_some(key)
+    };
+    let Some(key) = *KEY.get_or_init(make) else { return false };
+    // SAFETY: the key exists; the value is a number that is never followed as a pointer.
+    unsafe { libc::pthread_setspecific(key, ptr::without_provenance(round)) == 0 }
+}
+
+/// What the calling thread takes from now on it gives back when it ends; false if it will not, since it has already ended as far as
+/// this library sees, or since the system has no room.
+pub(crate) fn tidy_at_end() -> bool {
+    let here = here();
+    if here.is_tidied.get() {
+        return false;
+    }
+    if !here.tidies.get() {
+        here.tidies.set(set_round(1));
+    }
+    here.tidies.get()
+}
+
 thread_local! {
     static HERE: Here = const {
-        Here { depth: Cell::new(0), slot: Cell::new(None), in_host_function: Cell::new(false), context: Cell::new(0) }
+        Here {
+            depth: Cell::new(0),
+            slot: Cell::new(None),
+            slot_for_one_call: Cell::new(false),
+            tidies: Cell::new(false),
+            is_tidied: Cell::new(false),
+            in_host_function: Cell::new(false),
+            context: Cell::new(0),
+        }
     };
     static OWN: ManuallyDrop<RefCell<Own>> =
         const { ManuallyDrop::new(RefCell::new(Own { contexts: Vec::new(), streams: Vec::new() })) };
-    static AT_END: AtEnd = const { AtEnd };
 }
 
 /// The calling thread.
@@ -74,7 +121,7 @@ pub(crate) fn look<T>(f: impl FnOnce(&Own) -> T) -> T {
 
 /// Changes what the calling thread has.
 pub(crate) fn change<T>(f: impl FnOnce(&mut Own) -> T) -> T {
-    // From its first use on it is dropped when the thread ends; a thread that is ending keeps what it makes now.
-    let _ = AT_END.try_with(|_| ());
+    // A thread that has ended as far as this library sees keeps what it makes now.
+    tidy_at_end();
     OWN.with(|own| f(&mut own.borrow_mut()))
 }

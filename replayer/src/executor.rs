@@ -108,6 +108,24 @@ pub struct Executor {
 thread_local! {
     /// Ticket of the life whose context is current on this thread.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
+    static UNTIL_THE_END: UntilTheEnd = const { UntilTheEnd };
+}
+
+/// A thread that ends: from now on its context is made current for each call, since the driver drops what it knows of the thread at a
+/// moment of its own, before the last destructors of the program.
+struct UntilTheEnd;
+
+impl Drop for UntilTheEnd {
+    fn drop(&mut self) {
+        CURRENT.set(0);
+    }
+}
+
+/// The context of this life is current on this thread.
+fn remember_current(ticket: u64) {
+    if UNTIL_THE_END.try_with(|_| ()).is_ok() {
+        CURRENT.set(ticket);
+    }
 }
 
 /// A number that this process has not used.
@@ -166,7 +184,7 @@ impl Executor {
         };
         let rdma = device.attribute(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as i32) == Some(1);
         let (ticket, turn) = (life.number, life.turn);
-        CURRENT.set(ticket);
+        remember_current(ticket);
         Ok(Arc::new(Executor {
             gpu,
             device,
@@ -250,7 +268,7 @@ impl Executor {
     #[inline]
     pub fn make_current(&self) -> Result<(), Code> {
         let ticket = self.ticket.load(Ordering::Acquire);
-        if ticket != 0 && CURRENT.try_with(Cell::get).unwrap_or(0) == ticket {
+        if ticket != 0 && CURRENT.get() == ticket {
             return Ok(());
         }
         if ticket == 0 {
@@ -258,8 +276,7 @@ impl Executor {
         }
         self.gpu.set_current(self.context.load(Ordering::Acquire))?;
         self.gpu.relax_capture()?;
-        // A thread that is ending has no thread-locals: it takes this way each time.
-        let _ = CURRENT.try_with(|c| c.set(ticket));
+        remember_current(ticket);
         Ok(())
     }
 
@@ -462,7 +479,7 @@ impl Executor {
         self.turn.store(life.turn, Ordering::Release);
         self.context.store(context, Ordering::Release);
         self.ticket.store(number, Ordering::Release);
-        CURRENT.set(number);
+        remember_current(number);
         Ok(())
     }
 
@@ -497,7 +514,7 @@ impl Executor {
         let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
         steer::hold_own_again(self.virtual_device);
         let _ = self.gpu.set_current(0);
-        let _ = CURRENT.try_with(|c| c.set(0));
+        CURRENT.set(0);
         *lock(&self.lease) = None;
     }
 }

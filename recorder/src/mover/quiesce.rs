@@ -1,7 +1,7 @@
 //! Bringing the sources to rest: the gate is closed, no call is inside, the GPUs are idle.
 
 use super::unexpected;
-use crate::gate::{self, Closed};
+use crate::gate::{self, Closed, NotClosed};
 use crate::host_function;
 use crate::job::Device;
 use crate::moves::Task;
@@ -87,14 +87,22 @@ fn rest(
     let not_yet = |why: &str| Ok(Err(NotYet::Other(why.to_owned())));
     let since = Instant::now();
     let mut function = Function::new(function);
-    let Some(closed) = gate::close(limit, || task.check().is_ok() && !function.is_stuck()) else {
-        task.check()?;
-        if function.is_stuck() {
-            return Ok(Err(NotYet::Function(
-                "a thread stays inside a CUDA call, and a host function does not return".to_owned(),
-            )));
+    let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck()) {
+        Ok(closed) => closed,
+        Err(NotClosed::NoBarrier) => {
+            return Err("cannot move: the system refuses membarrier now (a seccomp filter?), so it cannot be shown that no thread \
+                        is inside a CUDA call"
+                .to_owned());
         }
-        return not_yet("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)");
+        Err(NotClosed::Busy) => {
+            task.check()?;
+            if function.is_stuck() {
+                return Ok(Err(NotYet::Function(
+                    "a thread stays inside a CUDA call, and a host function does not return".to_owned(),
+                )));
+            }
+            return not_yet("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)");
+        }
     };
     // A thread that waits in the driver of this process may give it a copy after the look at the GPU. Nobody joins them now.
     let others = sources.iter().any(|(device, _)| device.waiters.load(Ordering::Acquire) != 0);
