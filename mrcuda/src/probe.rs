@@ -53,6 +53,8 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
 /// which is a socket of that library. The process is a job of its own, with the places of whoever asks.
 pub(crate) fn facts() -> Result<(), Failure> {
     use cuda_api::wire::Wire;
+    // Whoever reads the output of the process that asks must not wait for this one, nor for what this one starts.
+    rcuda_forwarder::orphan::shed(&[1]);
     use std::io::Write;
     use std::os::fd::AsFd;
     let shim = crate::layout::library_folder().map_err(Failure::new)?.join("libcuda.so.1");

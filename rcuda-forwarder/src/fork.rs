@@ -8,20 +8,20 @@ use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Connections that can be open at one time: 32 GPUs, and the stripes of some copies.
-const MOST: usize = 256;
+/// Sockets that can be open at one time: connections of 32 GPUs, stripes of some copies, borrowed memory.
+const MOST: usize = 1024;
 const NONE: RawFd = -1;
 static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
-/// A socket that no forked child keeps.
+/// A socket that no forked child keeps. It must go before the socket is closed: its number may be another one's then.
 #[derive(Debug)]
-pub(crate) struct NotInherited {
+pub struct NotInherited {
     slot: usize,
 }
 
 impl NotInherited {
     /// Notes a socket. `None` if too many are open: that one is inherited.
-    pub(crate) fn note(fd: RawFd) -> Option<NotInherited> {
+    pub fn note(fd: RawFd) -> Option<NotInherited> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
             // Without memory for the handler, children inherit: that does no harm until a job dies before its children.

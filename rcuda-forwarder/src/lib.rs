@@ -35,6 +35,7 @@ pub use attendant::InProcess;
 pub use control::{Control, ControlReply, GlobalInfo, RoundInfo};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
+pub use fork::NotInherited;
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
 pub use helper::HelperOptions;

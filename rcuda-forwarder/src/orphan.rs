@@ -111,6 +111,35 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
     }
 }
 
+/// Leaves behind what the job's process has given to a process that it has [started](start) and is none of its business: descriptors,
+/// signals. Standard input stays; of output and error those are replaced that `also` names. For the beginning of such a process's main function.
+pub fn shed(also: &[RawFd]) {
+    // SAFETY: nothing of this process has opened a descriptor yet.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } != 0 {
+        // A kernel without that call: one by one. Reading the list takes one itself, which is the last.
+        let list = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
+        let open: Vec<i32> = list.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        for fd in open {
+            // SAFETY: as above; the list itself is closed already.
+            unsafe { libc::close(fd) };
+        }
+    }
+    // Without it what is printed goes where it went before.
+    if let Ok(nowhere) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
+        for fd in also {
+            // SAFETY: nobody has the number as a descriptor of their own.
+            unsafe { libc::dup2(nowhere.as_raw_fd(), *fd) };
+        }
+    }
+    // A peer that is gone is an error, not a signal: that one is ignored already.
+    for signal in (1..=libc::SIGRTMAX()).filter(|s| *s != libc::SIGPIPE) {
+        // SAFETY: the default action runs no code of ours. Some numbers cannot be set; they are as they should be.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // A mask that cannot be set stays: then only the end of the connection ends the process.
+    let _ = SigSet::empty().thread_set_mask();
+}
+
 /// Lets `program` (`mrcuda`) ask about the GPUs of all places of this process's environment, in a process of its own: nothing is
 /// started here, and `CUDA_VISIBLE_DEVICES` hides nothing.
 ///

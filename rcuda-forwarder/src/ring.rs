@@ -1,7 +1,9 @@
 //! The ring of calls: many producers, the program's threads, and one consumer.
 //!
-//! A producer reserves its bytes with one `fetch_add`; the position it gets is the call's place in the total order. It writes
-//! the body, then publishes by storing the first word of the head (never zero, because it holds the length). The consumer
+//! A producer first reads of each page that it will copy: a bad pointer of the program must fault before anything is reserved, since
+//! a signal handler of the program may leave the call for good. It reserves its bytes with one `fetch_add`; the position it gets is the
+//! call's place in the total order. It writes the body, then publishes by storing the first word of the head (never zero, because it
+//! holds the length). The consumer
 //! takes published frames in order and clears the memory before it gives it back, so that an unpublished frame reads as zero.
 //! The memory is mapped twice in a row: no frame is ever split.
 //!
@@ -86,6 +88,19 @@ fn first_word(memory: &Memory, position: u64) -> &AtomicU64 {
     unsafe { AtomicU64::from_ptr(memory.ring_at(position).cast()) }
 }
 
+/// Reads of each page that the parts lie in.
+#[inline]
+pub(crate) fn touch(parts: &[&[u8]]) {
+    /// Smaller pages there are not.
+    const PAGE: usize = 4096;
+    for bytes in parts {
+        for at in (0..bytes.len()).step_by(PAGE).chain(bytes.len().checked_sub(1)) {
+            // SAFETY: inside the slice. Nothing is done with the value, but the compiler must not leave the read out.
+            unsafe { bytes.as_ptr().add(at).read_volatile() };
+        }
+    }
+}
+
 impl Ring {
     /// A ring of `capacity` bytes, a power of two, at least four times [`INLINE`], for a consumer of this process.
     pub fn new(capacity: usize) -> io::Result<Ring> {
@@ -124,6 +139,7 @@ impl Ring {
     fn body(&self, parts: &[&[u8]]) -> Result<usize, PushError> {
         let body = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.len())).filter(|n| *n <= MAX_BODY);
         let body = body.ok_or(PushError::TooLong)?;
+        touch(parts);
         if self.gone.load(Ordering::Relaxed) { Err(PushError::Gone) } else { Ok(body) }
     }
 

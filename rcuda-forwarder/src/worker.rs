@@ -14,6 +14,7 @@ use crate::greet;
 use crate::helper;
 use crate::inbox::Inbox;
 use crate::link::lock;
+use crate::orphan;
 use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
 use crate::ring::Calls;
@@ -101,33 +102,12 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
 /// Main function of the program that [`crate::Link::to_helper`] starts: a worker without a daemon, on the machine of its job. Gives
 /// the exit status.
 pub fn helper_main() -> i32 {
-    shed();
+    // What the GPU prints is the job's.
+    orphan::shed(&[]);
     // The arguments: the job's process, for people who look at process lists, and its build.
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
     run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_| Reach::Job)
-}
-
-/// Leaves behind what the job's process has given us and is none of our business: its descriptors, its signals. Its standard
-/// output and error stay: what the GPU prints is the job's.
-fn shed() {
-    // SAFETY: nothing of this process has opened a descriptor yet.
-    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } != 0 {
-        // A kernel without that call: one by one. Reading the list takes one itself, which is the last.
-        let list = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
-        let open: Vec<i32> = list.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
-        for fd in open {
-            // SAFETY: as above; the list itself is closed already.
-            unsafe { libc::close(fd) };
-        }
-    }
-    // A peer that is gone is an error, not a signal: that one is ignored already.
-    for signal in (1..=libc::SIGRTMAX()).filter(|s| *s != libc::SIGPIPE) {
-        // SAFETY: the default action runs no code of ours. Some numbers cannot be set; they are as they should be.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-    // A mask that cannot be set stays: then only the end of the channel ends us.
-    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }
 
 fn open(start: &Start) -> Result<Arc<replayer::Executor>, String> {

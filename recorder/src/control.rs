@@ -10,6 +10,7 @@ use ::control::{Answer, Device, DeviceState, ErrorCode, LONGEST_REQUEST, Migrate
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rcuda_forwarder::NotInherited;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,10 +33,10 @@ const LISTENERS: usize = 16;
 const STACK: usize = 8 << 20;
 
 static SOCKET: Mutex<Option<PathBuf>> = Mutex::new(None);
-/// The listening socket, for forked children.
-static LISTENER: AtomicI32 = AtomicI32::new(-1);
 /// Our handler of the signal; 0: the program had taken the signal before.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
+/// The signal that it is for.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Starts a thread of ours: it takes no signal that the program expects.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -63,12 +64,13 @@ pub(crate) fn stop() {
     }
 }
 
-/// A forked child does not keep the door open: clients would knock in vain when the job has ended.
+/// A forked child ignores the signal, as the job's process did before it had a handler: a program that the child begins inherits that,
+/// and a signal to the whole group does not end it.
 pub(crate) fn in_forked_child() {
-    let fd = LISTENER.swap(-1, Ordering::AcqRel);
-    if fd >= 0 {
-        // SAFETY: the parent's listener; the thread that owns it is not in this process.
-        unsafe { libc::close(fd) };
+    let (signal, ours) = (SIGNAL.load(Ordering::Relaxed), HANDLER.load(Ordering::Relaxed));
+    if ours != 0 && handler(signal).is_ok_and(|now| now == ours) {
+        // SAFETY: plain system call.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }
 
@@ -79,9 +81,11 @@ fn listen() -> io::Result<()> {
     // A file of this name belonged to a process that is gone: process ids are used once at a time.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;
-    LISTENER.store(listener.as_raw_fd(), Ordering::Release);
+    // Clients would knock in vain when the job has ended.
+    let not_inherited = NotInherited::note(listener.as_raw_fd());
     *lock(&SOCKET) = Some(path);
     spawn("mrcuda-control", move || {
+        let _not_inherited = not_inherited;
         for stream in listener.incoming() {
             match stream {
                 Ok(stream) => admit(stream),
@@ -95,6 +99,8 @@ fn listen() -> io::Result<()> {
 /// A connection that is open.
 #[derive(Debug)]
 struct Visitor {
+    /// Forked children do not keep it: its client would not learn that the job has ended. First, since it must go first.
+    _not_inherited: Option<NotInherited>,
     stream: UnixStream,
     /// Since when it has asked nothing; none: it waits for an answer or listens to events.
     silent: Mutex<Option<Instant>>,
@@ -114,7 +120,8 @@ static VISITORS: Mutex<Vec<Arc<Visitor>>> = Mutex::new(Vec::new());
 
 /// Gives a connection its thread. If there are too many, the one that has been silent for longest goes.
 fn admit(stream: UnixStream) {
-    let visitor = Arc::new(Visitor { stream, silent: Mutex::new(Some(Instant::now())) });
+    let silent = Mutex::new(Some(Instant::now()));
+    let visitor = Arc::new(Visitor { _not_inherited: NotInherited::note(stream.as_raw_fd()), stream, silent });
     if let Err(why) = check_peer(&visitor.stream) {
         return visitor.dismiss(&why);
     }
@@ -350,13 +357,19 @@ fn watch_signal() -> io::Result<()> {
     }
     let event: &'static EventFd = Box::leak(Box::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?));
     let fd = event.as_raw_fd();
+    let job = std::process::id();
     let write = move || {
+        // A child that was forked has the same descriptor, and the signal is for itself.
+        if std::process::id() != job {
+            return;
+        }
         // SAFETY: the eventfd is never closed; write is async-signal-safe.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         let _ = nix::unistd::write(fd, &1u64.to_ne_bytes());
     };
     // SAFETY: the handler only writes eight bytes to a descriptor.
     unsafe { signal_hook::low_level::register(config.signal, write) }?;
+    SIGNAL.store(config.signal, Ordering::Relaxed);
     HANDLER.store(handler(config.signal)?, Ordering::Relaxed);
     spawn("mrcuda-signal", move || {
         while event.read().is_ok() {

@@ -14,10 +14,12 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
+use rcuda_forwarder::NotInherited;
 use replayer::share::{self, Name};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -85,13 +87,34 @@ struct Lent {
 
 static LENT: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
 
-/// Borrowed memory: it is the lender's again when this goes.
+/// Borrowed memory: it is the lender's again when this goes, or when the process ends, whatever children it has.
 #[derive(Debug)]
 pub(crate) struct Loan {
     pub(crate) pieces: Vec<(Offer, u64)>,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    _stream: UnixStream,
+    _line: Line,
+}
+
+/// The borrower's end of its connection to the lender.
+#[derive(Debug)]
+struct Line {
+    /// Forked children do not keep it: to them nothing was lent. First, since it must go first.
+    _not_inherited: Option<NotInherited>,
+    stream: UnixStream,
+}
+
+impl Line {
+    fn new(stream: UnixStream) -> Line {
+        Line { _not_inherited: NotInherited::note(stream.as_raw_fd()), stream }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // Also for a child that was forked while there was no room to take note of the socket. A lender that is gone needs no word.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 /// Whether somebody still has the other end.
@@ -228,8 +251,9 @@ impl Ticket {
 
     /// Asks the lender.
     pub(crate) fn borrow(&self) -> Result<Loan, Code> {
-        let asked = || -> io::Result<(Vec<u8>, UnixStream)> {
-            let mut stream = share::visit(&self.door, PATIENCE)?;
+        let asked = || -> io::Result<(Vec<u8>, Line)> {
+            let line = Line::new(share::visit(&self.door, PATIENCE)?);
+            let mut stream = &line.stream;
             stream.write_all(&encode(self))?;
             let mut length = [0; 4];
             stream.read_exact(&mut length)?;
@@ -239,9 +263,9 @@ impl Ticket {
             }
             let mut bytes = vec![0; length];
             stream.read_exact(&mut bytes)?;
-            Ok((bytes, stream))
+            Ok((bytes, line))
         };
-        let (bytes, stream) = asked().map_err(|e| {
+        let (bytes, line) = asked().map_err(|e| {
             log::missed(format!("memory of another process that cannot be asked for it ({e})"));
             code::ERROR_INVALID_VALUE
         })?;
@@ -256,7 +280,7 @@ impl Ticket {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let Answer { pieces, offset, bytes, .. } = answer;
-        Ok(Loan { pieces, offset, bytes, _stream: stream })
+        Ok(Loan { pieces, offset, bytes, _line: line })
     }
 }
 
@@ -344,6 +368,53 @@ mod tests {
         drop(theirs);
         assert!(!is_open(&ours));
         assert!(Ticket::of_descriptor(-1, POOL).is_err());
+    }
+
+    /// Forks; what the child, which makes system calls only, ends with once it has been let go.
+    fn fork(child: impl FnOnce() -> i32) -> (i32, std::io::PipeWriter) {
+        let (held, hold) = std::io::pipe().unwrap();
+        // SAFETY: the child makes system calls only, and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let status = child();
+            // SAFETY: as above; one byte can be written.
+            unsafe {
+                libc::close(hold.as_raw_fd());
+                let mut byte = 0u8;
+                libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1);
+                libc::_exit(status);
+            }
+        }
+        (pid, hold)
+    }
+
+    fn status(child: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: a child of ours; the status is writable.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn a_forked_child_keeps_no_loan() {
+        let (lender, borrower) = UnixStream::pair().unwrap();
+        let line = Line::new(borrower);
+        let fd = line.stream.as_raw_fd();
+        // SAFETY: a plain system call.
+        let (child, hold) = fork(|| i32::from(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0));
+        assert!(is_open(&lender));
+        drop(hold);
+        assert_eq!(status(child), 0, "the child has the socket");
+        drop(line);
+        assert!(!is_open(&lender));
+        // One that was not noted: it is given back all the same.
+        let (lender, borrower) = UnixStream::pair().unwrap();
+        let line = Line { _not_inherited: None, stream: borrower };
+        let (child, hold) = fork(|| 0);
+        drop(line);
+        assert!(!is_open(&lender), "a child keeps memory that its parent has given back");
+        drop(hold);
+        assert_eq!(status(child), 0);
     }
 
     #[test]

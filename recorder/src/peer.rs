@@ -69,7 +69,10 @@ impl Access {
             cx.work(owner, id::CHUNK_WITHDRAW, &[&0u64.to_le_bytes()])?;
             tried
         });
-        self.tried.insert(key, (epochs.0, epochs.1, tried.is_ok()));
+        // Any other error may pass: memory or descriptors have run out, for example.
+        if matches!(tried, Ok(_) | Err(code::ERROR_PEER_ACCESS_UNSUPPORTED)) {
+            self.tried.insert(key, (epochs.0, epochs.1, tried.is_ok()));
+        }
         tried.is_ok()
     }
 }
@@ -169,10 +172,15 @@ pub(crate) fn forget(cx: &Entered, device: &'static Device, context: u64) {
         let gone: Vec<_> = access.enabled.extract_if(.., |pair| pair.contains(&(device.index, context))).collect();
         gone.into_iter().map(|[u, o]| (u.0, o.0)).filter(|(u, o)| !access.reaches(*u, *o)).collect()
     };
-    // Who maps memory holds it and asks for access: never the other way round.
     for (user, owner) in torn {
         let (Ok(user), Ok(owner)) = (named(cx.job, user), named(cx.job, owner)) else { continue };
-        owner.memory().chunks().for_each(|chunk| disconnect(cx, user, chunk));
+        // Who maps memory holds it and asks for access: never the other way round.
+        let memory = owner.memory();
+        let access = lock(&ACCESS);
+        // It may have been enabled again meanwhile, and all has been mapped anew.
+        if access.as_ref().is_none_or(|a| !a.reaches(user.index, owner.index)) {
+            memory.chunks().for_each(|chunk| disconnect(cx, user, chunk));
+        }
     }
 }
 

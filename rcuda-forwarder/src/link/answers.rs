@@ -147,8 +147,13 @@ impl Shared {
             }
             let bell = reader.bell.load(Ordering::SeqCst);
             answers.napping.store(true, Ordering::SeqCst);
-            let alone = answers.lookers.load(Ordering::SeqCst) == 0;
+            let mut alone = answers.lookers.load(Ordering::SeqCst) == 0;
             reader.asleep.store(u32::from(alone), Ordering::SeqCst);
+            if !alone && answers.lookers.load(Ordering::SeqCst) == 0 {
+                // The last one who looked has gone meanwhile: it may have said that we sleep before we took that back.
+                alone = true;
+                reader.asleep.store(1, Ordering::SeqCst);
+            }
             let idle = !answers.something() && !answers.closed.load(Ordering::SeqCst);
             if idle || !alone {
                 crate::futex::wait(&reader.bell, bell, NAP);
@@ -179,6 +184,9 @@ impl Shared {
         answers.close();
     }
 }
+
+#[cfg(test)]
+mod model;
 
 /// Makes the memory of a connection and gives the worker its descriptor, and that of the job's pinned memory.
 pub(super) fn share(conn: &Conn, pinned: Option<BorrowedFd<'_>>) -> io::Result<Arc<Memory>> {

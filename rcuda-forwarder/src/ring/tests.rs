@@ -324,3 +324,68 @@ fn what_nobody_waits_for_is_taken_soon_all_the_same() {
     ring.stop();
     assert_eq!(consumer.join().unwrap().len(), 120);
 }
+
+/// Memory of which the second page cannot be read.
+fn half_readable() -> &'static [u8] {
+    let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping that stays; its first page is readable. The slice over both is what a program's bad pointer looks like.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_NONE, none, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mprotect(at, 4096, libc::PROT_READ), 0);
+        std::slice::from_raw_parts(at.cast(), 8192)
+    }
+}
+
+/// Threads that have met memory which cannot be read.
+static FAULTED: AtomicU32 = AtomicU32::new(0);
+
+/// What a program's handler may do that leaves a call by `siglongjmp`: it never returns to where the fault was.
+extern "C" fn never_return(_: i32) {
+    FAULTED.fetch_add(1, Ordering::SeqCst);
+    loop {
+        // SAFETY: the call has no preconditions.
+        unsafe { libc::pause() };
+    }
+}
+
+#[test]
+fn a_source_that_faults_holds_nobody_up() {
+    let bad = half_readable();
+    // SAFETY: the handler only counts and waits; nothing else in this process faults on purpose.
+    unsafe { libc::signal(libc::SIGSEGV, never_return as *const () as usize) };
+    let (memory, closed) = (Arc::new(Memory::small(4 * INLINE, 4096)), Closed::default());
+    let apart = Arc::new(Ring::shared(memory.clone(), closed.clone()));
+    let theirs = collect_shared(memory, closed.clone(), Duration::ZERO);
+    let own = Arc::new(Ring::new(4 * INLINE).unwrap());
+    let ours = collect(own.clone(), Duration::ZERO);
+    let long = vec![bad; INLINE / bad.len() + 1];
+    for ring in [&apart, &own] {
+        // A body in the ring, one that follows in a pipe or is lent, and one at a known position.
+        let ways: [fn(&Ring, &[&[u8]]); 3] = [
+            |ring, parts| drop(ring.push(1, NO_TICKET, &parts[..1])),
+            |ring, parts| drop(ring.push(2, NO_TICKET, parts)),
+            |ring, parts| drop(ring.push_at(ring.position(), 3, &parts[..1])),
+        ];
+        for way in ways {
+            let (ring, parts, before) = (ring.clone(), long.clone(), FAULTED.load(Ordering::SeqCst));
+            thread::spawn(move || way(&ring, &parts));
+            while FAULTED.load(Ordering::SeqCst) == before {
+                thread::yield_now();
+            }
+        }
+        ring.push(9, NO_TICKET, &[b"later"]).unwrap();
+    }
+    closed.store(true, Ordering::SeqCst);
+    apart.stop();
+    own.stop();
+    // Without the look beforehand these wait for ever: the limit is only there so that the test ends.
+    let began = Instant::now();
+    while !(theirs.is_finished() && ours.is_finished()) {
+        assert!(began.elapsed() < Duration::from_secs(60), "a call that was left by its program holds up the ones behind it");
+        thread::sleep(Duration::from_millis(5));
+    }
+    for got in [theirs.join().unwrap(), ours.join().unwrap()] {
+        assert_eq!(got.iter().map(|(head, body)| (head.id, &body[..])).collect::<Vec<_>>(), [(9, &b"later"[..])]);
+    }
+}
