@@ -2,16 +2,16 @@
 
 use crate::gpu::Gpu;
 use cuda_api::code::{self, Code};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Sizes of buffers: 64 KiB, doubled up to 4 MiB.
 const SMALLEST: usize = 64 << 10;
 const CLASSES: usize = 7;
 /// The largest piece of a copy.
 pub(crate) const PIECE: usize = SMALLEST << (CLASSES - 1);
-/// Bytes of buffers that copies to the device may occupy; then they wait for earlier ones.
+/// Bytes of buffers that copies to the device may occupy; then they wait for earlier ones, see [`STEP`].
 const COPY_IN_LIMIT: usize = 256 << 20;
 /// As above, for copies to the host, which must have all their buffers when they are submitted.
 const COPY_OUT_LIMIT: usize = 1 << 30;
@@ -20,11 +20,19 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// After so long without any buffer coming back one more is made, whatever the limit: what the earlier copies wait for may be a call that
+/// comes after the present one. The time grows with what is above the limit, in steps of a piece.
+const STEP: Duration = Duration::from_millis(5);
+/// It does not grow further than that.
+const LONGEST: Duration = Duration::from_millis(250);
+
 /// A page-locked buffer. Whoever has it owns its bytes.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     at: usize,
     class: u8,
+    /// The stream whose late copies all use it, see [`Pools::late_buffer`].
+    stream: Option<u64>,
 }
 
 impl Buffer {
@@ -54,8 +62,36 @@ struct Staging {
     free: [Vec<Buffer>; CLASSES],
     /// Buffers whose copy is under way: they are free when the event has happened. In the order of submission.
     flying: VecDeque<(u64, Vec<Buffer>)>,
+    /// The buffer for the late copies of each stream that has some, and how many have it now.
+    late: HashMap<u64, (Buffer, usize)>,
     /// Bytes of all buffers.
     bytes: usize,
+    /// How many have come back so far.
+    returned: u64,
+}
+
+impl Staging {
+    /// A buffer that nothing uses any more.
+    fn take_back(&mut self, buffer: Buffer) {
+        self.returned += 1;
+        let Some(stream) = buffer.stream else {
+            self.free[usize::from(buffer.class)].push(buffer);
+            return;
+        };
+        let Some((_, users)) = self.late.get_mut(&stream) else { return };
+        *users -= 1;
+        if *users == 0
+            && let Some((own, _)) = self.late.remove(&stream)
+        {
+            self.free[usize::from(own.class)].push(own);
+        }
+    }
+}
+
+/// How long a buffer is waited for when `above` bytes above the limit are in use and none comes back.
+fn patience(above: usize) -> Duration {
+    let steps = u32::try_from(above.div_ceil(PIECE)).unwrap_or(u32::MAX);
+    STEP.saturating_mul(steps.max(1)).min(LONGEST)
 }
 
 /// Events and buffers of one context.
@@ -87,7 +123,7 @@ impl Pools {
         lock(&self.events).push(event);
     }
 
-    /// A buffer of at least `bytes` (at most [`PIECE`]); waits for copies under way when there are too many.
+    /// A buffer of at least `bytes` (at most [`PIECE`]); waits for copies under way when there are too many, as long as some of them end.
     pub(crate) fn buffer(&self, bytes: usize, out: bool) -> Result<Buffer, Code> {
         let class = bytes.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize;
         if class >= CLASSES {
@@ -95,6 +131,7 @@ impl Pools {
         }
         let limit = if out { COPY_OUT_LIMIT } else { COPY_IN_LIMIT };
         let mut pause = 0;
+        let (mut returned, mut since) = (u64::MAX, Instant::now());
         loop {
             let mut s = lock(&self.staging);
             if s.free[class].is_empty() {
@@ -103,16 +140,20 @@ impl Pools {
             if let Some(b) = s.free[class].pop() {
                 return Ok(b);
             }
-            if s.bytes + (SMALLEST << class) <= limit {
-                let at = self.gpu.pin(SMALLEST << class)?;
-                s.bytes += SMALLEST << class;
-                return Ok(Buffer { at, class: class as u8 });
+            let above = (s.bytes + (SMALLEST << class)).saturating_sub(limit);
+            if returned != s.returned {
+                (returned, since) = (s.returned, Instant::now());
             }
-            if let Some(bigger) = (class + 1..CLASSES).find_map(|c| s.free[c].pop()) {
+            let bigger = if above > 0 { (class + 1..CLASSES).find_map(|c| s.free[c].pop()) } else { None };
+            if let Some(bigger) = bigger {
                 return Ok(bigger);
             }
+            if above == 0 || since.elapsed() >= patience(above) {
+                let at = self.gpu.pin(SMALLEST << class)?;
+                s.bytes += SMALLEST << class;
+                return Ok(Buffer { at, class: class as u8, stream: None });
+            }
             drop(s);
-            // Buffers come back when the GPU gets there; how long that takes is the program's affair.
             pause = (pause + 5).min(200);
             std::thread::sleep(Duration::from_micros(pause));
         }
@@ -127,9 +168,7 @@ impl Pools {
                 other => {
                     // After an error of execution nothing is copied any more.
                     self.recycle(event);
-                    for b in buffers {
-                        s.free[usize::from(b.class)].push(b);
-                    }
+                    buffers.into_iter().for_each(|b| s.take_back(b));
                     other?;
                 }
             }
@@ -145,28 +184,87 @@ impl Pools {
     /// Takes back buffers that nothing uses.
     pub(crate) fn give_back(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut s = lock(&self.staging);
-        for b in buffers {
-            s.free[usize::from(b.class)].push(b);
+        buffers.into_iter().for_each(|b| s.take_back(b));
+    }
+
+    /// A buffer for a late copy of a stream: bytes that come when the stream gets there. All such copies of a stream have the same one,
+    /// since each is over before the bytes of the next one are asked for; so they need no more however many wait.
+    pub(crate) fn late_buffer(&self, stream: u64, bytes: usize) -> Result<Buffer, Code> {
+        if bytes > PIECE {
+            return Err(code::ERROR_INVALID_VALUE);
         }
+        let share = |s: &mut Staging| {
+            let (own, users) = s.late.get_mut(&stream)?;
+            *users += 1;
+            Some(Buffer { at: own.at, class: own.class, stream: Some(stream) })
+        };
+        {
+            let mut s = lock(&self.staging);
+            if s.late.contains_key(&stream) {
+                // Those that are over give it up.
+                self.land(&mut s)?;
+            }
+            if let Some(shared) = share(&mut s) {
+                return Ok(shared);
+            }
+        }
+        // Whatever the next copies need fits.
+        let own = self.buffer(PIECE, false)?;
+        let mut s = lock(&self.staging);
+        if s.late.contains_key(&stream) {
+            // Somebody else was faster.
+            s.take_back(own);
+        } else {
+            s.late.insert(stream, (own, 0));
+        }
+        share(&mut s).ok_or(code::ERROR_UNKNOWN)
     }
 
     /// Releases everything, for a context that is about to end and in which nothing runs.
     pub(crate) fn clear(&self) {
         let mut s = lock(&self.staging);
-        let Staging { free, flying, .. } = std::mem::take(&mut *s);
+        let mut all = std::mem::take(&mut *s);
         let mut events = std::mem::take(&mut *lock(&self.events));
         // Errors here mean that the context is gone already, and with it what it owned.
-        for (event, buffers) in flying {
+        for (event, buffers) in std::mem::take(&mut all.flying) {
             events.push(event);
-            for b in buffers {
-                self.gpu.unpin(b.at, b.len());
-            }
+            buffers.into_iter().for_each(|b| all.take_back(b));
         }
-        for b in free.into_iter().flatten() {
+        for b in all.free.into_iter().flatten() {
             self.gpu.unpin(b.at, b.len());
         }
         for e in events {
             let _ = self.gpu.destroy_event(e);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(at: usize, class: u8, stream: Option<u64>) -> Buffer {
+        Buffer { at, class, stream }
+    }
+
+    #[test]
+    fn a_shared_buffer_is_free_when_its_last_user_gives_it_back() {
+        let mut s = Staging::default();
+        s.late.insert(7, (held(1 << 20, 6, None), 2));
+        s.take_back(held(1 << 20, 6, Some(7)));
+        assert!(s.free[6].is_empty() && s.late.contains_key(&7));
+        s.take_back(held(1 << 20, 6, Some(7)));
+        assert!(s.late.is_empty());
+        assert_eq!(s.free[6].iter().map(|b| (b.at, b.stream)).collect::<Vec<_>>(), [(1 << 20, None)]);
+        s.take_back(held(4096, 0, None));
+        assert_eq!((s.free[0].len(), s.returned), (1, 3));
+    }
+
+    #[test]
+    fn patience_grows_with_what_is_above_the_limit_but_not_for_ever() {
+        assert_eq!(patience(1), STEP);
+        assert_eq!(patience(PIECE), STEP);
+        assert_eq!(patience(10 * PIECE), 10 * STEP);
+        assert_eq!(patience(usize::MAX), LONGEST);
     }
 }

@@ -9,6 +9,7 @@
 //! | `mix` | random programs, moved at random moments |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
+//! | `endings` | calls at the end of threads and processes, internal errors, buffers that run out |
 //! | `host_memory` | host memory that kernels use by its address |
 //! | `conformance` | every function answers as natively, whatever its arguments |
 //! | `process` | ends, exec, libraries closed and opened, resets: as natively |
@@ -35,6 +36,7 @@ mod commands;
 mod conformance;
 mod coverage;
 mod descriptors;
+mod endings;
 mod host_memory;
 mod journals;
 mod kill;

@@ -333,7 +333,7 @@ impl Executor {
         let bytes = super::copies::size(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
         let bytes = usize::try_from(bytes).map_err(|_| code::ERROR_INVALID_VALUE)?;
         let live = stage_stream(op.to.stream, &self.bindings)?;
-        let buffer = life.pools.buffer(bytes, false)?;
+        let buffer = life.pools.late_buffer(op.to.stream, bytes)?;
         let room = Some((buffer.as_ptr() as usize, bytes));
         let begun = life.pools.mark(live).and_then(|mark| {
             let call = self.hosts.begin(op.token, op.to.stream, false, room)?;

@@ -1,0 +1,71 @@
+// More copies than anybody can keep in buffers stand in a stream behind something that a later call brings.
+// The argument says which: `in`, copies from pinned memory behind a value that another stream writes; `out`,
+// copies to pinned memory behind a kernel that waits for one which is launched last.
+
+#include "program.cuh"
+
+#include <cuda.h>
+
+constexpr size_t PIECE = 4 << 20;
+// Pieces: more than 256 MiB, and more than 1 GiB.
+constexpr int IN = 75, OUT = 262, ROUND = 5;
+
+static __global__ void spin(volatile unsigned *flag) {
+    while (*flag == 0) {}
+}
+
+static __global__ void raise(volatile unsigned *flag) { *flag = 1; }
+
+template <class F> static F entry(const char *name) {
+    F found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    CHECK(cudaGetDriverEntryPointByVersion(name, reinterpret_cast<void **>(&found), 12000, cudaEnableDefault, &result));
+    return found;
+}
+
+int main(int argc, char **argv) {
+    std::string way = argc == 2 ? argv[1] : "";
+    unsigned *flag;
+    unsigned char *device, *pinned;
+    CHECK(cudaMalloc(&flag, sizeof *flag));
+    CHECK(cudaMemset(flag, 0, sizeof *flag));
+    CHECK(cudaMalloc(&device, ROUND * PIECE));
+    CHECK(cudaMemset(device, 3, ROUND * PIECE));
+    CHECK(cudaMallocHost(&pinned, ROUND * PIECE));
+    cudaStream_t first, second;
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaDeviceSynchronize());
+    program::Report report;
+    std::vector<unsigned char> want(ROUND * PIECE);
+    if (way == "in") {
+        typedef CUresult (*Value)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+        CUdeviceptr at = reinterpret_cast<CUdeviceptr>(flag);
+        if (entry<Value>("cuStreamWaitValue32")(first, at, 1, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS) return 2;
+        for (int i = 0; i < IN; i++) {
+            size_t part = i % ROUND * PIECE;
+            CHECK(cudaMemcpyAsync(device + part, pinned + part, PIECE, cudaMemcpyHostToDevice, first));
+        }
+        // They are read when the stream gets there.
+        std::memset(pinned, 5, ROUND * PIECE);
+        if (entry<Value>("cuStreamWriteValue32")(second, at, 1, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS) return 2;
+        CHECK(cudaDeviceSynchronize());
+        std::fill(want.begin(), want.end(), 5);
+        report.expect_device("device", device, want.data(), want.size());
+    } else if (way == "out") {
+        spin<<<1, 1, 0, first>>>(flag);
+        CHECK_LAUNCH();
+        for (int i = 0; i < OUT; i++) {
+            size_t part = i % ROUND * PIECE;
+            CHECK(cudaMemcpyAsync(pinned + part, device + part, PIECE, cudaMemcpyDeviceToHost, first));
+        }
+        raise<<<1, 1, 0, second>>>(flag);
+        CHECK_LAUNCH();
+        CHECK(cudaDeviceSynchronize());
+        std::fill(want.begin(), want.end(), 3);
+        report.expect("pinned", pinned, want.data(), want.size());
+    } else {
+        return 64;
+    }
+    return report.finish();
+}
