@@ -15,7 +15,7 @@ done
 "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -o "$to/twin.cubin" twin.cu &
 "$nvcc" -arch=compute_75 -ptx -DK=1 -o "$to/module1.ptx" module.cu &
 flags="-std=gnu11 -O2 -Wall -Wextra -isystem $include"
-parts="placement requests memory waits heap globals graphs graph_rest textures sparse hostmem peers"
+parts="placement requests memory waits heap globals graphs graph_rest textures sparse hostmem peers legacy"
 for p in $parts hook; do gcc $flags -c -o "$to/$p.o" $p.c; done
 # Every function that they name, without a body: the loader takes the driver's.
 nm -u "$to"/*.o | awk '$2 ~ /^cu[A-Z]/ { print "void " $2 "(void) {}" }' | sort -u >"$to/names.c"

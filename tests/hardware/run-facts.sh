@@ -6,7 +6,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?usage: run-facts.sh FOLDER [PART ...]}
 shift
-parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem}
+parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem legacy}
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit
 cd "$bin" || exit
 driver=$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')
@@ -276,6 +276,7 @@ part_sparse() {
     for how in 0 1 2; do timeout -k 1 5 ./sparse dangerous $how & done
     wait
 }
+part_legacy() { timeout 30 ./legacy; }
 part_hostmem() { timeout 60 ./hostmem; }
 part_peers() { timeout 120 ./peers; }
 part_globals() { timeout 30 ./globals; }
