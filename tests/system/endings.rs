@@ -1,7 +1,7 @@
 //! Calls at the end of threads and of the process are held at the gate, journalled and carried out as all others are; calls that a bug
 //! of ours ends leave an error that stays, and a job that does not move.
 
-use crate::{LIMIT, assert_identical, words_of_mrcuda};
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, words_of_mrcuda};
 use tests::scene::wait_for;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
@@ -82,6 +82,19 @@ fn an_internal_error_stays_and_the_job_does_not_move() {
         assert!(job.wait(LIMIT).ok());
         std::fs::remove_file(&go).unwrap();
     }
+}
+
+#[test]
+fn an_internal_error_of_a_move_leaves_the_job_where_it_is() {
+    let scene = Scene::new("mover");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let job = remote_orbit(&scene, "job", &server.place(0), &LONG, &[("MRCUDA_FAULT", "precopy!")]);
+    for _ in 0..2 {
+        let report = job.migrate("local").unwrap();
+        assert!(!report.ok() && report.reason().contains("cannot move: internal error in thread mrcuda-mover at "), "{}", report.reason());
+    }
+    assert_identical(&job.wait(LIMIT), &native);
 }
 
 /// What a plan says of a move.

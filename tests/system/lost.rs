@@ -1,6 +1,8 @@
 //! Processes that end at the wrong moment.
 
 use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tests::scene::wait_for;
 use tests::server::signal;
@@ -118,4 +120,63 @@ fn a_forked_child_has_no_gpu_and_the_parent_goes_on() {
         lines.sort_unstable();
         assert_eq!(lines, ["child refused", "parent goes on"], "{name}");
     }
+}
+
+/// Whether a process ignores a signal.
+fn ignores(pid: u32, number: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (number - 1) & 1 == 1)
+}
+
+/// Processes that are killed at the end.
+struct Leftovers(Vec<u32>);
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| signal(*pid, libc::SIGKILL));
+    }
+}
+
+#[test]
+fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
+    let scene = Scene::new("children");
+    let server = Server::start(&scene, "one");
+    let go = scene.path.join("go");
+    let script = tests::install::root().join("tests/process/children.py");
+    let args = [script.to_str().unwrap(), go.to_str().unwrap()];
+    let options = ["--server", &server.place(0), "--on-usr1", &server.near(0)];
+    let mut job = Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &[&["python3"], &args[..]].concat(), &[]);
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    let path = scene.runtime().join("mrcuda").join(job.pid().to_string());
+    let mut listener = UnixStream::connect(path).unwrap();
+    listener.write_all(b"{\"op\":\"subscribe\"}\n").unwrap();
+    let mut lines = BufReader::new(listener.try_clone().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.contains("subscribed"), "{line}");
+    std::fs::write(&go, "").unwrap();
+    let pids = wait_for(LIMIT, || {
+        let words = job.stdout().lines().find_map(|l| l.strip_prefix("children ").map(str::to_owned))?;
+        Some(words.split(' ').map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+    });
+    let children = Leftovers(pids.expect("the children"));
+    let [forked, begun] = children.0[..] else { panic!("{:?}", children.0) };
+    // The one that has begun another program may be on the way there.
+    wait_for(LIMIT, || std::fs::read_to_string(format!("/proc/{begun}/comm")).is_ok_and(|c| c == "sleep\n").then_some(())).unwrap();
+    for child in [forked, begun] {
+        signal(child, libc::SIGUSR1);
+        assert!(ignores(child, libc::SIGUSR1), "child {child}");
+        assert!(std::path::Path::new(&format!("/proc/{child}")).exists());
+    }
+    // A move by a signal to the job itself comes after any that theirs might have caused.
+    job.signal(libc::SIGUSR1);
+    wait_for(LIMIT, || (!job.moves().ok()?.is_empty()).then_some(())).expect("a move");
+    assert_eq!(job.moves().unwrap().len(), 1, "a signal to a child has moved the job");
+    job.signal(libc::SIGKILL);
+    assert_eq!(job.wait(LIMIT).signal, Some(libc::SIGKILL));
+    listener.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut rest = String::new();
+    let ended = lines.read_to_string(&mut rest);
+    assert!(ended.is_ok(), "whoever listens is not told that the job has ended: {ended:?}");
 }
