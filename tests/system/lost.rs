@@ -150,7 +150,7 @@ fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
     let path = scene.runtime().join("mrcuda").join(job.pid().to_string());
     let mut listener = UnixStream::connect(path).unwrap();
-    listener.write_all(b"{\"op\":\"subscribe\"}\n").unwrap();
+    listener.write_all(b"{\"v\":2,\"op\":\"subscribe\"}\n").unwrap();
     let mut lines = BufReader::new(listener.try_clone().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
