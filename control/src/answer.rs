@@ -53,8 +53,11 @@ pub struct Device {
     pub used_bytes: u64,
     /// Live objects by kind: streams, events, modules, functions, allocations.
     pub live: BTreeMap<String, u64>,
-    /// Records in the journal.
+    /// Records of the journal that a move would replay.
     pub records: u64,
+    /// Bytes of the journal.
+    #[serde(default)]
+    pub journal_bytes: u64,
     /// Moves that it has made.
     pub moves: u64,
     /// The CUDA error that stays with the context; 0: none.

@@ -20,9 +20,8 @@ pub trait Handle {
     const KIND: Kind;
     /// Another kind that the driver accepts in its place (cudart passes a kernel where a function is wanted).
     const ALSO: Kind = Self::KIND;
-    /// Whether calls that make, use or end it must be replayed in their order even when it is dead: the placement of globals
-    /// and code depends on the order of loads and unloads (docs/placement.md).
-    const ORDERED: bool = false;
+    /// Whether it is loaded code or a part of it: what code lends ends with it, and asking for the same again gives the same.
+    const IS_CODE: bool = false;
     /// The handle's number.
     fn number(c: Self::C) -> u64;
     /// The C value of a number.
@@ -30,7 +29,7 @@ pub trait Handle {
 }
 
 macro_rules! handles {
-    ($($name:ident = $c:ty, $kind:ident $(also $also:ident)? $(ordered $ordered:literal)?;)*) => {$(
+    ($($name:ident = $c:ty, $kind:ident $(also $also:ident)? $(code $code:literal)?;)*) => {$(
         #[doc = concat!("`", stringify!($c), "`")]
         #[derive(Debug)]
         pub struct $name;
@@ -38,7 +37,7 @@ macro_rules! handles {
             type C = $c;
             const KIND: Kind = Kind::$kind;
             $(const ALSO: Kind = Kind::$also;)?
-            $(const ORDERED: bool = $ordered;)?
+            $(const IS_CODE: bool = $code;)?
             fn number(c: $c) -> u64 { c as u64 }
             fn c(number: u64) -> $c { number as $c }
         }
@@ -47,10 +46,10 @@ macro_rules! handles {
 handles! {
     Event = sys::CUevent, Event;
     Stream = sys::CUstream, Stream;
-    Module = sys::CUmodule, Module ordered true;
-    Function = sys::CUfunction, Function also Kernel ordered true;
-    Library = sys::CUlibrary, Library ordered true;
-    Kernel = sys::CUkernel, Kernel ordered true;
+    Module = sys::CUmodule, Module code true;
+    Function = sys::CUfunction, Function also Kernel code true;
+    Library = sys::CUlibrary, Library code true;
+    Kernel = sys::CUkernel, Kernel code true;
     Array = sys::CUarray, Array;
     Mipmap = sys::CUmipmappedArray, Mipmap;
     TextureRef = sys::CUtexref, TextureRef;
@@ -97,8 +96,8 @@ pub trait Arg {
     type Returned: Wire;
     /// True if the program reads something back that only the place knows.
     const WRITES_BACK: bool = false;
-    /// See [`Handle::ORDERED`].
-    const ORDERED: bool = false;
+    /// See [`Handle::IS_CODE`].
+    const IS_CODE: bool = false;
     /// Reads the program's argument.
     ///
     /// # Safety
@@ -291,7 +290,7 @@ impl<H: Handle> Arg for New<H> {
     type Sent = u64;
     type Staged = H::C;
     type Returned = ();
-    const ORDERED: bool = H::ORDERED;
+    const IS_CODE: bool = H::IS_CODE;
     unsafe fn capture(c: *mut H::C, cx: &mut dyn Capture) -> Result<u64, Code> {
         if c.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
@@ -327,7 +326,7 @@ macro_rules! handle_in {
             type Sent = u64;
             type Staged = H::C;
             type Returned = ();
-            const ORDERED: bool = H::ORDERED;
+            const IS_CODE: bool = H::IS_CODE;
             unsafe fn capture(c: H::C, cx: &mut dyn Capture) -> Result<u64, Code> {
                 cx.use_handle(H::KIND, H::ALSO, H::number(c))
             }
@@ -350,7 +349,13 @@ macro_rules! handle_in {
     };
 }
 handle_in!(Use, |_, _, _| {}, |n, e| e.uses.push(n));
-handle_in!(End, |n, h, rc| if rc == code::SUCCESS { h.unbind(n) }, |n, e| e.ends = Some(n));
+handle_in!(
+    End,
+    |n, h, rc| if rc == code::SUCCESS {
+        h.unbind(n)
+    },
+    |n, e| e.ends = Some(n)
+);
 
 impl Arg for StreamArg {
     type C = sys::CUstream;

@@ -48,8 +48,8 @@ pub trait Call {
     const CLASS: Class;
     /// Whether the caller must wait for the answer.
     const WAITS: bool;
-    /// See [`crate::arg::Handle::ORDERED`].
-    const ORDERED: bool;
+    /// See [`crate::arg::Handle::IS_CODE`].
+    const IS_CODE: bool;
     /// What travels.
     type Sent: Wire + std::fmt::Debug;
     /// What comes back on success.
@@ -100,7 +100,7 @@ macro_rules! carried_out {
                 const NAME: &'static str = stringify!($name);
                 const CLASS: Class = class!($class);
                 const WAITS: bool = how!($how) as u8 == How::Wait as u8;
-                const ORDERED: bool = false $(|| <$kind as Arg>::ORDERED)*;
+                const IS_CODE: bool = false $(|| <$kind as Arg>::IS_CODE)*;
                 type Sent = Sent;
                 type Reply = Reply;
                 fn run(d: &Driver, sent: &Sent, h: &Bindings) -> Result<Reply, Code> {
@@ -130,28 +130,63 @@ macro_rules! carried_out {
 }
 
 macro_rules! how {
-    (send) => { How::Send };
-    (wait) => { How::Wait };
-    (custom) => { How::Custom };
-    (bare) => { How::Bare };
-    (refused) => { How::Refused };
+    (send) => {
+        How::Send
+    };
+    (wait) => {
+        How::Wait
+    };
+    (custom) => {
+        How::Custom
+    };
+    (bare) => {
+        How::Bare
+    };
+    (refused) => {
+        How::Refused
+    };
 }
 
 macro_rules! class {
-    (local) => { Class::Local };
-    (query) => { Class::Query };
-    (state) => { Class::State };
-    (memory) => { Class::Memory };
-    (work) => { Class::Work };
-    (sync) => { Class::Sync };
-    (refused) => { Class::Refused };
+    (local) => {
+        Class::Local
+    };
+    (query) => {
+        Class::Query
+    };
+    (state) => {
+        Class::State
+    };
+    (memory) => {
+        Class::Memory
+    };
+    (work) => {
+        Class::Work
+    };
+    (sync) => {
+        Class::Sync
+    };
+    (refused) => {
+        Class::Refused
+    };
 }
 
 macro_rules! arm {
-    (custom $name:ident $v:ident) => { { let _ = $v; None } };
-    (bare $name:ident $v:ident) => { { let _ = $v; None } };
-    (refused $name:ident $v:ident) => { { let _ = $v; None } };
-    ($how:ident $name:ident $v:ident) => { Some($v.visit::<$name::Fn>()) };
+    (custom $name:ident $v:ident) => {{
+        let _ = $v;
+        None
+    }};
+    (bare $name:ident $v:ident) => {{
+        let _ = $v;
+        None
+    }};
+    (refused $name:ident $v:ident) => {{
+        let _ = $v;
+        None
+    }};
+    ($how:ident $name:ident $v:ident) => {
+        Some($v.visit::<$name::Fn>())
+    };
 }
 
 /// Compares a row with the bindings; `older` marks symbols that these do not have: the 13.0 header hides them behind newer ones,

@@ -126,6 +126,14 @@ impl<T: Default> Cells<T> {
         (!p.is_null()).then(|| unsafe { &*p.add((slot & ((1 << SEGMENT_BITS) - 1)) as usize) })
     }
 
+    /// All cells of the segments that exist.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        (0..1u32 << 24)
+            .step_by(1 << SEGMENT_BITS)
+            .filter(|first| self.get(*first).is_some())
+            .flat_map(|first| (first..first + (1 << SEGMENT_BITS)).filter_map(|slot| self.get(slot)))
+    }
+
     /// The cell, making its segment if need be. `slot` must be below 2^24.
     #[inline]
     pub fn at(&self, slot: u32) -> &T {
@@ -219,6 +227,15 @@ impl Bindings {
             if b.handle.load(Ordering::Acquire) == handle {
                 b.handle.store(0, Ordering::Release);
             }
+        }
+    }
+}
+
+impl Bindings {
+    /// Forgets all handles of some kinds.
+    pub fn unbind_all(&self, kinds: &[Kind]) {
+        for binding in kinds.iter().flat_map(|k| self.kinds[*k as usize].all()) {
+            binding.handle.store(0, Ordering::Release);
         }
     }
 }

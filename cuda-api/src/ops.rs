@@ -44,8 +44,14 @@ ids! {
     CHUNK_UNMAP = 0x0f11 "ChunkUnmap";
     /// [`super::ImagePut`]: bytes of a module image, once for each content hash.
     IMAGE_PUT = 0x0f12 "ImagePut";
-    /// [`super::ImageLoad`]: makes a module or library of an image. Waits.
+    /// [`super::ImageLoad`]: makes a module or library of an image. The answer: [`super::ImageLoaded`]. Waits.
     IMAGE_LOAD = 0x0f13 "ImageLoad";
+    /// Body: content hash of an image. Nothing will be loaded of it unless it is put again.
+    IMAGE_END = 0x0f19 "ImageEnd";
+    /// No body. Makes the context have a device heap, as the first load of code that allocates does. Waits.
+    HEAP_MAKE = 0x0f1a "HeapMake";
+    /// Body: bytes a thread (u32). Makes the context have so much local memory, as the first use of a function that needs it does. Waits.
+    LOCAL_GROW = 0x0f1b "LocalGrow";
     /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
     FUNCTION_INFO = 0x0f14 "FunctionInfo";
     /// Body: module or library handle. The answer: names of its kernels, `Vec<String>`, in the driver's order.
@@ -519,8 +525,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Makes a module (`library` false) or a library of an image that was put before. The answer is empty; a refusal carries
-    /// the compiler's error log as text.
+    /// Makes a module (`library` false) or a library of an image that was put before. A refusal carries the compiler's error log as
+    /// text.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ImageLoad {
         /// Handle of the module or library.
@@ -531,6 +537,17 @@ wire_struct! {
         pub library: bool,
         /// `CUjit_option` and value of each plain option (no buffers).
         pub options: Vec<(u32, u64)>,
+    }
+}
+
+wire_struct! {
+    /// What a load did to the context.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct ImageLoaded {
+        /// It made the device heap.
+        pub made_heap: bool,
+        /// Variables that were placed.
+        pub variables: u32,
     }
 }
 
@@ -550,6 +567,8 @@ wire_struct! {
         pub name: String,
         /// Whether it uses texture or surface references: no capture takes its launches.
         pub references: bool,
+        /// Bytes of local memory a thread for which the context had to get more, or 0.
+        pub local_grew: u32,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::JournalError;
 
 pub(crate) const MAGIC: [u8; 8] = *b"MRCUDAJ\0";
 /// Format version that this build writes and reads. docs/journal-format.md lists what each version changed.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Bytes before the text.
 pub(crate) const FIXED: usize = 72;
 const PAGE: usize = 4096;

@@ -32,5 +32,5 @@ pub use header::Meta;
 pub use live::live_of;
 pub use print::print_line;
 pub use reader::{Reader, Records};
-pub use record::{MAX_PAYLOAD, OwnedRecord, Record};
+pub use record::{MAX_PAYLOAD, OwnedRecord, Record, Role};
 pub use writer::Writer;

@@ -4,8 +4,11 @@
 //! is alive while one of its handles is open, or while a record outside that stays needs one of them. So liveness is
 //! reachability, found by marking; dead groups are swept out whenever the kept records have doubled, which makes it a constant
 //! cost per record and bounds the memory by what is alive.
+//!
+//! Code that was loaded and unloaded again is dead, and yet its load may have to be replayed: it decides where code that was loaded
+//! beside it lies. Which of these loads can be dropped is decided by [`Live::with_trace`].
 
-use crate::{OwnedRecord, Record};
+use crate::{OwnedRecord, Record, Role};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -13,13 +16,21 @@ use std::hash::{BuildHasherDefault, Hasher};
 const ALWAYS: u32 = u32::MAX;
 /// In a sweep: no group.
 const DEAD: u32 = u32::MAX - 1;
+/// In [`Group::parent`]: none.
+const NONE: u32 = u32::MAX;
 /// Records that may pile up before the first sweep, and beyond twice the live ones before later ones.
 const SLACK: usize = 1024;
+/// Loads of code that is unloaded that are kept for the sake of what was loaded beside them. A program that never unloads the last
+/// thing that it has loaded would otherwise make the journal grow for ever.
+const MOST_UNLOADED: usize = 512;
+/// So many are left when there are more.
+const LEFT_UNLOADED: usize = MOST_UNLOADED / 2;
 
 /// The edges of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edges<'a> {
-    pub(crate) ordered: bool,
+    pub(crate) role: Role,
+    pub(crate) setting: Option<[u64; 2]>,
     pub(crate) creates: &'a [u64],
     pub(crate) ends: Option<u64>,
     pub(crate) uses: &'a [u64],
@@ -27,7 +38,7 @@ pub(crate) struct Edges<'a> {
 
 impl<'a> From<&Record<'a>> for Edges<'a> {
     fn from(r: &Record<'a>) -> Edges<'a> {
-        Edges { ordered: r.ordered, creates: r.creates, ends: r.ends, uses: r.uses }
+        Edges { role: r.role, setting: r.setting, creates: r.creates, ends: r.ends, uses: r.uses }
     }
 }
 
@@ -60,20 +71,45 @@ struct Open {
     times: u32,
 }
 
-#[derive(Debug, Default)]
+/// What a group means for where code lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Placing {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It is loaded code.
+    Code,
+    /// It is loaded code without variables.
+    LightCode,
+    /// It is a record that stays, or something that was alive beside a load.
+    Beside,
+}
+
+#[derive(Debug)]
 struct Group {
     /// Sum of [`Open::times`] of its handles.
     open: u32,
+    /// The group with which its handles end.
+    parent: u32,
     /// A record that is never dropped needs it.
     pinned: bool,
     /// Its handle comes from a record that is never dropped and so is no member; whatever ends the handle stays as well.
     rooted: bool,
+    placing: Placing,
     /// Groups whose handles its members need. Most groups need none, and there are many.
     #[allow(clippy::box_collection)]
     holds: Option<Box<Vec<u32>>>,
 }
 
 impl Group {
+    fn new() -> Group {
+        Group { open: 0, parent: NONE, pinned: false, rooted: false, placing: Placing::Nothing, holds: None }
+    }
+
+    fn is_code(&self) -> bool {
+        matches!(self.placing, Placing::Code | Placing::LightCode)
+    }
+
     fn holds(&self) -> &[u32] {
         self.holds.as_deref().map_or(&[], |holds| holds)
     }
@@ -85,12 +121,14 @@ pub(crate) struct Live<T> {
     kept: Vec<(u32, T)>,
     groups: Vec<Group>,
     open: HashMap<u64, Open, BuildHasherDefault<Mix>>,
+    /// Where in `kept` the last record of each setting is.
+    settings: HashMap<[u64; 2], usize>,
     sweep_at: usize,
 }
 
 impl<T> Live<T> {
     pub(crate) fn new() -> Live<T> {
-        Live { kept: Vec::new(), groups: Vec::new(), open: HashMap::default(), sweep_at: SLACK }
+        Live { kept: Vec::new(), groups: Vec::new(), open: HashMap::default(), settings: HashMap::new(), sweep_at: SLACK }
     }
 
     /// Takes the next record. Ends count before creations.
@@ -99,12 +137,24 @@ impl<T> Live<T> {
         for used in edges.uses {
             if let Some(other) = self.group_of(*used) {
                 self.hold(group, other);
+                if matches!(edges.role, Role::Load | Role::LightLoad) && self.groups[other as usize].placing == Placing::Nothing {
+                    self.groups[other as usize].placing = Placing::Beside;
+                }
             }
         }
         if let Some(h) = edges.ends {
             self.end(group, h);
         }
         self.create(group, edges.creates);
+        if let Some(setting) = edges.setting
+            && let Some(before) = self.settings.insert(setting, self.kept.len())
+        {
+            let group = std::mem::replace(&mut self.kept[before].0, DEAD);
+            // A record that stays is alone in its group.
+            if edges.role == Role::Stays && group < DEAD {
+                self.groups[group as usize].pinned = false;
+            }
+        }
         self.kept.push((group, record));
     }
 
@@ -116,6 +166,7 @@ impl<T> Live<T> {
     /// Forgets the dead records and groups.
     pub(crate) fn sweep(&mut self) {
         let alive = self.mark();
+        self.renumber_settings(&alive);
         // The groups that stay move together, so that the next mark costs what is alive and not what once was.
         let mut next = 0;
         let number = alive.iter().map(|alive| {
@@ -124,17 +175,22 @@ impl<T> Live<T> {
         });
         let number: Vec<u32> = number.collect();
         self.kept.retain_mut(|(group, _)| {
-            if *group != ALWAYS {
+            if *group < DEAD {
                 *group = number[*group as usize];
             }
             *group != DEAD
         });
         let mut slot = alive.iter();
         self.groups.retain(|_| slot.next() == Some(&true));
-        // Whatever a living group holds lives, and so do the groups of open handles.
+        // Whatever a living group holds lives, its parent above all, whose handle it uses.
         let renumber = |group: &mut u32| *group = number[*group as usize];
         self.groups.iter_mut().filter_map(|g| g.holds.as_deref_mut()).flatten().for_each(renumber);
-        self.open.values_mut().map(|o| &mut o.group).for_each(renumber);
+        self.groups.iter_mut().map(|g| &mut g.parent).filter(|parent| **parent != NONE).for_each(renumber);
+        // Handles that ended with another one are open no longer.
+        self.open.retain(|_, o| {
+            renumber(&mut o.group);
+            o.group != DEAD
+        });
         self.sweep_at = 2 * self.kept.len() + SLACK;
         if self.kept.capacity() > 2 * self.sweep_at {
             self.kept.shrink_to(self.sweep_at);
@@ -143,6 +199,29 @@ impl<T> Live<T> {
         if self.open.capacity() > 4 * (self.open.len() + SLACK) {
             self.open.shrink_to_fit();
         }
+        if self.settings.capacity() > 4 * (self.settings.len() + SLACK) {
+            self.settings.shrink_to_fit();
+        }
+    }
+
+    /// The records of settings come to lie where the sweep will leave them.
+    fn renumber_settings(&mut self, alive: &[bool]) {
+        if self.settings.is_empty() {
+            return;
+        }
+        let mut left = 0;
+        let rank = self.kept.iter().map(|(group, _)| {
+            let stays = is_alive(alive, *group);
+            left += usize::from(stays);
+            stays.then(|| left - 1)
+        });
+        let rank: Vec<Option<usize>> = rank.collect();
+        self.settings.retain(|_, at| {
+            rank[*at].is_some_and(|rank| {
+                *at = rank;
+                true
+            })
+        });
     }
 
     /// What is alive, in order.
@@ -165,16 +244,27 @@ impl<T> Live<T> {
         self.open.get(&handle).map(|o| o.group)
     }
 
-    fn new_group(&mut self, rooted: bool) -> u32 {
-        self.groups.push(Group { rooted, ..Group::default() });
+    fn new_group(&mut self, group: Group) -> u32 {
+        self.groups.push(group);
         // A record of 48 bytes at least makes it: a journal ends long before the numbers do.
         (self.groups.len() - 1) as u32
     }
 
     /// The group that a record belongs to.
     fn home(&mut self, e: &Edges) -> u32 {
-        if e.ordered {
-            return ALWAYS;
+        match e.role {
+            // What only changes the context stays for itself, so that a setting can be overtaken.
+            Role::Stays if e.creates.is_empty() && e.ends.is_none() => {
+                return self.new_group(Group { pinned: true, placing: Placing::Beside, ..Group::new() });
+            }
+            Role::Stays => return ALWAYS,
+            Role::Load => {
+                return self.new_group(Group { placing: Placing::Code, ..Group::new() });
+            }
+            Role::LightLoad => {
+                return self.new_group(Group { placing: Placing::LightCode, ..Group::new() });
+            }
+            Role::Plain | Role::Child => {}
         }
         if let Some(h) = e.ends {
             match self.group_of(h) {
@@ -186,7 +276,10 @@ impl<T> Live<T> {
         if !e.creates.is_empty() {
             let mut known = e.creates.iter().filter_map(|h| self.group_of(*h)).peekable();
             return match known.peek().copied() {
-                None => self.new_group(false),
+                None => {
+                    let with = e.uses.first().filter(|_| e.role == Role::Child).and_then(|h| self.group_of(*h));
+                    self.new_group(Group { parent: with.unwrap_or(NONE), ..Group::new() })
+                }
                 // The ends of such a handle stay, so whatever creates it must stay too.
                 Some(_) if known.any(|g| self.groups[g as usize].rooted) => ALWAYS,
                 Some(group) => group,
@@ -207,7 +300,9 @@ impl<T> Live<T> {
     }
 
     fn end(&mut self, group: u32, handle: u64) {
-        let Some(open) = self.open.get_mut(&handle) else { return };
+        let Some(open) = self.open.get_mut(&handle) else {
+            return;
+        };
         let owner = open.group;
         open.times -= 1;
         if open.times == 0 {
@@ -236,7 +331,7 @@ impl<T> Live<T> {
                 }
                 None => {
                     // The handles of a record that stays are nothing to each other.
-                    let owner = if home == ALWAYS { self.new_group(true) } else { home };
+                    let owner = if home == ALWAYS { self.new_group(Group { rooted: true, ..Group::new() }) } else { home };
                     self.open.insert(*handle, Open { group: owner, times: 1 });
                     owner
                 }
@@ -247,9 +342,27 @@ impl<T> Live<T> {
 
     /// Which groups are alive.
     fn mark(&self) -> Vec<bool> {
-        let mut alive: Vec<bool> = self.groups.iter().map(|g| g.open > 0 || g.pinned).collect();
+        // A parent was made before what ends with it.
+        let mut ended: Vec<bool> = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            ended.push(group.open == 0 || (group.parent != NONE && ended[group.parent as usize]));
+        }
+        let mut alive: Vec<bool> = self.groups.iter().zip(&ended).map(|(g, ended)| !ended || g.pinned).collect();
+        self.follow(&mut alive);
+        let unloaded = |slot: usize| self.groups[slot].is_code() && !alive[slot];
+        if (0..self.groups.len()).any(unloaded) {
+            for slot in self.with_trace(&alive) {
+                alive[slot as usize] = true;
+            }
+            self.follow(&mut alive);
+        }
+        alive
+    }
+
+    /// What living groups hold lives.
+    fn follow(&self, alive: &mut [bool]) {
         let holds = |slot: &u32| self.groups[*slot as usize].holds.is_some();
-        let mut todo: Vec<u32> = (0..).zip(&alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).filter(holds).collect();
+        let mut todo: Vec<u32> = (0..).zip(&*alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).filter(holds).collect();
         while let Some(slot) = todo.pop() {
             for held in self.groups[slot as usize].holds() {
                 if !std::mem::replace(&mut alive[*held as usize], true) && holds(held) {
@@ -257,23 +370,81 @@ impl<T> Live<T> {
                 }
             }
         }
-        alive
+    }
+
+    /// The groups of unloaded code whose loads and unloads must be replayed, of those that nothing alive needs.
+    ///
+    /// A load leaves no trace if, up to its unload, nothing else happened that stays and decides where code lies: other loads above
+    /// all (docs/placement.md has the measurements). With its records gone the same may become true of others. So what stays is
+    /// stacked, and what is unloaded leaves the stack when it is on top of it. Of what is left when there is too much the oldest goes
+    /// first, code without variables before other code.
+    fn with_trace(&self, alive: &[bool]) -> Vec<u32> {
+        let mut unloaded: Vec<bool> = self.groups.iter().zip(alive).map(|(group, alive)| group.is_code() && !alive).collect();
+        let mut count = usize::MAX;
+        let mut stack = Vec::new();
+        // What only unloaded code needs is there until that code is found to leave no trace.
+        while count > unloaded.iter().filter(|u| **u).count() {
+            count = unloaded.iter().filter(|u| **u).count();
+            let mut kept: Vec<bool> = alive.iter().zip(&unloaded).map(|(alive, unloaded)| alive | unloaded).collect();
+            self.follow(&mut kept);
+            stack = self.stacked(&kept, &unloaded);
+            unloaded.fill(false);
+            stack.iter().for_each(|slot| unloaded[*slot as usize] = true);
+        }
+        if stack.len() > MOST_UNLOADED {
+            let is_light = |slot: u32| self.groups[slot as usize].placing == Placing::LightCode;
+            let mut surplus = stack.len() - LEFT_UNLOADED;
+            for light in [true, false] {
+                stack.retain(|slot| {
+                    let goes = surplus > 0 && is_light(*slot) == light;
+                    surplus -= usize::from(goes);
+                    !goes
+                });
+            }
+        }
+        stack
+    }
+
+    /// The unloaded code that something kept was placed beside, in the order of loading.
+    fn stacked(&self, kept: &[bool], unloaded: &[bool]) -> Vec<u32> {
+        let mut seen = vec![false; self.groups.len()];
+        let mut is_over = vec![false; self.groups.len()];
+        let mut stack: Vec<u32> = Vec::new();
+        for slot in self.kept.iter().map(|(group, _)| *group).filter(|group| *group < DEAD) {
+            let at = slot as usize;
+            if self.groups[at].placing == Placing::Nothing || !kept[at] {
+                continue;
+            }
+            if !std::mem::replace(&mut seen[at], true) {
+                stack.push(slot);
+            } else if unloaded[at] {
+                // The second record of such a group is its unload.
+                is_over[at] = true;
+                while stack.pop_if(|top| is_over[*top as usize]).is_some() {}
+            }
+        }
+        stack.retain(|slot| unloaded[*slot as usize]);
+        stack
     }
 }
 
 fn is_alive(alive: &[bool], group: u32) -> bool {
-    group == ALWAYS || alive[group as usize]
+    group == ALWAYS || (group != DEAD && alive[group as usize])
 }
 
 /// The records of a history that a fresh place must replay, in order, to get what exists at its end.
 ///
-/// * An ordered record stays.
+/// * A record whose role is to stay stays.
+/// * Of records with the same setting the last one counts.
+/// * What the record of a child creates ends, at the latest, with the first handle that it uses.
+/// * Code that was loaded and unloaded goes, with what was done to it, if nothing that stays and has a part in where code lies happened
+///   in between: another load, a record whose role is to stay, or the making of what was alive beside a load.
 /// * What creates handles goes, together with what ended them and with what was done to them, once they are all ended: unless a
 ///   record that stays needs one of them (a graph is gone, what was instantiated from it is not). Then all of these stay.
 /// * A record that neither creates nor ends belongs to the first handle that it uses and goes with it. Others that it uses it
 ///   needs.
 /// * What has no edges, or only to handles that are not open, stays; so does what ends such a handle, and what ends (or makes
-///   once more) a handle that an ordered record made.
+///   once more) a handle that such a record made.
 /// * A handle made twice is open until it has been ended twice. After that its number may be made anew: another life, another
 ///   group.
 pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
@@ -281,7 +452,10 @@ pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
     for record in records {
         // The edges are copied out, short as they are, since the record itself moves into the live set.
         let (creates, uses) = (record.creates.clone(), record.uses.clone());
-        live.feed(Edges { ordered: record.ordered, creates: &creates, ends: record.ends, uses: &uses }, record);
+        live.feed(
+            Edges { role: record.role, setting: record.setting, creates: &creates, ends: record.ends, uses: &uses },
+            record,
+        );
         if live.due() {
             live.sweep();
         }
@@ -324,7 +498,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_by_what_is_alive() {
         let mut live = Live::new();
-        let none = Edges { ordered: false, creates: &[], ends: None, uses: &[] };
+        let none = Edges { role: Role::Plain, setting: None, creates: &[], ends: None, uses: &[] };
         live.feed(Edges { creates: &[1], ..none }, 0);
         let (records, groups) = churn(&mut live, 300_000, |i, feed| {
             let (event, graph) = (1000 + 2 * i, 1001 + 2 * i);
@@ -343,7 +517,7 @@ mod tests {
     #[test]
     fn memory_shrinks_with_what_is_alive() {
         let mut live = Live::new();
-        let none = Edges { ordered: false, creates: &[], ends: None, uses: &[] };
+        let none = Edges { role: Role::Plain, setting: None, creates: &[], ends: None, uses: &[] };
         churn(&mut live, 100_000, |i, feed| feed(Edges { creates: &[i], ..none }));
         assert_eq!(live.iter().count(), 100_000);
         churn(&mut live, 100_000, |i, feed| feed(Edges { ends: Some(i), ..none }));

@@ -1,6 +1,6 @@
 //! Records for people and for tests that compare text.
 
-use crate::OwnedRecord;
+use crate::{OwnedRecord, Role};
 use std::fmt::Write;
 
 /// Bytes that are shown of a body that nobody can decode, and of a reply.
@@ -8,21 +8,33 @@ const SHOWN: usize = 64;
 
 /// A record as one line of JSON, without a line feed. `name` names a call, `decode` puts a body into words; what they do not know,
 /// and replies, are shown as a number, and as hexadecimal digits (the first 64 bytes).
-pub fn print_line(r: &OwnedRecord, name: &dyn Fn(u16) -> Option<String>, decode: &dyn Fn(u16, &[u8]) -> Option<String>) -> String {
+pub fn print_line(
+    r: &OwnedRecord,
+    name: &dyn Fn(u16) -> Option<String>,
+    decode: &dyn Fn(u16, &[u8]) -> Option<String>,
+) -> String {
     let mut out = format!("{{\"seq\":{},\"id\":\"0x{:04x}\"", r.seq, r.id);
     if let Some(name) = name(r.id) {
         out.push_str(",\"call\":");
         string(&mut out, &name);
     }
     put(&mut out, format_args!(",\"device\":{}", r.device));
-    if r.ordered {
-        out.push_str(",\"ordered\":true");
+    let role = match r.role {
+        Role::Plain => None,
+        Role::Stays => Some("stays"),
+        Role::Load => Some("load"),
+        Role::LightLoad => Some("load without variables"),
+        Role::Child => Some("child"),
+    };
+    if let Some(role) = role {
+        put(&mut out, format_args!(",\"role\":\"{role}\""));
     }
     handles(&mut out, "creates", &r.creates);
     if let Some(h) = r.ends {
         put(&mut out, format_args!(",\"ends\":\"0x{h:x}\""));
     }
     handles(&mut out, "uses", &r.uses);
+    handles(&mut out, "setting", r.setting.as_slice().as_flattened());
     payload(&mut out, "body", &r.body, decode(r.id, &r.body));
     payload(&mut out, "reply", &r.reply, None);
     out.push('}');

@@ -3,10 +3,10 @@
 //! ```text
 //!  0 u32 length of the record, a multiple of 8 (0: no record here yet)
 //!  4 u32 checksum ([`Sum`]) of the length and of everything from byte 8 on
-//!  8 u64 sequence number        16 u16 call id          18 u16 flags (1 ordered, 2 ends a handle)
+//!  8 u64 sequence number        16 u16 call id          18 u16 role (bits 0 to 2) and flags (8 ends a handle, 16 is a setting)
 //! 20 u32 device                 24 u32 bytes of body    28 u32 bytes of reply
 //! 32 u32 handles created        36 u32 handles used
-//! 40 u64 × created, the ended handle if any, u64 × used; body; reply; zeros up to the length
+//! 40 u64 × created, the ended handle if any, u64 × used, u64 × 2 of the setting if it is one; body; reply; zeros up to the length
 //! ```
 //! All numbers are little endian.
 
@@ -18,11 +18,35 @@ pub const MAX_PAYLOAD: usize = 1 << 30;
 const MAX_HANDLES: usize = 1 << 20;
 /// Bytes before the handles.
 pub(crate) const FIXED: usize = 40;
-/// The longest record: both payloads, both lists, one ended handle.
-const MAX_RECORD: usize = FIXED + 2 * MAX_PAYLOAD + 16 * MAX_HANDLES + 16;
+/// The longest record: both payloads, both lists, one ended handle, one setting.
+const MAX_RECORD: usize = FIXED + 2 * MAX_PAYLOAD + 16 * MAX_HANDLES + 32;
 
-const ORDERED: u16 = 1;
-const ENDS: u16 = 2;
+const ROLE: u16 = 7;
+const ENDS: u16 = 8;
+const SETTING: u16 = 16;
+
+/// What decides whether a record must be replayed, beside the handles in it. The rules are those of [`crate::live_of`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Role {
+    /// Only its handles do.
+    #[default]
+    Plain = 0,
+    /// It stays: what comes after it depends on its having happened.
+    Stays = 1,
+    /// It loads code, which decides where code that is loaded later lies.
+    Load = 2,
+    /// As [`Role::Load`], of code without variables.
+    LightLoad = 3,
+    /// What it creates ends with the first handle that it uses.
+    Child = 4,
+}
+
+impl Role {
+    fn from_bits(bits: u16) -> Option<Role> {
+        [Role::Plain, Role::Stays, Role::Load, Role::LightLoad, Role::Child].into_iter().find(|role| *role as u16 == bits)
+    }
+}
 
 /// A call to be journalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +55,10 @@ pub struct Record<'a> {
     pub seq: u64,
     /// Which call.
     pub id: u16,
-    /// Whether it must be replayed even when all that it made is gone, because what comes after it depends on its having
-    /// happened (module loads, for example, decide the addresses of later ones).
-    pub ordered: bool,
+    /// What decides whether it must be replayed, beside its handles.
+    pub role: Role,
+    /// What it sets, if that is overtaken by the next record with the same pair: whose setting it is, and which.
+    pub setting: Option<[u64; 2]>,
     /// Virtual device index.
     pub device: u32,
     /// Handles that the call made.
@@ -55,8 +80,10 @@ pub struct OwnedRecord {
     pub seq: u64,
     /// See [`Record::id`].
     pub id: u16,
-    /// See [`Record::ordered`].
-    pub ordered: bool,
+    /// See [`Record::role`].
+    pub role: Role,
+    /// See [`Record::setting`].
+    pub setting: Option<[u64; 2]>,
     /// See [`Record::device`].
     pub device: u32,
     /// See [`Record::creates`].
@@ -77,7 +104,8 @@ impl OwnedRecord {
         Record {
             seq: self.seq,
             id: self.id,
-            ordered: self.ordered,
+            role: self.role,
+            setting: self.setting,
             device: self.device,
             creates: &self.creates,
             ends: self.ends,
@@ -93,7 +121,8 @@ impl From<Record<'_>> for OwnedRecord {
         OwnedRecord {
             seq: r.seq,
             id: r.id,
-            ordered: r.ordered,
+            role: r.role,
+            setting: r.setting,
             device: r.device,
             creates: r.creates.to_vec(),
             ends: r.ends,
@@ -118,7 +147,7 @@ pub(crate) fn encoded_len(r: &Record) -> Result<u32, JournalError> {
     limited("reply", r.reply.len(), MAX_PAYLOAD)?;
     limited("list of created handles", r.creates.len(), MAX_HANDLES)?;
     limited("list of used handles", r.uses.len(), MAX_HANDLES)?;
-    let handles = r.creates.len() + r.uses.len() + usize::from(r.ends.is_some());
+    let handles = r.creates.len() + r.uses.len() + usize::from(r.ends.is_some()) + 2 * usize::from(r.setting.is_some());
     let len = (FIXED + 8 * handles + r.body.len() + r.reply.len()).next_multiple_of(8);
     limited("bytes", len, MAX_RECORD)
 }
@@ -126,7 +155,7 @@ pub(crate) fn encoded_len(r: &Record) -> Result<u32, JournalError> {
 /// Writes `r` into `out`, which is as long as [`encoded_len`] says, except for the length word: writing that publishes it.
 pub(crate) fn encode(r: &Record, out: &mut [u8]) {
     let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
-    let flags = if r.ordered { ORDERED } else { 0 } | if r.ends.is_some() { ENDS } else { 0 };
+    let flags = r.role as u16 | if r.ends.is_some() { ENDS } else { 0 } | if r.setting.is_some() { SETTING } else { 0 };
     let fixed = [
         r.seq,
         u64::from(r.id) | u64::from(flags) << 16 | u64::from(r.device) << 32,
@@ -135,7 +164,7 @@ pub(crate) fn encode(r: &Record, out: &mut [u8]) {
     ];
     let mut sum = Sum::of(out.len());
     let (head, mut rest) = out.split_at_mut(8);
-    for words in [&fixed[..], r.creates, r.ends.as_slice(), r.uses] {
+    for words in [&fixed[..], r.creates, r.ends.as_slice(), r.uses, r.setting.as_slice().as_flattened()] {
         let (to, after) = rest.split_at_mut(8 * words.len());
         for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
@@ -250,9 +279,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<OwnedRecord, &'static str> {
     let seq = u64::from_le_bytes(f.array()?);
     let id = u16::from_le_bytes(f.array()?);
     let flags = u16::from_le_bytes(f.array()?);
-    if flags & !(ORDERED | ENDS) != 0 {
-        return Err("it has flags that this version does not know");
-    }
+    let role = Role::from_bits(flags & ROLE).filter(|_| flags & !(ROLE | ENDS | SETTING) == 0);
+    let role = role.ok_or("it has flags that this version does not know")?;
     let device = f.u32()?;
     let [body, reply, creates, uses] = [f.u32()? as usize, f.u32()? as usize, f.u32()? as usize, f.u32()? as usize];
     if body > MAX_PAYLOAD || reply > MAX_PAYLOAD || creates > MAX_HANDLES || uses > MAX_HANDLES {
@@ -261,10 +289,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<OwnedRecord, &'static str> {
     let creates = f.handles(creates)?;
     let ends = if flags & ENDS != 0 { Some(u64::from_le_bytes(f.array()?)) } else { None };
     let uses = f.handles(uses)?;
+    let word = |f: &mut Fields| f.array().map(u64::from_le_bytes);
+    let setting = if flags & SETTING != 0 { Some([word(&mut f)?, word(&mut f)?]) } else { None };
     let body = f.bytes(body)?.to_vec();
     let reply = f.bytes(reply)?.to_vec();
     if f.0.len() >= 8 || f.0.iter().any(|b| *b != 0) {
         return Err("its fields are shorter than the record");
     }
-    Ok(OwnedRecord { seq, id, ordered: flags & ORDERED != 0, device, creates, ends, uses, body, reply })
+    Ok(OwnedRecord { seq, id, role, setting, device, creates, ends, uses, body, reply })
 }

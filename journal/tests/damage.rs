@@ -1,6 +1,6 @@
 //! Damaged journals: one test for each way, and none may panic or pass for whole.
 
-use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Writer};
+use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Role, Writer};
 use std::path::PathBuf;
 
 fn meta() -> Meta {
@@ -11,7 +11,8 @@ fn records() -> Vec<OwnedRecord> {
     let record = |seq, creates: &[u64], ends, uses: &[u64], body: &[u8], reply: &[u8]| OwnedRecord {
         seq,
         id: 0x401,
-        ordered: seq == 2,
+        role: if seq == 2 { Role::Stays } else { Role::Plain },
+        setting: None,
         device: 3,
         creates: creates.to_vec(),
         ends,
@@ -114,10 +115,10 @@ fn other_magic_and_other_versions_are_refused() {
         b[at] ^= 0x20;
         assert!(matches!(read(&b), Err(JournalError::NotAJournal)));
     }
-    for version in [0, 1, 2, u32::MAX] {
+    for version in [0, 1, 2, 3, u32::MAX] {
         let mut b = bytes.clone();
         b[8..12].copy_from_slice(&version.to_le_bytes());
-        assert!(matches!(read(&b), Err(JournalError::Version { found, known: 3 }) if found == version));
+        assert!(matches!(read(&b), Err(JournalError::Version { found, known: 4 }) if found == version));
     }
 }
 
@@ -187,7 +188,7 @@ fn every_byte_of_a_record_is_under_the_checksum() {
 #[test]
 fn impossible_record_lengths_are_refused_before_memory_is_asked_for() {
     let (bytes, at) = whole("record_len");
-    let limit = 40 + (2u64 << 30) + (16 << 20) + 16;
+    let limit = 40 + (2u64 << 30) + (16 << 20) + 32;
     for (len, expected) in [
         (1, "multiple of 8"),
         (0x31, "multiple of 8"),
@@ -224,10 +225,13 @@ fn a_record_whose_fields_do_not_fill_it_is_refused_though_its_checksum_is_right(
         record_says(&with(field, u32::MAX), 2, start, "limit");
         record_says(&with(field, 0), 2, start, "shorter than the record");
     }
-    let mut flags = bytes.clone();
-    flags[start + 18] |= 4;
-    seal_record(&mut flags, start, end);
-    record_says(&flags, 2, start, "flags");
+    // No role has this number, and nothing is meant by this flag.
+    for unknown in [7, 32] {
+        let mut flags = bytes.clone();
+        flags[start + 18] |= unknown;
+        seal_record(&mut flags, start, end);
+        record_says(&flags, 2, start, "flags");
+    }
     // 131 bytes of payload leave five of padding.
     let mut padding = bytes.clone();
     padding[end - 1] = 1;
@@ -244,7 +248,9 @@ fn a_journal_cut_at_any_byte_is_whole_only_between_records() {
                 let n = at.iter().position(|a| *a == len).expect("only a cut between records looks whole");
                 assert_eq!(some, records()[..n]);
             }
-            Err(JournalError::Header { what }) => assert!(len < at[0] && what == "it is cut short", "{len}: {what}"),
+            Err(JournalError::Header { what }) => {
+                assert!(len < at[0] && what == "it is cut short", "{len}: {what}")
+            }
             Err(JournalError::Record { number, offset, what }) => {
                 let n = at.iter().rposition(|a| *a <= len).unwrap();
                 assert_eq!((number, offset, what), (n as u64, at[n] as u64, "it is cut short"));
@@ -299,7 +305,18 @@ fn parts_beyond_the_limits_are_refused_and_leave_the_journal_incomplete() {
     let handles = vec![1u64; (1 << 20) + 1];
     // Never touched, so never more than an address range.
     let body = vec![0u8; journal::MAX_PAYLOAD + 1];
-    let empty = Record { seq: 1, id: 1, ordered: false, device: 0, creates: &[], ends: None, uses: &[], body: &[], reply: &[] };
+    let empty = Record {
+        seq: 1,
+        id: 1,
+        role: Role::Plain,
+        setting: None,
+        device: 0,
+        creates: &[],
+        ends: None,
+        uses: &[],
+        body: &[],
+        reply: &[],
+    };
     for bad in [
         Record { creates: &handles, ..empty },
         Record { uses: &handles, ..empty },

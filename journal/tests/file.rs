@@ -1,6 +1,6 @@
 //! The file of a journal, or its memory: how it grows, is tidied, fails, and fares in forked children.
 
-use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Writer, live_of};
+use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Role, Writer, live_of};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -16,8 +16,18 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.{}.journal", std::process::id()))
 }
 
-const EMPTY: Record =
-    Record { seq: 0, id: 1, ordered: false, device: 0, creates: &[], ends: None, uses: &[], body: &[], reply: &[] };
+const EMPTY: Record = Record {
+    seq: 0,
+    id: 1,
+    role: Role::Plain,
+    setting: None,
+    device: 0,
+    creates: &[],
+    ends: None,
+    uses: &[],
+    body: &[],
+    reply: &[],
+};
 
 fn read(path: &std::path::Path) -> Vec<OwnedRecord> {
     Reader::open(path).unwrap().records().map(Result::unwrap).collect()
@@ -72,7 +82,13 @@ fn a_rewritten_file_keeps_name_header_order_and_bytes() {
     let mut early = None;
     let body: Vec<u8> = (0..300_000u32).map(|i| i.wrapping_mul(i) as u8).collect();
     for n in 0..500u64 {
-        let mut keep = Record { seq: 3 * n, ordered: n % 50 == 0, body: &body[n as usize..][..100], reply: &[n as u8], ..EMPTY };
+        let mut keep = Record {
+            seq: 3 * n,
+            role: if n % 50 == 0 { Role::Stays } else { Role::Plain },
+            body: &body[n as usize..][..100],
+            reply: &[n as u8],
+            ..EMPTY
+        };
         let uses = [7, n];
         if n % 3 == 0 {
             keep.uses = &uses;
@@ -102,7 +118,7 @@ fn large_images_grow_the_file_and_come_back() {
     let mut w = Writer::create(&path, &meta()).unwrap();
     let image: Vec<u8> = (0..70 << 20).map(|i: u32| (i >> 3) as u8).collect();
     for seq in 0..3 {
-        w.append(&Record { seq, ordered: true, body: &image[seq as usize..], ..EMPTY }).unwrap();
+        w.append(&Record { seq, role: Role::Stays, setting: None, body: &image[seq as usize..], ..EMPTY }).unwrap();
     }
     for (r, seq) in w.live().zip(0..) {
         assert!(r.seq == seq && r.body == image[seq as usize..]);

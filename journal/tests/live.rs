@@ -1,6 +1,6 @@
 //! The live set against a plain model, and against what replaying it must mean.
 
-use journal::{Meta, OwnedRecord, Writer, live_of};
+use journal::{Meta, OwnedRecord, Record, Role, Writer, live_of};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
@@ -8,7 +8,8 @@ fn record(seq: u64, ordered: bool, creates: &[u64], ends: Option<u64>, uses: &[u
     OwnedRecord {
         seq,
         id: seq as u16,
-        ordered,
+        role: if ordered { Role::Stays } else { Role::Plain },
+        setting: None,
         device: 0,
         creates: creates.to_vec(),
         ends,
@@ -38,6 +39,28 @@ impl History {
     }
     fn end(&mut self, handle: u64) -> &mut History {
         self.add(false, &[], Some(handle), &[])
+    }
+    fn put(&mut self, role: Role, setting: Option<[u64; 2]>, creates: &[u64], ends: Option<u64>, uses: &[u64]) -> &mut History {
+        self.0.push(OwnedRecord { role, setting, ..record(self.0.len() as u64, false, creates, ends, uses) });
+        self
+    }
+    fn load(&mut self, handle: u64) -> &mut History {
+        self.put(Role::Load, None, &[handle], None, &[])
+    }
+    fn light(&mut self, handle: u64) -> &mut History {
+        self.put(Role::LightLoad, None, &[handle], None, &[])
+    }
+    fn child(&mut self, handle: u64, of: u64) -> &mut History {
+        self.put(Role::Child, None, &[handle], None, &[of])
+    }
+    fn set(&mut self, setting: [u64; 2], uses: &[u64]) -> &mut History {
+        self.put(Role::Plain, Some(setting), &[], None, uses)
+    }
+    /// Without the model, which knows nothing of code and settings.
+    fn left(&self) -> Vec<u64> {
+        let live = live_of(self.0.iter().cloned());
+        assert_eq!(live_of(live.iter().cloned()), live, "the live set of a live set is itself");
+        live.into_iter().map(|r| r.seq).collect()
     }
     fn live(&self) -> Vec<u64> {
         let live = live_of(self.0.iter().cloned());
@@ -129,6 +152,137 @@ fn handles_that_need_each_other_die_together() {
     assert!(h.live().is_empty());
 }
 
+#[test]
+fn code_that_came_and_went_alone_leaves_no_trace() {
+    let mut h = History::default();
+    h.load(1).load(2).child(20, 2).touch(&[20]).end(2).load(3);
+    assert_eq!(h.left(), [0, 5]);
+    // In whatever order, as long as nothing that stays was loaded in between.
+    let mut h = History::default();
+    h.load(1).load(2).load(3).end(2).light(4).end(3).end(4);
+    assert_eq!(h.left(), [0]);
+    let mut h = History::default();
+    h.load(1).load(2).load(3).load(4).end(2).end(4).end(3);
+    assert_eq!(h.left(), [0]);
+}
+
+#[test]
+fn a_load_and_its_unload_stay_for_what_was_loaded_between_them() {
+    let mut h = History::default();
+    h.load(1).child(10, 1).touch(&[10]).load(2).end(1);
+    assert_eq!(h.left(), [0, 3, 4], "what was done to it goes");
+    h.load(3);
+    assert_eq!(h.left(), [0, 3, 4, 5]);
+    h.end(2);
+    assert_eq!(h.left(), [0, 3, 4, 5, 6], "it was there when the third one was loaded");
+    h.end(3);
+    assert!(h.left().is_empty());
+}
+
+#[test]
+fn an_array_beside_a_load_counts_as_one_as_long_as_it_is_kept() {
+    let mut h = History::default();
+    // The array lies behind the first module, and the second one beside both.
+    h.load(1).make(&[7]).end(1).put(Role::Load, None, &[2], None, &[7]).end(7);
+    assert_eq!(h.left(), [0, 1, 2, 3, 4]);
+    h.end(2);
+    assert!(h.left().is_empty());
+    // One that nothing is loaded beside is only an array.
+    let mut h = History::default();
+    h.load(1).make(&[7]).end(1).load(2);
+    assert_eq!(h.left(), [1, 3]);
+}
+
+#[test]
+fn what_changes_the_context_counts_as_a_load() {
+    let mut h = History::default();
+    h.load(1).put(Role::Stays, Some([0, 1]), &[], None, &[]).end(1);
+    assert_eq!(h.left(), [0, 1, 2]);
+    h.put(Role::Stays, Some([0, 1]), &[], None, &[]);
+    assert_eq!(h.left(), [3], "overtaken");
+}
+
+#[test]
+fn children_end_with_their_parents_and_earlier_if_they_are_ended() {
+    let mut h = History::default();
+    h.load(1).child(10, 1).child(11, 1).touch(&[11]).child(12, 10).end(10);
+    assert_eq!(h.left(), [0, 2, 3]);
+    h.end(1);
+    assert!(h.left().is_empty());
+    // Something alive that was made of a child keeps all of it.
+    let mut h = History::default();
+    h.load(1).child(10, 1).from(&[5], &[10]).end(1);
+    assert_eq!(h.left(), [0, 1, 2, 3]);
+    h.end(5);
+    assert!(h.left().is_empty());
+}
+
+#[test]
+fn of_a_setting_the_last_record_counts() {
+    let mut h = History::default();
+    h.make(&[1]).set([1, 5], &[1]).set([1, 6], &[1]).set([1, 5], &[1]).set([0, 5], &[]).set([0, 5], &[]);
+    assert_eq!(h.left(), [0, 2, 3, 5]);
+    h.end(1);
+    assert_eq!(h.left(), [5]);
+    // The same handle later is another one.
+    h.make(&[1]).set([1, 5], &[1]);
+    assert_eq!(h.left(), [5, 7, 8]);
+}
+
+/// Feeds a journal as a job does that runs for long; the most live records and bytes after its beginning.
+fn long(n: u64, each: impl Fn(u64, &mut dyn FnMut(Role, Option<[u64; 2]>, &[u64], Option<u64>, &[u64]))) -> (usize, u64) {
+    let mut w = Writer::in_memory().unwrap();
+    let body = [7; 1000];
+    let mut most = (0, 0);
+    for i in 0..n {
+        each(i, &mut |role, setting, creates, ends, uses| {
+            let body = if matches!(role, Role::Load | Role::LightLoad) { &body[..] } else { &body[..20] };
+            w.append(&Record { seq: i, id: 1, role, setting, device: 0, creates, ends, uses, body, reply: &[] }).unwrap();
+        });
+        if i > n / 2 && i % (n / 16) == 0 {
+            most = (most.0.max(w.live_count()), most.1.max(w.bytes()));
+        }
+    }
+    most
+}
+
+#[test]
+fn a_million_loads_and_unloads_leave_a_journal_of_what_is_loaded() {
+    let pairs = long(1_000_000, |i, put| {
+        let (module, function) = (3 * i + 10, 3 * i + 11);
+        put(Role::Load, None, &[module], None, &[]);
+        put(Role::Child, None, &[function], None, &[module]);
+        put(Role::Plain, Some([function, 4]), &[], None, &[function]);
+        put(Role::Plain, None, &[], Some(module), &[]);
+    });
+    assert!(pairs.0 < 8 && pairs.1 < 8 << 20, "{pairs:?}");
+}
+
+#[test]
+fn a_sliding_window_of_loads_leaves_a_bounded_journal() {
+    for role in [Role::Load, Role::LightLoad] {
+        let (records, bytes) = long(300_000, |i, put| {
+            put(role, None, &[i + 10], None, &[]);
+            if i >= 3 {
+                put(Role::Plain, None, &[], Some(i + 7), &[]);
+            }
+        });
+        assert!(records < 2 * 512 + 8 && bytes < 16 << 20, "{records} records, {bytes} bytes");
+    }
+}
+
+#[test]
+fn ten_million_settings_leave_a_journal_of_those_that_hold() {
+    let (records, bytes) = long(10_000_000, |i, put| {
+        if i == 0 {
+            put(Role::Load, None, &[1], None, &[]);
+            put(Role::Child, None, &[2], None, &[1]);
+        }
+        put(Role::Plain, Some([2, i % 5]), &[], None, &[2]);
+    });
+    assert!(records == 7 && bytes < 4 << 20, "{records} records, {bytes} bytes");
+}
+
 /// A handle from its creation until it has been ended as often as it was created.
 struct Life {
     times: u32,
@@ -148,7 +302,7 @@ fn model(history: &[OwnedRecord]) -> Vec<OwnedRecord> {
         let known = |h: &u64| open.get(h).copied();
         let ended = r.ends.map(|h| known(&h));
         let rooted = |l: usize| lives[l].rooted;
-        stays[i] = r.ordered
+        stays[i] = (r.role == Role::Stays)
             || ended.is_some_and(|l| l.is_none_or(rooted))
             || (r.ends.is_none() && r.creates.iter().filter_map(known).any(rooted))
             || (r.ends.is_none() && r.creates.is_empty() && r.uses.iter().filter_map(known).next().is_none());

@@ -1,12 +1,13 @@
 //! Records as lines of JSON.
 
-use journal::{OwnedRecord, print_line};
+use journal::{OwnedRecord, Role, print_line};
 
 fn record() -> OwnedRecord {
     OwnedRecord {
         seq: 9,
         id: 0x401,
-        ordered: true,
+        role: Role::Stays,
+        setting: None,
         device: 2,
         creates: vec![0x10, 0x20],
         ends: Some(0x30),
@@ -23,7 +24,7 @@ fn a_known_call_is_named_and_decoded() {
     assert_eq!(
         print_line(&record(), &name, &decode),
         format!(
-            "{{\"seq\":9,\"id\":\"0x0401\",\"call\":\"cuStreamCreate\",\"device\":2,\"ordered\":true,\"creates\":[\"0x10\",\"0x20\"],\
+            "{{\"seq\":9,\"id\":\"0x0401\",\"call\":\"cuStreamCreate\",\"device\":2,\"role\":\"stays\",\"creates\":[\"0x10\",\"0x20\"],\
              \"ends\":\"0x30\",\"uses\":[\"0x1\"],\"body\":\"Flags=\\\"1\\\"\\n\\\\\\u0001ü\",\"reply_bytes\":65,\"reply_hex\":\"{}...\"}}",
             "ff".repeat(64)
         )
@@ -32,7 +33,8 @@ fn a_known_call_is_named_and_decoded() {
 
 #[test]
 fn an_unknown_call_is_numbers() {
-    let plain = OwnedRecord { ordered: false, creates: vec![], ends: None, uses: vec![], reply: vec![], ..record() };
+    let plain =
+        OwnedRecord { role: Role::Plain, setting: None, creates: vec![], ends: None, uses: vec![], reply: vec![], ..record() };
     assert_eq!(
         print_line(&plain, &|_| None, &|_, _| None),
         "{\"seq\":9,\"id\":\"0x0401\",\"device\":2,\"body_bytes\":2,\"body_hex\":\"01ab\"}"

@@ -112,7 +112,8 @@ mod tests {
         let record = OwnedRecord {
             seq: 7,
             id: 0x0507,
-            ordered: true,
+            role: journal::Role::Stays,
+            setting: None,
             device: 0,
             creates: vec![0x40],
             ends: None,

@@ -4,6 +4,7 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::graph;
 use crate::job::{Device, Job};
+use crate::ledger::Keep;
 use crate::log::lock;
 use crate::memory::encode;
 use crate::tables::Known;
@@ -143,7 +144,7 @@ fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code
     let window = if has_memory { window(bytes) } else { 0 };
     let creates = std::iter::once(handle).chain(parts.iter().copied()).collect();
     let body = encode(&ArrayMake { handle, window, shape, levels: parts.clone() });
-    let reply = cx.build(device, ops::id::ARRAY_MAKE, &body, &Edges { creates, ..Edges::default() }, false)?;
+    let reply = cx.build(device, ops::id::ARRAY_MAKE, &body, &Edges { creates, ..Edges::default() }, Keep::PLAIN)?;
     let layout = if has_memory { None } else { Some(Layout::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?) };
     if levels.is_some() {
         *lock(&cx.job.tables.mipmaps.get(handle)?.data.0) = Mipmap { levels: parts, layout };
@@ -157,7 +158,7 @@ fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code
 fn end(cx: &mut Entered, device: &'static Device, handle: u64) -> Result<(), Code> {
     tiles::array_ends(cx, device, handle)?;
     let edges = Edges { ends: Some(handle), ..Edges::default() };
-    cx.build(device, ops::id::ARRAY_END, &handle.to_le_bytes(), &edges, false)?;
+    cx.build(device, ops::id::ARRAY_END, &handle.to_le_bytes(), &edges, Keep::PLAIN)?;
     if let Ok(slot) = cx.job.tables.mipmaps.get(handle) {
         for level in std::mem::take(&mut lock(&slot.data.0).levels) {
             cx.job.tables.end(level);

@@ -6,8 +6,10 @@
 use crate::enter::{Entered, older};
 use crate::graph;
 use crate::job::{self, Device, Job};
+use crate::ledger::Keep;
 use crate::log::lock;
 use crate::memory::pools;
+use crate::tables::EVERY_DEVICE;
 use crate::thread::{self, here};
 use crate::{across, peer, stream, whole};
 use cuda_api::arg::Edges;
@@ -245,7 +247,26 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     cuda_api::cudart::context_destroyed(primary(device.index) as usize);
     empty(cx, device)?;
     // Libraries stay loaded and get their first values again in the new context.
-    cx.build(device, ops::id::CONTEXT_RESET, &[], &Edges::default(), true)?;
+    let gone = {
+        let mut ledger = lock(&device.ledger);
+        let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[])?;
+        // An earlier one has no effect any more.
+        ledger.append(ops::id::CONTEXT_RESET, &[], &[], &Edges::default(), Keep::setting(0, ops::id::CONTEXT_RESET, 0))?;
+        if made_heap.first().is_some_and(|made| *made != 0) {
+            ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
+        }
+        ledger.context_ended()?
+    };
+    for handle in gone {
+        graph::forget(cx, handle);
+        crate::reference::ended(cx, handle);
+        cx.job.tables.end(handle);
+    }
+    // Kernels outlive the context, and what was set of them does not.
+    for (_, kernel) in cx.job.tables.kernels.all(EVERY_DEVICE) {
+        kernel.data.forget_on(device.index);
+        kernel.data.answers.forget();
+    }
     crate::variables::forget();
     device.change_primary(|p| p.reset = true);
     Ok(())

@@ -319,6 +319,7 @@ fn list(job: &'static Job) -> ::control::Job {
             used_bytes: figures.used_bytes,
             live: figures.live.iter().map(|(kind, n)| ((*kind).to_owned(), *n)).collect(),
             records: figures.records,
+            journal_bytes: figures.journal_bytes,
             moves: d.epoch.load(Ordering::Relaxed) - 1,
             error: d.sticky(),
         }

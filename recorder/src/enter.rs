@@ -5,7 +5,7 @@ use crate::gate::{self, Pass};
 use crate::graph;
 use crate::internal_error;
 use crate::job::{self, Device, Job};
-use crate::ledger::Ledger;
+use crate::ledger::Keep;
 use crate::log::{self, lock};
 use crate::managed_variables;
 use crate::output;
@@ -308,8 +308,11 @@ impl Entered {
                 return decode::<C>(&[]);
             }
             let mut ledger = lock(&device.ledger);
+            if ledger.is_set::<C>(body, edges) {
+                return decode::<C>(&[]);
+            }
             // Asking twice for the same kernel, module or variable gives the same answer without a trip.
-            let key = (C::ORDERED && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
+            let key = (C::IS_CODE && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
             known = key.as_ref().and_then(|k| ledger.known(k));
             if let Some(known) = known {
                 // One that the program has ended itself is not found any more, as with the driver.
@@ -329,7 +332,15 @@ impl Entered {
                     (decode::<C>(&bytes)?, bytes)
                 }
             };
-            ledger.append(C::ID, body, &bytes, edges, C::ORDERED)?;
+            if let Some(keep) = ledger.keep::<C>(body, edges) {
+                ledger.append(C::ID, body, &bytes, edges, keep)?;
+            }
+            if let Some(ended) = edges.ends.filter(|_| C::IS_CODE) {
+                for hash in ledger.unloaded(ended) {
+                    self.ask(device, ops::id::IMAGE_END, &[&hash])?;
+                    ledger.end_image(&hash)?;
+                }
+            }
             if let Some(made) = creation {
                 stream::note_creation(self, device, made)?;
             }
@@ -514,26 +525,13 @@ impl Entered {
         op: u16,
         body: &[u8],
         edges: &Edges,
-        ordered: bool,
+        keep: Keep,
     ) -> Result<Vec<u8>, Code> {
-        self.build_then(device, op, body, edges, ordered, |bytes, _| Ok(bytes))
-    }
-
-    /// As [`Entered::build`]; `then` takes note of the answer before anything else can change what it says.
-    pub(crate) fn build_then<T>(
-        &self,
-        device: &'static Device,
-        op: u16,
-        body: &[u8],
-        edges: &Edges,
-        ordered: bool,
-        then: impl FnOnce(Vec<u8>, &Ledger) -> Result<T, Code>,
-    ) -> Result<T, Code> {
         device.check()?;
         let mut ledger = lock(&device.ledger);
         let bytes = self.ask(device, op, &[body])?;
-        ledger.append(op, body, &bytes, edges, ordered)?;
-        then(bytes, &ledger)
+        ledger.append(op, body, &bytes, edges, keep)?;
+        Ok(bytes)
     }
 
     /// Sends an operation that needs no encoding in this process; where it lies in the place's order, if that has one.

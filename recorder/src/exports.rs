@@ -163,9 +163,8 @@ pub extern "C" fn mrcuda_shim_started() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrcuda_shim_driver(to: *mut c_char, room: usize) -> usize {
     let Some(device) = job::opened().and_then(|job| job.devices.first()) else { return 0 };
-    let version = device.info.driver_path.rsplit_once("/libcuda.so.").map_or("", |(_, version)| version);
-    // The name that every driver has says nothing.
-    if !version.contains('.') || version.len() > room {
+    let version = &device.info.driver_build;
+    if version.len() > room {
         return 0;
     }
     // SAFETY: as the caller says.

@@ -7,7 +7,7 @@ use crate::enter::{Entered, guard};
 use crate::host_function::{self, GraphNode};
 use crate::job::Device;
 use crate::launch;
-use crate::ledger;
+use crate::ledger::{self, Keep};
 use crate::log::lock;
 use crate::memory;
 use crate::tables::{EventData, InstanceData};
@@ -285,7 +285,7 @@ impl Entered {
         }
         let change = ledger::change();
         let uses = std::iter::once(instance).chain(needs).collect();
-        ledger.append(op, body, &[], &Edges { creates: [change].into(), ends: None, uses }, false)?;
+        ledger.append(op, body, &[], &Edges { creates: [change].into(), ends: None, uses }, Keep::PLAIN)?;
         if let Some(old) = lock(&data.changes).insert(what, change) {
             ledger.overtaken(old)?;
         }
@@ -398,7 +398,7 @@ impl Host for Entered {
         // Kernels know it: no other place may give another one.
         let record = encode(&GraphCondition { wanted: handle, ..condition });
         let edges = Edges { creates: [journal_name(handle)].into(), ..Edges::default() };
-        ledger.append(ops::id::GRAPH_CONDITION, &record, &reply, &edges, false)?;
+        ledger.append(ops::id::GRAPH_CONDITION, &record, &reply, &edges, Keep::PLAIN)?;
         Ok((handle, number(device)))
     }
 
@@ -413,7 +413,7 @@ impl Host for Entered {
             // The first record frees them all; the others are for the journal alone.
             let (op, body) =
                 if n == 0 { (ops::id::GRAPH_CONDITIONS_END, body) } else { (ops::id::OVERTAKEN, handle.to_le_bytes()) };
-            ledger.append(op, &body, &[], &edges, false)?;
+            ledger.append(op, &body, &[], &edges, Keep::PLAIN)?;
         }
         Ok(())
     }
@@ -432,7 +432,7 @@ impl Host for Entered {
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
         let uses = works().flat_map(|w| needs(self, w)).chain(conditions).collect();
         let edges = Edges { creates: [instance].into(), ends: None, uses };
-        self.build(device, ops::id::GRAPH_MAKE, &body, &edges, false)?;
+        self.build(device, ops::id::GRAPH_MAKE, &body, &edges, Keep::PLAIN)?;
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;
         *lock(&data.records) = records;
@@ -515,7 +515,7 @@ impl Host for Entered {
             ledger.overtaken(change)?;
         }
         let edges = Edges { ends: Some(instance), ..Edges::default() };
-        ledger.append(ops::id::GRAPH_END, &body, &[], &edges, false)?;
+        ledger.append(ops::id::GRAPH_END, &body, &[], &edges, Keep::PLAIN)?;
         drop(ledger);
         self.job.tables.end(instance);
         Ok(())

@@ -8,6 +8,7 @@
 use crate::context::give;
 use crate::enter::{Entered, older};
 use crate::job::{self, Device};
+use crate::ledger::Keep;
 use crate::log::{self, lock};
 use crate::memory::{ARENA, GRANULE, encode};
 use crate::tables::EventData;
@@ -232,7 +233,7 @@ pub(crate) fn cuIpcOpenEventHandle(cx: &mut Entered, to: *mut sys::CUevent, hand
     let device = cx.device()?;
     let event = cx.new_handle(Kind::Event)?;
     let body = encode(&EventOpen { event, offer: handle.reserved.map(|b| b as u8) });
-    cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: [event].into(), ..Edges::default() }, false)?;
+    cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: [event].into(), ..Edges::default() }, Keep::PLAIN)?;
     shared(cx, event, device)?;
     give(to, event as sys::CUevent)
 }

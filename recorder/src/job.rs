@@ -44,8 +44,7 @@ pub(crate) struct Device {
     place: AtomicPtr<Place>,
     /// Number of the current place, from 1; events remember in which they were recorded.
     pub(crate) epoch: AtomicU64,
-    /// An error of execution that stays (0: none).
-    sticky: AtomicI32,
+    failure: Failure,
     /// Threads that wait for an answer outside the gate.
     pub(crate) waiters: AtomicU32,
     /// The journal, held over a state-building call and its record.
@@ -90,8 +89,10 @@ impl Whereabouts {
 pub(crate) struct Figures {
     /// Bytes that the program has allocated.
     pub(crate) used_bytes: u64,
-    /// Records in the journal.
+    /// Records that a fresh place must be told.
     pub(crate) records: u64,
+    /// Bytes of the journal.
+    pub(crate) journal_bytes: u64,
     /// Live objects by kind.
     pub(crate) live: BTreeMap<&'static str, u64>,
 }
@@ -135,7 +136,7 @@ impl Device {
             figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),
             epoch: AtomicU64::new(1),
-            sticky: AtomicI32::new(0),
+            failure: Failure::default(),
             waiters: AtomicU32::new(0),
             quiet: Mutex::default(),
             primary: Mutex::default(),
@@ -193,7 +194,7 @@ impl Device {
             known.live.insert("allocations", m.count());
         }
         if let Ok(ledger) = self.ledger.try_lock() {
-            known.records = ledger.records();
+            (known.records, known.journal_bytes) = ledger.size();
         }
         let t = &job.tables;
         known.live.extend([
@@ -240,15 +241,12 @@ impl Device {
 
     /// The error that every call must return now, if any.
     pub(crate) fn check(&self) -> Result<(), Code> {
-        match self.sticky.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            rc => Err(rc),
-        }
+        self.failure.check()
     }
 
     /// Takes note of what a call returned.
     pub(crate) fn note(&self, rc: Code) {
-        if code::is_sticky(rc) && self.sticky.compare_exchange(0, rc, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if code::is_sticky(rc) && self.failure.stays(rc) {
             log::trace(|| format!("device {}: error {rc} stays", self.index));
             if rc == code::ERROR_DEVICE_UNAVAILABLE {
                 let why = crate::place::why_lost().unwrap_or_else(|| "no reason is known".into());
@@ -275,15 +273,66 @@ impl Device {
             link.set_fault_hook(move |fault| {
                 log::trace(|| format!("device {index}: {:#06x} failed with {}", fault.id, fault.code));
                 if let Some(job) = opened() {
-                    job.devices[index].note(fault.code);
+                    job.devices[index].failed_late(fault.id, fault.code);
                 }
             });
         }
     }
 
+    /// Work has failed whose call had returned already: an error of execution stays, any other one is returned by the next call.
+    fn failed_late(&self, call: u16, rc: Code) {
+        self.note(rc);
+        if !code::is_sticky(rc) && self.failure.waits(rc) {
+            let name = replayer::replay::call_name(call);
+            log::tell(&format!("{name} on GPU {} failed with error {rc} after its call had returned", self.index));
+        }
+    }
+
     /// The error of execution that stays, or 0.
     pub(crate) fn sticky(&self) -> Code {
-        self.sticky.load(Ordering::Relaxed)
+        self.failure.sticky()
+    }
+}
+
+/// What calls must return instead of what they do: the code of an error that stays; or, negative, that of one which one call returns;
+/// 0: nothing.
+#[derive(Debug, Default)]
+struct Failure(AtomicI32);
+
+impl Failure {
+    #[inline]
+    fn check(&self) -> Result<(), Code> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            rc => self.tell(rc),
+        }
+    }
+
+    #[cold]
+    fn tell(&self, rc: Code) -> Result<(), Code> {
+        if rc > 0 {
+            return Err(rc);
+        }
+        match self.0.compare_exchange(rc, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Err(-rc),
+            // Another thread was told, or something worse has happened.
+            Err(0) => Ok(()),
+            Err(now) => Err(now.abs()),
+        }
+    }
+
+    /// An error stays; false if an earlier one does.
+    fn stays(&self, rc: Code) -> bool {
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now <= 0).then_some(rc)).is_ok()
+    }
+
+    /// An error waits for a call to return it; false if an earlier one does.
+    fn waits(&self, rc: Code) -> bool {
+        rc > 0 && self.0.compare_exchange(0, -rc, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn sticky(&self) -> Code {
+        self.0.load(Ordering::Relaxed).max(0)
     }
 }
 
@@ -403,5 +452,20 @@ impl Job {
     /// Milliseconds since the job's start: the clock of event times across places.
     pub(crate) fn now_ms(&self) -> f64 {
         self.started.elapsed().as_secs_f64() * 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_call_returns_an_error_that_does_not_stay() {
+        let f = Failure::default();
+        assert_eq!(f.check(), Ok(()));
+        assert!(f.waits(400) && !f.waits(1), "the first one counts");
+        assert_eq!((f.sticky(), f.check(), f.check()), (0, Err(400), Ok(())));
+        assert!(f.waits(1) && f.stays(700) && !f.stays(719) && !f.waits(1));
+        assert_eq!((f.sticky(), f.check(), f.check()), (700, Err(700), Err(700)));
     }
 }

@@ -3,6 +3,8 @@
 use crate::context::give;
 use crate::enter::{Entered, encoded};
 use crate::job::Device;
+use crate::ledger::Keep;
+use crate::log::lock;
 use crate::tables::FunctionData;
 use crate::{graph, host_memory, landing, stream_attributes};
 use cuda_api::arg::{Capture, Edges, LEGACY};
@@ -56,13 +58,21 @@ fn ask_info(
     function: u64,
     data: &'static FunctionData,
 ) -> Result<&'static FunctionInfo, Code> {
+    device.check()?;
     let edges = Edges { uses: [function].into(), ..Edges::default() };
+    let body = function.to_le_bytes();
+    let mut ledger = lock(&device.ledger);
+    let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
+    let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    ledger.append(ops::id::FUNCTION_INFO, &body, &bytes, &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
+    if info.local_grew > 0 {
+        // It stays when the function is gone.
+        let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
+        ledger.append(id, &bytes.to_le_bytes(), &[], &Edges::default(), Keep::stays(id, bytes))?;
+    }
     // An attribute that another thread sets comes before the question or after what is learned from the answer.
-    cx.build_then(device, ops::id::FUNCTION_INFO, &function.to_le_bytes(), &edges, true, |bytes, ledger| {
-        let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-        data.learn(info, device.index, ledger);
-        data.info().ok_or(code::ERROR_INVALID_HANDLE)
-    })
+    data.learn(info, device.index, &ledger);
+    data.info().ok_or(code::ERROR_INVALID_HANDLE)
 }
 
 fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {

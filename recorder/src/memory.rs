@@ -11,6 +11,7 @@
 use crate::context::{self, give};
 use crate::enter::Entered;
 use crate::job::{Device, Job};
+use crate::ledger::Keep;
 use crate::log::lock;
 use crate::place::Waiting;
 use crate::{across, peer};
@@ -396,7 +397,7 @@ fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges
             return Err(rc);
         }
     }
-    ledger.append(op, &body, &[], edges, false)
+    ledger.append(op, &body, &[], edges, Keep::PLAIN)
 }
 
 fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {

@@ -3,6 +3,7 @@
 use crate::context::give;
 use crate::enter::{Entered, guard};
 use crate::job::Device;
+use crate::ledger::{Keep, Ledger};
 use crate::log::lock;
 use crate::managed_variables;
 use cuda_api::arg::{Capture, Edges};
@@ -10,9 +11,10 @@ use cuda_api::calls::module::{cuLibraryGetKernel, cuModuleGetFunction, cuModuleU
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::image::Image;
-use cuda_api::ops::{self, ImageLoad, ImagePut};
+use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use journal::Role;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
@@ -23,17 +25,16 @@ const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
 /// `CU_JIT_WALL_TIME`: an output.
 const WALL_TIME: u32 = 2;
 
-fn put(cx: &Entered, device: &'static Device, image: &Image) -> Result<[u8; 32], Code> {
-    let hash = image.hash();
-    if lock(&device.ledger).has_image(&hash) {
-        return Ok(hash);
+/// Sends an image, unless the device has it; the journal's name of it.
+fn put(cx: &Entered, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32], image: &Image) -> Result<u64, Code> {
+    if let Some(name) = ledger.image(&hash) {
+        return Ok(name);
     }
     let mut body = Vec::with_capacity(64 + image.bytes.len());
     ImagePut { hash, kind: image.kind as u8 }.put(&mut body);
     body.extend_from_slice(&image.bytes);
-    cx.build(device, ops::id::IMAGE_PUT, &body, &Edges::default(), true)?;
-    lock(&device.ledger).put_image(hash);
-    Ok(hash)
+    cx.ask(device, ops::id::IMAGE_PUT, &[&body])?;
+    ledger.put_image(hash, &body)
 }
 
 fn load(
@@ -45,13 +46,35 @@ fn load(
     options: &[(u32, u64)],
 ) -> Result<(), Code> {
     device.check()?;
-    let hash = put(cx, device, image)?;
-    let mut body = Vec::new();
-    ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
-    let edges = Edges { creates: [handle].into(), ..Edges::default() };
-    let loaded = cx.build(device, ops::id::IMAGE_LOAD, &body, &edges, true).map(drop);
+    let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
     cx.show_text();
     loaded
+}
+
+fn load_at(
+    cx: &Entered,
+    device: &'static Device,
+    ledger: &mut Ledger,
+    handle: u64,
+    library: bool,
+    image: &Image,
+    options: &[(u32, u64)],
+) -> Result<(), Code> {
+    let hash = image.hash();
+    let name = put(cx, device, ledger, hash, image)?;
+    let mut body = Vec::new();
+    ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
+    let answer = cx.ask(device, ops::id::IMAGE_LOAD, &[&body])?;
+    let ImageLoaded { made_heap, variables } = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    if made_heap {
+        // It outlives the code that needed it first.
+        ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
+    }
+    let role = if variables > 0 { Role::Load } else { Role::LightLoad };
+    let edges = Edges { creates: [handle].into(), uses: [name].into(), ..Edges::default() };
+    ledger.append(ops::id::IMAGE_LOAD, &body, &[], &edges, Keep { role, setting: None })?;
+    ledger.loaded(handle, hash);
+    Ok(())
 }
 
 /// Loads code on devices. What the first one does not take because it has managed variables is loaded with those in the job's memory:

@@ -200,13 +200,30 @@ impl Task {
         &self,
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
+        // Without a limit it always ends.
+        self.apart_within(None, work).unwrap_or_else(|| Err("the move is given up".to_owned()))
+    }
+
+    /// As [`Task::apart`]; nothing if it takes longer than the limit.
+    pub(crate) fn apart_within<T: Send + 'static>(
+        &self,
+        limit: Option<Duration>,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Option<Result<T, String>> {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        control::spawn("mrcuda-apart", move || drop(tell.send(work()))).map_err(|e| format!("cannot start a thread: {e}"))?;
+        if let Err(e) = control::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
+            return Some(Err(format!("cannot start a thread: {e}")));
+        }
+        let since = Instant::now();
         loop {
             match told.recv_timeout(LOOK) {
-                Ok(result) => return result,
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => self.check()?,
-                Err(_) => return Err("a thread of the move failed".to_owned()),
+                Ok(result) => return Some(result),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => match self.check() {
+                    Ok(()) if limit.is_some_and(|limit| since.elapsed() > limit) => return None,
+                    Ok(()) => {}
+                    Err(why) => return Some(Err(why)),
+                },
+                Err(_) => return Some(Err("a thread of the move failed".to_owned())),
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::array::use_array;
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
-use crate::ledger;
+use crate::ledger::{self, Keep};
 use crate::log::lock;
 use crate::memory::encode;
 use crate::tables::Known;
@@ -115,7 +115,7 @@ fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Co
         device.noting(cx.place(device).send(id::REFERENCE_SET, &[&body]))?;
         Vec::new()
     };
-    ledger.append(id::REFERENCE_SET, &body, &reply, &edges, false)?;
+    ledger.append(id::REFERENCE_SET, &body, &reply, &edges, Keep::PLAIN)?;
     kept.is = next;
     if let Some(old) = kept.changes.insert(setting.slot(), change) {
         ledger.overtaken(old)?;

@@ -6,7 +6,7 @@
 
 use crate::enter::Entered;
 use crate::job::Device;
-use crate::ledger;
+use crate::ledger::Keep;
 use crate::log::lock;
 use crate::memory::encode;
 use cuda_api::arg::{Capture, Edges, LEGACY};
@@ -36,8 +36,6 @@ const KNOWN: [(u32, usize); 5] = [
 struct Setting {
     attribute: u32,
     value: Value,
-    /// The name of its record.
-    change: u64,
 }
 
 /// By device and stream as it travels.
@@ -96,17 +94,14 @@ fn set(cx: &Entered, device: &'static Device, stream: u64, attribute: u32, value
     let mut kept = lock(&KEPT);
     let kept = kept.get_or_insert_default();
     kept.retain(|(_, stream), _| *stream == LEGACY || cx.job.tables.streams.get(*stream).is_ok());
-    let change = ledger::change();
     let uses = if stream == LEGACY { Few::default() } else { [stream].into() };
-    let edges = Edges { creates: [change].into(), ends: None, uses };
-    cx.build(device, id::STREAM_ATTRIBUTE, &encode(&StreamAttribute { stream, attribute, value }), &edges, false)?;
+    let keep = Keep::setting(stream, id::STREAM_ATTRIBUTE, attribute);
+    let body = encode(&StreamAttribute { stream, attribute, value });
+    cx.build(device, id::STREAM_ATTRIBUTE, &body, &Edges { uses, ..Edges::default() }, keep)?;
     let settings = kept.entry((device.index, stream)).or_default();
     match settings.iter_mut().find(|s| s.attribute == attribute) {
-        None => settings.push(Setting { attribute, value, change }),
-        Some(s) => {
-            let old = std::mem::replace(s, Setting { attribute, value, change }).change;
-            lock(&device.ledger).overtaken(old)?;
-        }
+        None => settings.push(Setting { attribute, value }),
+        Some(s) => s.value = value,
     }
     if attribute == PRIORITY
         && let Ok(s) = cx.job.tables.streams.get(stream)

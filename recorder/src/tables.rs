@@ -322,6 +322,11 @@ impl FunctionData {
         self.known_on.fetch_or(1 << device, Ordering::AcqRel);
     }
 
+    /// The device has been reset: the code is not there any more.
+    pub(crate) fn forget_on(&self, device: u32) {
+        self.known_on.fetch_and(!(1 << device), Ordering::AcqRel);
+    }
+
     /// Something has changed that `info` says. The ledger has been held since before that was handed over.
     pub(crate) fn forget_info(&self, _held: &Ledger) {
         self.known_on.store(0, Ordering::Release);

@@ -4,6 +4,7 @@
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
+use crate::ledger::Keep;
 use crate::log::lock;
 use crate::memory::encode;
 use cuda_api::arg::{Capture, Edges};
@@ -64,7 +65,7 @@ fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: 
     // What is replayed asks for this number.
     op.number = number;
     let edges = Edges { creates: [handle].into(), ends: None, uses };
-    ledger.append(ops::id::OBJECT_MAKE, &encode(&op), &reply, &edges, false)?;
+    ledger.append(ops::id::OBJECT_MAKE, &encode(&op), &reply, &edges, Keep::PLAIN)?;
     lock(&OBJECTS).insert((device.index, number), Object { made: op, told });
     Ok(number)
 }
@@ -76,7 +77,7 @@ fn end(cx: &mut Entered, device: &'static Device, object: &ObjectMake) -> Result
     let (edges, body) = (Edges { ends: Some(object.handle), ..Edges::default() }, object.handle.to_le_bytes());
     let mut ledger = lock(&device.ledger);
     device.noting(cx.place(device).send(ops::id::OBJECT_END, &[&body]))?;
-    ledger.append(ops::id::OBJECT_END, &body, &[], &edges, false)?;
+    ledger.append(ops::id::OBJECT_END, &body, &[], &edges, Keep::PLAIN)?;
     drop(ledger);
     cx.job.tables.end(object.handle);
     Ok(())

@@ -7,6 +7,7 @@ use crate::array;
 use crate::enter::Entered;
 use crate::graph;
 use crate::job::Device;
+use crate::ledger::Keep;
 use crate::ledger::{self, Ledger};
 use crate::log::lock;
 use crate::memory::encode;
@@ -46,7 +47,7 @@ struct Change<'a> {
 impl Change<'_> {
     fn append(&mut self, tiles: Tiles, edges: &Edges) -> Result<(), Code> {
         let body = encode(&TilesMap { stream: None, tiles: vec![tiles] });
-        self.ledger.append(ops::id::TILES_MAP, &body, &[], edges, false)
+        self.ledger.append(ops::id::TILES_MAP, &body, &[], edges, Keep::PLAIN)
     }
 
     fn add(&mut self, tiles: Tiles, (layout, tile): &Measure) -> Result<(), Code> {

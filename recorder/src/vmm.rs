@@ -8,6 +8,7 @@
 use crate::context::give;
 use crate::enter::Entered;
 use crate::job::Device;
+use crate::ledger::Keep;
 use crate::lend::{self, Lendable, Loan, Ticket};
 use crate::log::{self, lock};
 use crate::memory::ranges::Ranges;
@@ -210,7 +211,7 @@ fn alias_op(cx: &Entered, device: &'static Device, op: u16, alias: &Alias, edges
         device.note(rc);
         return Err(rc);
     }
-    ledger.append(op, &body, &[], edges, false)
+    ledger.append(op, &body, &[], edges, Keep::PLAIN)
 }
 
 /// Forgets what is mapped and made on a device whose context ends; its chunks are its owner's affair.

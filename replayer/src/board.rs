@@ -1,10 +1,12 @@
 //! Asks the place's own NVML for what CUDA does not tell of a GPU.
 
 use cuda_api::board::{Constants, NAMES};
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// `NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`
+const VERSION_BYTES: usize = 80;
 /// NVML's library; a driver's lies beside the driver.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
@@ -29,31 +31,46 @@ impl Nvml {
         Some(unsafe { libc::dlsym(self.0, name.as_ptr()) }).filter(|symbol| !symbol.is_null())
     }
 
-    /// Starts it for the time of a question about the GPU with this PCI address.
-    fn ask(&self, pci: [i32; 3]) -> Option<Constants> {
+    /// Starts it for the time of some questions.
+    fn started<T>(&self, ask: impl FnOnce() -> Option<T>) -> Option<T> {
         let [init, shutdown] = ["nvmlInit_v2", "nvmlShutdown"].map(|name| self.find(name));
-        let (init, shutdown, handle) = (init?, shutdown?, self.find("nvmlDeviceGetHandleByPciBusId_v2")?);
-        // SAFETY: NVML's functions have these types.
-        let (init, shutdown, handle) = unsafe {
-            (
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(init),
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(shutdown),
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, *mut Device) -> c_int>(handle),
-            )
-        };
+        // SAFETY: NVML's functions have this type.
+        let [init, shutdown] = [init?, shutdown?]
+            .map(|function| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function) });
         // SAFETY: no arguments.
         if unsafe { init() } != 0 {
             return None;
         }
+        let answer = ask();
+        // SAFETY: it was started above. That it cannot be ended takes nothing away from the answers.
+        unsafe { shutdown() };
+        answer
+    }
+
+    /// The driver's own version.
+    fn driver_version(&self) -> Option<String> {
+        let get = self.find("nvmlSystemGetDriverVersion")?;
+        // SAFETY: NVML's function has this type.
+        let get = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, c_uint) -> c_int>(get) };
+        let mut text = [0u8; VERSION_BYTES];
+        // SAFETY: so many bytes of ours.
+        let told = unsafe { get(text.as_mut_ptr().cast(), VERSION_BYTES as c_uint) } == 0;
+        let text = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
+        told.then(|| text.to_owned())
+    }
+
+    /// What is known of the GPU with this PCI address.
+    fn ask(&self, pci: [i32; 3]) -> Option<Constants> {
+        let handle = self.find("nvmlDeviceGetHandleByPciBusId_v2")?;
+        // SAFETY: NVML's function has this type.
+        let handle =
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, *mut Device) -> c_int>(handle) };
         let [domain, bus, device] = pci;
         let address = CString::new(format!("{domain:08x}:{bus:02x}:{device:02x}.0")).ok()?;
         let mut gpu: Device = std::ptr::null_mut();
         // SAFETY: a terminated text, and a variable of ours.
         let found = unsafe { handle(address.as_ptr(), &raw mut gpu) } == 0;
-        let known = if found { self.constants(gpu) } else { Constants::new() };
-        // SAFETY: it was started above. That it cannot be ended takes nothing away from the answers.
-        unsafe { shutdown() };
-        Some(known)
+        Some(if found { self.constants(gpu) } else { Constants::new() })
     }
 
     fn constants(&self, gpu: Device) -> Constants {
@@ -73,6 +90,48 @@ impl Nvml {
 /// What is known of the GPU with this PCI address; nothing where there is no NVML. `driver` is the file of the CUDA driver, links
 /// followed. A driver that stands for a whole machine answers for NVML itself.
 pub(crate) fn ask(driver: &Path, pci: [i32; 3]) -> Constants {
-    let nvml = Nvml::open(&driver.with_file_name(LIBRARY)).or_else(|| Nvml::open(driver));
-    nvml.and_then(|nvml| nvml.ask(pci)).unwrap_or_default()
+    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.ask(pci))).unwrap_or_default()
+}
+
+fn of_driver(driver: &Path) -> Option<Nvml> {
+    Nvml::open(&driver.with_file_name(LIBRARY)).or_else(|| Nvml::open(driver))
+}
+
+/// The driver's own version, for example `580.159.03`; empty if nothing tells it. A real driver's file has it in its name, and its
+/// kernel module has a file that tells it.
+pub(crate) fn driver_build(driver: &Path) -> String {
+    let in_name = driver.file_name().and_then(|name| name.to_str()?.strip_prefix("libcuda.so."));
+    let in_name = in_name.filter(|version| version.contains('.')).map(str::to_owned);
+    let of_module = || if in_name_of_real(driver) { of_kernel_module() } else { None };
+    let of_nvml = || of_driver(driver).and_then(|nvml| nvml.started(|| nvml.driver_version()));
+    in_name.or_else(of_module).or_else(of_nvml).unwrap_or_default()
+}
+
+fn in_name_of_real(driver: &Path) -> bool {
+    driver.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libcuda.so"))
+}
+
+/// `NVRM version: NVIDIA UNIX … Kernel Module  580.159.03  …`
+fn of_kernel_module() -> Option<String> {
+    version_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
+fn version_in(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_version =
+        |word: &&str| word.contains('.') && word.split('.').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_driver_is_found() {
+        assert_eq!(driver_build(Path::new("/usr/lib/libcuda.so.580.159.03")), "580.159.03");
+        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (dvs)\nGCC version: gcc 12.2.0\n";
+        assert_eq!(version_in(text).as_deref(), Some("580.159.03"));
+        assert_eq!(version_in("GCC version: 12.2.0"), None);
+    }
 }

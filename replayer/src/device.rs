@@ -25,6 +25,8 @@ wire_struct! {
         pub free_bytes: u64,
         /// `cuDriverGetVersion`: 1000 × major + 10 × minor.
         pub driver_version: i32,
+        /// The driver's own version, for example `580.159.03`; empty if it is not known.
+        pub driver_build: String,
         /// Compute capability: major, minor.
         pub capability: [i32; 2],
         /// Every attribute that has an answer, with its number.
@@ -39,10 +41,11 @@ wire_struct! {
 impl DeviceInfo {
     /// Asks the driver; a context must be current.
     pub(crate) fn ask(gpu: &Gpu, driver: &Path) -> Result<DeviceInfo, Code> {
-        let attributes: Vec<(i32, i32)> =
-            (1..=ATTRIBUTES).filter_map(|a| gpu.attribute(a).ok().map(|v| (a as i32, v))).collect();
+        let attributes: Vec<(i32, i32)> = (1..=ATTRIBUTES).filter_map(|a| gpu.attribute(a).ok().map(|v| (a as i32, v))).collect();
         let get = |a: A| attributes.iter().find(|(id, _)| *id == a as i32).map(|(_, v)| *v).ok_or(code::ERROR_UNKNOWN);
+        let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.to_owned());
         Ok(DeviceInfo {
+            driver_build: crate::board::driver_build(&path),
             name: gpu.device_name()?,
             uuid: gpu.device_uuid()?,
             pci: [
@@ -58,7 +61,7 @@ impl DeviceInfo {
                 get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             ],
             priorities: gpu.priorities()?,
-            driver_path: std::fs::canonicalize(driver).unwrap_or_else(|_| driver.to_owned()).display().to_string(),
+            driver_path: path.display().to_string(),
             attributes,
         })
     }

@@ -301,7 +301,7 @@ impl Executor {
     fn carry(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<Option<Pending>, Code> {
         // These hold the context's state themselves.
         match call {
-            id::CONTEXT_RESET => return self.reset().map(|()| None),
+            id::CONTEXT_RESET => return self.reset().map(|made_heap| made_heap.put(reply)).map(|()| None),
             id::BATCH => return self.batch(body, reply).map(|()| None),
             _ => {}
         }
@@ -337,6 +337,9 @@ impl Executor {
             id::VARIABLE_AROUND => self.variable_around(handle(body)?)?.put(reply),
             id::IMAGE_PUT => self.put_image(body)?,
             id::IMAGE_LOAD => self.load_image(&life, body, reply)?,
+            id::IMAGE_END => self.end_image(body)?,
+            id::HEAP_MAKE => self.make_heap(&life)?,
+            id::LOCAL_GROW => self.provide_local(&life, body)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
             id::KERNEL_NAMES => self.kernel_names(handle(body)?)?.put(reply),
             id::HOST_CALL => return self.host_call(&life, body),
@@ -448,8 +451,8 @@ impl Executor {
         }
     }
 
-    /// Destroys the context and everything in it, and makes a new one.
-    fn reset(&self) -> Result<(), Code> {
+    /// Destroys the context and everything in it, and makes a new one. Whether libraries have made that one's heap.
+    fn reset(&self) -> Result<bool, Code> {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
         self.unmap_all();
         self.graphs_ended();
@@ -459,6 +462,7 @@ impl Executor {
         self.end_holds();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
+        self.bindings.unbind_all(&[Kind::Module, Kind::Function, Kind::TextureRef, Kind::SurfaceRef]);
         let lenders = lock(&self.modules).context_ended();
         for library in lenders {
             let _ = self.gpu.unload_library(library);
@@ -475,12 +479,12 @@ impl Executor {
         let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
         self.pin_again()?;
-        self.place_libraries(&life)?;
+        let made_heap = self.place_libraries(&life)?;
         self.turn.store(life.turn, Ordering::Release);
         self.context.store(context, Ordering::Release);
         self.ticket.store(number, Ordering::Release);
         remember_current(number);
-        Ok(())
+        Ok(made_heap)
     }
 
     /// Leaves the place: releases everything on the GPU. Whoever still has a reference gets `DEINITIALIZED`.

@@ -6,6 +6,8 @@
 //! | `SOFTGPU_MEMORY` | bytes of memory of each device | 2 GiB |
 //! | `SOFTGPU_CC` | compute capability, `major.minor` | 9.0 |
 //! | `SOFTGPU_DRIVER_VERSION` | what `cuDriverGetVersion` says | 13000 |
+//! | `SOFTGPU_DRIVER_BUILD` | what NVML says of the driver's own version | none |
+//! | `SOFTGPU_ATTRIBUTES` | attributes of all devices that differ from an H200's: `16=66,97=101376` | none |
 //! | `SOFTGPU_SEED_ID` | text that uuids and PCI ids are made from: another text is another machine | empty |
 //! | `SOFTGPU_SEED` | seed of delays and interleavings; 0: no delays, oldest stream first | 1 |
 //! | `SOFTGPU_MAX_DELAY_US` | longest delay before a piece of work may start, in microseconds | 200 |
@@ -25,6 +27,8 @@ pub(crate) struct Config {
     pub memory: u64,
     pub compute: (u32, u32),
     pub driver_version: i32,
+    pub driver_build: String,
+    pub attributes: Vec<(u32, i32)>,
     pub seed_id: String,
     pub seed: u64,
     pub max_delay_us: u64,
@@ -51,6 +55,8 @@ impl Config {
             memory: number("SOFTGPU_MEMORY", 2 << 30),
             compute,
             driver_version: i32::try_from(number("SOFTGPU_DRIVER_VERSION", 13000)).unwrap_or(13000),
+            driver_build: get("SOFTGPU_DRIVER_BUILD").unwrap_or_default(),
+            attributes: get("SOFTGPU_ATTRIBUTES").map(|list| pairs(&list)).unwrap_or_default(),
             seed_id: get("SOFTGPU_SEED_ID").unwrap_or_default(),
             seed: number("SOFTGPU_SEED", 1),
             max_delay_us: number("SOFTGPU_MAX_DELAY_US", 200),
@@ -59,6 +65,13 @@ impl Config {
             eager: get("CUDA_MODULE_LOADING").is_some_and(|v| v.eq_ignore_ascii_case("EAGER")),
         }
     }
+}
+
+/// Numbers and values, up to the first bad one.
+fn pairs(list: &str) -> Vec<(u32, i32)> {
+    let pair =
+        |word: &str| word.split_once('=').and_then(|(id, value)| Some((id.trim().parse().ok()?, value.trim().parse().ok()?)));
+    list.split(',').map_while(pair).collect()
 }
 
 /// Whether this process runs a program of this file name.
@@ -85,6 +98,8 @@ mod tests {
             _ => None,
         });
         assert_eq!((c.compute, c.devices, c.memory), ((9, 0), MAX_DEVICES, 2 << 30));
+        let c = Config::read(|n| (n == "SOFTGPU_ATTRIBUTES").then(|| "16=66, 97=5,x=1,2=2".into()));
+        assert_eq!(c.attributes, [(16, 66), (97, 5)]);
         assert_eq!(Config::read(|n| (n == "SOFTGPU_CC").then(|| "7.5".into())).sm(), 75);
     }
 }

@@ -23,6 +23,27 @@ extern "C" fn nvmlShutdown() -> c_int {
     SUCCESS
 }
 
+/// The driver's own version, if this one is told to have one.
+///
+/// # Safety
+/// So many bytes can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> c_int {
+    let build = &crate::config::get().driver_build;
+    if to.is_null() || build.len() >= room as usize {
+        return INVALID_ARGUMENT;
+    }
+    if build.is_empty() {
+        return NOT_FOUND;
+    }
+    // SAFETY: there is room for the text and its NUL, as the caller says.
+    unsafe {
+        std::ptr::copy_nonoverlapping(build.as_ptr().cast(), to, build.len());
+        to.add(build.len()).write(0);
+    }
+    SUCCESS
+}
+
 /// A GPU by its PCI address: its handle is its ordinal, from 1.
 ///
 /// # Safety

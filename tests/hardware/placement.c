@@ -19,6 +19,7 @@
 //   w0         create streams of all kinds, use them, and destroy them
 //   d x        launch a kernel of module x that needs 100 KB of local memory a thread
 //   D x        make as much room by raising the stack limit and a recursive kernel of module x
+//   n0 N0      load and unload a module without variables
 //   z0         make as much room by launching the kernel of a module without variables
 //   h0         print the first address that the device heap gives
 #define _GNU_SOURCE
@@ -34,6 +35,7 @@ static struct {
     CUfunction probe;
     CUkernel kernel;
 } modules[5];
+static CUmodule plain; // has no variables
 static char *images[5];
 static CUdeviceptr out;
 static struct range arena = {DRIVER_AT, DRIVER_AT + ARENA}, scratch;
@@ -236,6 +238,8 @@ static void run(const char *word) {
         deep_launch(twin, 0);
         break;
     }
+    case 'n': CK(cuModuleLoadData(&plain, image("twin.cubin", NULL))); break;
+    case 'N': CK(cuModuleUnload(plain)); break;
     case 'D':
         deep_launch(modules[k].module, 1);
         break;

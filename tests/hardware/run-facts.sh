@@ -187,6 +187,13 @@ deep||M0 p0 M1 d1 M3 p3 M4 p4
 limit||M0 p0 M1 D1 M3 p3 M4 p4
 twin||M0 p0 M1 z0 M3 p3 M4 p4
 flat||M0 p0 M1 M3 p3 M4 p4
+plain-none||M0 p0 M1 p1 M2 p2 M3 p3 M4 p4
+plain-kept||M0 p0 n0 M1 p1 n0 M2 p2 n0 M3 p3 n0 M4 p4
+plain-gone||M0 p0 n0 M1 p1 N0 n0 M2 p2 M3 p3 N0 M4 p4
+window||M0 p0 M1 M2 u1 M3 u2 M1 u3 M2 u1 M3 u2 M4 u3 p4
+window-half||M0 p0 M3 M1 u3 M2 u1 M3 u2 M4 u3 p4
+window-last||M0 p0 M3 M4 u3 p4
+window-alone||M0 p0 M4 p4
 many|-s calls|w0 M0 p0 M2 M2 M2 p2 M2 p2 M2 p2 M1 p1
 many-b|-s calls -b 1 -n 9 -c sevmrg|w0 M0 p0 M2 M2 M2 p2 M2 p2 M2 p2 M1 p1
 own-once||M2 M0 u0 M1 p1
@@ -206,6 +213,9 @@ END
     row 1 "the same by stack limit and an own recursive kernel: against the launch" "$(same deep p3 limit) $(same deep p4 limit)"
     row 1 "the same by a like kernel of a module without variables" "$(same deep p3 twin) $(same deep p4 twin)"
     row 1g "streams, own module, more small variables than fit 2 MB, other work" "$(cmp -s "$work/many.out" "$work/many-b.out" && echo same || echo DIFFERENT)"
+    row 1b "modules without variables in between, kept: what is loaded later" "$(same plain-none p1 plain-kept) $(same plain-none p2 plain-kept) $(same plain-none p3 plain-kept) $(same plain-none p4 plain-kept)"
+    row 1b "modules without variables in between, unloaded out of turn" "$(same plain-none p1 plain-gone) $(same plain-none p2 plain-gone) $(same plain-none p3 plain-gone) $(same plain-none p4 plain-gone)"
+    row 1b "window of loads, the oldest unloaded: against its last half / last two / alone" "$(same window p4 window-half) / $(same window p4 window-last) / $(same window p4 window-alone)"
     row 1b "module loaded again after its unload: same place" "$(same alone p1 reload)"
     row 1b "load+unload of A before B: changes B's place" "$(same alone p1 once)"
     row 1b "that pair twice, six times: against once" "$(same once p1 twice), $(same once p1 often)"

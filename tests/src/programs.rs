@@ -86,9 +86,9 @@ pub const NAMES: [&str; 51] = [
     "differences",
     "simulations",
 ];
-/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings` and `late` have arguments of their own;
+/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late` and `reloads` have arguments of their own;
 /// `ipc` and `handles` are two processes.
-const SPECIAL: [&str; 6] = ["assertion", "stuck", "endings", "late", "ipc", "handles"];
+const SPECIAL: [&str; 7] = ["assertion", "stuck", "endings", "late", "ipc", "handles", "reloads"];
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.

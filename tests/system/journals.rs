@@ -95,7 +95,7 @@ fn a_journal_of_another_version_is_named() {
         let (code, out, err) = show(&scene, &file, options);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
-        let words = [format!("format version {version}"), "this build reads version 3".to_owned(), "later".to_owned()];
+        let words = [format!("format version {version}"), "this build reads version 4".to_owned(), "later".to_owned()];
         assert!(words.iter().all(|w| err.contains(w)), "{err}");
     }
 }

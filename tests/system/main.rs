@@ -18,6 +18,7 @@
 //! | `peers` | GPUs that use each other's memory, processes that share it |
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
+//! | `reloads` | state of code that comes and goes, journals that stay small |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `kill` | a part of the kill matrix |
 //! | `lost` | lost workers, killed jobs, forks |
@@ -51,6 +52,7 @@ mod process;
 mod programs;
 mod refusals;
 mod repeated;
+mod reloads;
 mod scheduler;
 mod shortage;
 mod stuck;

@@ -34,6 +34,30 @@ fn another_driver_version() {
 }
 
 #[test]
+fn another_build_of_the_driver() {
+    // A place whose driver does not tell its version is not refused for that.
+    let scene = Scene::new("build");
+    let native = native_orbit(&scene, &LONG);
+    let build = |version| [("SOFTGPU_DRIVER_BUILD", version)];
+    let good = Server::start_with(&scene, "good", &[], &build("580.159.03"));
+    let other = Server::start_with(&scene, "other", &[], &build("580.82.07"));
+    let unknown = Server::start(&scene, "unknown");
+    let job = remote_orbit(&scene, "moved", &good.place(0), &LONG, &[]);
+    let report = job.migrate(&other.place(0)).unwrap();
+    assert!(!report.ok() && ["580.82.07", "580.159.03"].iter().all(|word| report.reason().contains(word)), "{}", report.0);
+    let report = job.migrate(&unknown.place(0)).unwrap();
+    assert!(report.ok(), "{}", report.reason());
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_gpu_of_fewer_multiprocessors() {
+    // A part of a GPU, say, of which each difference is named.
+    let env = [("SOFTGPU_ATTRIBUTES", "16=66,97=101376,95=0")];
+    refused("fewer", &env, &["multiprocessors: 66", "shared memory that a block can ask for: 101376", "cooperative launches"]);
+}
+
+#[test]
 fn a_gpu_of_another_generation() {
     // What was loaded may be machine code for the first GPU.
     refused("capability", &[("SOFTGPU_CC", "8.0")], &["8.0", "9.0"]);

@@ -17,7 +17,7 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// A kernel by name.
     0x0507 state wait fn cuModuleGetFunction(hfunc: New<Function>, hmod: Use<Module>, name: Str);
     /// A variable by name.
-    0x0508 state wait fn cuModuleGetGlobal_v2(dptr: Out<sys::CUdeviceptr>, bytes: Out<usize>, hmod: Use<Module>, name: Str);
+    0x0508 query wait fn cuModuleGetGlobal_v2(dptr: Out<sys::CUdeviceptr>, bytes: Out<usize>, hmod: Use<Module>, name: Str);
     /// Number of kernels in a module.
     0x0509 query wait fn cuModuleGetFunctionCount(count: Out<c_uint>, mod_: Use<Module>);
     /// Kernels of a module.
@@ -33,7 +33,7 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// The module of a library in the current context.
     0x050e state wait fn cuLibraryGetModule(pMod: New<Module>, library: Use<Library>);
     /// A variable by name.
-    0x050f state wait fn cuLibraryGetGlobal(dptr: Out<sys::CUdeviceptr>, bytes: Out<usize>, library: Use<Library>, name: Str);
+    0x050f query wait fn cuLibraryGetGlobal(dptr: Out<sys::CUdeviceptr>, bytes: Out<usize>, library: Use<Library>, name: Str);
     /// Number of kernels in a library.
     0x0510 query wait fn cuLibraryGetKernelCount(count: Out<c_uint>, lib: Use<Library>);
     /// Kernels of a library.

@@ -3,7 +3,7 @@
 use super::goals::Goal;
 use super::times::Times;
 use super::{Ask, Figures};
-use journal::{Record, Writer};
+use journal::{Record, Role, Writer};
 use models::Sample;
 use serde_json::json;
 use std::time::Instant;
@@ -60,7 +60,8 @@ fn append(count: u64, length: usize) -> Result<u64, String> {
         let record = Record {
             seq,
             id: ID,
-            ordered: false,
+            role: Role::Plain,
+            setting: None,
             device: 0,
             creates: creates.as_slice(),
             ends,

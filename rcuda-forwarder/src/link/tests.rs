@@ -19,6 +19,7 @@ fn info() -> DeviceInfo {
         total_bytes: 0,
         free_bytes: 0,
         driver_version: 0,
+        driver_build: String::new(),
         capability: [0; 2],
         attributes: Vec::new(),
         priorities: [0; 2],

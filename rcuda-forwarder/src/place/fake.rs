@@ -71,6 +71,7 @@ impl Fake {
                 total_bytes: MEMORY as u64,
                 free_bytes: MEMORY as u64,
                 driver_version: 13000,
+                driver_build: String::new(),
                 capability: [9, 0],
                 attributes: vec![(1, 1024)],
                 priorities: [0, -5],

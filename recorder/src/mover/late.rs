@@ -61,7 +61,7 @@ mod tests {
             // The name of the change itself is another.
             _ => (creates, uses) = (vec![1000 + seq], vec![instance]),
         }
-        OwnedRecord { seq, id, ordered: false, device: 0, creates, ends, uses, body: vec![], reply: vec![] }
+        OwnedRecord { seq, id, role: Role::Plain, setting: None, device: 0, creates, ends, uses, body: vec![], reply: vec![] }
     }
 
     #[test]

@@ -14,15 +14,17 @@ use crate::place::{Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
+use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
 use faults::Point;
 use journal::OwnedRecord;
 use memsync::Verify;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
+use replayer::DeviceInfo;
 use replayer::batch;
 use replayer::replay::{Record, Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Records on their way to the target at a time.
 pub(super) const WINDOW: usize = 256;
@@ -36,6 +38,10 @@ const SMALL_ROUND: u64 = 64 << 20;
 const SHORT_COPY: f64 = 10.0;
 /// ... or after this many rounds.
 const ROUNDS: usize = 3;
+/// A round of it that takes longer than this, and than its bytes need at the rate below, does not get on: kernels that never end may
+/// hold every multiprocessor, so that the one that looks for changes does not begin.
+const ROUND_LIMIT: Duration = Duration::from_secs(30);
+const SLOWEST_BYTES_A_SECOND: u64 = 16 << 20;
 /// Memory of the target that is left free beside the job's.
 const HEADROOM: u64 = 64 << 20;
 
@@ -236,7 +242,8 @@ impl<'a> Leg<'a> {
         self.feed(tail)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
-        let round = wires.round(verify, self.task);
+        let slow = Duration::from_secs(self.told.live_bytes / SLOWEST_BYTES_A_SECOND);
+        let round = wires.round(verify, self.task, (verify == Verify::Skip).then_some(ROUND_LIMIT + slow));
         if verify != Verify::Skip && round.is_err() {
             // Perhaps because this process has placed something elsewhere.
             let same = compare(&self.source, self.target()?);
@@ -374,6 +381,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
             dot(want.capability)
         ));
     }
+    all.extend(differences(have, want));
     let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
     let need = device.memory().needed() + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
@@ -384,6 +392,58 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
         all.push(format!("cannot move: the job needs {} MiB, the target has {} MiB free", need >> 20, free >> 20));
     }
     Ok(all)
+}
+
+/// Attributes by which programs choose what they launch and what they make, and on which the places of things in memory rest.
+const MUST_AGREE: [(A, &str); 22] = [
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, "threads of a multiprocessor"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, "blocks of a multiprocessor"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, "registers of a multiprocessor"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, "bytes of shared memory of a multiprocessor"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "threads of a block"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, "registers of a block"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "bytes of shared memory that a block can ask for"),
+    (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block that are the driver's"),
+    (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, "threads of a warp"),
+    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, "launches of clusters (1: possible)"),
+    (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, "cooperative launches (1: possible)"),
+    (A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, "bytes of constant memory"),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, "bytes of L2 cache"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, "bytes of L2 cache that can be set aside"),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, "bytes of an access policy window"),
+    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, "bytes of the alignment of textures"),
+    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, "bytes of the alignment of rows of textures"),
+    (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, "bytes of the alignment of surfaces"),
+    (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing (1: yes)"),
+    (A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management (1: yes)"),
+];
+
+/// In what the target is another GPU, or has another driver, than the one with which the job started. The job's code, its sizes of
+/// launches and the addresses of its variables were chosen for that one.
+fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<String> {
+    let mut all = Vec::new();
+    let known = !have.driver_build.is_empty() && !want.driver_build.is_empty();
+    if known && have.driver_build != want.driver_build {
+        all.push(format!(
+            "cannot move: the target's driver is version {}, this job started with version {}",
+            have.driver_build, want.driver_build
+        ));
+    }
+    let value = |info: &DeviceInfo, id: A| info.attribute(id as i32);
+    let told = |value: Option<i32>| value.map_or_else(|| "nothing known".to_owned(), |v| v.to_string());
+    for (id, what) in MUST_AGREE {
+        let (have, want) = (value(have, id), value(want, id));
+        if have != want {
+            all.push(format!("cannot move: {what}: {} at the target, {} where this job started", told(have), told(want)));
+        }
+    }
+    // Where it differs in nothing else it may still be another board.
+    if all.is_empty() && have.capability == want.capability && have.name != want.name {
+        all.push(format!("cannot move: the target is a {}, this job started on a {}", have.name, want.name));
+    }
+    all
 }
 
 fn version(v: i32) -> String {
@@ -493,7 +553,18 @@ mod tests {
 
     fn record(seq: u64, id: u16, ends: Option<u64>, number: u64) -> OwnedRecord {
         let reply = number.to_le_bytes().to_vec();
-        OwnedRecord { seq, id, ordered: false, device: 0, creates: vec![], ends, uses: vec![], body: vec![], reply }
+        OwnedRecord {
+            seq,
+            id,
+            role: Role::Plain,
+            setting: None,
+            device: 0,
+            creates: vec![],
+            ends,
+            uses: vec![],
+            body: vec![],
+            reply,
+        }
     }
 
     #[test]

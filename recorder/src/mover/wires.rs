@@ -7,6 +7,7 @@ use faults::Faults;
 use memsync::Verify;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// Connections that carry a move's bytes.
 const STRIPES: u32 = 4;
@@ -55,14 +56,24 @@ impl Wires {
     /// One round of memsync: both ends run at the same time, and both must succeed. As soon as one has failed the other one is
     /// told: what it waits for may never come, if its peer is stopped and not gone. If the move is given up the source is left
     /// to end by itself, since it may wait for the job's kernels; it only reads.
-    pub(super) fn round(&self, verify: Verify, task: &Task) -> Result<RoundInfo, String> {
+    /// With a limit a round that takes longer is given up.
+    pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<RoundInfo, String> {
         let ticket = self.ticket;
         let far = Faults::from_env().tcp_is_far && [&self.source, &self.target].iter().any(|p| p.transport() == "tcp");
         let part = Control::RoundTarget { ticket, verify, near: !far };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {
             let to = s.spawn(|| ask(&self.target, &part, &self.source, ticket));
-            let from = task.apart(move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
+            let from = task.apart_within(limit, move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
+            let from = from.unwrap_or_else(|| {
+                // The target must not wait for it either.
+                hang_up(&[self.source.clone(), self.target.clone()], ticket);
+                let limit = limit.unwrap_or_default().as_secs();
+                Err(format!(
+                    "cannot move: the job's memory could not be looked through and copied within {limit} s; kernels that never end \
+                     may hold the whole GPU"
+                ))
+            });
             (from, to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
         });
         let (from, to) = (from?, to?);

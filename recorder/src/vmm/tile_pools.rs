@@ -4,6 +4,7 @@ use super::{read, write};
 use crate::array;
 use crate::enter::Entered;
 use crate::job::Device;
+use crate::ledger::Keep;
 use crate::memory::encode;
 use cuda_api::arg::Edges;
 use cuda_api::array::TilePool;
@@ -18,7 +19,7 @@ pub(super) fn end_pools(cx: &Entered, pools: Vec<Pool>) -> Result<(), Code> {
     for (device, handle) in pools {
         cx.settle(device)?;
         let edges = Edges { ends: Some(handle), ..Edges::default() };
-        cx.build(device, ops::id::TILE_POOL_END, &handle.to_le_bytes(), &edges, false)?;
+        cx.build(device, ops::id::TILE_POOL_END, &handle.to_le_bytes(), &edges, Keep::PLAIN)?;
     }
     Ok(())
 }
@@ -33,7 +34,7 @@ pub(crate) fn collect(cx: &Entered) -> Result<(), Code> {
 pub(super) fn make_pool(cx: &Entered, device: &'static Device, handle: u64, bytes: u64) -> Result<(), Code> {
     let body = encode(&TilePool { handle, window: array::window(bytes), bytes });
     let edges = Edges { creates: [handle].into(), ..Edges::default() };
-    cx.build(device, ops::id::TILE_POOL_MAKE, &body, &edges, false).map(drop)
+    cx.build(device, ops::id::TILE_POOL_MAKE, &body, &edges, Keep::PLAIN).map(drop)
 }
 
 /// Whether tiles of a device can be mapped to these bytes.

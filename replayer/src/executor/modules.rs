@@ -9,7 +9,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::graph::work::Kernel;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::image::{self, Image, Index};
-use cuda_api::ops::{FunctionInfo, ImageLoad, ImagePut, Variable};
+use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
@@ -128,7 +128,7 @@ enum Heap {
     #[default]
     Unused,
     At(u64, u64),
-    /// Some module uses it and it could not be found.
+    /// There is one, and it could not be found.
     Unknown(Code),
 }
 
@@ -143,6 +143,10 @@ pub(super) struct Modules {
 }
 
 impl Modules {
+    fn has_heap(&self) -> bool {
+        !matches!(self.heap, Heap::Unused)
+    }
+
     /// Modules end with the context, libraries do not; a new context has no heap yet. The lenders of modules are the caller's to unload.
     pub(super) fn context_ended(&mut self) -> Vec<u64> {
         let lenders = self.units.iter().filter_map(|u| u.lender).collect();
@@ -182,10 +186,13 @@ impl Executor {
             return Err(code::ERROR_INVALID_HANDLE);
         }
         let mut modules = lock(&self.modules);
+        let had_heap = modules.has_heap();
         let loaded = self.load_unit(life, &mut modules, &op, reply);
         match loaded {
             Ok(unit) => {
                 self.bindings.bind(op.handle, unit.live);
+                let variables = u32::try_from(unit.globals.len()).unwrap_or(u32::MAX);
+                ImageLoaded { made_heap: modules.has_heap() && !had_heap, variables }.put(reply);
                 modules.units.push(unit);
                 Ok(())
             }
@@ -202,7 +209,9 @@ impl Executor {
             // The host would find nothing at their addresses: the recorder changes such code, and loads that.
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        self.prepare_heap(life, modules, kept.index());
+        if kept.index().uses_device_heap {
+            self.prepare_heap(life, modules);
+        }
         if kept.index().prints {
             self.can_print.store(true, Ordering::Relaxed);
         }
@@ -255,9 +264,41 @@ impl Executor {
         lock(&self.modules).units.iter().find(|u| u.handle == module)?.lender
     }
 
+    /// Nothing will be loaded of an image any more. What was loaded of it stays.
+    pub(super) fn end_image(&self, mut body: &[u8]) -> Result<(), Code> {
+        let hash = <[u8; 32]>::get(&mut body).map_err(short)?;
+        lock(&self.modules).images.remove(&hash);
+        Ok(())
+    }
+
+    /// The context has a heap from now on, whatever is loaded.
+    pub(super) fn make_heap(&self, life: &Life) -> Result<(), Code> {
+        let mut modules = lock(&self.modules);
+        self.prepare_heap(life, &mut modules);
+        if let Heap::Unknown(rc) = modules.heap { Err(rc) } else { Ok(()) }
+    }
+
+    /// The context has so much local memory from now on.
+    pub(super) fn provide_local(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+        let bytes = u32::get(&mut body).map_err(short)?;
+        self.need_local(life, &mut lock(&self.modules), bytes);
+        Ok(())
+    }
+
+    /// What the context had to get because a function needs so much local memory, or 0.
+    fn need_local(&self, life: &Life, modules: &mut Modules, bytes: u32) -> u32 {
+        if bytes <= modules.local.max(DEFAULT_LOCAL) {
+            return 0;
+        }
+        // Where there is no room for it the launch says so.
+        let _ = grow_local(&self.gpu, self.virtual_device, bytes, life.lanes[0]);
+        modules.local = bytes;
+        bytes
+    }
+
     /// Before the first code that allocates: the executor's own.
-    fn prepare_heap(&self, life: &Life, modules: &mut Modules, index: &Index) {
-        if index.uses_device_heap && matches!(modules.heap, Heap::Unused) {
+    fn prepare_heap(&self, life: &Life, modules: &mut Modules) {
+        if !modules.has_heap() {
             modules.heap = match find_heap(&self.gpu, self.virtual_device, life.lanes[0]) {
                 Ok((address, bytes)) => Heap::At(address, bytes),
                 // The job goes on; only a move has to know where the heap is.
@@ -267,14 +308,16 @@ impl Executor {
     }
 
     /// Libraries outlive a reset: places them in the new context, in their order.
-    pub(super) fn place_libraries(&self, life: &Life) -> Result<(), Code> {
+    /// Whether that has made the heap.
+    pub(super) fn place_libraries(&self, life: &Life) -> Result<bool, Code> {
         let mut modules = lock(&self.modules);
         for i in 0..modules.units.len() {
-            let kept = modules.units[i].kept.clone();
-            self.prepare_heap(life, &mut modules, kept.index());
+            if modules.units[i].kept.index().uses_device_heap {
+                self.prepare_heap(life, &mut modules);
+            }
             modules.units[i].globals = self.place(&modules.units[i])?;
         }
-        Ok(())
+        Ok(modules.has_heap())
     }
 
     /// Makes the driver place a module or library now, at this point of the journal, and asks where every variable is. A
@@ -340,20 +383,16 @@ impl Executor {
         all
     }
 
-    /// Address and bytes of the device heap, if some loaded module uses it.
+    /// Address and bytes of the device heap, if the context has one. It may have blocks in use after the code that allocated them
+    /// is unloaded.
     ///
     /// # Errors
-    /// Some module uses it and where it lies could not be found out.
+    /// There is one, and where it lies could not be found out.
     pub fn heap(&self) -> Result<Option<(u64, u64)>, Code> {
-        let modules = lock(&self.modules);
-        if !modules.units.iter().any(|u| u.kept.index().uses_device_heap) {
-            return Ok(None);
-        }
-        match modules.heap {
+        match lock(&self.modules).heap {
+            Heap::Unused => Ok(None),
             Heap::At(address, bytes) => Ok(Some((address, bytes))),
             Heap::Unknown(rc) => Err(rc),
-            // Not reached: code that allocates is never loaded without looking for the heap.
-            Heap::Unused => Err(code::ERROR_ILLEGAL_STATE),
         }
     }
 
@@ -399,12 +438,7 @@ impl Executor {
         let params = self.layout(function)?;
         let attribute = |a| self.gpu.function_attribute(function, a);
         let mut modules = lock(&self.modules);
-        let local = attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
-        if local > modules.local.max(DEFAULT_LOCAL) {
-            // Where there is no room for it the launch says so.
-            let _ = grow_local(&self.gpu, self.virtual_device, local, life.lanes[0]);
-            modules.local = local;
-        }
+        let local_grew = self.need_local(life, &mut modules, attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?);
         let name = self.gpu.function_name(function)?;
         if self.can_print.load(Ordering::Relaxed) {
             // Of several kernels of that name one is taken for the other; of a name that no image has nothing is known.
@@ -419,6 +453,7 @@ impl Executor {
         drop(modules);
         Ok(FunctionInfo {
             references,
+            local_grew,
             params,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: attribute(F::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,

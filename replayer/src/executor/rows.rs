@@ -43,7 +43,7 @@ impl Executor {
 
     fn carry_row<C: Call>(&self, life: Option<&Life>, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         // Calls about code may place it; limits decide what else is placed with the next code.
-        let _placing = (C::ORDERED || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.virtual_device));
+        let _placing = (C::IS_CODE || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.virtual_device));
         if C::CLASS != Class::State {
             return C::run(&self.gpu.0, sent, &self.bindings);
         }

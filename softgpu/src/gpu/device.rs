@@ -163,6 +163,9 @@ impl Device {
     /// cannot do is 0.
     pub fn attribute(&self, id: u32) -> Res<i32> {
         let (major, minor) = config::get().compute;
+        if let Some((_, value)) = config::get().attributes.iter().find(|(other, _)| *other == id) {
+            return Ok(*value);
+        }
         Ok(match id {
             1..=3 => 1024,
             4 => 64,

@@ -146,13 +146,13 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
         Some(library) => (library.attributes, Some(library.managed)),
         None => (Attributes::fresh(&image), None),
     };
-    let mut items = vec![(16 * image.functions.len().max(1) as u64, 1)];
+    let code = 16 * image.functions.len().max(1) as u64;
     let plain = image.globals.iter().filter(|global| !global.managed);
-    items.extend(plain.map(|global| (global.size.max(1), global.align.max(1))));
-    let room = lock(&live.place).take(&live.device, &items)?;
+    let variables: Vec<(u64, u64)> = plain.map(|global| (global.size.max(1), global.align.max(1))).collect();
+    let room = lock(&live.place).take(&live.device, code, &variables)?;
     let own = match of_library {
         Some(_) => Vec::new(),
-        None => make_managed(Some(live), &image).inspect_err(|_| lock(&live.place).leave(&live.device, &room))?,
+        None => make_managed(Some(live), &image).inspect_err(|_| lock(&live.place).leave(&room))?,
     };
     let (mut plain, mut shared) = (room.addresses[1..].iter(), of_library.as_ref().unwrap_or(&own).iter());
     let place = |global: &GlobalVar| if global.managed { shared.next() } else { plain.next() }.copied().unwrap_or(0);
@@ -248,7 +248,7 @@ impl Module {
             }
         }
         host::release_variables(&self.managed);
-        lock(&live.place).leave(&live.device, &self.room);
+        lock(&live.place).leave(&self.room);
         renew_code(live);
     }
 

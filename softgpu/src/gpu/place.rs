@@ -1,14 +1,14 @@
 //! Where the driver puts what it places itself: variables and code of modules.
 //!
-//! **The rule.** Each context has chunks of 2 MiB (more for a larger module), each from one `mmap(NULL, …)` of its own, and
-//! fills the newest one upwards; a module that does not fit starts a new chunk. What a module had is never used again; a
-//! chunk that is not the newest goes back to the system when its last module is unloaded. So an address depends on the
-//! modules loaded before, also on those unloaded since, as on the real driver: after "load A, unload A, load B" B lies
-//! elsewhere than after "load B". Work, streams, events and allocations change nothing.
+//! **The rule.** Each context has chunks of 2 MiB (more for a larger module), each from one `mmap(NULL, …)` of its own, which it keeps
+//! as long as it lives: some for code, others for variables. A module's variables lie together in the first gap that is large enough.
+//! So an address depends on what is loaded and on what was loaded when that came, also on modules that are unloaded since; a module
+//! that was loaded and unloaded with nothing else loaded in between leaves no trace, and one without variables moves none. Work,
+//! streams, events and allocations change nothing. All of this is what was measured of the real driver (docs/placement.md).
 
 use super::device::Device;
 use super::pool::BLOCK;
-use super::{memory, os};
+use super::memory;
 use crate::abi::Res;
 use cuda_api::sys::CUresult;
 
@@ -18,88 +18,133 @@ const ALIGN: u64 = 256;
 struct Chunk {
     base: u64,
     len: u64,
-    used: u64,
-    modules: usize,
+    /// Where its first item may begin.
+    from: u64,
+    /// First byte and end of each module's items, by address.
+    used: Vec<(u64, u64)>,
 }
 
-/// The chunks of one context.
+/// Addresses of items of (size, alignment) that lie one after the other, and where the last one ends.
+fn lay(from: u64, items: &[(u64, u64)]) -> Option<(Vec<u64>, u64)> {
+    let mut at = from;
+    let mut addresses = Vec::with_capacity(items.len());
+    for (size, align) in items {
+        at = at.checked_next_multiple_of((*align).max(ALIGN))?;
+        addresses.push(at);
+        at = at.checked_add(*size)?;
+    }
+    Some((addresses, at))
+}
+
+impl Chunk {
+    /// Takes the first gap in which the items have room.
+    fn take(&mut self, items: &[(u64, u64)]) -> Option<Vec<u64>> {
+        let mut from = self.from;
+        for i in 0..=self.used.len() {
+            let end = self.used.get(i).map_or(self.base + self.len, |(start, _)| *start);
+            let (addresses, last) = lay(from, items)?;
+            if last <= end {
+                self.used.insert(i, (*addresses.first()?, last));
+                return Some(addresses);
+            }
+            from = self.used.get(i)?.1;
+        }
+        None
+    }
+}
+
+/// The chunks for code, or those for variables.
+#[derive(Default)]
+struct Area(Vec<Chunk>);
+
+impl Area {
+    fn take(&mut self, device: &Device, items: &[(u64, u64)]) -> Res<Vec<u64>> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(addresses) = self.0.iter_mut().find_map(|chunk| chunk.take(items)) {
+            return Ok(addresses);
+        }
+        let displaced = crate::config::get().displaced;
+        // Alignments above a page are rare: room for the worst case of each.
+        let need = items.iter().try_fold(0u64, |sum, (size, align)| sum.checked_add(*size)?.checked_add((*align).max(ALIGN)));
+        let len = need.and_then(|n| n.max(1).checked_add(displaced)?.checked_next_multiple_of(BLOCK));
+        let len = len.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let base = memory::block(device, len)?;
+        let mut chunk = Chunk { base, len, from: base + displaced, used: Vec::new() };
+        let taken = chunk.take(items);
+        self.0.push(chunk);
+        taken.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    fn leave(&mut self, first: u64) {
+        self.0.iter_mut().for_each(|chunk| chunk.used.retain(|(start, _)| *start != first));
+    }
+
+    fn end(&mut self, device: &Device) {
+        for chunk in self.0.drain(..) {
+            memory::write().retired.take_away(chunk.base, chunk.len, super::retire::Then::Unmap);
+            device.give(chunk.len);
+        }
+    }
+}
+
+/// Where code and variables of one context lie.
 #[derive(Default)]
 pub(crate) struct Place {
-    chunks: Vec<Chunk>,
+    code: Area,
+    variables: Area,
 }
 
 /// Room for one module.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Address of the chunk, which names it.
-    chunk: u64,
-    /// Addresses, in the order of the sizes asked for.
+    /// Address of the code, then those of the variables in the order of the sizes asked for.
     pub addresses: Vec<u64>,
 }
 
 impl Place {
-    /// Room for items of (size, alignment), in order.
-    pub fn take(&mut self, device: &Device, items: &[(u64, u64)]) -> Res<Room> {
-        let lay = |from: u64| -> Option<(Vec<u64>, u64)> {
-            let mut at = from;
-            let mut addresses = Vec::with_capacity(items.len());
-            for (size, align) in items {
-                at = at.checked_next_multiple_of((*align).max(ALIGN))?;
-                addresses.push(at);
-                at = at.checked_add(*size)?;
+    /// Room for code of some bytes and for variables of (size, alignment), in order.
+    pub fn take(&mut self, device: &Device, code: u64, variables: &[(u64, u64)]) -> Res<Room> {
+        let mut addresses = self.code.take(device, &[(code, 1)])?;
+        match self.variables.take(device, variables) {
+            Ok(more) => addresses.extend(more),
+            Err(error) => {
+                self.leave(&Room { addresses });
+                return Err(error);
             }
-            Some((addresses, at))
-        };
-        if let Some(chunk) = self.chunks.last_mut()
-            && let Some((addresses, end)) = lay(chunk.base + chunk.used)
-            && end <= chunk.base + chunk.len
-        {
-            chunk.used = end - chunk.base;
-            chunk.modules += 1;
-            return Ok(Room { chunk: chunk.base, addresses });
         }
-        let displaced = crate::config::get().displaced;
-        // Alignments above a page are rare: room for the worst case of each.
-        let need =
-            items.iter().try_fold(0u64, |sum, (size, align)| sum.checked_add(*size)?.checked_add((*align).max(ALIGN)));
-        let len =
-            need.and_then(|n| n.max(1).checked_add(displaced)?.checked_next_multiple_of(BLOCK)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let base = memory::block(device, len)?;
-        let Some((addresses, end)) = lay(base + displaced) else {
-            os::unmap(base, len);
-            device.give(len);
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        };
-        if let Some(old) = self.chunks.last()
-            && old.modules == 0
-        {
-            release(device, old);
-            self.chunks.pop();
-        }
-        self.chunks.push(Chunk { base, len, used: end - base, modules: 1 });
-        Ok(Room { chunk: base, addresses })
+        Ok(Room { addresses })
     }
 
     /// A module is gone.
-    pub fn leave(&mut self, device: &Device, room: &Room) {
-        let newest = self.chunks.len().saturating_sub(1);
-        if let Some(index) = self.chunks.iter().position(|chunk| chunk.base == room.chunk) {
-            self.chunks[index].modules -= 1;
-            if self.chunks[index].modules == 0 && index != newest {
-                release(device, &self.chunks.remove(index));
-            }
+    pub fn leave(&mut self, room: &Room) {
+        if let Some((code, variables)) = room.addresses.split_first() {
+            self.code.leave(*code);
+            variables.first().into_iter().for_each(|first| self.variables.leave(*first));
         }
     }
 
     /// The context is gone.
     pub fn end(&mut self, device: &Device) {
-        for chunk in self.chunks.drain(..) {
-            release(device, &chunk);
-        }
+        self.code.end(device);
+        self.variables.end(device);
     }
 }
 
-fn release(device: &Device, chunk: &Chunk) {
-    memory::write().retired.take_away(chunk.base, chunk.len, super::retire::Then::Unmap);
-    device.give(chunk.len);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_gap_is_taken() {
+        let mut chunk = Chunk { base: 0x10000, len: 0x2000, from: 0x10000, used: Vec::new() };
+        assert_eq!(chunk.take(&[(256, 1), (100, 1)]), Some(vec![0x10000, 0x10100]));
+        assert_eq!(chunk.take(&[(0x800, 0x400)]), Some(vec![0x10400]));
+        assert_eq!(chunk.take(&[(1, 1)]), Some(vec![0x10200]), "behind the first, since there is room");
+        chunk.used.remove(0);
+        assert_eq!(chunk.take(&[(0x200, 1)]), Some(vec![0x10000]));
+        assert_eq!(chunk.take(&[(0x1401, 1)]), None);
+        assert_eq!(chunk.take(&[(0x1400, 1)]), Some(vec![0x10c00]));
+    }
 }

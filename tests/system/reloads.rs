@@ -1,0 +1,66 @@
+//! What a move must carry of code that comes and goes, and journals that stay as small as what is alive.
+
+use crate::{LIMIT, assert_identical};
+use tests::scene::wait_for;
+use tests::{Job, Linkage, Programs, Scene, Server};
+
+/// Runs `reloads` in one of its ways, moves it to a second server and into the process when it is ready, and wants what it prints
+/// natively. Gives records and bytes of its journal, and the records that the first move replayed.
+fn moved(way: &str, n: u64) -> (u64, u64, u64) {
+    let scene = Scene::new(way);
+    let program = Programs::get().path(Linkage::Static, "reloads");
+    let file = |name: &str| scene.path.join(name).display().to_string();
+    let (open, go, count) = (file("open"), file("go"), n.to_string());
+    std::fs::write(&open, "").unwrap();
+    let native = Job::native(&scene, "native", &program, &[way, &open, &count]).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let at = servers[0].place(0);
+    let mut job = Job::start(&scene, "job", &["--server", &at], &program, &[way, &go, &count], &[]);
+    let ready = wait_for(LIMIT, || (job.stderr().lines().any(|l| l == "ready") || !job.runs()).then_some(()));
+    assert!(ready.is_some() && job.runs(), "{}", job.stderr());
+    let status = job.status().expect("it answers");
+    let figure = |name: &str| status["devices"][0][name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"));
+    let mut replayed = None;
+    for to in [&servers[1].place(0), "local"] {
+        let report = job.migrate(to).unwrap();
+        assert!(report.ok(), "to {to}: {}", report.reason());
+        replayed.get_or_insert(report.number(&["records"]) as u64);
+    }
+    std::fs::write(&go, "").unwrap();
+    let mut outcome = job.wait(LIMIT);
+    outcome.stderr = outcome.stderr.replace("ready\n", "");
+    assert_identical(&outcome, &native);
+    (figure("records"), figure("journal_bytes"), replayed.unwrap_or_default())
+}
+
+#[test]
+fn the_device_heap_outlives_the_code_that_allocated() {
+    moved("heap", 1);
+}
+
+#[test]
+fn modules_that_come_and_go_leave_a_small_journal() {
+    let (records, bytes, replayed) = moved("pairs", 4000);
+    // What was sent of images of which nothing is loaded is a small number, too.
+    assert!(records < 100 && replayed < 100 && bytes < 4 << 20, "{records} records, {bytes} bytes, {replayed} replayed");
+}
+
+#[test]
+fn modules_of_which_the_oldest_goes_leave_a_bounded_journal() {
+    let (records, bytes, replayed) = moved("window", 4000);
+    assert!(records < 2500 && replayed < 2500 && bytes < 16 << 20, "{records} records, {bytes} bytes, {replayed} replayed");
+}
+
+#[test]
+fn settings_leave_a_journal_of_the_last_ones() {
+    let (records, bytes, replayed) = moved("settings", 4000);
+    assert!(records < 40 && replayed < 40 && bytes < 4 << 20, "{records} records, {bytes} bytes, {replayed} replayed");
+}
+
+#[test]
+fn resets_end_what_libraries_have_lent() {
+    let (records, _, replayed) = moved("reset", 20);
+    assert!(records < 40 && replayed < 40, "{records} records, {replayed} replayed");
+}
