@@ -7,7 +7,7 @@ use crate::graph;
 use crate::job::Device;
 use crate::memory::{self, attributes, is_device};
 use crate::place::{Place, Waiting, lost};
-use crate::{across, host_function, host_memory, ipc, landing, peer, stream_memory};
+use crate::{across, host_function, host_memory, host_waiting, ipc, landing, peer, stream_memory};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
@@ -323,7 +323,10 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
         }
         (false, true) => {
             // A synchronous copy takes the bytes when everything before it in the stream is done.
-            let changes = stream_memory::waited_here() || changes_later(r.src.address, r.src.span(r.width, r.rows)?);
+            let pinned = r.src.is_pinned(&r)?;
+            let changes = stream_memory::waited_here()
+                || changes_later(r.src.address, r.src.span(r.width, r.rows)?)
+                || pinned && host_waiting::holds(cx, device, stream);
             if until == Until::Done && changes {
                 cx.settle_turn(device, stream)?;
             }
@@ -523,7 +526,9 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
     };
     landing::before_work(cx, device, stream)?;
     let span = r.src.span(r.width, r.rows)?;
-    let late = until == Until::Submitted && host_memory::is_pinned(r.src.address, span) && changes_later(r.src.address, span);
+    let late = until == Until::Submitted
+        && host_memory::is_pinned(r.src.address, span)
+        && (changes_later(r.src.address, span) || host_waiting::holds(cx, device, stream));
     if late && !known {
         // Only the place can tell whether the address is valid, and the answer to a late copy comes late.
         cx.settle_stream(device, stream)?;

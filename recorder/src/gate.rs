@@ -9,7 +9,7 @@
 
 use crate::log::lock;
 use crate::thread::Here;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
@@ -161,6 +161,7 @@ impl Drop for Pass {
 #[derive(Debug)]
 pub(crate) struct Closed {
     since: Instant,
+    _alone: MutexGuard<'static, ()>,
 }
 
 /// Why the gate was not closed.
@@ -172,10 +173,14 @@ pub(crate) enum NotClosed {
     NoBarrier,
 }
 
+/// Held while the gate is closed: who opens it opens it for all.
+static CLOSING: Mutex<()> = Mutex::new(());
+
 /// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; an error leaves it open.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
+    let alone = lock(&CLOSING);
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
-    let closed = Closed { since: Instant::now() };
+    let closed = Closed { since: Instant::now(), _alone: alone };
     if before & FENCE != 0 {
         // Passing threads have a fence of their own.
         fence(Ordering::SeqCst);

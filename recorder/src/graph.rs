@@ -140,6 +140,7 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
         return crate::ipc::wait_event(cx, device, &op);
     }
     crate::landing::follows_event(device, stream);
+    crate::host_waiting::follows_event(device, stream);
     cx.operate(device, &op).map(drop)
 }
 

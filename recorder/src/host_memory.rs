@@ -18,9 +18,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+mod mirror;
 mod named;
 
-pub(crate) use named::{any_mapped, any_unmapped, is_mapped, named_by, note_copied, note_found, note_mapped, note_words};
+pub(crate) use mirror::is_needed as copies_are_needed;
+pub(crate) use named::{any_mapped, any_unmapped, is_mapped, may_be_named, named_by, note_copied, note_found, note_mapped, note_words};
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
@@ -290,6 +292,9 @@ fn pin_everywhere(cx: &Entered, at: u64, block: &Block, fresh: bool) -> Result<(
 /// meanwhile is seen the next time. `told` has the numbers of the blocks that it was told of the last time.
 pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), String> {
     let _changing = lock(&CHANGING);
+    if copies_are_needed() && place.maps_file() {
+        mirror::leave_file(place)?;
+    }
     let mut has = place.pinned();
     let blocks = lock(&BLOCKS).clone();
     has.retain(|(at, bytes)| {

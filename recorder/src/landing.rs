@@ -123,8 +123,7 @@ pub(crate) fn follows_event(device: &Device, stream: u64) {
 /// Whether anybody could see what a GPU does next before the bytes of a copy have landed: host memory that GPUs use by its address, or
 /// that the place reaches, shows flags; another process is told by events and by memory that it has, too.
 pub(crate) fn is_seen(place: &Place) -> bool {
-    let reaches = matches!(place, Place::Remote { shares: true, .. }) && host_memory::any_in_arena();
-    reaches || host_memory::any_mapped() || ipc::any()
+    place.maps_file() && host_memory::any_in_arena() || host_memory::any_mapped() || ipc::any()
 }
 
 /// To be called before work is handed over: holds the stream until the copies that the work follows have landed.
@@ -209,4 +208,37 @@ pub(crate) fn fence(
         let _ = thread.send(Passed { link: to, token, then: Box::new(then) });
     };
     device.noting(link.request_then(id::STREAM_FENCE, &[&encode(&StreamHold { token, stream })], answered).map_err(lost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn landing(stream: u64, followers: &[u64], fenced: &[u64]) -> Landing {
+        let arrival = Arrival::Flag(Arc::new(AtomicBool::new(false)));
+        Landing { device: 0, stream, to: 0..1, arrival, followers: followers.to_vec(), fenced: fenced.to_vec() }
+    }
+
+    #[test]
+    fn work_is_held_back_behind_what_it_follows() {
+        let l = landing(7, &[8], &[]);
+        assert!(l.concerns(0, 7, false), "the stream of the copy");
+        assert!(l.concerns(0, 8, false), "a stream that waits for an event");
+        assert!(l.concerns(0, LEGACY, false) && landing(LEGACY, &[], &[]).concerns(0, 9, false), "the default stream");
+        assert!(!l.concerns(0, 9, false) && !l.concerns(1, 7, false), "another stream, another device");
+        assert!(l.concerns(0, 9, true), "a graph may wait for any stream");
+        assert!(!landing(7, &[], &[7]).concerns(0, 7, false), "one fence is enough");
+        assert!(landing(7, &[8], &[7]).concerns(0, 8, false), "for one stream");
+    }
+
+    #[test]
+    fn what_has_landed_is_forgotten() {
+        let here = Arc::new(AtomicBool::new(false));
+        let to = 0x7000_0000_0000..0x7000_0000_1000;
+        lock(&LANDINGS).push(Landing { to: to.clone(), arrival: Arrival::Flag(here.clone()), ..landing(7, &[], &[]) });
+        COUNT.store(1, Ordering::Release);
+        assert!(any_to(to.start + 8, 8) && !any_to(to.end, 8));
+        here.store(true, Ordering::Release);
+        assert!(!any_to(to.start, 8) && COUNT.load(Ordering::Acquire) == 0);
+    }
 }

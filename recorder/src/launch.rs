@@ -6,7 +6,7 @@ use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
 use crate::tables::FunctionData;
-use crate::{graph, host_memory, landing, stream_attributes};
+use crate::{graph, host_memory, host_waiting, landing, stream_attributes};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
@@ -315,7 +315,9 @@ unsafe fn launch(
         unsafe { pack(body, info, params, extra) }?;
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
-        cx.work(on, ops::id::LAUNCH, &[body])
+        let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
+        host_waiting::note(on, head.stream, span.map(|s| s.end), &body[head_bytes..]);
+        Ok(())
     })
 }
 

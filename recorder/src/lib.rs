@@ -33,6 +33,7 @@ mod graph;
 mod green;
 mod host_function;
 mod host_memory;
+mod host_waiting;
 mod internal_error;
 mod ipc;
 mod job;

@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Where a device may be asked to go. A GPU of this machine without a number is chosen by [`choose`].
@@ -125,6 +126,8 @@ pub(crate) struct Pin {
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     all: Mutex<BTreeMap<u64, Pin>>,
+    /// It has the file of pinned memory, and maps what is in that.
+    file: AtomicBool,
     /// Held while it gets memory or gives it up, which takes a round trip.
     changing: Mutex<()>,
 }
@@ -162,8 +165,6 @@ pub(crate) enum Place {
         link: Arc<Link>,
         /// Where it leads.
         spec: Spec,
-        /// Whether it has the file of pinned memory.
-        shares: bool,
         /// What host memory of the job it has, by address.
         pins: Arc<Pins>,
         /// It writes to that file.
@@ -266,14 +267,13 @@ impl Waiting {
 /// A worker as far as host memory is concerned.
 pub(crate) struct Worker<'a> {
     link: &'a Arc<Link>,
-    shares: bool,
     pins: &'a Pins,
 }
 
 impl Worker<'_> {
     /// See [`Place::is_apart`].
     pub(crate) fn is_apart(&self, filed: bool) -> bool {
-        !(self.shares && filed)
+        !(filed && self.pins.file.load(Ordering::Acquire))
     }
 
     /// Whether it has the memory that begins at an address.
@@ -353,16 +353,16 @@ impl Place {
 
     fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
         link.set_text_hook(crate::output::arrived);
-        let pins = Arc::new(Pins::default());
+        let pins = Arc::new(Pins { file: AtomicBool::new(shares && !host_memory::copies_are_needed()), ..Pins::default() });
         let mut workers = lock(&WORKERS);
         workers.retain(|(link, _)| link.strong_count() > 0);
         workers.push((Arc::downgrade(&link), pins.clone()));
         drop(workers);
         let (known, to) = (pins.clone(), Arc::downgrade(&link));
         link.set_watch(move |lines| {
-            to.upgrade().is_some_and(|link| host_memory::named_by(lines, &Worker { link: &link, shares, pins: &known }))
+            to.upgrade().is_some_and(|link| host_memory::named_by(lines, &Worker { link: &link, pins: &known }))
         });
-        Place::Remote { link, spec: spec.clone(), shares, pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
+        Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
     }
 
     /// A count that changes with everything that is handed over. A place in this process has none: it is cheap to ask.
@@ -424,7 +424,7 @@ impl Place {
     /// What it needs to have or give up host memory, if it is a worker.
     fn worker(&self) -> Option<Worker<'_>> {
         match self {
-            Place::Remote { link, shares, pins, .. } => Some(Worker { link, shares: *shares, pins }),
+            Place::Remote { link, pins, .. } => Some(Worker { link, pins }),
             Place::Local { .. } => None,
         }
     }
@@ -434,6 +434,16 @@ impl Place {
         self.worker().is_some_and(|w| w.is_apart(filed))
     }
 
+    /// Whether it is a worker that maps the file of pinned memory: its GPU and this process have one memory there.
+    pub(crate) fn maps_file(&self) -> bool {
+        self.worker().is_some_and(|w| w.pins.file.load(Ordering::Acquire))
+    }
+
+    /// It maps no more of that file from now on.
+    pub(crate) fn leave_file(&self) {
+        self.worker().into_iter().for_each(|w| w.pins.file.store(false, Ordering::Release));
+    }
+
     /// Pins host memory for its driver.
     ///
     /// # Safety
@@ -441,9 +451,7 @@ impl Place {
     pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<(), Code> {
         match self {
             // SAFETY: passed on.
-            Place::Remote { link, shares, pins, .. } => unsafe {
-                Worker { link, shares: *shares, pins }.pin(at, bytes, flags, filed)
-            },
+            Place::Remote { link, pins, .. } => unsafe { Worker { link, pins }.pin(at, bytes, flags, filed) },
             Place::Local { exec, .. } => exec.pin_host(at, bytes, flags),
         }
     }

@@ -8,6 +8,7 @@ use crate::across;
 use crate::context;
 use crate::enter::Entered;
 use crate::graph;
+use crate::host_waiting;
 use crate::ipc;
 use crate::job::Device;
 use crate::landing;
@@ -120,6 +121,7 @@ pub(crate) fn record(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code>
             cx.operate(device, &StreamWaitEvent { stream: own.behind, event: own.mark })?;
         }
         landing::follows_event(device, own.behind);
+        host_waiting::follows_event(device, own.behind);
         // It is no longer one of a capture.
         graph::record_event(cx, event, own.behind, device, false)?;
         stream::record_in(cx, device, event, own.behind)
@@ -147,6 +149,7 @@ pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
                 ipc::wait_event(cx, device, &op)?;
             } else {
                 landing::follows_event(device, stream);
+                host_waiting::follows_event(device, stream);
                 cx.operate(device, &op)?;
             }
         }
@@ -168,6 +171,7 @@ pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u6
         let event = lock(&PASSED).as_ref().and_then(|all| all.get(&of).copied());
         if let Some(event) = event {
             landing::follows_event(device, stream);
+            host_waiting::follows_event(device, stream);
             cx.operate(device, &StreamWaitEvent { stream, event })?;
         }
     }

@@ -6,14 +6,14 @@
 //! * A look goes through all memory, again until nothing has changed since the time before: what is told is then what the memory held
 //!   at one moment. Somebody who never stops writing is not waited for: then what was found first is told with the value that it had
 //!   then, so that what was written before that is there.
-//! * The inner parts of long stretches are told first, then their ends, at last what stands alone: these few lines are taken over within a
-//!   moment, whichever of them is the flag.
+//! * The inner parts of long stretches are told first, then their ends, at last what stands alone, lines of which few bytes have changed
+//!   behind the others: these few lines are taken over within a moment, whichever of them is the flag.
 
 mod told;
 mod written;
 
 use crate::pools::lock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::io;
 use std::sync::Mutex;
@@ -32,6 +32,8 @@ const WORDS: usize = 8;
 const LOOKS: usize = 8;
 /// More changes than this (80 MiB of them) are told without another look: whoever writes so much is not waited for.
 const MANY: usize = 1 << 20;
+/// Of more changes than this in one look nobody keeps account where they were.
+const MANY_ACTIVE: usize = 1 << 16;
 /// So many of the last lines of a message are made ready before any is written.
 const LAST: usize = 64;
 
@@ -169,17 +171,24 @@ impl Twins {
     /// As [`Twins::look`]; also whether the memory held all of it at one moment. What several of these have found before any of it
     /// is told must be [`joined`].
     pub fn collect(&mut self) -> (Vec<Line>, bool) {
-        let first = self.look_once();
+        let mut active = BTreeSet::new();
+        let first = self.look_once(&active);
         if first.is_empty() || first.len() > MANY {
             let whole = first.is_empty();
             return (in_order(first), whole);
         }
         let mut later: BTreeMap<u64, Line> = BTreeMap::new();
+        if first.len() <= MANY_ACTIVE {
+            active.extend(first.iter().map(page_of));
+        }
         for _ in 1..LOOKS {
-            let found = self.look_once();
+            let found = self.look_once(&active);
             if found.is_empty() {
                 let all = if later.is_empty() { first } else { first_and_later(first, later) };
                 return (in_order(all), true);
+            }
+            if found.len() <= MANY_ACTIVE {
+                active.extend(found.iter().map(page_of));
             }
             for line in found {
                 later.entry(line[0]).and_modify(|l| put_over(l, &line)).or_insert(line);
@@ -197,9 +206,10 @@ impl Twins {
         (all, false)
     }
 
-    /// What has changed since it was last looked at, by address.
-    fn look_once(&mut self) -> Vec<Line> {
-        let mut found = Vec::new();
+    /// What has changed since it was last looked at, by address. Pages that are `active` are looked at last: a flag mostly lies where
+    /// nothing has changed for a while, and what was written before it must be found by the look that finds the flag.
+    fn look_once(&mut self, active: &BTreeSet<u64>) -> Vec<Line> {
+        let (mut found, mut last) = (Vec::new(), Vec::new());
         let mut whole = Vec::new();
         for (start, part) in &mut self.parts {
             self.pages.clear();
@@ -207,19 +217,36 @@ impl Twins {
             if part.written.as_mut().is_some_and(|w| w.take(&mut self.pages)) {
                 for number in &self.pages {
                     let first = number * PAGE as usize;
+                    if active.contains(&(start + first as u64)) {
+                        last.push(start + first as u64);
+                        continue;
+                    }
                     if let Some(ours) = ours.get_mut(first / 8..(first + PAGE as usize) / 8) {
                         compare(start + first as u64, ours, &mut found);
                     }
                 }
             } else {
+                last.extend(active.range(*start..start + 8 * ours.len() as u64));
                 whole.extend((*start..).step_by(PIECE).zip(ours.chunks_mut(PIECE / 8)));
             }
         }
         // The program is not to find threads of ours at work for it; a place has a machine to itself.
         let threads = if self.noted { 1 } else { std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get())) };
-        compare_all(whole, threads, &mut found);
+        compare_all(whole, active, threads, &mut found);
+        for page in last {
+            self.compare_page(page, &mut found);
+        }
         found.sort_unstable_by_key(|l| l[0]);
         found
+    }
+
+    /// Compares one page of this memory.
+    fn compare_page(&mut self, page: u64, found: &mut Vec<Line>) {
+        let Some((start, part)) = self.parts.range_mut(..=page).next_back() else { return };
+        let first = ((page - start) / 8) as usize;
+        if let Some(ours) = part.agreed.words().get_mut(first..first + PAGE as usize / 8) {
+            compare(page, ours, found);
+        }
     }
 
     /// Notes that both sides hold the words of a line.
@@ -341,10 +368,17 @@ impl Plain<'_> {
     }
 }
 
-/// Compares pieces of memory with what both sides hold, which is cut into them, with several threads if there is much.
-fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, threads: usize, found: &mut Vec<Line>) {
+/// The page of a line.
+fn page_of(line: &Line) -> u64 {
+    line[0] & !(PAGE - 1)
+}
+
+/// Compares pieces of memory with what both sides hold, which is cut into them, with several threads if there is much; pages that are
+/// `active` are left out.
+fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threads: usize, found: &mut Vec<Line>) {
     let each = |(start, ours): (u64, &mut [u64]), found: &mut Vec<Line>| {
         let pages = (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8));
+        let pages = pages.filter(|(page, _)| active.is_empty() || !active.contains(page));
         pages.for_each(|(page, ours)| compare(page, ours, found));
     };
     // A thread is worth it for some pieces.

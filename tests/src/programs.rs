@@ -87,8 +87,10 @@ pub const NAMES: [&str; 51] = [
     "simulations",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late` and `reloads` have arguments of their own;
-/// `ipc` and `handles` are two processes.
-const SPECIAL: [&str; 7] = ["assertion", "stuck", "endings", "late", "ipc", "handles", "reloads"];
+/// `ipc` and `handles` are two processes; [`LITMUS`] prints what order it has seen.
+const SPECIAL: [&str; 8] = ["assertion", "stuck", "endings", "late", "ipc", "handles", "reloads", LITMUS];
+/// The program that tries in which order host and GPU see each other's writes (docs/consistency.md).
+pub const LITMUS: &str = "litmus";
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.

@@ -11,6 +11,7 @@
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
 //! | `endings` | calls at the end of threads and processes, internal errors, buffers that run out |
 //! | `host_memory` | host memory that kernels use by its address |
+//! | `order` | host and GPU see each other's writes in order at every place |
 //! | `conformance` | every function answers as natively, whatever its arguments |
 //! | `process` | ends, exec, libraries closed and opened, resets: as natively |
 //! | `output` | what device code prints is the job's own output |
@@ -45,6 +46,7 @@ mod lost;
 mod mix;
 mod moves;
 mod nvml;
+mod order;
 mod output;
 mod peers;
 mod places;

@@ -22,10 +22,11 @@ const FILES: [&str; 10] = [
 ];
 
 /// What is run there.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("run-gpu.sh", include_str!("run-gpu.sh")),
     ("run-bench.sh", include_str!("run-bench.sh")),
     ("run-conformance.sh", include_str!("run-conformance.sh")),
+    ("run-litmus.sh", include_str!("run-litmus.sh")),
 ];
 
 /// Makes the bundle.
@@ -43,7 +44,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     }
     for linkage in [Linkage::Static, Linkage::Shared] {
         let target = folder.join("programs").join(linkage.name());
-        for name in programs::NAMES {
+        for name in programs::NAMES.into_iter().chain([programs::LITMUS]) {
             copy(&compiled.path(linkage, name), &target.join(name), true)?;
         }
         for which in 0..3 {
@@ -69,7 +70,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     }
     let bytes = size(&folder)?;
     println!(
-        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh",
+        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh",
         folder.display(),
         bytes as f64 / (1 << 20) as f64
     );

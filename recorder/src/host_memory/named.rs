@@ -1,6 +1,6 @@
 //! Which pinned memory GPUs use by its address: a place that does not reach the job's memory must have such memory there.
 
-use super::{BLOCKS, Block, CHANGING, Known, around, lands, pin_everywhere};
+use super::{BLOCKS, Block, CHANGING, Known, around, lands, mirror, pin_everywhere};
 use crate::enter::Entered;
 use crate::log::lock;
 use crate::place::Worker;
@@ -98,6 +98,13 @@ pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Cod
     if may_name(words, &lands()) { note_words(cx, words) } else { Ok(()) }
 }
 
+/// Whether 8-byte words may be addresses of pinned memory.
+pub(crate) fn may_be_named(bytes: &[u8]) -> bool {
+    let lands = lands();
+    let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
+    words.into_iter().any(|w| lies_in(&lands, w))
+}
+
 fn lies_in(lands: &[Range<u64>; 2], word: u64) -> bool {
     lands.iter().any(|land| land.contains(&word))
 }
@@ -153,6 +160,7 @@ pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
     if settled(&lock(&BLOCKS)) {
         return Ok(());
     }
+    mirror::prepare(cx, address)?;
     let _changing = lock(&CHANGING);
     let (start, block, was) = {
         let mut blocks = lock(&BLOCKS);

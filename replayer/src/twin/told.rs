@@ -35,7 +35,10 @@ pub(super) fn in_order(lines: Vec<Line>) -> Vec<Line> {
     let follows = |i: usize| i > 0 && i < lines.len() && lines[i][0] == lines[i - 1][0] + LINE;
     let neighbours = |i: usize| usize::from(follows(i)) + usize::from(follows(i + 1));
     let with = |n: usize| (0..lines.len()).rev().filter(move |i| neighbours(*i) == n).map(|i| lines[i]);
-    with(2).chain(with(1)).chain(with(0)).collect()
+    let mut alone: Vec<Line> = with(0).collect();
+    // A flag is a word, what it tells of mostly more.
+    alone.sort_by_key(|l| std::cmp::Reverse(l[1].count_ones()));
+    with(2).chain(with(1)).chain(alone).collect()
 }
 
 /// What looks that follow each other have found, in the order in which the other side must take it over; `whole`: the last one has seen
@@ -82,7 +85,8 @@ mod tests {
         let second = vec![line(0x3000, 1, [9, 0]), line(0x1000, 0x0302, [0x02b8, 0x105])];
         let third = vec![line(0x1000, 1, [0x02d8, 0x105])];
         let looks = vec![first, second, third];
-        let want = [line(0x3000, 1, [9, 0]), line(0x2000, 1, [7, 0]), line(0x1000, 0x0303, [0x02d8, 0x105])];
+        // All alone: the one that has changed most comes first.
+        let want = [line(0x1000, 0x0303, [0x02d8, 0x105]), line(0x3000, 1, [9, 0]), line(0x2000, 1, [7, 0])];
         assert_eq!(joined(looks.clone(), true), want);
         let want = [
             line(0x3000, 1, [9, 0]),

@@ -1,0 +1,104 @@
+//! A place of this machine reaches all of the program's pinned memory, or none of it.
+//!
+//! Such a place maps the file of pinned memory, but not memory of the program that is registered: that it keeps as a copy. What a GPU writes
+//! to the two would be seen in another order than it was written, and so would what the program writes. So from the moment on at which GPUs
+//! use registered memory by its address, a place of this machine keeps copies of pinned memory, too, as one on another machine does: then
+//! all of it has the one order in which changes are told (docs/consistency.md).
+
+use super::{BLOCKS, CHANGING, Kind, Known, around};
+use crate::enter::Entered;
+use crate::gate;
+use crate::job::Device;
+use crate::log::{self, lock};
+use crate::place::Place;
+use cuda_api::code::{self, Code};
+use rcuda_forwarder::{Control, ControlReply};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long running work may take to end in one attempt after the other: short ones first, since other threads make no calls meanwhile. What
+/// waits for the program does not end: then the program is told that it cannot be had.
+const ATTEMPTS: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Between two looks at what has not ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// GPUs use registered memory by its address: places of this machine that are opened from now on map no file.
+static NEEDED: AtomicBool = AtomicBool::new(false);
+
+/// Whether places of this machine are to keep copies.
+pub(crate) fn is_needed() -> bool {
+    NEEDED.load(Ordering::Acquire)
+}
+
+/// To be called before GPUs use the memory at an address: if that is registered, no place of this machine goes on with the file.
+pub(super) fn prepare(cx: &Entered, address: u64) -> Result<(), Code> {
+    let registered = around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.kind == Kind::Registered);
+    let with_file = |d: &&'static Device| cx.place(d).maps_file();
+    if !registered || !cx.job.devices.iter().any(|d| with_file(&d)) {
+        return Ok(());
+    }
+    let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
+    // A move waits for who waits for its device, so the places stay.
+    for d in &devices {
+        d.waiters.fetch_add(1, Ordering::AcqRel);
+    }
+    let places: Vec<Place> = devices.iter().map(|d| cx.place(d).clone()).collect();
+    let changed = cx.pass.outside(|| {
+        let mut outcome = Ok(());
+        for limit in ATTEMPTS {
+            outcome = change(&places, limit);
+            if outcome.is_ok() {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        outcome
+    });
+    for d in &devices {
+        d.waiters.fetch_sub(1, Ordering::AcqRel);
+    }
+    changed.map_err(|why| {
+        log::tell(&format!("kernels cannot use registered memory beside pinned memory at this place: {why}"));
+        code::ERROR_NOT_SUPPORTED
+    })
+}
+
+/// Changes all places that map the file, while no call is made and nothing runs there.
+fn change(places: &[Place], limit: Duration) -> Result<(), String> {
+    let until = Instant::now() + limit;
+    let _closed = gate::close(limit, || true).map_err(|_| "a thread stays inside a CUDA call")?;
+    for place in places.iter().filter(|p| p.maps_file()) {
+        come_to_rest(place, until)?;
+    }
+    NEEDED.store(true, Ordering::Release);
+    let _changing = lock(&CHANGING);
+    places.iter().filter(|p| p.maps_file()).try_for_each(leave_file)
+}
+
+fn come_to_rest(place: &Place, until: Instant) -> Result<(), String> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match place.control(&Control::Drain { limit_ms: left.min(Duration::from_millis(100)).as_millis() as u32 })? {
+            ControlReply::Drained { idle: true, .. } if place.outstanding() == 0 => return Ok(()),
+            ControlReply::Drained { waits_for, .. } if left.is_zero() => return Err(format!("it does not come to rest: {waits_for}")),
+            ControlReply::Drained { .. } => std::thread::sleep(POLL_INTERVAL),
+            _ => return Err("it has answered something else".to_owned()),
+        }
+    }
+}
+
+/// Takes the file's blocks from a place at rest, and gives it copies of those that GPUs use by their addresses.
+pub(super) fn leave_file(place: &Place) -> Result<(), String> {
+    let blocks = lock(&BLOCKS).clone();
+    place.leave_file();
+    for (at, b) in blocks.iter().filter(|(at, b)| b.filed && place.has_pinned(**at)) {
+        place.unpin(*at);
+        if matches!(b.known, Known::Found | Known::Everywhere) {
+            b.pin(place, *at).map_err(|rc| format!("error {rc} on pinning {} bytes there", b.bytes))?;
+        }
+    }
+    place.tell_changes().map_err(|_| "it is gone".to_owned())
+}
