@@ -1,11 +1,12 @@
-//! What a stream does with another device: waiting for its events, copies from GPU to GPU.
+//! What a stream does with another device: waiting for its events, copies from GPU to GPU, or between another GPU and the host; and what the job does itself in the order of a
+//! stream of this process's driver.
 //!
 //! The places of a job know nothing of each other. So the stream is held in its place, one thread of ours sees when the other device
 //! has got there, carries the bytes where it is a copy, and lets the stream go on. It works outside the gate, also while that is
 //! closed; a move waits until nothing concerns its devices any more (docs/design.md, "Several GPUs").
 
 use crate::control;
-use crate::copy::Rect;
+use crate::copy::{Rect, gather, scatter};
 use crate::enter::Entered;
 use crate::job::Device;
 use crate::memory::encode;
@@ -33,13 +34,33 @@ struct Item {
     ahead: Waiting,
     /// Who answers that.
     other: &'static Device,
-    then: Option<Carry>,
+    then: Option<Then>,
 }
 
-/// A copy from device to device.
+/// What is done before the stream goes on.
+enum Then {
+    Carry(Carry),
+    /// Work in the host's memory.
+    Own(Box<dyn FnOnce(Result<(), Code>) + Send>),
+}
+
+/// An end of a copy.
+enum End {
+    Gpu(&'static Device, Place),
+    /// Pinned memory of the job.
+    Host,
+}
+
+impl End {
+    fn device(&self) -> Option<&'static Device> {
+        if let End::Gpu(device, _) = self { Some(device) } else { None }
+    }
+}
+
+/// A copy from device to device, or between a device and the host.
 struct Carry {
-    from: (&'static Device, Place),
-    to: (&'static Device, Place),
+    from: End,
+    to: End,
     rect: Rect,
 }
 
@@ -69,46 +90,48 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
+fn count(devices: &[u32], begins: bool) {
+    for d in devices.iter().map(|d| &CONCERNS[*d as usize]).chain([&COUNT]) {
+        if begins {
+            d.fetch_add(1, Ordering::AcqRel)
+        } else {
+            d.fetch_sub(1, Ordering::AcqRel)
+        };
+    }
+}
+
 impl Item {
     fn devices(&self) -> Vec<u32> {
-        let ends = self.then.iter().flat_map(|c| [c.from.0.index, c.to.0.index]);
+        let carry = if let Some(Then::Carry(c)) = &self.then { Some(c) } else { None };
+        let ends = carry.into_iter().flat_map(|c| [&c.from, &c.to]).filter_map(|end| Some(end.device()?.index));
         let mut all: Vec<u32> = [self.device.index, self.other.index].into_iter().chain(ends).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    fn count(&self, begins: bool) {
-        for d in self.devices().into_iter().map(|d| &CONCERNS[d as usize]).chain([&COUNT]) {
-            if begins {
-                d.fetch_add(1, Ordering::AcqRel)
-            } else {
-                d.fetch_sub(1, Ordering::AcqRel)
-            };
-        }
-    }
-
     /// What is waited for has come: carries the bytes, and lets the stream go on. Whatever fails stays with the device where it did.
     fn finish(mut self) {
         let (rc, _) = std::mem::replace(&mut self.ahead, Waiting::Done(code::SUCCESS, Vec::new())).finish();
         self.other.note(rc);
-        if rc == code::SUCCESS
-            && let Some(carry) = &self.then
-        {
-            carry.run();
+        let devices = self.devices();
+        match self.then.take() {
+            Some(Then::Carry(carry)) if rc == code::SUCCESS => carry.run(),
+            Some(Then::Own(work)) => work(if rc == code::SUCCESS { Ok(()) } else { Err(rc) }),
+            _ => {}
         }
         // A place that is lost holds nothing.
         let _ = self.place.send(id::HOST_DONE, &[&self.token.to_le_bytes()]);
-        self.count(false);
+        count(&devices, false);
     }
 }
 
 /// An answer, or the error of the device that gave it.
-fn settled(device: &Device, waiting: Result<Waiting, Code>) -> Result<Vec<u8>, Code> {
+fn settled(device: Option<&Device>, waiting: Result<Waiting, Code>) -> Result<Vec<u8>, Code> {
     match waiting.map(Waiting::finish) {
         Ok((code::SUCCESS, bytes)) => Ok(bytes),
         Ok((rc, _)) | Err(rc) => {
-            device.note(rc);
+            device.into_iter().for_each(|d| d.note(rc));
             Err(rc)
         }
     }
@@ -116,8 +139,13 @@ fn settled(device: &Device, waiting: Result<Waiting, Code>) -> Result<Vec<u8>, C
 
 impl Carry {
     fn run(&self) {
-        let Carry { from: (from, source), to: (to, target), rect } = self;
+        let Carry { from, to, rect } = self;
         let read = |piece: &Rect| {
+            let End::Gpu(_, source) = from else {
+                // SAFETY: the program keeps pinned memory until the copies from it have been made.
+                let bytes = unsafe { gather(piece.src.address, piece.src.pitch, piece.width, piece.rows) };
+                return Ok(Waiting::Done(code::SUCCESS, bytes));
+            };
             let op =
                 CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream: LANE };
             source.begin(id::COPY_OUT, &[&encode(&op)])
@@ -128,7 +156,15 @@ impl Carry {
             let Some(waiting) = next.take() else { return };
             // The next piece is read while this one is written.
             next = pieces.get(number + 1).map(read);
-            let Ok(bytes) = settled(from, waiting) else { return };
+            let Ok(bytes) = settled(from.device(), waiting) else { return };
+            let End::Gpu(to, target) = to else {
+                if bytes.len() as u64 == piece.width * piece.rows {
+                    // SAFETY: as above, of copies to it.
+                    unsafe { scatter(&bytes, piece.dst.address, piece.dst.pitch, piece.width) };
+                }
+                continue;
+            };
+            target.give_named(&bytes);
             let op =
                 CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream: LANE };
             if let Err(rc) = target.send(id::COPY_IN, &[&encode(&op), &bytes]) {
@@ -136,8 +172,10 @@ impl Carry {
                 return;
             }
         }
-        // Noted where it failed.
-        let _ = settled(to, target.begin(id::STREAM_SYNC, &[&LANE.to_le_bytes()]));
+        if let End::Gpu(to, target) = to {
+            // Noted where it failed.
+            let _ = settled(Some(to), target.begin(id::STREAM_SYNC, &[&LANE.to_le_bytes()]));
+        }
     }
 }
 
@@ -186,14 +224,43 @@ fn hold(
     other: &'static Device,
     then: Option<Carry>,
 ) -> Result<(), Code> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     let thread = thread()?;
-    let token = HOLD | NEXT.fetch_add(1, Ordering::Relaxed);
+    let token = token();
     cx.work(device, id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })])?;
-    let item = Item { device, place: cx.place(device).clone(), token, ahead, other, then };
-    item.count(true);
+    attend_to(thread, Item { device, place: cx.place(device).clone(), token, ahead, other, then: then.map(Then::Carry) })
+}
+
+/// A name for the time that a stream is held.
+pub(crate) fn token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    HOLD | NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn attend_to(thread: &Sender<Item>, item: Item) -> Result<(), Code> {
+    count(&item.devices(), true);
     // The thread lives as long as the process.
     thread.send(item).map_err(|_| code::ERROR_OPERATING_SYSTEM)
+}
+
+/// Does something in the order of a stream of this process's driver, which is held meanwhile; `begin` asks the place for that with a token.
+/// What is done is told whether the stream got there.
+pub(crate) fn in_order(
+    cx: &Entered,
+    device: &'static Device,
+    begin: impl FnOnce(&Place) -> Result<Waiting, Code>,
+    token: u64,
+    work: Box<dyn FnOnce(Result<(), Code>) + Send>,
+) -> Result<(), Code> {
+    let thread = thread()?;
+    let place = cx.place(device);
+    let ahead = device.noting(begin(place))?;
+    if let Waiting::Done(rc, _) = &ahead
+        && *rc != code::SUCCESS
+    {
+        device.note(*rc);
+        return Err(*rc);
+    }
+    attend_to(thread, Item { device, place: place.clone(), token, ahead, other: device, then: Some(Then::Own(work)) })
 }
 
 /// A stream waits for what was last recorded in an event of another device.
@@ -220,6 +287,19 @@ pub(crate) fn wait_event(
     hold(cx, (device, stream), ahead, other, None)
 }
 
+/// Copies in a stream's order, between devices or, where none is named, pinned memory of the host. Both ranges have been checked.
+pub(crate) fn carry(
+    cx: &Entered,
+    (device, stream): (&'static Device, u64),
+    (from, to): (Option<&'static Device>, Option<&'static Device>),
+    rect: Rect,
+) -> Result<(), Code> {
+    [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
+    let ahead = device.noting(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
+    hold(cx, (device, stream), ahead, device, Some(Carry { from: end(from), to: end(to), rect }))
+}
+
 /// A copy whose ends are not both of the stream's device. Both ranges have been checked.
 pub(crate) fn copy(
     cx: &mut Entered,
@@ -240,10 +320,7 @@ pub(crate) fn copy(
         crate::copy::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
     }
-    let ahead = device.noting(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
-    let end = |d: &'static Device| (d, cx.place(d).clone());
-    let carry = Carry { from: end(from), to: end(to), rect };
-    hold(cx, (device, stream), ahead, device, Some(carry))?;
+    carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
     // Nor does anything begin on either before it is done.
     if wait || stream == LEGACY { cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
 }

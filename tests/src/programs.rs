@@ -33,7 +33,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 49] = [
+pub const NAMES: [&str; 50] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -83,6 +83,7 @@ pub const NAMES: [&str; 49] = [
     "mix",
     "instances",
     "letters",
+    "blocked",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck` has arguments of its own;
 /// `ipc` and `handles` are two processes.
