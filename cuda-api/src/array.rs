@@ -215,6 +215,17 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A copy of bytes that the job reads when the stream gets there, to an array; they come with the token.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CopyBoxLate {
+        /// Names it between job and place, with the bit [`crate::ops::HOLD`]; never used twice.
+        pub token: u64,
+        /// The copy.
+        pub to: CopyBox,
+    }
+}
+
+wire_struct! {
     /// `CUDA_RESOURCE_DESC`
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Resource {

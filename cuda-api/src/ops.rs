@@ -130,9 +130,11 @@ ids! {
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset";
     /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
-    /// stream has got there; the stream goes on when the job has said [`id::HOST_DONE`].
+    /// stream has got there; the stream goes on when the job has said [`id::HOST_DONE`]. If its token has the bit [`super::HOLD`] it is
+    /// something that the job does itself: the stream is held, the answer is empty.
     HOST_CALL = 0x0f30 "HostCall";
-    /// [`super::CopyInLate`]: as [`id::COPY_IN`], of bytes that the job must read when the stream gets there. Answered like [`id::HOST_CALL`].
+    /// [`super::CopyInLate`]: as [`id::COPY_IN`], of bytes that the job must read when the stream gets there. Answered then; the stream goes
+    /// on when the job has said [`id::HOST_DONE`].
     COPY_IN_LATE = 0x0f31 "CopyInLate";
     /// Body: token (u64), then the bytes of a late copy. Carried out at once, whatever was sent before.
     HOST_DONE = 0x0f32 "HostDone";
@@ -149,6 +151,9 @@ ids! {
     COPY_BOX_IN = 0x0fa3 "CopyBoxIn";
     /// [`crate::array::CopyBox`] from an array; the answer is the bytes, rows and slices packed.
     COPY_BOX_OUT = 0x0fa4 "CopyBoxOut";
+    /// [`crate::array::CopyBoxLate`]: as [`id::COPY_BOX_IN`], of bytes that the job must read when the stream gets there. Answered then; the
+    /// stream goes on when the job has said [`id::HOST_DONE`].
+    COPY_BOX_LATE = 0x0fac "CopyBoxLate";
     /// [`crate::array::ObjectMake`]: makes a texture or surface object. The answer: u64, its number, and an optional
     /// [`crate::array::Sampling`], as the driver tells it. Waits.
     OBJECT_MAKE = 0x0fa5 "ObjectMake";

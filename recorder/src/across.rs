@@ -1,11 +1,12 @@
-//! What a stream does with another device: waiting for its events, copies from GPU to GPU.
+//! What a stream does with another device: waiting for its events, copies from GPU to GPU, or between another GPU and the host; and what the job does itself in the order of a
+//! stream of this process's driver.
 //!
 //! The places of a job know nothing of each other. So the stream is held in its place, one thread of ours sees when the other device
 //! has got there, carries the bytes where it is a copy, and lets the stream go on. It works outside the gate, also while that is
 //! closed; a move waits until nothing concerns its devices any more (docs/design.md, "Several GPUs").
 
 use crate::control;
-use crate::copy::Rect;
+use crate::copy::{Rect, gather, scatter};
 use crate::enter::Entered;
 use crate::job::Device;
 use crate::memory::encode;
@@ -34,13 +35,29 @@ struct Item {
     ahead: Option<Waiting>,
     /// Who answers that.
     other: &'static Device,
-    then: Option<Carry<End>>,
+    then: Option<Then<End>>,
+    /// The devices that it concerns.
+    concerned: Vec<u32>,
 }
 
-/// One of the two devices of a copy, and its place.
-struct End {
-    device: &'static Device,
-    place: Place,
+/// What is done before the stream goes on.
+enum Then<L: Lane> {
+    Carry(Carry<L>),
+    /// Work in the host's memory.
+    Own(Box<dyn FnOnce(Result<(), Code>) + Send>),
+}
+
+/// An end of a copy.
+enum End {
+    Gpu(&'static Device, Place),
+    /// Pinned memory of the job.
+    Host,
+}
+
+impl End {
+    fn device(&self) -> Option<&'static Device> {
+        if let End::Gpu(device, _) = self { Some(device) } else { None }
+    }
 }
 
 /// What carries a copy from device to device asks of them.
@@ -76,25 +93,42 @@ impl Lane for End {
     type Answer = Waiting;
 
     fn read(&self, piece: &Rect) -> Result<Waiting, Code> {
+        let End::Gpu(_, place) = self else {
+            // SAFETY: the program keeps pinned memory until the copies from it have been made.
+            let bytes = unsafe { gather(piece.src.address, piece.src.pitch, piece.width, piece.rows) };
+            return Ok(Waiting::Done(code::SUCCESS, bytes));
+        };
         let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream: LANE };
-        self.place.begin(id::COPY_OUT, &[&encode(&op)])
+        place.begin(id::COPY_OUT, &[&encode(&op)])
     }
 
     fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code> {
+        let End::Gpu(_, place) = self else {
+            if bytes.len() as u64 != piece.width * piece.rows {
+                return Err(code::ERROR_UNKNOWN);
+            }
+            // SAFETY: the program keeps pinned memory until the copies to it have been made.
+            unsafe { scatter(bytes, piece.dst.address, piece.dst.pitch, piece.width) };
+            return Ok(());
+        };
+        place.give_named(bytes);
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream: LANE };
-        self.place.send(id::COPY_IN, &[&encode(&op), bytes]).map(drop)
+        place.send(id::COPY_IN, &[&encode(&op), bytes]).map(drop)
     }
 
     fn settle(&self) -> Result<Waiting, Code> {
-        self.place.begin(id::STREAM_SYNC, &[&LANE.to_le_bytes()])
+        match self {
+            End::Gpu(_, place) => place.begin(id::STREAM_SYNC, &[&LANE.to_le_bytes()]),
+            End::Host => Ok(Waiting::Done(code::SUCCESS, Vec::new())),
+        }
     }
 
     fn failed(&self, rc: Code) {
-        self.device.note(rc);
+        self.device().into_iter().for_each(|d| d.note(rc));
     }
 }
 
-/// A copy from device to device. Each piece goes on as soon as it can; nothing is waited for here, since what one copy waits for may be
+/// A copy from device to device, or between a device and the host. Each piece goes on as soon as it can; nothing is waited for here, since what one copy waits for may be
 /// the release of another stream by the same thread.
 struct Carry<L: Lane> {
     from: L,
@@ -136,25 +170,17 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
+fn count(devices: &[u32], begins: bool) {
+    for d in devices.iter().map(|d| &CONCERNS[*d as usize]).chain([&COUNT]) {
+        if begins {
+            d.fetch_add(1, Ordering::AcqRel)
+        } else {
+            d.fetch_sub(1, Ordering::AcqRel)
+        };
+    }
+}
+
 impl Item {
-    fn devices(&self) -> Vec<u32> {
-        let ends = self.then.iter().flat_map(|c| [c.from.device.index, c.to.device.index]);
-        let mut all: Vec<u32> = [self.device.index, self.other.index].into_iter().chain(ends).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    fn count(&self, begins: bool) {
-        for d in self.devices().into_iter().map(|d| &CONCERNS[d as usize]).chain([&COUNT]) {
-            if begins {
-                d.fetch_add(1, Ordering::AcqRel)
-            } else {
-                d.fetch_sub(1, Ordering::AcqRel)
-            };
-        }
-    }
-
     /// Goes on as far as it can; whether the stream has been let go on. Whatever fails stays with the device where it did.
     fn go_on(&mut self) -> bool {
         if let Some(ahead) = &mut self.ahead {
@@ -163,16 +189,20 @@ impl Item {
             }
             let rc = self.ahead.take().map_or(code::SUCCESS, |ahead| ahead.finish().0);
             self.other.note(rc);
-            if rc != code::SUCCESS {
-                self.then = None;
+            match self.then.take() {
+                Some(Then::Own(work)) => work(if rc == code::SUCCESS { Ok(()) } else { Err(rc) }),
+                carry if rc == code::SUCCESS => self.then = carry,
+                _ => {}
             }
         }
-        if self.then.as_mut().is_some_and(|carry| !carry.go_on()) {
+        if let Some(Then::Carry(carry)) = &mut self.then
+            && !carry.go_on()
+        {
             return false;
         }
         // A place that is lost holds nothing.
         let _ = self.place.send(id::HOST_DONE, &[&self.token.to_le_bytes()]);
-        self.count(false);
+        count(&self.concerned, false);
         true
     }
 }
@@ -276,14 +306,51 @@ fn hold(
     other: &'static Device,
     then: Option<Carry<End>>,
 ) -> Result<(), Code> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     let thread = thread()?;
-    let token = HOLD | NEXT.fetch_add(1, Ordering::Relaxed);
+    let token = token();
     cx.work(device, id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })])?;
-    let item = Item { device, place: cx.place(device).clone(), token, ahead: Some(ahead), other, then };
-    item.count(true);
+    let item = Item { device, place: cx.place(device).clone(), token, ahead: Some(ahead), other, then: then.map(Then::Carry), concerned: Vec::new() };
+    attend_to(thread, item)
+}
+
+/// A name for the time that a stream is held.
+pub(crate) fn token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    HOLD | NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn attend_to(thread: &Sender<Item>, mut item: Item) -> Result<(), Code> {
+    let carry = if let Some(Then::Carry(c)) = &item.then { Some(c) } else { None };
+    let ends = carry.into_iter().flat_map(|c| [&c.from, &c.to]).filter_map(|end| Some(end.device()?.index));
+    let mut concerned: Vec<u32> = [item.device.index, item.other.index].into_iter().chain(ends).collect();
+    concerned.sort_unstable();
+    concerned.dedup();
+    count(&concerned, true);
+    item.concerned = concerned;
     // The thread lives as long as the process.
     thread.send(item).map_err(|_| code::ERROR_OPERATING_SYSTEM)
+}
+
+/// Does something in the order of a stream of this process's driver, which is held meanwhile; `begin` asks the place for that with a token.
+/// What is done is told whether the stream got there.
+pub(crate) fn in_order(
+    cx: &Entered,
+    device: &'static Device,
+    begin: impl FnOnce(&Place) -> Result<Waiting, Code>,
+    token: u64,
+    work: Box<dyn FnOnce(Result<(), Code>) + Send>,
+) -> Result<(), Code> {
+    let thread = thread()?;
+    let place = cx.place(device);
+    let ahead = device.noting(begin(place))?;
+    if let Waiting::Done(rc, _) = &ahead
+        && *rc != code::SUCCESS
+    {
+        device.note(*rc);
+        return Err(*rc);
+    }
+    let then = Some(Then::Own(work));
+    attend_to(thread, Item { device, place: place.clone(), token, ahead: Some(ahead), other: device, then, concerned: Vec::new() })
 }
 
 /// A stream waits for what was last recorded in an event of another device.
@@ -310,6 +377,19 @@ pub(crate) fn wait_event(
     hold(cx, (device, stream), ahead, other, None)
 }
 
+/// Copies in a stream's order, between devices or, where none is named, pinned memory of the host. Both ranges have been checked.
+pub(crate) fn carry(
+    cx: &Entered,
+    (device, stream): (&'static Device, u64),
+    (from, to): (Option<&'static Device>, Option<&'static Device>),
+    rect: Rect,
+) -> Result<(), Code> {
+    [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
+    let ahead = device.noting(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
+    hold(cx, (device, stream), ahead, device, Some(Carry::new(end(from), end(to), rect.pieces())))
+}
+
 /// A copy whose ends are not both of the stream's device. Both ranges have been checked.
 pub(crate) fn copy(
     cx: &mut Entered,
@@ -330,10 +410,7 @@ pub(crate) fn copy(
         crate::copy::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
     }
-    let ahead = device.noting(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
-    let end = |device: &'static Device| End { device, place: cx.place(device).clone() };
-    let carry = Carry::new(end(from), end(to), rect.pieces());
-    hold(cx, (device, stream), ahead, device, Some(carry))?;
+    carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
     // Nor does anything begin on either before it is done.
     if wait || stream == LEGACY { cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
 }

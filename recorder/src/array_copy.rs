@@ -4,12 +4,13 @@ use crate::array;
 use crate::copy::{self, Until};
 use crate::enter::Entered;
 use crate::graph;
+use crate::host_function::{self, Read};
 use crate::host_memory;
 use crate::job::Device;
 use crate::landing;
 use crate::place::{Place, Waiting};
 use cuda_api::arg::{Capture, stage_stream};
-use cuda_api::array::{ARRAY, CopyBox, DEVICE, HOST};
+use cuda_api::array::{ARRAY, CopyBox, CopyBoxLate, DEVICE, HOST};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Copy3, CopyEnd, Work};
 use cuda_api::handle::Kind;
@@ -73,14 +74,12 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
         copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })])?;
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
-    if from_host
-        && (until == Until::Done || matches!(cx.place(device), Place::Remote { .. }))
-        && (copy::changes_later(c.src.host, span(&c.src, &c)) || host_memory::is_mapped(c.src.host))
-        && (until == Until::Done || host_memory::is_pinned(c.src.host, span(&c.src, &c)))
-    {
-        // What is copied are the bytes that are there when the stream gets here.
+    // What is copied are the bytes that are there when the stream gets here.
+    let changes = from_host && (copy::changes_later(c.src.host, span(&c.src, &c)) || host_memory::is_mapped(c.src.host));
+    if changes && until == Until::Done {
         cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
     }
+    let late = changes && until == Until::Submitted && host_memory::is_pinned(c.src.host, span(&c.src, &c));
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
         device.noting(direct(exec, &c, live))?;
@@ -97,10 +96,15 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
         return copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })]);
     }
     pieces(&c, |piece| {
+        let op = CopyBox { copy: Copy3 { src: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
+        if late {
+            let from = Read { at: piece.src.host, pitch: piece.src.pitch, width: piece.width, rows: piece.rows };
+            let body = |token| copy::encode(&CopyBoxLate { token, to: op });
+            return host_function::copy_late(cx, device, ops::id::COPY_BOX_LATE, from, body);
+        }
         // SAFETY: the program says that its source has these rows.
         let bytes = unsafe { copy::gather(piece.src.host, piece.src.pitch, piece.width, piece.rows) };
         faults::at(Point::CopyIn);
-        let op = CopyBox { copy: Copy3 { src: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         cx.work(device, ops::id::COPY_BOX_IN, &[&copy::encode(&op), &bytes])
     })?;
     if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }

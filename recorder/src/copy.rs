@@ -4,15 +4,16 @@
 use crate::array_copy;
 use crate::enter::{Entered, encoded};
 use crate::graph;
+use crate::host_function::Read;
 use crate::job::Device;
 use crate::memory::{self, attributes, is_device};
 use crate::place::{Place, Waiting, lost};
-use crate::{across, host_function, host_memory, host_waiting, ipc, landing, peer, stream_memory};
+use crate::{across, host_function, host_memory, host_waiting, ipc, landing, peer, stream_memory, variables};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Copy3, CopyEnd, Work};
-use cuda_api::ops::{self, CopyDevice, CopyIn, CopyOut};
+use cuda_api::ops::{self, CopyDevice, CopyIn, CopyInLate, CopyOut, Fill};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use faults::Point;
@@ -234,6 +235,16 @@ pub(crate) fn destination(c: &Copy3) -> Range<u64> {
     c.dst.host..c.dst.host + span
 }
 
+/// Notes the addresses of pinned memory among the bytes that a [`plain`] copy from the host is about to read, if they are few: a copy that
+/// a graph makes is looked through when its node is reached, but then the place is asked while a stream waits.
+pub(crate) fn note_node(cx: &Entered, c: &Copy3) -> Result<(), Code> {
+    if c.dst.memory == HOST || !host_memory::any_unmapped() || c.bytes().is_none_or(|n| n > TABLE) {
+        return Ok(());
+    }
+    // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+    host_memory::note_copied(cx, 0, &unsafe { read_plain(c) })
+}
+
 /// Whether a [`plain`] copy from the device goes to host memory that the place has.
 pub(crate) fn is_written_there(place: &Place, c: &Copy3) -> bool {
     let bytes = || destination(c).end - c.dst.host;
@@ -297,9 +308,9 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
     let mut known = true;
     for end in [r.dst, r.src] {
-        let bytes = end.span(r.width, r.rows)?;
+        end.span(r.width, r.rows)?;
         if end.device {
-            known &= device.check_range(end.address, bytes)?;
+            known &= is_known(cx, device, end, &r)?;
         } else if end.address == 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -356,6 +367,14 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
     }
 }
 
+/// Whether an end on a device is memory that the shim knows: allocated, or variables of loaded code. Of other addresses only the place can
+/// tell whether they are valid.
+fn is_known(cx: &Entered, device: &Device, end: End, r: &Rect) -> Result<bool, Code> {
+    let bytes = end.span(r.width, r.rows)?;
+    let variable = |v: variables::Found| bytes <= v.bytes - (end.address - v.start);
+    Ok(device.check_range(end.address, bytes)? || variables::find(cx, end.address).is_some_and(variable))
+}
+
 /// Whether an asynchronous copy inside the host's memory is done in its stream's order: from and to managed memory, which could as well be
 /// the GPU's. Others are done when the call returns, and so is one from managed to pageable memory (measured).
 fn is_queued(r: &Rect) -> Result<bool, Code> {
@@ -375,14 +394,23 @@ fn elsewhere(
     if r.src.device && r.dst.device {
         let mut known = true;
         for (device, end) in [(from, r.src), (to, r.dst)] {
-            known &= device.check_range(end.address, end.span(r.width, r.rows)?)?;
+            known &= is_known(cx, device, end, &r)?;
         }
         if known && stream != LEGACY && peer::reaches(device, from) && peer::reaches(device, to) {
             return copy_device(cx, device, known, r, stream);
         }
         return across::copy(cx, (device, stream), (from, to), r, until == Until::Done);
     }
-    // Between the host and a device whose context is not current: when the stream is there, and done when the call returns.
+    let ((gpu, at), host) = if r.src.device { ((from, r.src), r.dst) } else { ((to, r.dst), r.src) };
+    let known = is_known(cx, gpu, at, &r)?;
+    if known && until == Until::Submitted && stream != LEGACY && host.is_pinned(&r)? {
+        if r.dst.device && host_memory::any_unmapped() {
+            // SAFETY: the program says that its source has these bytes.
+            unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
+        }
+        return across::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r);
+    }
+    // Between pageable memory and a device whose context is not current: when the stream is there, and done when the call returns.
     cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
     cx.on(if r.src.device { from } else { to });
     copy(cx, r, LEGACY, Until::Done)
@@ -429,6 +457,26 @@ impl HostCopy {
             let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
             // SAFETY: as the caller says; the rows may overlap.
             unsafe { std::ptr::copy(from as *const u8, to as *mut u8, r.width as usize) };
+        }
+    }
+}
+
+/// A fill of the host's memory.
+#[derive(Debug)]
+pub(crate) struct HostFill(Fill);
+
+impl HostFill {
+    /// # Safety
+    /// It is valid memory.
+    pub(crate) unsafe fn carry_out(&self) {
+        let Fill { dst, pitch, value, element, width, rows, .. } = self.0;
+        let value = value.to_le_bytes();
+        let pattern = &value[..usize::from(element).min(value.len())];
+        for row in 0..rows {
+            let start = (dst + row * pitch) as *mut u8;
+            // SAFETY: as the caller says.
+            let row = unsafe { std::slice::from_raw_parts_mut(start, width as usize * pattern.len()) };
+            row.chunks_exact_mut(pattern.len()).for_each(|one| one.copy_from_slice(pattern));
         }
     }
 }
@@ -512,18 +560,15 @@ fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, un
 }
 
 fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
-    let link = match cx.place(device) {
-        Place::Local { exec, .. } => {
-            let live = stage_stream(stream, exec.bindings())?;
-            // Copies of pinned memory are left to the driver as natively, and managed memory is pinned here.
-            if r.rows == 1 && (until == Until::Done || host_memory::is_managed(r.src.address)) {
-                exec.make_current()?;
-                device.noting(exec.await_turn(live, r.width))?;
-            }
-            return device.noting(direct_rect(exec, r, live));
+    if let Place::Local { exec, .. } = cx.place(device) {
+        let live = stage_stream(stream, exec.bindings())?;
+        // Copies of pinned memory are left to the driver as natively, and managed memory is pinned here.
+        if r.rows == 1 && (until == Until::Done || host_memory::is_managed(r.src.address)) {
+            exec.make_current()?;
+            device.noting(exec.await_turn(live, r.width))?;
         }
-        Place::Remote { link, .. } => link.clone(),
-    };
+        return device.noting(direct_rect(exec, r, live));
+    }
     landing::before_work(cx, device, stream)?;
     let span = r.src.span(r.width, r.rows)?;
     let late = until == Until::Submitted
@@ -536,7 +581,13 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
     pieces(r, |piece| {
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
         if late && known {
-            return host_function::copy_late(device, &link, op, piece.src.address, piece.src.pitch);
+            if host_memory::any_unmapped() {
+                // Again when they are read, but then the place is asked while a stream waits.
+                // SAFETY: the program says that its source has these bytes.
+                unsafe { packed(&piece, |bytes| note_many(cx, &piece, bytes)) }?;
+            }
+            let body = |token| encode(&CopyInLate { token, to: op });
+            return host_function::copy_late(cx, device, ops::id::COPY_IN_LATE, Read::of(&piece), body);
         }
         faults::at(Point::CopyIn);
         let send = |bytes: &[u8]| {
@@ -577,6 +628,17 @@ pub(crate) unsafe fn gather(address: u64, pitch: u64, width: u64, rows: u64) -> 
         packed.extend_from_slice(unsafe { std::slice::from_raw_parts((address + row * pitch) as *const u8, width as usize) });
     }
     packed
+}
+
+/// Writes packed rows to the host's memory.
+///
+/// # Safety
+/// The rectangle is writable.
+pub(crate) unsafe fn scatter(bytes: &[u8], address: u64, pitch: u64, width: u64) {
+    for (row, bytes) in (0..).zip(bytes.chunks_exact(width as usize)) {
+        // SAFETY: as the caller says.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (address + row * pitch) as *mut u8, bytes.len()) };
+    }
 }
 
 fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {

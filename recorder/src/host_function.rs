@@ -3,7 +3,8 @@
 //! The place says when a stream has got there; the program's function then runs here, on a thread of ours, and the place is told
 //! when it has returned (docs/design.md, "Host functions"). They run outside the gate, also while it is closed.
 
-use crate::copy::HostCopy;
+use crate::across;
+use crate::copy::{HostCopy, HostFill, Rect};
 use crate::enter::Entered;
 use crate::graph;
 use crate::landing;
@@ -14,15 +15,31 @@ use crate::thread::here;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, At, Copy3, HOST, Work};
-use cuda_api::ops::{CopyIn, CopyInLate, GraphCall, HostCall, id};
+use cuda_api::ops::{GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use rcuda_forwarder::{Link, Lost};
+use rcuda_forwarder::Lost;
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// A rectangle of pinned memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    pub(crate) at: u64,
+    pub(crate) pitch: u64,
+    pub(crate) width: u64,
+    pub(crate) rows: u64,
+}
+
+impl Read {
+    /// The source of a copy.
+    pub(crate) fn of(r: &Rect) -> Read {
+        Read { at: r.src.address, pitch: r.src.pitch, width: r.width, rows: r.rows }
+    }
+}
 
 /// What is done when a stream gets there.
 enum Task {
@@ -32,8 +49,10 @@ enum Task {
     Callback { callback: unsafe extern "C" fn(sys::CUstream, Code, *mut c_void), stream: u64, data: usize },
     /// A copy inside pinned memory.
     Copy(HostCopy),
+    /// A fill of pinned memory.
+    Fill(HostFill),
     /// Read this rectangle of pinned memory.
-    Read { at: u64, pitch: u64, width: u64, rows: u64 },
+    Read(Read),
     /// A copy of a graph that reads memory of this process, writes it, or both.
     Graph(Copy3),
     /// A copy of a graph that writes host memory which the place has: it writes that itself.
@@ -43,9 +62,14 @@ enum Task {
 }
 
 impl Task {
+    /// Whether it is the program's. Others wait for nothing but the stream, and are not kept waiting by a function that does.
+    fn is_functions(&self) -> bool {
+        matches!(self, Task::Function { .. } | Task::Callback { .. })
+    }
+
     /// Whether it only reads, so that nothing here changes until it is over.
     fn only_reads(&self) -> bool {
-        matches!(self, Task::Read { .. } | Task::Bytes(_)) || matches!(self, Task::Graph(c) if c.dst.memory != HOST)
+        matches!(self, Task::Read(_) | Task::Bytes(_)) || matches!(self, Task::Graph(c) if c.dst.memory != HOST)
     }
 }
 
@@ -53,7 +77,7 @@ impl Task {
 struct Call {
     task: Task,
     /// The worker to tell; none in this process.
-    link: Option<Arc<Link>>,
+    worker: Option<Place>,
 }
 
 /// What a stream's arrival at a token is.
@@ -79,8 +103,9 @@ pub(crate) fn any_outstanding() -> bool {
     OUTSTANDING.load(Ordering::Acquire) > 0
 }
 
-fn add(call: Call) -> u64 {
-    let token = TOKENS.fetch_add(1, Ordering::Relaxed);
+/// Puts a task on the list; its stream is held for it, or calls a function.
+fn add(call: Call, held: bool) -> u64 {
+    let token = if held { across::token() } else { TOKENS.fetch_add(1, Ordering::Relaxed) };
     if !call.task.only_reads() {
         OUTSTANDING.fetch_add(1, Ordering::AcqRel);
     }
@@ -101,9 +126,12 @@ fn over(task: &Task) {
 
 /// Does what a stream calls for; a callback is called in any case.
 fn run(task: &Task, arrived: Result<Code, Code>) {
-    if let (Task::Copy(copy), Ok(_)) = (task, arrived) {
+    match (task, arrived) {
         // SAFETY: the program keeps pinned memory until the copies of it have been made.
-        unsafe { copy.carry_out() };
+        (Task::Copy(copy), Ok(_)) => unsafe { copy.carry_out() },
+        // SAFETY: as above.
+        (Task::Fill(fill), Ok(_)) => unsafe { fill.carry_out() },
+        _ => {}
     }
     if let (Task::Graph(copy), Ok(_)) = (task, arrived)
         && copy.src.memory == HOST
@@ -112,10 +140,11 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
         unsafe { crate::copy::write_plain(copy, &crate::copy::read_plain(copy)) };
     }
-    if matches!(task, Task::Function { .. } | Task::Callback { .. }) {
-        // Text of the kernels before it is shown by then (docs/measurements.md).
-        crate::output::show();
+    if !task.is_functions() {
+        return;
     }
+    // Text of the kernels before it is shown by then (docs/measurements.md).
+    crate::output::show();
     // No CUDA call is permitted there.
     here().in_host_function.set(true);
     CALLED.fetch_add(1, Ordering::AcqRel);
@@ -144,33 +173,33 @@ fn perform((token, arrived): Arrival) {
     let Some(call) = take(token) else { return };
     run(&call.task, arrived);
     over(&call.task);
-    let (Some(link), Ok(_)) = (&call.link, arrived) else { return };
+    let (Some(place), Ok(_)) = (&call.worker, arrived) else { return };
     let token = token.to_le_bytes();
+    let send = |bytes: &[u8]| {
+        // They may name memory that the worker does not have yet.
+        place.give_named(bytes);
+        place.send(id::HOST_DONE, &[&token, bytes]).map(drop)
+    };
     // A worker that is lost waits for nothing.
     let _ = match &call.task {
-        Task::Read { at, pitch, width, rows } => {
-            // SAFETY: the program keeps pinned memory until the copies from it have been made.
-            let bytes = unsafe { crate::copy::gather(*at, *pitch, *width, *rows) };
-            link.send(id::HOST_DONE, &[&token, &bytes])
-        }
-        Task::Graph(copy) if copy.dst.memory != HOST => {
-            // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
-            let bytes = unsafe { crate::copy::read_plain(copy) };
-            link.send(id::HOST_DONE, &[&token, &bytes])
-        }
-        Task::Bytes(bytes) => link.send(id::HOST_DONE, &[&token, bytes]),
-        _ => link.send(id::HOST_DONE, &[&token]),
+        // SAFETY: the program keeps pinned memory until the copies from it have been made.
+        Task::Read(r) => send(&unsafe { crate::copy::gather(r.at, r.pitch, r.width, r.rows) }),
+        // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { crate::copy::read_plain(copy) }),
+        Task::Bytes(bytes) => send(bytes),
+        _ => place.send(id::HOST_DONE, &[&token]).map(drop),
     };
 }
 
-/// The thread that carries out a device's host calls, one after the other as the driver does.
-fn thread(device: &Device) -> Option<&'static Sender<Arrival>> {
-    static THREADS: [OnceLock<Option<Sender<Arrival>>>; 32] = [const { OnceLock::new() }; 32];
+/// The thread that carries out a device's host functions, one after the other as the driver does, or the one for what is done beside them.
+fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> {
+    static THREADS: [[OnceLock<Option<Sender<Arrival>>>; 32]; 2] = [const { [const { OnceLock::new() }; 32] }; 2];
+    let name = if functions { "mrcuda-host" } else { "mrcuda-copies" };
     let start = || {
         let (sender, arrivals) = channel();
-        crate::control::spawn("mrcuda-host", move || arrivals.into_iter().for_each(perform)).map(|()| sender)
+        crate::control::spawn(name, move || arrivals.into_iter().for_each(perform)).map(|()| sender)
     };
-    let sender = THREADS[device.index as usize]
+    let sender = THREADS[usize::from(functions)][device.index as usize]
         .get_or_init(|| start().inspect_err(|e| log::tell(&format!("cannot start a thread for host functions: {e}"))).ok());
     sender.as_ref()
 }
@@ -204,19 +233,21 @@ struct Landed {
 /// Gives a task to a worker; `body` encodes the operation with its token.
 fn give(
     device: &'static Device,
-    link: &Arc<Link>,
+    place: &Place,
     op: u16,
     task: Task,
     landed: Option<Landed>,
     body: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<u64, Code> {
-    let thread = thread(device).ok_or(code::ERROR_OPERATING_SYSTEM)?;
+    let Place::Remote { link, .. } = place else { return Err(code::ERROR_NOT_SUPPORTED) };
+    let thread = thread(device, task.is_functions()).ok_or(code::ERROR_OPERATING_SYSTEM)?;
     let lands = match &task {
         Task::Graph(copy) if copy.src.memory != HOST => Some(Some(*copy)),
         Task::Written => Some(None),
         _ => None,
     };
-    let token = add(Call { task, link: Some(link.clone()) });
+    let held = matches!(task, Task::Copy(_) | Task::Fill(_) | Task::Read(_));
+    let token = add(Call { task, worker: Some(place.clone()) }, held);
     let to = link.clone();
     let then = move |answer| {
         let arrived = arrival(answer, lands.flatten());
@@ -283,13 +314,14 @@ pub(crate) fn launch_graph(
                     Task::Bytes(bytes)
                 }
                 false if crate::copy::is_written_there(place, copy) => Task::Written,
-                false => Task::Graph(*copy),
+                // What it reads is looked through again when it is read: the worker need not be asked then for what it has by now.
+                false => crate::copy::note_node(cx, copy).map(|()| Task::Graph(*copy))?,
             }),
             _ => None,
         };
         let token = match (task, place) {
             (None, _) => 0,
-            (Some(task), Place::Remote { link, .. }) => {
+            (Some(task), Place::Remote { .. }) => {
                 let landed = match &task {
                     Task::Graph(copy) if copy.src.memory != HOST => {
                         let here = Arc::new(AtomicBool::new(false));
@@ -300,10 +332,10 @@ pub(crate) fn launch_graph(
                 };
                 let acknowledged = landed.as_ref().is_some_and(|l| l.acknowledged);
                 let body = |token| crate::copy::encode(&GraphCall { token, stream, instance, at: node.at, acknowledged });
-                device.noting(give(device, link, id::GRAPH_CALL, task, landed, body))?
+                device.noting(give(device, place, id::GRAPH_CALL, task, landed, body))?
             }
             (Some(task), Place::Local { .. }) => {
-                let token = add(Call { task, link: None });
+                let token = add(Call { task, worker: None }, false);
                 given.push(token);
                 token
             }
@@ -328,10 +360,18 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
         body
     };
     let place = cx.place(device);
-    if let Place::Remote { link, .. } = place {
-        return device.noting(give(device, link, id::HOST_CALL, task, None, body)).map(drop);
+    if let Place::Remote { .. } = place {
+        return device.noting(give(device, place, id::HOST_CALL, task, None, body)).map(drop);
     }
-    let token = add(Call { task, link: None });
+    if !task.is_functions() {
+        let token = add(Call { task, worker: None }, true);
+        let begun = |place: &Place| place.begin(id::HOST_CALL, &[&body(token)]);
+        let then = move |arrived: Result<(), Code>| perform((token, arrived.map(|()| code::SUCCESS)));
+        return across::in_order(cx, device, begun, token, Box::new(then)).inspect_err(|_| {
+            take(token).inspect(|c| over(&c.task));
+        });
+    }
+    let token = add(Call { task, worker: None }, false);
     match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
         Ok(Waiting::Done(code::SUCCESS, _) | Waiting::Pending(..) | Waiting::Reply(_)) => Ok(()),
         Ok(Waiting::Done(rc, _)) | Err(rc) => {
@@ -366,15 +406,21 @@ pub(crate) fn copy_in_order(cx: &Entered, device: &'static Device, stream: u64, 
     enqueue_on(cx, device, stream, Task::Copy(copy))
 }
 
-/// Copies to the device, on a worker, what a rectangle of pinned memory holds when the stream gets there.
-pub(crate) fn copy_late(device: &'static Device, link: &Arc<Link>, to: CopyIn, at: u64, pitch: u64) -> Result<(), Code> {
-    let task = Task::Read { at, pitch, width: to.width, rows: to.rows };
-    let body = |token| {
-        let mut body = Vec::with_capacity(64);
-        CopyInLate { token, to }.put(&mut body);
-        body
-    };
-    device.noting(give(device, link, id::COPY_IN_LATE, task, None, body)).map(drop)
+/// Fills pinned memory when the stream gets there.
+pub(crate) fn fill_in_order(cx: &Entered, device: &'static Device, stream: u64, fill: HostFill) -> Result<(), Code> {
+    enqueue_on(cx, device, stream, Task::Fill(fill))
+}
+
+/// Copies to the device, on a worker, what a rectangle of pinned memory holds when the stream gets there; `body` encodes the operation.
+pub(crate) fn copy_late(
+    cx: &Entered,
+    device: &'static Device,
+    op: u16,
+    from: Read,
+    body: impl FnOnce(u64) -> Vec<u8>,
+) -> Result<(), Code> {
+    device.check()?;
+    device.noting(give(device, cx.place(device), op, Task::Read(from), None, body)).map(drop)
 }
 
 pub(crate) fn cuLaunchHostFunc(

@@ -22,11 +22,18 @@ mod mirror;
 mod named;
 
 pub(crate) use mirror::is_needed as copies_are_needed;
-pub(crate) use named::{any_mapped, any_unmapped, is_mapped, may_be_named, named_by, note_copied, note_found, note_mapped, note_words};
+pub(crate) use named::{
+    any_mapped, any_unmapped, is_mapped, may_be_named, named_by, named_in, note_copied, note_found, note_mapped, note_words,
+};
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
 const PAGE: u64 = 4096;
+/// Between two blocks of the arena: an address that lies just outside of one is not another's.
+const GUARD: u64 = PAGE;
+/// Kernels are given addresses just outside of a block, too: its end, or where an array would begin that is counted from one. So far
+/// outside an address still stands for the block.
+const OUTSIDE: u64 = GUARD / 2;
 /// Addresses that something else of the program has may be stepped over so often.
 const TRIES: usize = 16;
 
@@ -161,10 +168,18 @@ pub(crate) fn is_managed(address: u64) -> bool {
         && around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.is_managed())
 }
 
-/// Where blocks are or were: in the arena, and elsewhere (registered memory).
+/// Where addresses of blocks are or were: in the arena, and elsewhere (registered memory).
 fn lands() -> [Range<u64>; 2] {
     let own = LOWEST_OWN.load(Ordering::Relaxed)..HIGHEST_OWN.load(Ordering::Relaxed);
-    [ARENA..HIGHEST.load(Ordering::Relaxed), own]
+    let around = |land: Range<u64>| if land.is_empty() { land } else { land.start - OUTSIDE..land.end + OUTSIDE };
+    [ARENA..HIGHEST.load(Ordering::Relaxed), own].map(around)
+}
+
+/// The block that an address stands for: the one that contains it, or the one that it lies just outside of.
+fn meant(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<u64> {
+    let before = blocks.range(..=address).next_back().filter(|(start, b)| address - **start < b.bytes + OUTSIDE);
+    let behind = || blocks.range(address..=address.saturating_add(OUTSIDE)).next();
+    before.or_else(behind).map(|(start, _)| *start)
 }
 
 /// Whether the arena has been used.
@@ -216,10 +231,10 @@ fn file_to(end: u64) -> Option<i32> {
 fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64) -> Option<u64> {
     let mut at = from;
     for (start, b) in blocks.range(from..ARENA_END) {
-        if start - at >= len {
+        if start - at >= len + GUARD {
             break;
         }
-        at = start + b.bytes.next_multiple_of(PAGE);
+        at = start + b.bytes.next_multiple_of(PAGE) + GUARD;
     }
     (at.checked_add(len)? <= ARENA_END).then_some(at)
 }

@@ -476,6 +476,13 @@ impl Place {
         self.worker().is_none_or(|w| w.has(at))
     }
 
+    /// Bytes that are about to be sent to its GPU may name host memory of the job that it does not have yet: makes it have that.
+    pub(crate) fn give_named(&self, bytes: &[u8]) {
+        if let Some(worker) = self.worker() {
+            host_memory::named_in(bytes, &worker);
+        }
+    }
+
     /// Tells a worker what the job has changed of memory that both have.
     pub(crate) fn tell_changes(&self) -> Result<(), Code> {
         self.worker().map_or(Ok(()), |w| w.link.tell_changes().map_err(lost))

@@ -11,7 +11,7 @@ use crate::ledger::{self, Keep};
 use crate::log::lock;
 use crate::memory::encode;
 use crate::tables::Known;
-use crate::texture::needs;
+use crate::texture::{needs, note_host};
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, shape_2d};
 use cuda_api::calls::array::cuTexRefDestroy;
@@ -98,6 +98,7 @@ fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Co
     let mut asks = false;
     if let Setting::Resource(r) = &setting {
         needs(cx, device, r)?.into_iter().for_each(|h| uses.push(h));
+        note_host(cx, r)?;
         asks = r.memory().is_some();
     }
     let mut kept = lock(&data(cx, reference)?.1.0);

@@ -2,6 +2,7 @@
 //! An address in them is the same in every place, so they stay right through moves.
 
 use crate::enter::Entered;
+use crate::host_memory;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, TensorMapIm2col, TensorMapTiled};
 use cuda_api::sys;
@@ -35,9 +36,10 @@ fn rank_of(cx: &Entered, to: *const sys::CUtensorMap, rank: u32, exist: RangeInc
 /// Ranks of im2col descriptors: channels and images are two of the dimensions.
 const IM2COL: RangeInclusive<u32> = 3..=5;
 
-/// Asks for a descriptor and writes it for the program.
-fn encode(cx: &mut Entered, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire) -> Result<(), Code> {
+/// Asks for a descriptor of the memory at an address and writes it for the program.
+fn encode(cx: &mut Entered, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire, address: *mut c_void) -> Result<(), Code> {
     let device = cx.device()?;
+    host_memory::note_words(cx, &(address as u64).to_le_bytes())?;
     let mut body = Vec::new();
     what.put(&mut body);
     let bytes = cx.ask(device, op, &[&body])?;
@@ -77,7 +79,7 @@ pub(crate) fn cuTensorMapEncodeTiled(
         element_strides: elements(element_strides, n)?,
         modes: [interleave, swizzle, l2_promotion, fill],
     };
-    encode(cx, to, ops::id::TENSOR_MAP_TILED, &op)
+    encode(cx, to, ops::id::TENSOR_MAP_TILED, &op, address)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -113,7 +115,7 @@ pub(crate) fn cuTensorMapEncodeIm2col(
         modes: [interleave, swizzle, l2_promotion, fill],
         wide: None,
     };
-    encode(cx, to, ops::id::TENSOR_MAP_IM2COL, &op)
+    encode(cx, to, ops::id::TENSOR_MAP_IM2COL, &op, address)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -150,7 +152,7 @@ pub(crate) fn cuTensorMapEncodeIm2colWide(
         modes: [interleave, swizzle, l2_promotion, fill],
         wide: Some(mode),
     };
-    encode(cx, to, ops::id::TENSOR_MAP_IM2COL, &op)
+    encode(cx, to, ops::id::TENSOR_MAP_IM2COL, &op, address)
 }
 
 pub(crate) fn cuTensorMapReplaceAddress(cx: &mut Entered, map: *mut sys::CUtensorMap, address: *mut c_void) -> Result<(), Code> {
@@ -160,5 +162,5 @@ pub(crate) fn cuTensorMapReplaceAddress(cx: &mut Entered, map: *mut sys::CUtenso
     }
     let words: Vec<u64> = elements(map.cast::<u64>(), ops::TENSOR_MAP_BYTES / 8)?;
     let words: [u64; ops::TENSOR_MAP_BYTES / 8] = words.try_into().map_err(|_| code::ERROR_UNKNOWN)?;
-    encode(cx, map, ops::id::TENSOR_MAP_ADDRESS, &(words, address as u64))
+    encode(cx, map, ops::id::TENSOR_MAP_ADDRESS, &(words, address as u64), address)
 }

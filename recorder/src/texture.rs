@@ -3,6 +3,7 @@
 
 use crate::context::give;
 use crate::enter::Entered;
+use crate::host_memory;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
@@ -52,11 +53,17 @@ pub(crate) fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> 
     if cx.device()?.index == device.index { Ok(vec![r.array]) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
+/// Notes that the GPU uses host memory that an object or a reference shows by its address.
+pub(crate) fn note_host(cx: &Entered, r: &Resource) -> Result<(), Code> {
+    r.memory().map_or(Ok(()), |(address, _)| host_memory::note_words(cx, &address.to_le_bytes()))
+}
+
 /// Makes an object in the place. Gives its number.
 fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
     let device = cx.device()?;
     let uses = needs(cx, device, &resource)?.into();
     device.check()?;
+    note_host(cx, &resource)?;
     let handle = cx.new_handle(Kind::Object)?;
     let mut op = ObjectMake { handle, number: 0, resource, sampling, view };
     let mut ledger = lock(&device.ledger);

@@ -325,7 +325,7 @@ impl Executor {
             id::HOST_UNPIN => self.host_unpin(body)?,
             id::EVENT_REACHED => return self.event_reached(&life, handle(body)?),
             id::STREAM_HOLD => self.hold_stream(&life, body)?,
-            id::STREAM_FENCE => return self.fence_stream(&life, body).map(Some),
+            id::STREAM_FENCE => return self.fence_stream(&life, body),
             id::CHUNK_OFFER => self.offer_chunk(body)?.put(reply),
             id::CHUNK_WITHDRAW => self.withdraw_chunk(handle(body)?),
             id::PEER_MAP => self.map_peer(body)?,
@@ -373,6 +373,7 @@ impl Executor {
             id::TILES_MAP => self.map_tiles(&life, body)?,
             id::COPY_BOX => self.copy_box(body)?,
             id::COPY_BOX_IN => self.copy_box_in(&life, body)?,
+            id::COPY_BOX_LATE => return self.copy_box_late(&life, body),
             id::COPY_BOX_OUT => return self.copy_box_out(&life, body),
             id::OBJECT_MAKE => self.make_object(body)?.put(reply),
             id::OBJECT_END => self.end_object(handle(body)?)?,
@@ -454,6 +455,7 @@ impl Executor {
     /// Destroys the context and everything in it, and makes a new one. Whether libraries have made that one's heap.
     fn reset(&self) -> Result<bool, Code> {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        self.hosts.forget_copies();
         self.unmap_all();
         self.graphs_ended();
         self.arrays_ended();
@@ -503,6 +505,7 @@ impl Executor {
         // Errors are of no use here: what the context owns goes with it, and after an error of execution nothing else can be
         // done anyway.
         self.let_go();
+        self.hosts.forget_copies();
         let _ = self.gpu.synchronize();
         self.end_holds();
         for library in lock(&self.modules).take_libraries() {

@@ -33,7 +33,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 51] = [
+pub const NAMES: [&str; 52] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -85,6 +85,7 @@ pub const NAMES: [&str; 51] = [
     "letters",
     "differences",
     "simulations",
+    "blocked",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late` and `reloads` have arguments of their own;
 /// `ipc` and `handles` are two processes; [`LITMUS`] prints what order it has seen.

@@ -139,6 +139,29 @@ fn pinned_memory_is_copied_by_the_driver_of_a_near_place() {
     }
 }
 
+/// Calls that are asynchronous natively return while their stream is held back, host memory is taken as natively: at every place, with one
+/// GPU and with two.
+#[test]
+fn calls_return_while_their_stream_is_held_back() {
+    let scene = Scene::new("blocked");
+    let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_DEVICES", "2")]);
+    let args = ["--steps", "3"];
+    let native = Job::native(&scene, "native", &program("blocked"), &args).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+    let two = |place: &dyn Fn(u32) -> String| [place(0), place(1)].join(",");
+    let near = |gpu| server.near(gpu);
+    let far = |gpu| server.place(gpu);
+    for places in [near(0), far(0), "helper".to_owned(), "local".to_owned(), two(&near), two(&far), "local,helper".to_owned()] {
+        let env = [("SOFTGPU_DEVICES", "2")];
+        let job = Job::start(&scene, "job", &["--server", &places], &program("blocked"), &args, &env);
+        // A call that waits does so for ever.
+        let outcome = job.wait(LIMIT);
+        assert!(!outcome.hung, "at {places} a call waits for what comes after it: {}", outcome.stderr);
+        assert_identical(&outcome, &native);
+        assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+    }
+}
+
 #[test]
 fn a_lost_helper_leaves_nothing_behind() {
     let scene = Scene::new("mapped-lost");

@@ -42,6 +42,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "hopper" | "linked" | "cubemaps" => (120, 8000),
         "crowd" => (40, 20000),
         "differences" | "simulations" => (400, 2500),
+        "blocked" => (30, 20000),
         "graphif" | "graphdeep" => (200, 6000),
         other => panic!("{other} is no test program"),
     }
@@ -131,6 +132,8 @@ programs! {
     graphif_static: "graphif", Static;
     graphdeep_static: "graphdeep", Static;
     crowd_static: "crowd", Static;
+    blocked_static: "blocked", Static;
+    blocked_shared: "blocked", Shared;
     batches_static: "batches", Static;
     batches_shared: "batches", Shared;
     turns_static: "turns", Static;

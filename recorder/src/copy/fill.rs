@@ -1,8 +1,8 @@
 //! The fill functions.
 
-use super::{End, is_device, operate};
+use super::{End, HostFill, is_device, operate};
 use crate::enter::Entered;
-use crate::{graph, host_memory, landing, memory, peer};
+use crate::{graph, host_function, host_memory, landing, memory, peer};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Work};
@@ -52,7 +52,13 @@ fn fill(
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
     landing::before_work(cx, device, stream)?;
-    operate(cx, device, known, &op)?;
+    let span = End::device(dst, pitch as u64).span(bytes, rows as u64)?;
+    if !is_device(dst) && host_memory::is_pinned(dst, span) && !host_memory::is_reached(cx.place(device), dst, span) {
+        // The place does not have this memory, and a fill is no reason to keep it alike there from now on.
+        host_function::fill_in_order(cx, device, stream, HostFill(op))?;
+    } else {
+        operate(cx, device, known, &op)?;
+    }
     // Of memory that the host can read they are done when the call returns, as CUDA's reference says.
     let is_seen = || !is_device(dst) && host_memory::find(dst).is_some();
     if waits && (memory::attributes::waits(cx, dst) || is_seen()) { cx.settle_stream(device, stream) } else { Ok(()) }

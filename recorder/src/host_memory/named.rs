@@ -1,6 +1,6 @@
 //! Which pinned memory GPUs use by its address: a place that does not reach the job's memory must have such memory there.
 
-use super::{BLOCKS, Block, CHANGING, Known, around, lands, mirror, pin_everywhere};
+use super::{BLOCKS, Block, CHANGING, Known, around, lands, meant, mirror, pin_everywhere};
 use crate::enter::Entered;
 use crate::log::lock;
 use crate::place::Worker;
@@ -68,8 +68,9 @@ pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
     note_found(cx)?;
     let lands = lands();
     let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
-    for at in words.filter(|w| lies_in(&lands, *w)) {
-        note_mapped(cx, at)?;
+    for word in words.filter(|w| lies_in(&lands, *w)) {
+        let at = meant(&lock(&BLOCKS), word);
+        at.map_or(Ok(()), |at| note_mapped(cx, at))?;
     }
     Ok(())
 }
@@ -124,25 +125,36 @@ pub(super) fn may_name(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
 /// What the job has changed of a worker's memory is about to be told, and may name memory that it does not have yet: makes it have that.
 /// True if there was any. Other places get it when something is begun there ([`note_found`]), or when they are told themselves.
 pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
+    named(lines.iter().flat_map(|l| l[2..].iter().copied()), worker)
+}
+
+/// As [`named_by`] for bytes that are about to be sent to a worker's GPU, as they lie on the way: of copies of a stream or a graph, which
+/// are read outside of any call.
+pub(crate) fn named_in(bytes: &[u8], worker: &Worker<'_>) -> bool {
+    if !any_unmapped() || !may_name(bytes, &lands()) {
+        return false;
+    }
+    named(bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w)), worker)
+}
+
+fn named(words: impl Iterator<Item = u64>, worker: &Worker<'_>) -> bool {
     let lands = lands();
-    let words = lines.iter().flat_map(|l| l[2..].iter().copied()).filter(|w| lies_in(&lands, *w));
     let lacking: Vec<(u64, Block)> = {
         let (mut blocks, mut lacking, mut last) = (lock(&BLOCKS), Vec::new(), 0..0);
-        for word in words {
+        for word in words.filter(|w| lies_in(&lands, *w)) {
             if last.contains(&word) {
                 continue;
             }
-            let Some((start, b)) = blocks.range_mut(..=word).next_back().filter(|(start, b)| word - **start < b.bytes) else {
-                continue;
-            };
-            last = *start..*start + b.bytes;
-            if b.known == Known::Going || worker.has(*start) {
+            let Some(start) = meant(&blocks, word) else { continue };
+            let Some(b) = blocks.get_mut(&start) else { continue };
+            last = start..start + b.bytes;
+            if b.known == Known::Going || worker.has(start) {
                 continue;
             }
             if b.known == Known::Unused {
                 set(b, Known::Found);
             }
-            lacking.push((*start, *b));
+            lacking.push((start, *b));
         }
         lacking
     };

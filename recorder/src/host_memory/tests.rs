@@ -9,11 +9,12 @@ fn gaps_are_found_lowest_first() {
     let mut blocks = BTreeMap::new();
     assert_eq!(gap(&blocks, ARENA, PAGE), Some(ARENA));
     blocks.insert(ARENA, block(5000));
-    blocks.insert(ARENA + 4 * PAGE, block(1));
+    blocks.insert(ARENA + 8 * PAGE, block(1));
     // The program's own memory lies elsewhere.
     blocks.insert(0x7f00_0000_0000, block(1 << 30));
-    assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 2 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, 3 * PAGE), Some(ARENA + 5 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 3 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 4 * PAGE), Some(ARENA + 3 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 5 * PAGE), Some(ARENA + 10 * PAGE));
     assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
     assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
     assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
@@ -32,6 +33,27 @@ fn addresses_are_found_among_bytes() {
         let mut bytes = vec![0xffu8; 80];
         bytes[72..].copy_from_slice(&word.to_le_bytes());
         assert_eq!(named::may_name(&bytes, &[ARENA..highest, own.clone()]), found, "{word:#x}");
+    }
+}
+
+#[test]
+fn addresses_just_outside_of_a_block_stand_for_it() {
+    let own = 0x7f00_0000_0000;
+    let blocks = BTreeMap::from([(ARENA, block(2 * PAGE)), (ARENA + 3 * PAGE, block(100)), (own, block(64)), (own + 64, block(64))]);
+    let second = ARENA + 3 * PAGE;
+    for (address, is) in [
+        (ARENA - OUTSIDE - 1, None),
+        (ARENA - 8, Some(ARENA)),
+        (ARENA + 2 * PAGE - 1, Some(ARENA)),
+        (ARENA + 2 * PAGE, Some(ARENA)),
+        (second - 4, Some(second)),
+        (second + 100, Some(second)),
+        (second + 100 + OUTSIDE, None),
+        (own + 64, Some(own + 64)),
+        (own + 128, Some(own + 64)),
+        (u64::MAX, None),
+    ] {
+        assert_eq!(meant(&blocks, address), is, "{address:#x}");
     }
 }
 

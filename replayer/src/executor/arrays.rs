@@ -12,9 +12,9 @@
 use super::tiles::Pool;
 use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::{PIECE, lock};
+use crate::pools::{Buffer, PIECE, lock};
 use cuda_api::arg::stage_stream;
-use cuda_api::array::{ARRAY, ArrayMake, CopyBox, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts};
+use cuda_api::array::{ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Copy3, CopyEnd};
 use cuda_api::handle::{Kind, kind};
@@ -286,8 +286,33 @@ impl Executor {
         let mut buffer = life.pools.buffer(bytes, false)?;
         buffer.bytes_mut()[..bytes].copy_from_slice(body);
         copy.src = line(buffer.as_ptr(), &copy);
+        self.copy_box_from(life, &copy, buffer, stream)
+    }
+
+    /// The same with bytes that the job sends when the stream is there.
+    pub(super) fn copy_box_late(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+        let CopyBoxLate { token, to } = CopyBoxLate::get(&mut { body }).map_err(short)?;
+        body = body.get(size_of::<u64>()..).unwrap_or_default();
+        let (mut copy, stream) = self.copy_box_op(&mut body, [true, false])?;
+        let bytes = packed(&copy)?;
+        let buffer = life.pools.buffer(bytes, false)?;
+        copy.src = line(buffer.as_ptr(), &copy);
+        let room = (buffer.as_ptr() as usize, bytes);
+        let pending = match self.hold_for_bytes(life, (to.stream, stream), token, room) {
+            Ok(pending) => pending,
+            Err(rc) => {
+                life.pools.give_back([buffer]);
+                return Err(rc);
+            }
+        };
+        self.copy_box_from(life, &copy, buffer, stream).inspect_err(|_| self.holds.give_up(token))?;
+        Ok(Some(pending))
+    }
+
+    /// A copy from a buffer, which is free again when the copy has been made.
+    fn copy_box_from(&self, life: &Life, copy: &Copy3, buffer: Buffer, stream: u64) -> Result<(), Code> {
         // SAFETY: the buffer stays ours until the event below.
-        match unsafe { self.gpu.copy_3d(&copy, stream) }.and_then(|()| life.pools.mark(stream)) {
+        match unsafe { self.gpu.copy_3d(copy, stream) }.and_then(|()| life.pools.mark(stream)) {
             Ok(event) => life.pools.fly(event, vec![buffer]),
             Err(rc) => {
                 // Nothing was submitted, or the context has failed and nothing runs.

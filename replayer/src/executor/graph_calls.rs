@@ -1,7 +1,9 @@
 //! Nodes of graphs that call the job: its host functions, and copies from and to its memory where the place does not reach that.
 //!
-//! The driver's node is a host function of ours, with page-locked memory of ours on one side of the copy. Launches of an instance
-//! follow each other, so each node has a queue: what it does in the next launch, in the one after that.
+//! For a function the driver's node is a host function of ours. For a copy it is the copy, with page-locked memory of ours on one side,
+//! and operations on two words of such memory before or behind it: one that says that the node is reached, one that it waits for. No host
+//! function: these run one after the other, so one of the program that waits would hold up the copies of all graphs. Launches of an
+//! instance follow each other, so each node has a queue: what it does in the next launch, in the one after that.
 
 use super::host::{Call, Launched};
 use super::transfer::Pinned;
@@ -16,28 +18,64 @@ use cuda_api::ops::GraphCall;
 use cuda_api::wire::Wire;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes that one copy can take: they travel in one message.
 const LARGEST: u64 = 1 << 29;
 
+/// `CU_STREAM_MEM_OP_WAIT_VALUE_32` and `CU_STREAM_MEM_OP_WRITE_VALUE_32`. A plain wait is for a value that is at least this.
+const WAIT: u64 = 1;
+const WRITE: u64 = 2;
+
 /// A node that calls the job.
-#[derive(Debug, Default)]
-pub(crate) struct Node {
-    /// What it does in each launch to come, in their order.
-    next: Mutex<VecDeque<Turn>>,
-    staging: Mutex<Staging>,
-    /// The bytes go from the GPU to the job.
-    to_host: bool,
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    /// It runs a host function.
+    Function(Arc<FunctionNode>),
+    /// It copies from or to the job's memory, or inside it.
+    Copy(Arc<CopyNode>),
 }
 
-/// A launch's turn at a node. It keeps the node until then, also when the instance has ended.
+/// A node with a host function of the program.
+#[derive(Debug, Default)]
+pub(crate) struct FunctionNode {
+    /// What it does in each launch to come, in their order.
+    next: Mutex<VecDeque<Turn>>,
+}
+
+/// A launch's turn at such a node. It keeps the node until then, also when the instance has ended.
 #[derive(Debug)]
 struct Turn {
-    _node: Arc<Node>,
+    _node: Arc<FunctionNode>,
     /// None: it passes by.
     call: Option<Arc<Call>>,
 }
+
+/// A node with a copy from or to the job.
+#[derive(Debug, Default)]
+pub(crate) struct CopyNode {
+    /// Tokens of the launches to come, in their order; none of launches that leave it out.
+    next: Mutex<VecDeque<u64>>,
+    staging: Mutex<Staging>,
+    /// The bytes go from the GPU to the job.
+    to_host: bool,
+    words: OnceLock<Words>,
+}
+
+/// Words of page-locked memory, which the instance owns.
+#[derive(Debug, Clone, Copy)]
+struct Words {
+    /// The GPU writes one when it gets to the node, we zero when we have seen it.
+    reached: usize,
+    /// We write one when the node may go on, the GPU zero when it does.
+    go: usize,
+    /// Zero: where a node that is switched off writes and looks.
+    idle: usize,
+}
+
+/// Bytes of the three.
+const WORDS: usize = 3 * size_of::<u32>();
 
 /// Memory for the bytes of a copy, packed.
 #[derive(Debug, Default)]
@@ -50,19 +88,33 @@ struct Staging {
     before: Vec<Pinned>,
 }
 
+/// What such a node does in one launch.
+#[derive(Debug)]
+pub(crate) struct CopyCall {
+    node: Arc<CopyNode>,
+    /// Page-locked memory for the bytes as of then: address and size.
+    room: Option<(usize, usize)>,
+    /// Where the bytes land in host memory that this place has, too: what follows in the graph may read them there.
+    lands: Option<Copy3>,
+    /// The node goes on when the job has said that the bytes are in its memory, else when they have been sent.
+    acknowledged: bool,
+}
+
 /// The nodes of an instance that call the job, in the order in which a launch names their tokens; none for a copy that the driver
 /// makes by itself.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    nodes: Vec<(At, Option<Arc<Node>>)>,
+    nodes: Vec<(At, Option<Node>)>,
+    /// The memory of their words.
+    _words: Option<Pinned>,
     /// The last launch; held over a launch, so that the queues are in the driver's order.
     last: Mutex<Option<Arc<Launched>>>,
 }
 
-/// Entry of the driver's node.
+/// Entry of the driver's node of a function.
 unsafe extern "C" fn reached(data: *mut c_void) {
     // SAFETY: the node lives as long as the instance, and until every launch has had its turn.
-    let node = unsafe { &*data.cast_const().cast::<Node>() };
+    let node = unsafe { &*data.cast_const().cast::<FunctionNode>() };
     let turn = lock(&node.next).pop_front();
     if let Some(call) = turn.as_ref().and_then(|t| t.call.as_ref()) {
         call.run(code::SUCCESS);
@@ -83,11 +135,42 @@ fn span(c: &Copy3) -> u64 {
     rows.saturating_mul(c.dst.pitch).saturating_add(c.width)
 }
 
+/// Writes packed rows to where a copy to the host takes them.
+///
+/// # Safety
+/// All its rows are mapped and writable.
+unsafe fn land(c: &Copy3, bytes: &[u8]) {
+    let rows = (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z * c.dst.height + y) * c.dst.pitch));
+    for (row, bytes) in rows.zip(bytes.chunks_exact(c.width as usize)) {
+        // SAFETY: as the caller says.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (c.dst.host + row) as *mut u8, bytes.len()) };
+    }
+}
+
+/// A word that the GPU uses, too.
+fn word<'a>(at: usize) -> &'a AtomicU32 {
+    // SAFETY: aligned words of page-locked memory of the instance's, which lives while a launch of it may be under way; only atomics
+    // and the GPU touch it.
+    unsafe { AtomicU32::from_ptr(at as *mut u32) }
+}
+
 impl Node {
-    /// Where the bytes of a launch to come are.
-    fn room(&self) -> Option<(usize, usize)> {
-        let s = lock(&self.staging);
-        s.now.as_ref().map(|p| (p.bytes().as_ptr() as usize, s.bytes))
+    /// What the driver's node that makes the call does.
+    pub(super) fn params(&self, context: u64) -> NodeParams {
+        match self {
+            Node::Function(node) => NodeParams::host(reached as *const () as u64, Arc::as_ptr(node) as u64),
+            Node::Copy(node) => node.params(context, true),
+        }
+    }
+}
+
+impl CopyNode {
+    /// The operations around the copy: on the same words in each launch, or on an idle one while the node is switched off.
+    pub(super) fn params(&self, context: u64, on: bool) -> NodeParams {
+        let Words { reached, go, idle } = self.words.get().copied().unwrap_or(Words { reached: 0, go: 0, idle: 0 });
+        let value = u64::from(on);
+        let (reached, go) = if on { (reached as u64, go as u64) } else { (idle as u64, idle as u64) };
+        NodeParams::mem_ops(&[[WRITE, reached, value, 0, 0, 0], [WAIT, go, value, 0, 0, 0], [WRITE, go, 0, 0, 0, 0]], context)
     }
 
     /// Whether the driver has nothing to do beside the call.
@@ -95,24 +178,93 @@ impl Node {
         lock(&self.staging).now.is_none()
     }
 
-    pub(super) fn params(self: &Arc<Self>) -> NodeParams {
-        NodeParams::host(reached as *const () as u64, Arc::as_ptr(self) as u64)
+    /// The launch with this token does not come.
+    fn passes_by(&self, token: u64) {
+        lock(&self.next).retain(|t| *t != token);
+    }
+
+    /// Lets the node go on.
+    fn let_go(&self) {
+        self.words.get().into_iter().for_each(|w| word(w.go).store(1, Ordering::Release));
+    }
+}
+
+impl CopyCall {
+    /// Whether the bytes go from the GPU to the job.
+    pub(super) fn is_to_host(&self) -> bool {
+        self.node.to_host
+    }
+
+    /// Whether the GPU has come to the node in the launch with this token; says so once.
+    pub(super) fn has_come_to(&self, token: u64) -> bool {
+        let node = &self.node;
+        let (mut next, Some(words)) = (lock(&node.next), node.words.get()) else { return false };
+        let here = next.front() == Some(&token) && word(words.reached).swap(0, Ordering::AcqRel) != 0;
+        if here {
+            next.pop_front();
+        }
+        here
+    }
+
+    /// The launch with this token does not come.
+    pub(super) fn passes_by(&self, token: u64) {
+        self.node.passes_by(token);
+    }
+
+    /// Appends the bytes that the copy has brought, and lets the node go on; false if the job is to say when.
+    pub(super) fn take_bytes(&self, reply: &mut Vec<u8>) -> bool {
+        if let Some((at, len)) = self.room {
+            // SAFETY: the driver's copy has filled the buffer, which the next launch's fills when the node has gone on.
+            let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len) };
+            if let Some(copy) = &self.lands {
+                // SAFETY: it was found to be host memory that this place has, and stays while the device works.
+                unsafe { land(copy, bytes) };
+            }
+            reply.extend_from_slice(bytes);
+        }
+        if !self.acknowledged {
+            self.let_go();
+        }
+        !self.acknowledged
+    }
+
+    /// Takes the bytes that the copy is to bring, and lets the node go on.
+    pub(super) fn put_bytes(&self, bytes: &[u8]) -> Result<(), Code> {
+        let (at, len) = self.room.filter(|_| !self.is_to_host()).unwrap_or_default();
+        // SAFETY: the buffer is this launch's until its copy, which begins when the node goes on.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, len.min(bytes.len())) };
+        self.let_go();
+        if bytes.len() == len { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    }
+
+    /// Lets the node go on.
+    pub(super) fn let_go(&self) {
+        self.node.let_go();
     }
 }
 
 impl Calls {
     /// Makes room for the nodes of a graph that call the job from here.
-    pub(super) fn of(spec: &Spec, here: bool) -> Calls {
+    fn of(spec: &Spec, here: bool) -> Calls {
         let node = |work: &Work<u32>| match work {
             Work::Copy(_) if here => None,
-            Work::Copy(c) => Some(Arc::new(Node { to_host: c.dst.memory == HOST, ..Node::default() })),
-            _ => Some(Arc::default()),
+            Work::Copy(c) => Some(Node::Copy(Arc::new(CopyNode { to_host: c.dst.memory == HOST && c.src.memory != HOST, ..CopyNode::default() }))),
+            _ => Some(Node::Function(Arc::default())),
         };
-        Calls { nodes: spec.calls().map(|(at, work)| (at, node(work))).collect(), last: Mutex::default() }
+        Calls { nodes: spec.calls().map(|(at, work)| (at, node(work))).collect(), ..Calls::default() }
     }
 
-    pub(super) fn at(&self, at: At) -> Option<&Arc<Node>> {
+    fn copies(&self) -> impl Iterator<Item = &Arc<CopyNode>> {
+        self.nodes.iter().filter_map(|(_, node)| if let Some(Node::Copy(node)) = node { Some(node) } else { None })
+    }
+
+    pub(super) fn at(&self, at: At) -> Option<&Node> {
         self.nodes.iter().find(|(a, _)| *a == at)?.1.as_ref()
+    }
+
+    /// The node of a copy that calls the job.
+    pub(super) fn copy_at(&self, at: At) -> Option<&Arc<CopyNode>> {
+        if let Some(Node::Copy(node)) = self.at(at) { Some(node) } else { None }
     }
 
     /// The last launch that made calls, which may still use what the nodes have.
@@ -122,8 +274,25 @@ impl Calls {
 }
 
 impl Executor {
+    /// Nodes for a graph, with their words.
+    pub(super) fn calls_of(&self, spec: &Spec) -> Result<Arc<Calls>, Code> {
+        let mut calls = Calls::of(spec, self.is_here());
+        let count = calls.copies().count();
+        if count > 0 {
+            let mut page = self.pinned((count * WORDS).next_multiple_of(4096))?;
+            page.bytes_mut().fill(0);
+            let mut at = page.bytes().as_ptr() as usize;
+            for node in calls.copies() {
+                let _ = node.words.set(Words { reached: at, go: at + 4, idle: at + 8 });
+                at += WORDS;
+            }
+            calls._words = Some(page);
+        }
+        Ok(Arc::new(calls))
+    }
+
     /// The copy that the driver makes for a node; none if the job makes it alone.
-    pub(super) fn staged(&self, node: &Node, c: &Copy3) -> Result<Option<Copy3>, Code> {
+    pub(super) fn staged(&self, node: &CopyNode, c: &Copy3) -> Result<Option<Copy3>, Code> {
         if c.src.memory == HOST && c.dst.memory == HOST {
             return Ok(None);
         }
@@ -144,10 +313,17 @@ impl Executor {
     pub(super) fn graph_call(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = GraphCall::get(&mut body).map_err(short)?;
         let calls = self.graph_calls(op.instance)?;
-        let node = calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)?;
-        let lands = lock(&node.staging).copy.filter(|c| node.to_host && c.dst.memory == HOST);
-        let lands = lands.filter(|c| self.is_host(c.dst.host, span(c)).unwrap_or(false));
-        let call = self.hosts.begin_in_graph(&op, node.room(), lands, node.to_host)?;
+        let copy = match calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)? {
+            Node::Function(_) => None,
+            Node::Copy(node) => {
+                let s = lock(&node.staging);
+                let room = s.now.as_ref().map(|p| (p.bytes().as_ptr() as usize, s.bytes));
+                let lands = s.copy.filter(|_| node.to_host);
+                let lands = lands.filter(|c| self.is_host(c.dst.host, span(c)).unwrap_or(false));
+                Some(CopyCall { node: node.clone(), room, lands, acknowledged: op.acknowledged })
+            }
+        };
+        let call = self.hosts.begin_in_graph(op.token, op.stream, copy)?;
         let mut pending = self.pending(life, Vec::new());
         pending.call = Some(call);
         Ok(Some(pending))
@@ -159,27 +335,31 @@ impl Executor {
         let (live, on) = (self.bindings.live(instance)?, stage_stream(stream, &self.bindings)?);
         let mut list = Vec::with_capacity(calls.nodes.len());
         let mut tokens = tokens.chunks_exact(8);
-        for (at, node) in &calls.nodes {
+        for (_, node) in &calls.nodes {
             let token = u64::get(&mut tokens.next().unwrap_or_default()).map_err(short)?;
             let Some(node) = node else { continue };
             let call = match token {
                 0 => None,
                 // In the job's process nobody waits for an answer: the call comes with the launch.
-                _ if self.is_here() => {
-                    let op = GraphCall { token, stream, instance, at: *at, acknowledged: false };
-                    Some(self.hosts.begin_in_graph(&op, None, None, false)?)
-                }
+                _ if self.is_here() => Some(self.hosts.begin_in_graph(token, stream, None)?),
                 _ => Some(self.hosts.of_graph(token)?),
             };
             list.push((node, call));
         }
         let mut last = lock(&calls.last);
         for (node, call) in &list {
-            lock(&node.next).push_back(Turn { _node: (*node).clone(), call: call.clone() });
+            match node {
+                Node::Function(node) => lock(&node.next).push_back(Turn { _node: node.clone(), call: call.clone() }),
+                Node::Copy(node) => lock(&node.next).extend(call.iter().map(|c| c.token())),
+            }
         }
         let launched = self.gpu.launch_graph(live, on).inspect_err(|_| {
             // The driver will not come: launches before this one have taken theirs from the front.
-            list.iter().for_each(|(node, _)| drop(lock(&node.next).pop_back()));
+            list.iter().for_each(|(node, call)| match (node, call) {
+                (Node::Function(node), _) => drop(lock(&node.next).pop_back()),
+                (Node::Copy(node), Some(call)) => node.passes_by(call.token()),
+                (Node::Copy(_), None) => {}
+            });
         });
         if self.is_here() {
             if launched.is_err() {

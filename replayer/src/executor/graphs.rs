@@ -19,6 +19,8 @@ use std::sync::Arc;
 struct Built {
     graph: u64,
     nodes: HashMap<At, u64>,
+    /// Of copies from and to the job: the nodes that wait for it.
+    waits: HashMap<At, u64>,
     calls: Arc<Calls>,
 }
 
@@ -53,7 +55,7 @@ const UPLOAD: u64 = 2;
 
 impl Executor {
     fn node_params(&self, work: &Work<u32>) -> Result<NodeParams, Code> {
-        let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
+        let context = self.graph_context();
         Ok(match work {
             Work::Kernel(k) => {
                 self.launches(k.function);
@@ -72,6 +74,11 @@ impl Executor {
         })
     }
 
+    /// The context that nodes are of.
+    fn graph_context(&self) -> u64 {
+        self.context.load(std::sync::atomic::Ordering::Acquire) as u64
+    }
+
     /// Whether this process is the job's.
     pub(super) fn is_here(&self) -> bool {
         self.hosts.runs_here()
@@ -79,7 +86,7 @@ impl Executor {
 
     /// Builds one graph of a spec with what is inside it; on failure nothing is left.
     fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
-        let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), calls: calls.clone() };
+        let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
@@ -107,13 +114,13 @@ impl Executor {
                     let added = self.gpu.add_node(graph, &mut NodeParams::child(child.graph));
                     let copied = added.and_then(|made| {
                         let copy = self.gpu.child_graph(made)?;
-                        self.copied(spec, *inner, copy, &child.nodes, &mut built.nodes).map(|()| made)
+                        self.copied(spec, *inner, copy, &child, built).map(|()| made)
                     });
                     self.gpu.destroy_graph(child.graph)?;
                     copied?
                 }
                 Work::Conditional(c) => {
-                    let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
+                    let context = self.graph_context();
                     let (made, bodies) = self.gpu.add_conditional(graph, c, context)?;
                     for (inner, body) in c.bodies.iter().zip(bodies) {
                         self.fill_graph(spec, *inner, body, built)?;
@@ -145,11 +152,17 @@ impl Executor {
         built: &mut Built,
         at: At,
         work: &Work<u32>,
-        calling: &Arc<Node>,
+        calling: &Node,
         edges: &mut Vec<(u64, u64, Edge)>,
     ) -> Result<(u64, u64), Code> {
-        let copy = if let Work::Copy(c) = work { self.staged(calling, c)?.map(|own| (c, own)) } else { None };
-        let call = self.gpu.add_node(graph, &mut calling.params())?;
+        let copy = match (calling, work) {
+            (Node::Copy(node), Work::Copy(c)) => self.staged(node, c)?.map(|own| (c, own)),
+            _ => None,
+        };
+        let call = self.gpu.add_node(graph, &mut calling.params(self.graph_context()))?;
+        if let Node::Copy(_) = calling {
+            built.waits.insert(at, call);
+        }
         let Some((c, own)) = copy else {
             built.nodes.insert(at, call);
             return Ok((call, call));
@@ -167,15 +180,18 @@ impl Executor {
         spec: &Spec,
         number: u32,
         copy: u64,
-        from: &HashMap<At, u64>,
-        to: &mut HashMap<At, u64>,
+        from: &Built,
+        to: &mut Built,
     ) -> Result<(), Code> {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         for (node, i) in nodes.iter().zip(0..) {
             let at = At { graph: number, node: i };
-            let original = *from.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
+            let original = *from.nodes.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
             let found = self.gpu.node_in_clone(original, copy)?;
-            to.insert(at, found);
+            to.nodes.insert(at, found);
+            if let Some(wait) = from.waits.get(&at) {
+                to.waits.insert(at, self.gpu.node_in_clone(*wait, copy)?);
+            }
             if let Work::Child(inner) = node.work {
                 self.copied(spec, inner, self.gpu.child_graph(found)?, from, to)?;
             }
@@ -189,7 +205,7 @@ impl Executor {
             return Err(code::ERROR_INVALID_HANDLE);
         }
         op.spec.check().map_err(short)?;
-        let calls = Arc::new(Calls::of(&op.spec, self.is_here()));
+        let calls = self.calls_of(&op.spec)?;
         let often = op.spec.conditional();
         if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
             // How often such a node would ask the job is known only when it runs.
@@ -221,7 +237,7 @@ impl Executor {
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
-        let mut built = Built { graph: home.graph, nodes: HashMap::new(), calls: calls.clone() };
+        let mut built = Built { graph: home.graph, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
         self.fill_graph(spec, 0, home.graph, &mut built)?;
         home.made = Made::Whole(spec.clone(), built.clone());
         Ok(built)
@@ -249,7 +265,7 @@ impl Executor {
                 graph
             }
         };
-        let context = self.context.load(std::sync::atomic::Ordering::Acquire) as u64;
+        let context = self.graph_context();
         let mut others = Vec::new();
         while op.wanted != 0 && others.len() < TRIES {
             // In a graph of its own, so that it can be given up.
@@ -289,7 +305,7 @@ impl Executor {
         let work = match (calls.at(op.at), op.work) {
             // What the job does is its own affair.
             (_, Work::Host(_)) => return Ok(()),
-            (Some(calling), Work::Copy(c)) => match self.staged(calling, &c)? {
+            (Some(Node::Copy(calling)), Work::Copy(c)) => match self.staged(calling, &c)? {
                 Some(own) => Work::Copy(own),
                 None => return Ok(()),
             },
@@ -306,9 +322,14 @@ impl Executor {
     pub(super) fn switch_graph(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = GraphSwitch::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
-        // The job leaves the calls of such a node out of its launches; a copy of which nothing else is left has no switch.
-        if self.graph_calls(op.instance)?.at(op.at).is_some_and(|n| n.is_all_call()) {
-            return Ok(());
+        // The job leaves the calls of such a node out of its launches. What waits for the job has no switch: it gets nothing to wait for.
+        if let Some(copy) = self.graph_calls(op.instance)?.copy_at(op.at) {
+            let wait = lock(&self.graphs).built.get(&op.instance).and_then(|b| b.waits.get(&op.at).copied());
+            let wait = wait.ok_or(code::ERROR_INVALID_VALUE)?;
+            self.gpu.change_node(instance, wait, &mut copy.params(self.graph_context(), op.on))?;
+            if copy.is_all_call() {
+                return Ok(());
+            }
         }
         self.gpu.switch_node(instance, node, op.on)
     }

@@ -1,15 +1,16 @@
-//! Streams that wait for the job: for another GPU of it, or until what they have done is in its memory. And events that another GPU
-//! waits for.
+//! Streams that wait for the job, which does something of its own in their order, sends bytes or takes them, or for another GPU of it; and
+//! events that another GPU waits for.
 //!
 //! A stream is held by a word of page-locked memory that it waits for, and goes on when the job has said so. No host function: the
-//! driver runs these one after the other, so one that waited would hold up others that the wait depends on.
+//! driver runs these one after the other, so one that waited would hold up others that the wait depends on, and a function of the program
+//! that waits would hold up the copies of other streams.
 
 use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{FENCE, HOLD, MemoryPart, StreamHold, StreamMemory};
+use cuda_api::ops::{HOLD, HostCall, MemoryPart, StreamHold, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -30,7 +31,16 @@ struct Held {
     word: usize,
     /// Event behind the wait.
     after: u64,
+    /// Page-locked memory for the bytes that the job sends with its word: address and size. A copy behind the wait reads them.
+    room: Option<(usize, usize)>,
+    why: &'static str,
 }
+
+/// Why streams are held, for who asks what a job waits for.
+const ANOTHER_GPU: &str = "waits for another GPU of the job";
+const HOST_WORK: &str = "waits for a copy in the job's own memory";
+const BYTES: &str = "waits for bytes that the job must read";
+const FENCE: &str = "waits for the job to take bytes";
 
 #[derive(Debug, Default)]
 struct Words {
@@ -62,15 +72,19 @@ impl Holds {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The job's word. Waits for nothing.
-    pub(super) fn go(&self, token: u64) -> Result<(), Code> {
+    /// The job's word, with the bytes that the stream is held for. Waits for nothing.
+    pub(super) fn go(&self, token: u64, bytes: &[u8]) -> Result<(), Code> {
         let mut w = lock(&self.words);
         match w.held.remove(&token) {
             Some(h) => {
+                let room = h.room.unwrap_or_default();
+                // SAFETY: the buffer belongs to the copy behind the wait, which begins when the word is written; while a stream is in
+                // the list its context lives, and the list is locked.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.0 as *mut u8, room.1.min(bytes.len())) };
                 write(h.word, GO);
                 w.passing.push((h.word, h.after));
                 self.count.store(w.held.len(), Ordering::Release);
-                Ok(())
+                if bytes.len() == room.1 { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
             }
             None if token & HOLD != 0 && w.early.len() < MOST_EARLY => {
                 w.early.insert(token);
@@ -78,6 +92,12 @@ impl Holds {
             }
             None => Err(code::ERROR_INVALID_VALUE),
         }
+    }
+
+    /// Lets a stream go that would wait for bytes of which nobody knows.
+    pub(super) fn give_up(&self, token: u64) {
+        // That there are too few is no news.
+        let _ = self.go(token, &[]);
     }
 
     /// Lets all streams go: the context is about to end.
@@ -89,14 +109,9 @@ impl Holds {
         self.count.store(0, Ordering::Release);
     }
 
-    /// Whether a stream waits for another GPU, or will.
-    pub(super) fn holds(&self, stream: u64) -> bool {
-        lock(&self.words).held.iter().any(|(token, h)| h.stream == stream && token & FENCE == 0)
-    }
-
-    /// Whether a stream waits until the job has what it has done so far, or will.
-    pub(super) fn fences(&self, stream: u64) -> bool {
-        lock(&self.words).held.iter().any(|(token, h)| h.stream == stream && token & FENCE != 0)
+    /// What a stream is held for, or will be.
+    pub(super) fn why(&self, stream: u64) -> Option<&'static str> {
+        lock(&self.words).held.values().find(|h| h.stream == stream).map(|h| h.why)
     }
 }
 
@@ -125,16 +140,60 @@ impl Executor {
     pub(super) fn hold_stream(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
         let op = StreamHold::get(&mut body).map_err(short)?;
         let live = stage_stream(op.stream, &self.bindings)?;
-        if op.token & HOLD == 0 || lock(&self.holds.words).held.contains_key(&op.token) {
+        self.hold(life, (op.stream, live), op.token, None, ANOTHER_GPU)
+    }
+
+    /// Holds a stream, and answers when it has got there, behind what its earlier work has done to the job's memory.
+    pub(super) fn fence_stream(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+        let op = StreamHold::get(&mut body).map_err(short)?;
+        self.hold_for_job(life, op.stream, op.token, FENCE).map(Some)
+    }
+
+    /// Something that the job does itself in a stream's order: answered when the stream is there, which goes on when the job has said so.
+    pub(super) fn hold_for_work(&self, life: &Life, op: &HostCall) -> Result<Option<Pending>, Code> {
+        self.hold_for_job(life, op.stream, op.token, HOST_WORK).map(Some)
+    }
+
+    fn hold_for_job(&self, life: &Life, stream: u64, token: u64, why: &'static str) -> Result<Pending, Code> {
+        let live = stage_stream(stream, &self.bindings)?;
+        // Made before the hold: if that fails its event is given back.
+        let pending = self.pending(life, vec![Mark::Own(life.pools.mark(live)?)]);
+        self.hold(life, (stream, live), token, None, why)?;
+        Ok(pending)
+    }
+
+    /// The same for bytes that the job sends, to a buffer that a copy behind the wait reads.
+    pub(super) fn hold_for_bytes(
+        &self,
+        life: &Life,
+        stream: (u64, u64),
+        token: u64,
+        room: (usize, usize),
+    ) -> Result<Pending, Code> {
+        let pending = self.pending(life, vec![Mark::Own(life.pools.mark(stream.1)?)]);
+        self.hold(life, stream, token, Some(room), BYTES)?;
+        Ok(pending)
+    }
+
+    /// Holds a stream, as it travels and as the driver knows it.
+    fn hold(
+        &self,
+        life: &Life,
+        (stream, live): (u64, u64),
+        token: u64,
+        room: Option<(usize, usize)>,
+        why: &'static str,
+    ) -> Result<(), Code> {
+        if token & HOLD == 0 || lock(&self.holds.words).held.contains_key(&token) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        if lock(&self.holds.words).early.remove(&op.token) {
+        if lock(&self.holds.words).early.remove(&token) {
             return Ok(());
         }
         let word = self.word(life)?;
         write(word, 0);
         let part = MemoryPart { operation: WAIT, address: word as u64, value: GO.into(), flags: 0 };
-        let wait = StreamMemory { stream: op.stream, first_version: false, flags: 0, parts: vec![part] };
+        let wait = StreamMemory { stream, first_version: false, flags: 0, parts: vec![part] };
         // Not under the lock: a stream whose queue is full makes the driver wait, for what the job may have to let go.
         let after = self.gpu.stream_memory(live, &wait).and_then(|()| {
             life.pools.mark(live).inspect_err(|_| {
@@ -143,24 +202,14 @@ impl Executor {
             })
         })?;
         let mut w = lock(&self.holds.words);
-        if w.early.remove(&op.token) {
+        if w.early.remove(&token) {
             write(word, GO);
             w.passing.push((word, after));
         } else {
-            w.held.insert(op.token, Held { stream: op.stream, word, after });
+            w.held.insert(token, Held { stream, word, after, room, why });
             self.holds.count.store(w.held.len(), Ordering::Release);
         }
         Ok(())
-    }
-
-    /// Holds a stream, and answers when it has got there.
-    pub(super) fn fence_stream(&self, life: &Life, body: &[u8]) -> Result<Pending, Code> {
-        let op = StreamHold::get(&mut { body }).map_err(short)?;
-        let mark = life.pools.mark(stage_stream(op.stream, &self.bindings)?)?;
-        // Made before the hold: if that fails its event is given back.
-        let pending = self.pending(life, vec![Mark::Own(mark)]);
-        self.hold_stream(life, body)?;
-        Ok(pending)
     }
 
     /// Answers when what an event stands for now has happened, whatever is recorded in it later.

@@ -1,16 +1,18 @@
 //! What a stream asks of the job's process: its functions, and bytes that must be read when the stream gets there.
 //!
 //! The driver calls a function of ours in stream order. In the job's process that runs the program's function. Elsewhere it says
-//! that the stream is there ([`Pending`] answers then) and waits until the job has said that it is done.
+//! that the stream is there ([`Pending`] answers then) and waits until the job has said that it is done. What is no function of the
+//! program's waits in the stream itself, for a word of memory ([`super::holds`], [`super::graph_calls`]): functions run one after the
+//! other, and the program may wait in one until another stream has made its copies.
 
+use super::graph_calls::CopyCall;
 use super::{Executor, Life, short};
 use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
 use crate::pools::{Pools, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::Copy3;
-use cuda_api::ops::{CopyInLate, GraphCall, HOLD, HostCall, StreamMemory};
+use cuda_api::ops::{CopyInLate, HOLD, HostCall, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -36,20 +38,14 @@ pub(crate) struct Call {
     /// As it travels.
     stream: u64,
     callback: bool,
-    /// Page-locked memory for the bytes of a late copy: address and size.
-    room: Option<(usize, usize)>,
-    /// The bytes go to the job, with the answer.
-    to_host: bool,
-    /// The stream goes on when the job has said that they are in its memory, else when they have been sent.
-    acknowledged: bool,
-    /// Where they go in host memory that this place has, too: what follows in the graph may read it there.
-    lands: Option<Copy3>,
+    /// Of a graph: its copy.
+    copy: Option<CopyCall>,
     /// Of a graph: its launch, or why there is none.
     launch: Option<OnceLock<Result<Arc<Launched>, Code>>>,
     /// The stream has got there, and what a callback is told.
     reached: OnceLock<Code>,
     /// The job's word that it is done.
-    done: Mutex<Option<Vec<u8>>>,
+    done: Mutex<bool>,
     said: Condvar,
     owner: Arc<Hosts>,
 }
@@ -79,51 +75,39 @@ impl Drop for Launched {
     }
 }
 
-/// Writes packed rows to where a copy to the host takes them.
-///
-/// # Safety
-/// All its rows are mapped and writable.
-unsafe fn land(c: &Copy3, bytes: &[u8]) {
-    let rows = (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z * c.dst.height + y) * c.dst.pitch));
-    for (row, bytes) in rows.zip(bytes.chunks_exact(c.width as usize)) {
-        // SAFETY: as the caller says.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (c.dst.host + row) as *mut u8, bytes.len()) };
-    }
-}
-
 impl Call {
     /// The body of what the driver calls, on a thread of the driver.
     pub(super) fn run(&self, status: Code) {
-        if let (Some(copy), Some((from, len)), true) = (&self.lands, self.room, self.to_host) {
-            // SAFETY: the copy before this call has filled the buffer, which is this call's until the answer; where it lands was found to
-            // be host memory that this place has, and stays while the device works.
-            unsafe { land(copy, std::slice::from_raw_parts(from as *const u8, len)) };
-        }
         // The first word is the one that counts; the driver calls once.
         let _ = self.reached.set(status);
         match self.owner.runner.get() {
             Some(run) => run(self.token, status),
             None => {
                 let done = lock(&self.done);
-                let mut done = self.said.wait_while(done, |d| d.is_none()).unwrap_or_else(PoisonError::into_inner);
-                let room = self.room.filter(|_| !self.to_host);
-                if let (Some((at, len)), Some(bytes)) = (room, done.take()) {
-                    let n = len.min(bytes.len());
-                    // SAFETY: the buffer belongs to this call until the copy behind it, which the driver starts when this returns.
-                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, n) };
-                }
+                drop(self.said.wait_while(done, |done| !*done).unwrap_or_else(PoisonError::into_inner));
             }
         }
         self.owner.over(self.token);
     }
 
-    fn say(&self, bytes: Vec<u8>) {
-        lock(&self.done).get_or_insert(bytes);
+    fn say(&self) {
+        *lock(&self.done) = true;
         self.said.notify_all();
     }
 
-    /// Whether the stream has got there: what the job is to be told.
+    /// Its token.
+    pub(super) fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Whether the stream has got there: what the job is to be told. Only while the call's context lives.
     pub(crate) fn reached(&self) -> Option<Code> {
+        if let Some(copy) = &self.copy
+            && self.reached.get().is_none()
+            && copy.has_come_to(self.token)
+        {
+            let _ = self.reached.set(code::SUCCESS);
+        }
         self.reached.get().copied()
     }
 
@@ -156,19 +140,18 @@ impl Call {
             },
         };
         // Should the driver come all the same, nobody is waited for.
-        self.say(Vec::new());
+        self.say();
+        self.copy.iter().for_each(|copy| copy.passes_by(self.token));
         self.give_up();
         Some(rc)
     }
 
     /// Gives the job the bytes that the call has for it; the stream goes on then, unless the job is to say so.
     pub(crate) fn take_bytes(&self, reply: &mut Vec<u8>) {
-        if let Some((at, len)) = self.room.filter(|_| self.to_host) {
-            // SAFETY: the buffer belongs to this call from the copy before it until it has said that it is done.
-            reply.extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, len) });
-        }
-        if self.to_host && !self.acknowledged {
-            self.say(Vec::new());
+        if let Some(copy) = self.copy.as_ref().filter(|copy| copy.is_to_host()) {
+            if copy.take_bytes(reply) {
+                self.owner.over(self.token);
+            }
         }
     }
 
@@ -206,20 +189,18 @@ struct Wait {
 }
 
 impl Hosts {
-    fn begin(self: &Arc<Self>, token: u64, stream: u64, callback: bool, room: Option<(usize, usize)>) -> Result<Arc<Call>, Code> {
-        self.add(Call { callback, room, ..self.call(token, stream) })
+    fn begin(self: &Arc<Self>, token: u64, stream: u64, callback: bool) -> Result<Arc<Call>, Code> {
+        self.add(Call { callback, ..self.call(token, stream) })
     }
 
     /// A call of a graph that will be launched.
     pub(super) fn begin_in_graph(
         self: &Arc<Self>,
-        op: &GraphCall,
-        room: Option<(usize, usize)>,
-        lands: Option<Copy3>,
-        to_host: bool,
+        token: u64,
+        stream: u64,
+        copy: Option<CopyCall>,
     ) -> Result<Arc<Call>, Code> {
-        let call = self.call(op.token, op.stream);
-        self.add(Call { room, to_host, acknowledged: op.acknowledged, lands, launch: Some(OnceLock::new()), ..call })
+        self.add(Call { copy, launch: Some(OnceLock::new()), ..self.call(token, stream) })
     }
 
     /// The call of a graph with this token that no launch has named yet.
@@ -238,10 +219,7 @@ impl Hosts {
             token,
             stream,
             callback: false,
-            room: None,
-            to_host: false,
-            acknowledged: false,
-            lands: None,
+            copy: None,
             launch: None,
             reached: OnceLock::new(),
             done: Mutex::default(),
@@ -271,9 +249,26 @@ impl Hosts {
     pub(super) fn done(&self, mut body: &[u8]) -> Result<(), Code> {
         let token = u64::get(&mut body).map_err(short)?;
         let call = lock(&self.calls).get(&token).cloned().ok_or(code::ERROR_INVALID_VALUE)?;
-        call.say(body.to_vec());
-        let wanted = call.room.filter(|_| !call.to_host).map_or(0, |(_, len)| len);
-        if body.len() == wanted { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+        let Some(copy) = &call.copy else {
+            call.say();
+            return if body.is_empty() { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) };
+        };
+        // The list is locked: a context that ends takes its calls off it before its memory goes.
+        let mut calls = lock(&self.calls);
+        if call.reached.get().is_none() || calls.remove(&token).is_none() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        self.count.store(calls.len(), Ordering::Release);
+        copy.put_bytes(body)
+    }
+
+    /// The context is about to end: copies of graphs are waited for by nobody, and the memory of their nodes goes.
+    pub(super) fn forget_copies(&self) {
+        let mut calls = lock(&self.calls);
+        for (_, call) in calls.extract_if(|_, call| call.copy.is_some()) {
+            call.copy.iter().for_each(CopyCall::let_go);
+        }
+        self.count.store(calls.len(), Ordering::Release);
     }
 }
 
@@ -292,7 +287,7 @@ impl Executor {
     /// The job's word that a host call is done, or that a stream may go on. Waits for nothing.
     pub(super) fn job_says_done(&self, body: &[u8]) -> Result<(), Code> {
         let token = super::handle(body)?;
-        if token & HOLD != 0 { self.holds.go(token) } else { self.hosts.done(body) }
+        if token & HOLD != 0 { self.holds.go(token, &body[size_of::<u64>()..]) } else { self.hosts.done(body) }
     }
 
     fn enqueue(&self, call: &Arc<Call>, live: u64) -> Result<(), Code> {
@@ -320,10 +315,13 @@ impl Executor {
 
     pub(super) fn host_call(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = HostCall::get(&mut body).map_err(short)?;
+        if op.token & HOLD != 0 {
+            return self.hold_for_work(life, &op);
+        }
         let live = stage_stream(op.stream, &self.bindings)?;
         // Where the function runs in this process nobody waits for an answer.
         let mark = if self.hosts.runner.get().is_none() { Some(life.pools.mark(live)?) } else { None };
-        let call = self.hosts.begin(op.token, op.stream, op.callback, None)?;
+        let call = self.hosts.begin(op.token, op.stream, op.callback)?;
         self.enqueue(&call, live)?;
         Ok(mark.map(|m| self.reached_by(life, call, m)))
     }
@@ -334,24 +332,19 @@ impl Executor {
         let bytes = usize::try_from(bytes).map_err(|_| code::ERROR_INVALID_VALUE)?;
         let live = stage_stream(op.to.stream, &self.bindings)?;
         let buffer = life.pools.late_buffer(op.to.stream, bytes)?;
-        let room = Some((buffer.as_ptr() as usize, bytes));
-        let begun = life.pools.mark(live).and_then(|mark| {
-            let call = self.hosts.begin(op.token, op.to.stream, false, room)?;
-            self.enqueue(&call, live).map(|()| (call, mark))
-        });
-        let (call, mark) = match begun {
-            Ok(begun) => begun,
+        let room = (buffer.as_ptr() as usize, bytes);
+        let pending = match self.hold_for_bytes(life, (op.to.stream, live), op.token, room) {
+            Ok(pending) => pending,
             Err(rc) => {
                 life.pools.give_back([buffer]);
                 return Err(rc);
             }
         };
         if let Err(rc) = self.copy_from(life, &op.to, (0, op.to.width, op.to.rows), buffer, live) {
-            // The stream must not wait for bytes that nobody will send.
-            call.say(Vec::new());
+            self.holds.give_up(op.token);
             return Err(rc);
         }
-        Ok(Some(self.reached_by(life, call, mark)))
+        Ok(Some(pending))
     }
 
     pub(super) fn stream_memory(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
@@ -409,14 +402,15 @@ impl Executor {
                 let here = waits.iter().filter(|w| w.stream == stream && self.gpu.query_event(w.before) == Ok(()));
                 here.map(|w| w.address).next()
             };
-            let call = calls.iter().find(|c| c.reached().is_some());
+            let call = calls.iter().find(|c| c.reached.get().is_some());
+            let copy = call.and_then(|c| c.copy.as_ref()).map(CopyCall::is_to_host);
+            let held = self.holds.why(stream);
             words.push(match (call, waits) {
-                (Some(c), _) if c.to_host => (1, format!("{} waits for the job to take bytes", name(stream))),
-                (Some(c), _) if c.room.is_some() => (1, format!("{} waits for bytes that the job must read", name(stream))),
+                _ if copy == Some(true) => (1, format!("{} waits for the job to take bytes", name(stream))),
+                _ if copy == Some(false) => (1, format!("{} waits for bytes that the job must read", name(stream))),
                 (Some(_), _) => (0, format!("{} waits for a host function of the program that has not returned", name(stream))),
                 (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that nobody has written", name(stream))),
-                (None, None) if self.holds.fences(stream) => (1, format!("{} waits for the job to take bytes", name(stream))),
-                (None, None) if self.holds.holds(stream) => (1, format!("{} waits for another GPU of the job", name(stream))),
+                (None, None) if held.is_some() => (1, format!("{} {}", name(stream), held.unwrap_or_default())),
                 (None, None) => {
                     (2, format!("{} runs kernels or copies that have not ended, or waits for another stream", name(stream)))
                 }
