@@ -51,6 +51,7 @@ impl Late {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use journal::Role;
     use cuda_api::ops::id;
 
     fn record(seq: u64, id: u16, instance: u64) -> OwnedRecord {

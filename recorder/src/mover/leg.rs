@@ -550,6 +550,7 @@ fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use journal::Role;
 
     fn record(seq: u64, id: u16, ends: Option<u64>, number: u64) -> OwnedRecord {
         let reply = number.to_le_bytes().to_vec();
