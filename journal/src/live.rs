@@ -22,9 +22,10 @@ const NONE: u32 = u32::MAX;
 const SLACK: usize = 1024;
 /// Loads of code that is unloaded that are kept for the sake of what was loaded beside them. A program that never unloads the last
 /// thing that it has loaded would otherwise make the journal grow for ever.
-const MOST_UNLOADED: usize = 512;
-/// So many are left when there are more.
-const LEFT_UNLOADED: usize = MOST_UNLOADED / 2;
+const MOST_UNLOADED: usize = 1023;
+/// So many go at a time when there are more. A program that unloads the oldest of a few similar modules whenever it loads a new one
+/// comes back to the same places after a small number of loads; this number has all up to 8 as divisors, and many others.
+const GO_TOGETHER: usize = 840;
 
 /// The edges of a record.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +55,9 @@ impl Hasher for Mix {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+        let (words, rest) = bytes.as_chunks();
+        words.iter().for_each(|word| self.write_u64(u64::from_le_bytes(*word)));
+        rest.iter().for_each(|b| self.write_u64(u64::from(*b)));
     }
 
     fn finish(&self) -> u64 {
@@ -122,13 +125,13 @@ pub(crate) struct Live<T> {
     groups: Vec<Group>,
     open: HashMap<u64, Open, BuildHasherDefault<Mix>>,
     /// Where in `kept` the last record of each setting is.
-    settings: HashMap<[u64; 2], usize>,
+    settings: HashMap<[u64; 2], usize, BuildHasherDefault<Mix>>,
     sweep_at: usize,
 }
 
 impl<T> Live<T> {
     pub(crate) fn new() -> Live<T> {
-        Live { kept: Vec::new(), groups: Vec::new(), open: HashMap::default(), settings: HashMap::new(), sweep_at: SLACK }
+        Live { kept: Vec::new(), groups: Vec::new(), open: HashMap::default(), settings: HashMap::default(), sweep_at: SLACK }
     }
 
     /// Takes the next record. Ends count before creations.
@@ -376,8 +379,8 @@ impl<T> Live<T> {
     ///
     /// A load leaves no trace if, up to its unload, nothing else happened that stays and decides where code lies: other loads above
     /// all (docs/placement.md has the measurements). With its records gone the same may become true of others. So what stays is
-    /// stacked, and what is unloaded leaves the stack when it is on top of it. Of what is left when there is too much the oldest goes
-    /// first, code without variables before other code.
+    /// stacked, and what is unloaded leaves the stack when it is on top of it. When too much is left, code without variables goes, and
+    /// if that is not enough the oldest.
     fn with_trace(&self, alive: &[bool]) -> Vec<u32> {
         let mut unloaded: Vec<bool> = self.groups.iter().zip(alive).map(|(group, alive)| group.is_code() && !alive).collect();
         let mut count = usize::MAX;
@@ -392,15 +395,10 @@ impl<T> Live<T> {
             stack.iter().for_each(|slot| unloaded[*slot as usize] = true);
         }
         if stack.len() > MOST_UNLOADED {
-            let is_light = |slot: u32| self.groups[slot as usize].placing == Placing::LightCode;
-            let mut surplus = stack.len() - LEFT_UNLOADED;
-            for light in [true, false] {
-                stack.retain(|slot| {
-                    let goes = surplus > 0 && is_light(*slot) == light;
-                    surplus -= usize::from(goes);
-                    !goes
-                });
-            }
+            stack.retain(|slot| self.groups[*slot as usize].placing != Placing::LightCode);
+        }
+        if stack.len() > MOST_UNLOADED {
+            stack.drain(..(stack.len() - MOST_UNLOADED).next_multiple_of(GO_TOGETHER).min(stack.len()));
         }
         stack
     }
@@ -410,15 +408,19 @@ impl<T> Live<T> {
         let mut seen = vec![false; self.groups.len()];
         let mut is_over = vec![false; self.groups.len()];
         let mut stack: Vec<u32> = Vec::new();
-        for slot in self.kept.iter().map(|(group, _)| *group).filter(|group| *group < DEAD) {
+        // The last record of loaded code is its unload.
+        let mut left = vec![0u32; self.groups.len()];
+        let slots = || self.kept.iter().map(|(group, _)| *group).filter(|group| *group < DEAD);
+        slots().for_each(|slot| left[slot as usize] += 1);
+        for slot in slots() {
             let at = slot as usize;
+            left[at] -= 1;
             if self.groups[at].placing == Placing::Nothing || !kept[at] {
                 continue;
             }
             if !std::mem::replace(&mut seen[at], true) {
                 stack.push(slot);
-            } else if unloaded[at] {
-                // The second record of such a group is its unload.
+            } else if unloaded[at] && left[at] == 0 {
                 is_over[at] = true;
                 while stack.pop_if(|top| is_over[*top as usize]).is_some() {}
             }

@@ -267,7 +267,7 @@ fn a_sliding_window_of_loads_leaves_a_bounded_journal() {
                 put(Role::Plain, None, &[], Some(i + 7), &[]);
             }
         });
-        assert!(records < 2 * 512 + 8 && bytes < 16 << 20, "{records} records, {bytes} bytes");
+        assert!(records < 2 * 1024 + 8 && bytes < 16 << 20, "{records} records, {bytes} bytes");
     }
 }
 

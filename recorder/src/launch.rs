@@ -64,7 +64,8 @@ fn ask_info(
     let mut ledger = lock(&device.ledger);
     let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
     let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    ledger.append(ops::id::FUNCTION_INFO, &body, &bytes, &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
+    // The answer depends on attributes, of which only the last ones are replayed: it is not compared.
+    ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
     if info.local_grew > 0 {
         // It stays when the function is gone.
         let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
