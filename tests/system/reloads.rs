@@ -42,14 +42,14 @@ fn the_device_heap_outlives_the_code_that_allocated() {
 
 #[test]
 fn modules_that_come_and_go_leave_a_small_journal() {
-    let (records, bytes, replayed) = moved("pairs", 4000);
+    let (records, bytes, replayed) = moved("pairs", 1000);
     // What was sent of images of which nothing is loaded is a small number, too.
     assert!(records < 100 && replayed < 100 && bytes < 4 << 20, "{records} records, {bytes} bytes, {replayed} replayed");
 }
 
 #[test]
 fn modules_of_which_the_oldest_goes_leave_a_bounded_journal() {
-    let (records, bytes, replayed) = moved("window", 4000);
+    let (records, bytes, replayed) = moved("window", 1500);
     assert!(records < 5000 && replayed < 5000 && bytes < 32 << 20, "{records} records, {bytes} bytes, {replayed} replayed");
 }
 
