@@ -6,10 +6,10 @@
 
 use crate::code::{self, Code};
 use crate::few::Few;
-use crate::handle::{Bindings, Kind};
+use crate::handle::{Bindings, Kind, kind};
 use crate::sys;
 use crate::wire::Wire;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::marker::PhantomData;
 
 /// A type of handle.
@@ -153,7 +153,15 @@ pub struct Str;
 #[derive(Debug)]
 pub struct DeviceArg;
 
-impl<T: Copy + Wire> Arg for Val<T> {
+/// A number that is passed by value and cannot be an address: in CUDA's header addresses on the device are 64-bit integers
+/// (`CUdeviceptr`), and sizes have a type of their own. So a row with an address by value does not compile as [`Val`]; its kind must have the
+/// place check the address (replayer/src/executor/checker.rs).
+pub trait Number: Copy + Wire {}
+impl Number for c_int {}
+impl Number for c_uint {}
+impl Number for usize {}
+
+impl<T: Number> Arg for Val<T> {
     type C = T;
     type Check = T;
     type Sent = T;
@@ -297,8 +305,9 @@ impl<H: Handle> Arg for New<H> {
         }
         cx.new_handle(H::KIND)
     }
-    fn stage(_: &u64, _: &Bindings) -> Result<H::C, Code> {
-        Ok(H::c(0))
+    fn stage(sent: &u64, _: &Bindings) -> Result<H::C, Code> {
+        // Under a number of another kind the driver's value would be taken for that.
+        if kind(*sent) == Some(H::KIND) { Ok(H::c(0)) } else { Err(code::ERROR_INVALID_HANDLE) }
     }
     fn c(staged: &mut H::C) -> *mut H::C {
         staged
@@ -331,7 +340,8 @@ macro_rules! handle_in {
                 cx.use_handle(H::KIND, H::ALSO, H::number(c))
             }
             fn stage(sent: &u64, h: &Bindings) -> Result<H::C, Code> {
-                h.live(*sent).map(H::c)
+                let wanted = if kind(*sent) == Some(H::ALSO) { H::ALSO } else { H::KIND };
+                h.live(wanted, *sent).map(H::c)
             }
             fn c(staged: &mut H::C) -> H::C {
                 *staged
@@ -379,7 +389,7 @@ impl Arg for StreamArg {
 /// The driver's value of a stream as it travels.
 #[inline]
 pub fn stage_stream(sent: u64, h: &Bindings) -> Result<u64, Code> {
-    if sent == LEGACY { Ok(LEGACY) } else { h.live(sent) }
+    if sent == LEGACY { Ok(LEGACY) } else { h.live(Kind::Stream, sent) }
 }
 
 impl Arg for Str {

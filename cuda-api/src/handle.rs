@@ -207,10 +207,11 @@ impl Bindings {
         self.bind(handle, FAILED | u64::from(code as u32));
     }
 
-    /// The driver's value, or the error that its use must return.
+    /// The driver's value of a handle of the kind that is wanted, or the error that its use must return. A driver takes the value for what
+    /// it is given as and follows it in its own memory, so no other kind may pass.
     #[inline]
-    pub fn live(&self, handle: u64) -> Result<u64, Code> {
-        let k = kind(handle).ok_or(code::ERROR_INVALID_HANDLE)?;
+    pub fn live(&self, wanted: Kind, handle: u64) -> Result<u64, Code> {
+        let k = kind(handle).filter(|k| *k == wanted).ok_or(code::ERROR_INVALID_HANDLE)?;
         let b = self.kinds[k as usize].get(slot(handle)).ok_or(code::ERROR_INVALID_HANDLE)?;
         if b.handle.load(Ordering::Acquire) != handle {
             return Err(code::ERROR_INVALID_HANDLE);
@@ -254,15 +255,22 @@ mod tests {
     fn generations_tell_reuse() {
         let (a, b) = (compose(Kind::Event, 1, 77), compose(Kind::Event, 2, 77));
         let t = Bindings::new();
+        let live = |h| t.live(Kind::Event, h);
         t.bind(a, 0x1000);
-        assert_eq!(t.live(a), Ok(0x1000));
-        assert_eq!(t.live(b), Err(code::ERROR_INVALID_HANDLE));
+        assert_eq!(live(a), Ok(0x1000));
+        assert_eq!(live(b), Err(code::ERROR_INVALID_HANDLE));
+        assert_eq!(t.live(Kind::Stream, a), Err(code::ERROR_INVALID_HANDLE), "an event is no stream");
         t.bind(b, 0x2000);
-        assert_eq!(t.live(a), Err(code::ERROR_INVALID_HANDLE));
+        assert_eq!(live(a), Err(code::ERROR_INVALID_HANDLE));
         t.unbind(a);
-        assert_eq!(t.live(b), Ok(0x2000));
+        assert_eq!(live(b), Ok(0x2000));
         t.bind_failed(b, code::ERROR_OUT_OF_MEMORY);
-        assert_eq!(t.live(b), Err(code::ERROR_OUT_OF_MEMORY));
+        assert_eq!(live(b), Err(code::ERROR_OUT_OF_MEMORY));
+        t.bind(a, 0x3000);
+        t.unbind_all(&[Kind::Stream]);
+        assert_eq!(live(a), Ok(0x3000));
+        t.unbind_all(&[Kind::Event]);
+        assert_eq!(live(a), Err(code::ERROR_INVALID_HANDLE));
     }
 
     #[test]

@@ -7,14 +7,40 @@ use crate::graph::work::{At, Spec, Work};
 use crate::wire::{Short, Wire, take};
 use crate::wire_struct;
 
+/// What an operation names of memory. An address that comes from another process reaches a driver only by way of the executor's checker
+/// (replayer/src/executor/checker.rs), whose tests go through all operations by this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// None: handles and numbers that no driver takes for addresses.
+    Nothing,
+    /// Addresses or memory types that the checker lets through if they are the job's.
+    Named,
+    /// Addresses by which the place finds what it has made before; others it does not know.
+    Known,
+    /// Addresses at which the place maps something, each in a range of its own.
+    Placed,
+    /// Other calls.
+    Inside,
+}
+
+macro_rules! memory {
+    (nothing) => { Memory::Nothing };
+    (named) => { Memory::Named };
+    (known) => { Memory::Known };
+    (placed) => { Memory::Placed };
+    (inside) => { Memory::Inside };
+}
+
 macro_rules! ids {
-    ($($(#[doc = $doc:literal])+ $name:ident = $value:literal $text:literal;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $value:literal $text:literal $memory:ident;)*) => {
         /// Ids of operations.
         pub mod id {
             $($(#[doc = $doc])+ pub const $name: u16 = $value;)*
         }
         /// All operations: id and name.
         pub const ALL: &[(u16, &str)] = &[$(($value, $text)),*];
+        /// What each operation names of memory.
+        pub const MEMORY: &[(u16, Memory)] = &[$(($value, memory!($memory))),*];
         /// Name of an operation, for journals and logs.
         pub fn name(op: u16) -> Option<&'static str> {
             match op { $($value => Some($text),)* _ => None }
@@ -24,176 +50,176 @@ macro_rules! ids {
 
 ids! {
     /// [`super::Launch`]
-    LAUNCH = 0x0f01 "Launch";
+    LAUNCH = 0x0f01 "Launch" named;
     /// [`super::CopyIn`]
-    COPY_IN = 0x0f02 "CopyIn";
+    COPY_IN = 0x0f02 "CopyIn" named;
     /// [`super::CopyOut`]; the answer is the bytes, rows packed.
-    COPY_OUT = 0x0f03 "CopyOut";
+    COPY_OUT = 0x0f03 "CopyOut" named;
     /// [`super::CopyDevice`], also with one end in the job's pinned memory, where the place maps that.
-    COPY_DEVICE = 0x0f04 "CopyDevice";
+    COPY_DEVICE = 0x0f04 "CopyDevice" named;
     /// [`super::Fill`]
-    FILL = 0x0f05 "Fill";
+    FILL = 0x0f05 "Fill" named;
     /// [`super::CopyIn`], made before any later call is looked at. The recorder has made sure that nothing is to be waited for but
     /// the copy.
-    COPY_IN_AT_REST = 0x0f06 "CopyInAtRest";
+    COPY_IN_AT_REST = 0x0f06 "CopyInAtRest" named;
     /// Several calls, one after the other, with one answer: what a replay sends (replayer/src/batch.rs). Waits.
-    BATCH = 0x0f07 "Batch";
+    BATCH = 0x0f07 "Batch" inside;
     /// [`super::Chunk`]: physical memory at an address of the own arena. Waits.
-    CHUNK_MAP = 0x0f10 "ChunkMap";
+    CHUNK_MAP = 0x0f10 "ChunkMap" placed;
     /// [`super::Chunk`]: takes it away. The recorder has made sure that nothing uses it.
-    CHUNK_UNMAP = 0x0f11 "ChunkUnmap";
+    CHUNK_UNMAP = 0x0f11 "ChunkUnmap" known;
     /// [`super::ImagePut`]: bytes of a module image, once for each content hash.
-    IMAGE_PUT = 0x0f12 "ImagePut";
+    IMAGE_PUT = 0x0f12 "ImagePut" nothing;
     /// [`super::ImageLoad`]: makes a module or library of an image. The answer: [`super::ImageLoaded`]. Waits.
-    IMAGE_LOAD = 0x0f13 "ImageLoad";
+    IMAGE_LOAD = 0x0f13 "ImageLoad" named;
     /// Body: content hash of an image. Nothing will be loaded of it unless it is put again.
-    IMAGE_END = 0x0f19 "ImageEnd";
+    IMAGE_END = 0x0f19 "ImageEnd" nothing;
     /// No body. Makes the context have a device heap, as the first load of code that allocates does. Waits.
-    HEAP_MAKE = 0x0f1a "HeapMake";
+    HEAP_MAKE = 0x0f1a "HeapMake" nothing;
     /// Body: bytes a thread (u32). Makes the context have so much local memory, as the first use of a function that needs it does. Waits.
-    LOCAL_GROW = 0x0f1b "LocalGrow";
+    LOCAL_GROW = 0x0f1b "LocalGrow" nothing;
     /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
-    FUNCTION_INFO = 0x0f14 "FunctionInfo";
+    FUNCTION_INFO = 0x0f14 "FunctionInfo" nothing;
     /// Body: module or library handle. The answer: names of its kernels, `Vec<String>`, in the driver's order.
-    KERNEL_NAMES = 0x0f15 "KernelNames";
+    KERNEL_NAMES = 0x0f15 "KernelNames" nothing;
     /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxActiveClusters`.
-    MAX_ACTIVE_CLUSTERS = 0x0f16 "MaxActiveClusters";
+    MAX_ACTIVE_CLUSTERS = 0x0f16 "MaxActiveClusters" named;
     /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxPotentialClusterSize`.
-    MAX_CLUSTER_SIZE = 0x0f17 "MaxClusterSize";
+    MAX_CLUSTER_SIZE = 0x0f17 "MaxClusterSize" named;
     /// [`super::TensorMapTiled`]. The answer: the 128 bytes of the descriptor.
-    TENSOR_MAP_TILED = 0x0f18 "TensorMapTiled";
+    TENSOR_MAP_TILED = 0x0f18 "TensorMapTiled" named;
     /// [`super::Link`]. The answer: [`super::Linked`], also when the compiler or the linker refuses.
-    LINK = 0x0f1c "Link";
+    LINK = 0x0f1c "Link" named;
     /// Body: stream as it travels. Answered when everything in it is done.
-    STREAM_SYNC = 0x0f20 "StreamSync";
+    STREAM_SYNC = 0x0f20 "StreamSync" nothing;
     /// No body. Answered when everything in the context is done.
-    CONTEXT_SYNC = 0x0f21 "ContextSync";
+    CONTEXT_SYNC = 0x0f21 "ContextSync" nothing;
     /// Body: event handle. Answered when its last record is done.
-    EVENT_SYNC = 0x0f22 "EventSync";
+    EVENT_SYNC = 0x0f22 "EventSync" nothing;
     /// [`super::EventRecord`]
-    EVENT_RECORD = 0x0f23 "EventRecord";
+    EVENT_RECORD = 0x0f23 "EventRecord" nothing;
     /// Body: event handle. The answer is the result code alone: success or not ready.
-    EVENT_QUERY = 0x0f24 "EventQuery";
+    EVENT_QUERY = 0x0f24 "EventQuery" nothing;
     /// Body: two event handles. The answer: f32 milliseconds.
-    EVENT_ELAPSED = 0x0f25 "EventElapsed";
+    EVENT_ELAPSED = 0x0f25 "EventElapsed" nothing;
     /// Body: event handle. The answer: f64, milliseconds from the place's reference event to the event's last record.
-    EVENT_TIME = 0x0f26 "EventTime";
+    EVENT_TIME = 0x0f26 "EventTime" nothing;
     /// [`super::StreamWaitEvent`]
-    STREAM_WAIT_EVENT = 0x0f80 "StreamWaitEvent";
+    STREAM_WAIT_EVENT = 0x0f80 "StreamWaitEvent" nothing;
     /// Body: stream as it travels. The answer is the result code alone: success or not ready.
-    STREAM_QUERY = 0x0f81 "StreamQuery";
+    STREAM_QUERY = 0x0f81 "StreamQuery" nothing;
     /// [`super::GraphMake`]: makes an instance of a graph. Waits.
-    GRAPH_MAKE = 0x0f82 "GraphMake";
+    GRAPH_MAKE = 0x0f82 "GraphMake" named;
     /// [`super::GraphChange`]: changes what a node of an instance does in later launches.
-    GRAPH_CHANGE = 0x0f83 "GraphChange";
+    GRAPH_CHANGE = 0x0f83 "GraphChange" named;
     /// [`super::GraphSwitch`]: lets later launches of an instance skip a node, or not.
-    GRAPH_SWITCH = 0x0f84 "GraphSwitch";
+    GRAPH_SWITCH = 0x0f84 "GraphSwitch" nothing;
     /// Body: handle of a change. It was overtaken by another one: nothing is to be done, the journal can forget both records.
-    OVERTAKEN = 0x0f85 "Overtaken";
+    OVERTAKEN = 0x0f85 "Overtaken" nothing;
     /// Body: handle of an instance, stream as it travels; then, if nodes of it call the job, a token (u64) for each of them in order.
-    GRAPH_LAUNCH = 0x0f86 "GraphLaunch";
+    GRAPH_LAUNCH = 0x0f86 "GraphLaunch" nothing;
     /// Body: handle of an instance, stream as it travels. Prepares the next launch.
-    GRAPH_UPLOAD = 0x0f87 "GraphUpload";
+    GRAPH_UPLOAD = 0x0f87 "GraphUpload" nothing;
     /// Body: handle of an instance. Ends it; a launch that runs goes on.
-    GRAPH_END = 0x0f88 "GraphEnd";
+    GRAPH_END = 0x0f88 "GraphEnd" nothing;
     /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as [`id::HOST_CALL`] when the node
     /// is reached; bytes of a copy to the host follow, and the node goes on by itself then.
-    GRAPH_CALL = 0x0f89 "GraphCall";
+    GRAPH_CALL = 0x0f89 "GraphCall" nothing;
     /// [`super::GraphCondition`]: makes a condition that device code can set. The answer: the driver's own handle (u64). Waits.
-    GRAPH_CONDITION = 0x0f8a "GraphCondition";
+    GRAPH_CONDITION = 0x0f8a "GraphCondition" nothing;
     /// Body: the job's name (u64) of a graph. Its conditions are needed no more.
-    GRAPH_CONDITIONS_END = 0x0f8b "GraphConditionsEnd";
+    GRAPH_CONDITIONS_END = 0x0f8b "GraphConditionsEnd" nothing;
     /// When events happened that are older than the reference event: body a list of events, reply a list of f64 milliseconds from
     /// it, not a number where there is no time.
-    EVENT_TIMES = 0x0f2e "EventTimes";
+    EVENT_TIMES = 0x0f2e "EventTimes" nothing;
     /// Records the reference event anew, on a place that has nothing to do.
-    EVENT_REFERENCE = 0x0f2f "EventReference";
+    EVENT_REFERENCE = 0x0f2f "EventReference" nothing;
     /// No body. The answer: free and total bytes of the GPU, u64 each.
-    MEMORY_INFO = 0x0f60 "MemoryInfo";
+    MEMORY_INFO = 0x0f60 "MemoryInfo" nothing;
     /// Body: an address. The answer: the [`super::Variable`] of loaded code around it; if there is none, `CUDA_ERROR_NOT_FOUND`.
-    VARIABLE_AROUND = 0x0f67 "VariableAround";
+    VARIABLE_AROUND = 0x0f67 "VariableAround" known;
     /// No body. The answer: [`crate::board::Constants`] that the place's NVML tells of the GPU.
-    BOARD = 0x0f68 "Board";
+    BOARD = 0x0f68 "Board" nothing;
     /// [`super::Alias`]: maps the memory of a chunk a second time, where the program wants it; not accessible yet. Waits.
-    ALIAS_MAP = 0x0f61 "AliasMap";
+    ALIAS_MAP = 0x0f61 "AliasMap" placed;
     /// [`super::Alias`]: takes such a mapping away. Does not wait for kernels, as the driver's own call.
-    ALIAS_UNMAP = 0x0f62 "AliasUnmap";
+    ALIAS_UNMAP = 0x0f62 "AliasUnmap" known;
     /// [`super::Alias`]: what the GPU may do with such a mapping.
-    ALIAS_ACCESS = 0x0f63 "AliasAccess";
+    ALIAS_ACCESS = 0x0f63 "AliasAccess" known;
     /// [`super::HostPin`]: maps host memory of the job at its address and registers it with the driver. Waits.
-    HOST_PIN = 0x0f64 "HostPin";
+    HOST_PIN = 0x0f64 "HostPin" placed;
     /// Body: its address. Takes such a part away; nothing uses it any more. Waits.
-    HOST_UNPIN = 0x0f65 "HostUnpin";
+    HOST_UNPIN = 0x0f65 "HostUnpin" known;
     /// Lines of host memory that the job has changed, 80 bytes each: address, a bit for each byte, 64 bytes. Carried out at once, whatever
     /// was sent before.
-    HOST_BYTES = 0x0f66 "HostBytes";
+    HOST_BYTES = 0x0f66 "HostBytes" known;
     /// Destroys the primary context and makes it anew. Waits.
-    CONTEXT_RESET = 0x0f28 "ContextReset";
+    CONTEXT_RESET = 0x0f28 "ContextReset" nothing;
     /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
     /// stream has got there; the stream goes on when the job has said [`id::HOST_DONE`]. If its token has the bit [`super::HOLD`] it is
     /// something that the job does itself: the stream is held, the answer is empty.
-    HOST_CALL = 0x0f30 "HostCall";
+    HOST_CALL = 0x0f30 "HostCall" nothing;
     /// [`super::CopyInLate`]: as [`id::COPY_IN`], of bytes that the job must read when the stream gets there. Answered then; the stream goes
     /// on when the job has said [`id::HOST_DONE`].
-    COPY_IN_LATE = 0x0f31 "CopyInLate";
+    COPY_IN_LATE = 0x0f31 "CopyInLate" named;
     /// Body: token (u64), then the bytes of a late copy. Carried out at once, whatever was sent before.
-    HOST_DONE = 0x0f32 "HostDone";
+    HOST_DONE = 0x0f32 "HostDone" nothing;
     /// [`super::StreamMemory`]: answered when the stream is past it.
-    STREAM_MEMORY = 0x0f33 "StreamMemory";
+    STREAM_MEMORY = 0x0f33 "StreamMemory" named;
     /// [`crate::array::ArrayMake`]: makes an array or a mipmapped array. The answer, of one without memory: its [`crate::array::Layout`].
     /// Waits.
-    ARRAY_MAKE = 0x0fa0 "ArrayMake";
+    ARRAY_MAKE = 0x0fa0 "ArrayMake" nothing;
     /// Body: handle of an array or mipmapped array. Ends it. Waits.
-    ARRAY_END = 0x0fa1 "ArrayEnd";
+    ARRAY_END = 0x0fa1 "ArrayEnd" nothing;
     /// [`crate::array::CopyBox`] between arrays and device memory.
-    COPY_BOX = 0x0fa2 "CopyBox";
+    COPY_BOX = 0x0fa2 "CopyBox" named;
     /// [`crate::array::CopyBox`] to an array; the bytes follow, rows and slices packed.
-    COPY_BOX_IN = 0x0fa3 "CopyBoxIn";
+    COPY_BOX_IN = 0x0fa3 "CopyBoxIn" named;
     /// [`crate::array::CopyBox`] from an array; the answer is the bytes, rows and slices packed.
-    COPY_BOX_OUT = 0x0fa4 "CopyBoxOut";
+    COPY_BOX_OUT = 0x0fa4 "CopyBoxOut" named;
     /// [`crate::array::CopyBoxLate`]: as [`id::COPY_BOX_IN`], of bytes that the job must read when the stream gets there. Answered then; the
     /// stream goes on when the job has said [`id::HOST_DONE`].
-    COPY_BOX_LATE = 0x0fac "CopyBoxLate";
+    COPY_BOX_LATE = 0x0fac "CopyBoxLate" named;
     /// [`crate::array::ObjectMake`]: makes a texture or surface object. The answer: u64, its number, and an optional
     /// [`crate::array::Sampling`], as the driver tells it. Waits.
-    OBJECT_MAKE = 0x0fa5 "ObjectMake";
+    OBJECT_MAKE = 0x0fa5 "ObjectMake" named;
     /// Body: handle of an object. Ends it.
-    OBJECT_END = 0x0fa6 "ObjectEnd";
+    OBJECT_END = 0x0fa6 "ObjectEnd" nothing;
     /// [`crate::array::TilePool`]: makes memory that tiles are mapped to. Waits.
-    TILE_POOL_MAKE = 0x0fa9 "TilePoolMake";
+    TILE_POOL_MAKE = 0x0fa9 "TilePoolMake" nothing;
     /// Body: handle of such memory, which nothing is mapped to any more. Waits.
-    TILE_POOL_END = 0x0faa "TilePoolEnd";
+    TILE_POOL_END = 0x0faa "TilePoolEnd" nothing;
     /// [`crate::array::TilesMap`]: maps or unmaps tiles, in stream order; without a stream before anything else. Waits for the call alone.
-    TILES_MAP = 0x0fab "TilesMap";
+    TILES_MAP = 0x0fab "TilesMap" nothing;
     /// [`super::TensorMapIm2col`]. The answer: the 128 bytes of the descriptor.
-    TENSOR_MAP_IM2COL = 0x0fa7 "TensorMapIm2col";
+    TENSOR_MAP_IM2COL = 0x0fa7 "TensorMapIm2col" named;
     /// Body: a descriptor as 16 × u64, an address. The answer: the descriptor with the address in it.
-    TENSOR_MAP_ADDRESS = 0x0fa8 "TensorMapAddress";
+    TENSOR_MAP_ADDRESS = 0x0fa8 "TensorMapAddress" named;
     /// Body: event handle. Answered when what was recorded in it last, as of this call, is done.
-    EVENT_REACHED = 0x0fb0 "EventReached";
+    EVENT_REACHED = 0x0fb0 "EventReached" nothing;
     /// [`super::StreamHold`]: the stream goes on when the job has said [`id::HOST_DONE`] with the token, which may be before.
-    STREAM_HOLD = 0x0fb1 "StreamHold";
+    STREAM_HOLD = 0x0fb1 "StreamHold" nothing;
     /// [`super::Chunk`]: offers a chunk's memory to other places of the machine. The answer: an [`super::Offer`]. Without bytes it is
     /// memory of its own, by which another place finds out whether its GPU can use this one's.
-    CHUNK_OFFER = 0x0fb2 "ChunkOffer";
+    CHUNK_OFFER = 0x0fb2 "ChunkOffer" known;
     /// Body: first address of a chunk. Its memory is offered no more.
-    CHUNK_WITHDRAW = 0x0fb3 "ChunkWithdraw";
+    CHUNK_WITHDRAW = 0x0fb3 "ChunkWithdraw" known;
     /// [`super::PeerMap`]: maps memory that another place of this machine offers. Waits. Without bytes it only tries.
-    PEER_MAP = 0x0fb4 "PeerMap";
+    PEER_MAP = 0x0fb4 "PeerMap" placed;
     /// [`super::Chunk`]: takes such a mapping away.
-    PEER_UNMAP = 0x0fb5 "PeerUnmap";
+    PEER_UNMAP = 0x0fb5 "PeerUnmap" known;
     /// Body: event handle. The answer: the driver's handle of it for other processes, 64 bytes.
-    EVENT_SHARE = 0x0fb6 "EventShare";
+    EVENT_SHARE = 0x0fb6 "EventShare" nothing;
     /// [`super::EventOpen`]: an event of another process. Waits.
-    EVENT_OPEN = 0x0fb7 "EventOpen";
+    EVENT_OPEN = 0x0fb7 "EventOpen" nothing;
     /// [`super::StreamAttribute`]: how the work of a stream is carried out. Waits.
-    STREAM_ATTRIBUTE = 0x0fb8 "StreamAttribute";
+    STREAM_ATTRIBUTE = 0x0fb8 "StreamAttribute" named;
     /// [`crate::reference::ReferenceSet`]: a setting of a texture or surface reference, for the launches that follow. The answer for memory:
     /// u64, the bytes before it that the texture begins with.
-    REFERENCE_SET = 0x0fb9 "ReferenceSet";
+    REFERENCE_SET = 0x0fb9 "ReferenceSet" named;
     /// [`super::StreamHold`] with a token of [`FENCE`](super::FENCE). Answered when the stream has got there, behind everything that earlier
     /// work of it has done to the job's memory; the stream goes on when the job has said [`id::HOST_DONE`] with the token.
-    STREAM_FENCE = 0x0fba "StreamFence";
+    STREAM_FENCE = 0x0fba "StreamFence" nothing;
 }
 
 wire_struct! {
@@ -577,6 +603,21 @@ wire_struct! {
     }
 }
 
+/// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
+pub const MAX_PARAM_BYTES: usize = 32764;
+
+impl FunctionInfo {
+    /// Whether the parameters follow each other and are no more than a kernel can have: a launch reads the program's memory by them.
+    pub fn is_sound(&self) -> bool {
+        let mut end = 0usize;
+        self.params.iter().all(|(offset, bytes)| {
+            let follows = *offset as usize >= end;
+            end = (*offset as usize).saturating_add(*bytes as usize);
+            follows && end <= MAX_PARAM_BYTES
+        })
+    }
+}
+
 wire_struct! {
     /// Records an event in a stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -756,5 +797,19 @@ wire_struct! {
         pub info: Vec<u8>,
         /// What is wrong.
         pub errors: Vec<u8>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_that_a_place_tells_of_are_those_of_a_kernel() {
+        let sound = |params: &[(u32, u32)]| FunctionInfo { params: params.to_vec(), ..FunctionInfo::default() }.is_sound();
+        assert!(sound(&[]) && sound(&[(0, 8), (8, 4), (16, 8)]) && sound(&[(0, 32764)]));
+        for wrong in [&[(0, 32765)][..], &[(u32::MAX, u32::MAX)], &[(8, 8), (0, 8)], &[(0, 8), (4, 8)], &[(0, u32::MAX), (8, 8)]] {
+            assert!(!sound(wrong), "{wrong:?}");
+        }
     }
 }

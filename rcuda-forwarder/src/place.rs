@@ -42,6 +42,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
     /// Whether there is host memory of the place's own that is kept as the job's.
     fn has_apart(&self) -> bool;
+    /// Whether the job has named an address for such memory that this process uses itself: then the process must end.
+    fn has_collided(&self) -> bool;
     /// What has changed in it since the last time, and how many messages of the job were taken over before.
     fn look_apart(&self) -> (u64, Vec<Line>);
     /// Whether the code of the job may print, so that text may have to go before an answer.

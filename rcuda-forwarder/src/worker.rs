@@ -70,6 +70,9 @@ enum WorkerError {
     /// The client's frames make no sense.
     #[error("the job sent a frame that makes no sense: {0}")]
     Frame(&'static str),
+    /// The job needs an address that this process has, and must not learn what lies there.
+    #[error("the job has host memory at an address that this worker uses itself (the next worker lies elsewhere)")]
+    Collision,
     /// What the driver prints could not be caught.
     #[error("cannot catch what the driver prints: {0}")]
     Text(io::Error),
@@ -325,7 +328,11 @@ impl<P: Place> Worker<P> {
             self.sticky.store(code::SUCCESS, Ordering::Relaxed);
         }
         reply.clear();
-        match self.place.apply(head.id, body, reply) {
+        let outcome = self.place.apply(head.id, body, reply);
+        if matches!(head.id, ops::id::HOST_PIN | ops::id::BATCH) && self.place.has_collided() {
+            return Err(WorkerError::Collision);
+        }
+        match outcome {
             Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => {
                 self.answer(head.ticket, head.id, rc, reply)
             }

@@ -388,6 +388,9 @@ fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code>
             cx.wait(d, ops::id::CONTEXT_SYNC, &[])?;
         }
     }
+    // A place that says that all is done before it has sent the bytes of a copy must not write to what the program makes of the memory later.
+    let bytes = lock(&BLOCKS).get(&at).map_or(0, |b| b.bytes);
+    crate::landing::wait_for(at, bytes);
     // Whoever still names it does not get it.
     lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| named::set(b, Known::Going));
     place::give_up_memory(page(at));

@@ -13,7 +13,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
 use cuda_api::old_launch::Shape;
-use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch};
+use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
@@ -23,9 +23,6 @@ use std::ffi::{c_int, c_uint, c_void};
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
-/// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
-const MAX_PARAM_BYTES: usize = 32764;
-
 /// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
 const LAST_ATTRIBUTE: u32 = 16;
 /// Blocks of the largest cluster of any kernel (CUDA programming guide).
@@ -63,7 +60,7 @@ fn ask_info(
     let body = function.to_le_bytes();
     let mut ledger = lock(&device.ledger);
     let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
-    let info = FunctionInfo::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
     // The answer depends on attributes, of which only the last ones are replayed: it is not compared.
     ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
     if info.local_grew > 0 {

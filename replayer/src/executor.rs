@@ -2,6 +2,7 @@
 
 mod aliases;
 mod arrays;
+mod checker;
 mod copies;
 mod direct;
 mod graph_calls;
@@ -77,6 +78,8 @@ pub struct Executor {
     context: AtomicUsize,
     /// The life's event of that name.
     turn: AtomicU64,
+    /// Where memory of the job may lie on the device.
+    arenas: checker::Arenas,
     chunks: Mutex<BTreeMap<u64, Mapped>>,
     aliases: Mutex<Aliases>,
     streams: Mutex<Streams>,
@@ -89,12 +92,14 @@ pub struct Executor {
     prints: AtomicBool,
     /// Functions and kernels that may print, by slot.
     printers: [Cells<AtomicU64>; 2],
+    /// Bytes of the parameters of functions and kernels, by slot.
+    params: [Cells<AtomicU64>; 2],
     hosts: Arc<Hosts>,
     holds: holds::Holds,
     peers: peers::Peers,
     views: view::Views,
     /// Host memory of the job that is registered with the driver.
-    pinned: PinnedMemory,
+    pinned: Arc<PinnedMemory>,
     /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
     mapping: RwLock<()>,
     /// Held by whoever hashes pages.
@@ -127,6 +132,19 @@ fn remember_current(ticket: u64) {
         CURRENT.set(ticket);
     }
 }
+
+/// Handles of objects that end with their context. Libraries and their kernels do not.
+const ENDING_WITH_CONTEXT: [Kind; 9] = [
+    Kind::Stream,
+    Kind::Event,
+    Kind::Module,
+    Kind::Function,
+    Kind::GraphExec,
+    Kind::Array,
+    Kind::Mipmap,
+    Kind::TextureRef,
+    Kind::SurfaceRef,
+];
 
 /// A number that this process has not used.
 fn fresh_number() -> u64 {
@@ -185,7 +203,11 @@ impl Executor {
         let rdma = device.attribute(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as i32) == Some(1);
         let (ticket, turn) = (life.number, life.turn);
         remember_current(ticket);
+        let arenas = checker::Arenas::default();
+        arenas.add(steer::own_base(o.virtual_device));
+        arenas.add(steer::placed_base(o.virtual_device));
         Ok(Arc::new(Executor {
+            arenas,
             gpu,
             device,
             virtual_device: o.virtual_device,
@@ -203,11 +225,12 @@ impl Executor {
             can_print: AtomicBool::new(false),
             prints: AtomicBool::new(false),
             printers: [Cells::new(), Cells::new()],
+            params: [Cells::new(), Cells::new()],
             hosts: Arc::default(),
             holds: holds::Holds::default(),
             peers: peers::Peers::default(),
             views: view::Views::default(),
-            pinned: PinnedMemory::default(),
+            pinned: Arc::default(),
             mapping: RwLock::default(),
             hashing: Mutex::default(),
             rdma,
@@ -464,7 +487,8 @@ impl Executor {
         self.end_holds();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
-        self.bindings.unbind_all(&[Kind::Module, Kind::Function, Kind::TextureRef, Kind::SurfaceRef]);
+        // What the driver does with a value whose object has ended is undefined.
+        self.bindings.unbind_all(&ENDING_WITH_CONTEXT);
         let lenders = lock(&self.modules).context_ended();
         for library in lenders {
             let _ = self.gpu.unload_library(library);

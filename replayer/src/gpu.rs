@@ -178,13 +178,9 @@ impl Gpu {
         &self,
         stream: u64,
         attribute: u32,
-        value: &[u8; STREAM_ATTRIBUTE_BYTES],
+        value: &[u64; STREAM_ATTRIBUTE_BYTES / 8],
     ) -> Result<(), Code> {
-        let mut own = [0u64; STREAM_ATTRIBUTE_BYTES / 8];
-        for (word, bytes) in own.iter_mut().zip(value.chunks_exact(8)) {
-            *word = bytes.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
-        }
-        call!(self.stream.cuStreamSetAttribute(stream as sys::CUstream, attribute, own.as_ptr().cast()))
+        call!(self.stream.cuStreamSetAttribute(stream as sys::CUstream, attribute, value.as_ptr().cast()))
     }
 
     /// Success when the event has happened, `NOT_READY` before.

@@ -43,6 +43,8 @@ const SCRATCH: u64 = 0x4800_0000_0000;
 const SCRATCH_BYTES: u64 = 64 << 30;
 /// Where memory of another place is mapped during a move, if the address is free.
 pub(crate) const VIEW: u64 = 0x4a00_0000_0000;
+/// Above this there is no range of the job's on the device, nor one of the executor's.
+pub(crate) const RESERVED_END: u64 = VIEW + ARENA;
 
 /// First address of a device's own allocations.
 pub fn own_base(virtual_device: u32) -> u64 {

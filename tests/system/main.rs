@@ -25,6 +25,7 @@
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `shortage` | no disk, no descriptors |
 //! | `trust` | tokens, strangers |
+//! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
 //! | `bench` | the benchmark, models made of it, predictions |
@@ -40,6 +41,7 @@ mod coverage;
 mod descriptors;
 mod endings;
 mod host_memory;
+mod hostile_client;
 mod journals;
 mod kill;
 mod lost;

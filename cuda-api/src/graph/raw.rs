@@ -5,6 +5,7 @@
 
 use super::work::{Attribute, Copy3, CopyEnd, Edge, Fill, HostCall, Kernel, MemAlloc, Work};
 use crate::code::{self, Code};
+use crate::ops::MAX_PARAM_BYTES;
 use crate::sys;
 use std::ffi::c_void;
 
@@ -313,9 +314,6 @@ impl KernelArgs {
         Ok(Kernel { function: self.function, grid, block, shared, attributes, params })
     }
 }
-
-/// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
-const MAX_PARAM_BYTES: usize = 32764;
 
 /// Copies the parameters of a kernel, each to its offset: from an array of pointers, or from the one buffer of `extra`.
 ///

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conn::pair;
-use crate::frame::{AnswerHead, HEAD, HEARTBEAT, Head, TEXT};
+use crate::frame::{AnswerHead, CHANGES, HEAD, HEARTBEAT, Head, TEXT};
 use crate::inbox::Inbox;
 use crate::pipe::{Closed, Writer};
 use crate::ring::Calls;
@@ -101,6 +101,100 @@ fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
         assert!(lost.why.contains(what), "{what}: {lost}");
         assert_eq!(host, [0; 8]);
         assert_eq!(link.request(7, &[]).unwrap_err(), lost, "later calls say the same");
+    }
+}
+
+/// Bytes around memory that an answer may change.
+const GUARD: u8 = 0xa7;
+
+#[test]
+fn the_rows_of_an_answer_land_and_nothing_between_them() {
+    let (link, mut peer) = linked(LONG);
+    let mut host = [GUARD; 64];
+    let landing = Landing { ptr: host[8..].as_mut_ptr(), pitch: 16, width: 4, rows: 3 };
+    // SAFETY: `host` outlives the wait below.
+    let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
+    let ticket = call(&mut peer).ticket;
+    answer(&mut peer, 0, ticket, &[1; 12]);
+    assert_eq!(reply.wait().unwrap(), (0, vec![]));
+    let expected: Vec<u8> = (0..64).map(|i| if (8..48).contains(&i) && (i - 8) % 16 < 4 { 1 } else { GUARD }).collect();
+    assert_eq!(host[..], expected);
+    // Nobody waits for another answer to the same call.
+    answer(&mut peer, 0, ticket, &[2; 12]);
+    let lost = link.request(7, &[]).and_then(Reply::wait).unwrap_err();
+    assert!(lost.why.contains("nobody asked"), "{lost}");
+    assert_eq!(host[..], expected);
+}
+
+/// Whole pages: one that is kept alike, between two that are not.
+#[repr(align(4096))]
+struct Pages([u8; 3 * 4096]);
+
+#[test]
+fn changes_reach_only_memory_that_is_kept_alike() {
+    let (link, mut peer) = linked(LONG);
+    let mut pages = Box::new(Pages([GUARD; 3 * 4096]));
+    pages.0[4096..8192].fill(0);
+    let first = pages.0.as_mut_ptr() as u64;
+    // SAFETY: the pages outlive the link's use of them, which ends below.
+    unsafe { link.keep_alike(first + 4096, 4096) }.unwrap();
+    let line = |at: u64| [at, u64::MAX, 1, 2, 3, 4, 5, 6, 7, 8];
+    let outside = [first, first + 4096 - 64, first + 8192, first + 12288 - 64, first + 4096 + 8, first + 8192 - 56, 0, 64, u64::MAX - 63];
+    let lines: Vec<[u64; 10]> = outside.into_iter().chain([first + 4096, first + 8192 - 64]).map(line).collect();
+    let message: Vec<u8> = [0u64].iter().chain(lines.iter().flatten()).flat_map(|w| w.to_le_bytes()).collect();
+    answer(&mut peer, 0, CHANGES, &message);
+    let reply = link.request(7, &[]).unwrap();
+    let head = loop {
+        // What the job has changed itself may be told meanwhile.
+        let head = call(&mut peer);
+        let mut rest = vec![0; (head.body().unwrap()).next_multiple_of(8)];
+        peer.read_exact_by(&mut rest, Instant::now() + LONG).unwrap();
+        if head.id == 7 {
+            break head;
+        }
+    };
+    answer(&mut peer, 0, head.ticket, &[]);
+    reply.wait().unwrap();
+    link.give_up_memory(first + 4096);
+    let told: Vec<u8> = (1..9u64).flat_map(u64::to_le_bytes).collect();
+    assert!(pages.0[..4096].iter().chain(&pages.0[8192..]).all(|b| *b == GUARD), "memory beside it has changed");
+    assert_eq!((&pages.0[4096..4160], &pages.0[8128..8192]), (&told[..], &told[..]));
+    assert!(pages.0[4160..8128].iter().all(|b| *b == 0));
+    // Part of a line is nonsense.
+    answer(&mut peer, 0, CHANGES, &message[..message.len() - 8]);
+    let lost = link.request(7, &[]).and_then(Reply::wait).unwrap_err();
+    assert!(lost.why.contains("changes"), "{lost}");
+}
+
+#[test]
+fn random_messages_write_nowhere_but_where_an_answer_lands() {
+    let mut state = 7u64;
+    let mut draw = |n: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % n
+    };
+    for round in 0..60 {
+        let (link, mut peer) = linked(LONG);
+        let mut host = Box::new([GUARD; 96]);
+        let landing = Landing { ptr: host[32..].as_mut_ptr(), pitch: 8, width: 8, rows: 4 };
+        // SAFETY: `host` outlives the link, whose threads have nothing to do with it when the answer is there.
+        let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
+        let ticket = call(&mut peer).ticket;
+        for _ in 0..20 {
+            let tickets = [ticket, ticket + 1, 0, HEARTBEAT, TEXT, CHANGES, draw(u64::MAX)];
+            let bytes = [0, 2, 8, 31, 32, 33, 88, 4096][draw(8) as usize];
+            let said = bytes + [0, 0, 0, 1, 16, 1 << 20][draw(6) as usize];
+            let head = AnswerHead { len: 16 + said, code: draw(3) as i32, ticket: tickets[draw(7) as usize] };
+            let body: Vec<u8> = (0..bytes).map(|_| draw(256) as u8).collect();
+            // The link may have had enough.
+            if peer.write_all(&[&head.bytes()[..], &body].concat()).is_err() {
+                break;
+            }
+        }
+        drop(peer);
+        let answered = reply.wait().is_ok_and(|(rc, _)| rc == 0);
+        assert!(host[..32].iter().chain(&host[64..]).all(|b| *b == GUARD), "round {round}: memory beside the landing has changed");
+        assert!(answered || link.request(7, &[]).and_then(Reply::wait).is_err());
     }
 }
 

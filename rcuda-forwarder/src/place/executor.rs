@@ -55,6 +55,10 @@ impl Place for Executor {
         Executor::has_apart(self)
     }
 
+    fn has_collided(&self) -> bool {
+        Executor::has_collided(self)
+    }
+
     fn look_apart(&self) -> (u64, Vec<Line>) {
         Executor::look_apart(self)
     }

@@ -197,6 +197,10 @@ impl Place for Fake {
         false
     }
 
+    fn has_collided(&self) -> bool {
+        false
+    }
+
     fn look_apart(&self) -> (u64, Vec<Line>) {
         (0, Vec::new())
     }

@@ -44,6 +44,7 @@ impl Executor {
                 return Err(code::ERROR_OUT_OF_MEMORY);
             }
             aliases.arenas.insert(arena);
+            self.arenas.add(arena);
         }
         self.gpu.map(address, bytes, memory)?;
         aliases.mapped.insert(address, bytes);
@@ -86,6 +87,7 @@ impl Executor {
             let _ = self.gpu.unmap(address, bytes);
         }
         for arena in aliases.arenas {
+            self.arenas.remove(arena);
             let _ = self.gpu.unreserve(arena, ARENA);
         }
     }

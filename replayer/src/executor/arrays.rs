@@ -9,6 +9,7 @@
 //! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes. Arrays without
 //! memory of their own have none: what their tiles show belongs to the memory that these are mapped to (`tiles.rs`).
 
+use super::checker::HostEnds;
 use super::tiles::Pool;
 use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
@@ -129,10 +130,7 @@ impl Executor {
         if kind(op.handle) != Some(Kind::Object) {
             return Err(code::ERROR_INVALID_HANDLE);
         }
-        let mut resource = op.resource;
-        if resource.memory().is_none() {
-            resource.array = self.bindings.live(resource.array)?;
-        }
+        let resource = self.check_resource(&op.resource)?;
         let surface = op.sampling.is_none();
         let make = || self.gpu.make_object(&resource, op.sampling.as_ref(), op.view.as_ref());
         let mut number = make()?;
@@ -225,15 +223,6 @@ impl Executor {
         Ok(())
     }
 
-    /// A described copy with the driver's own arrays.
-    pub(super) fn live_copy(&self, c: &Copy3) -> Result<Copy3, Code> {
-        let end = |e: &CopyEnd| -> Result<CopyEnd, Code> {
-            let array = if e.memory == ARRAY { self.bindings.live(e.array)? } else { 0 };
-            Ok(CopyEnd { array, ..*e })
-        };
-        Ok(Copy3 { src: end(&c.src)?, dst: end(&c.dst)?, ..*c })
-    }
-
     /// Makes a copy with pointers of this process, in a stream of the driver's.
     ///
     /// # Errors
@@ -244,28 +233,23 @@ impl Executor {
     pub unsafe fn copy_box_here(&self, c: &Copy3, stream: u64) -> Result<(), Code> {
         self.make_current()?;
         // SAFETY: passed on.
-        unsafe { self.gpu.copy_3d(&self.live_copy(c)?, stream) }
+        unsafe { self.gpu.copy_3d(&self.check_copy(c, HostEnds::None)?, stream) }
     }
 
     /// The copy of an operation, checked: what is no host end is an array or device memory. With the driver's stream and arrays.
-    fn copy_box_op(&self, body: &mut &[u8], host: [bool; 2]) -> Result<(Copy3, u64), Code> {
+    fn copy_box_op(&self, body: &mut &[u8], host: [bool; 2], ends: HostEnds) -> Result<(Copy3, u64), Code> {
         let op = CopyBox::get(body).map_err(short)?;
         let wanted = |e: &CopyEnd, host| if host { e.memory == HOST } else { matches!(e.memory, ARRAY | DEVICE) };
         if !wanted(&op.copy.src, host[0]) || !wanted(&op.copy.dst, host[1]) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        Ok((self.live_copy(&op.copy)?, stage_stream(op.stream, &self.bindings)?))
+        Ok((self.check_copy(&op.copy, ends)?, stage_stream(op.stream, &self.bindings)?))
     }
 
     pub(super) fn copy_box(&self, body: &[u8]) -> Result<(), Code> {
         let ends = CopyBox::get(&mut { body }).map_err(short)?.copy;
         let host = [ends.src.memory == HOST, ends.dst.memory == HOST];
-        let (copy, stream) = self.copy_box_op(&mut { body }, host)?;
-        for (end, _) in [&copy.src, &copy.dst].into_iter().zip(host).filter(|(_, host)| *host) {
-            if !self.is_host(end.host, box_span(end, &copy)?)? {
-                return Err(code::ERROR_INVALID_VALUE);
-            }
-        }
+        let (copy, stream) = self.copy_box_op(&mut { body }, host, HostEnds::Pinned)?;
         if host == [true, true] {
             // The driver would wait for the stream.
             return Err(code::ERROR_NOT_SUPPORTED);
@@ -278,7 +262,7 @@ impl Executor {
     }
 
     pub(super) fn copy_box_in(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
-        let (mut copy, stream) = self.copy_box_op(&mut body, [true, false])?;
+        let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
         let bytes = packed(&copy)?;
         if body.len() != bytes {
             return Err(code::ERROR_INVALID_VALUE);
@@ -293,7 +277,7 @@ impl Executor {
     pub(super) fn copy_box_late(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let CopyBoxLate { token, to } = CopyBoxLate::get(&mut { body }).map_err(short)?;
         body = body.get(size_of::<u64>()..).unwrap_or_default();
-        let (mut copy, stream) = self.copy_box_op(&mut body, [true, false])?;
+        let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
         let bytes = packed(&copy)?;
         let buffer = life.pools.buffer(bytes, false)?;
         copy.src = line(buffer.as_ptr(), &copy);
@@ -324,7 +308,7 @@ impl Executor {
     }
 
     pub(super) fn copy_box_out(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
-        let (mut copy, stream) = self.copy_box_op(&mut body, [false, true])?;
+        let (mut copy, stream) = self.copy_box_op(&mut body, [false, true], HostEnds::Staged)?;
         let bytes = packed(&copy)?;
         let mut pending = self.pending(life, Vec::new());
         let buffer = life.pools.buffer(bytes, true)?;
@@ -338,27 +322,18 @@ impl Executor {
     }
 
     pub(super) fn tensor_map_im2col(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
-        self.gpu.tensor_map_im2col(&TensorMapIm2col::get(&mut body).map_err(short)?)?.put(reply);
+        let op = TensorMapIm2col::get(&mut body).map_err(short)?;
+        self.check_tensor(op.address)?;
+        self.gpu.tensor_map_im2col(&op)?.put(reply);
         Ok(())
     }
 
     pub(super) fn tensor_map_address(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
         let (map, address) = Wire::get(&mut body).map_err(short)?;
+        self.check_tensor(address)?;
         self.gpu.tensor_map_address(map, address)?.put(reply);
         Ok(())
     }
-}
-
-/// Bytes from the first to the last of an end in host memory.
-fn box_span(e: &CopyEnd, c: &Copy3) -> Result<u64, Code> {
-    let wrong = code::ERROR_INVALID_VALUE;
-    let (Some(rows), Some(slices)) = (c.rows.checked_sub(1), c.depth.checked_sub(1)) else { return Err(wrong) };
-    // The first byte is that of the end: it begins in no row and no slice.
-    if c.width == 0 || [e.x, e.y, e.z] != [0; 3] {
-        return Err(wrong);
-    }
-    let rows = slices.checked_mul(e.height).and_then(|n| n.checked_add(rows));
-    rows.and_then(|n| n.checked_mul(e.pitch)).and_then(|n| n.checked_add(c.width)).ok_or(wrong)
 }
 
 /// Bytes of a copy, packed; one that does not fit a buffer should have been several.

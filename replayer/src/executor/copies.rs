@@ -1,5 +1,6 @@
 //! Launches, copies, fills.
 
+use super::checker::span;
 use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{Buffer, PIECE};
@@ -16,16 +17,13 @@ const LARGEST_OUT: u64 = 512 << 20;
 /// Copies from pinned memory up to this size may be read by the driver before their turn: 4 KiB were, 40 000 bytes were not.
 const READ_EARLY: u64 = 32 << 10;
 
-// `CUlaunchAttributeID`s that need care.
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const COOPERATIVE: u32 = 2;
-const PROGRAMMATIC_EVENT: u32 = 7;
-const COMPLETION_EVENT: u32 = 12;
-const DEVICE_UPDATABLE: u32 = 13;
 
 /// Words of an attribute: its id, padding, and the value that starts with the second word.
 type Attribute = [u64; ATTRIBUTE_BYTES / 8];
 
-/// Attributes as they came, handles in them replaced by the driver's.
+/// Attributes as they came, checked, with the driver's handles.
 pub(super) fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Vec<Attribute>, Code> {
     let mut all = Vec::with_capacity(usize::from(head.attributes) + 1);
     for one in bytes.chunks_exact(ATTRIBUTE_BYTES) {
@@ -33,12 +31,7 @@ pub(super) fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Ve
         for (word, eight) in words.iter_mut().zip(one.chunks_exact(8)) {
             *word = u64::get(&mut { eight }).map_err(short)?;
         }
-        match words[0] as u32 {
-            PROGRAMMATIC_EVENT | COMPLETION_EVENT => words[1] = e.bindings.live(words[1])?,
-            // Its value is a graph node of the program's process.
-            DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
-            _ => {}
-        }
+        e.check_attribute(words[0] as u32, &mut words[1..])?;
         all.push(words);
     }
     if head.cooperative {
@@ -83,12 +76,6 @@ fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, 
     })
 }
 
-/// Bytes from the first to the last of a rectangle, if nothing overflows.
-fn span(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
-    size(start, pitch, width, rows)?;
-    Ok(if rows == 0 { 0 } else { (rows - 1) * pitch + width })
-}
-
 /// Bytes of a rectangle, if neither they nor its last address overflow.
 pub(super) fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
     let last = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
@@ -120,7 +107,16 @@ fn rectangle(width: u64, rows: u64) -> sys::CUDA_MEMCPY2D {
 impl Executor {
     pub(super) fn launch(&self, body: &[u8]) -> Result<(), Code> {
         let (head, attached, params) = ops::split_launch(body).map_err(short)?;
-        let function = self.bindings.live(head.function)?;
+        let function = self.callable(head.function)?;
+        let (bytes, mut padded) = (self.param_bytes(head.function, function)?, Vec::new());
+        let params = if params.len() >= bytes {
+            params
+        } else {
+            // A driver reads as many as the function has: what lies behind the message is not the job's.
+            padded.extend_from_slice(params);
+            padded.resize(bytes, 0);
+            &padded[..]
+        };
         self.launches(head.function);
         let stream = stage_stream(head.stream, &self.bindings)?;
         if head.attributes == 0 && !head.cooperative {
@@ -133,7 +129,7 @@ impl Executor {
 
     pub(super) fn clusters(&self, op: u16, body: &[u8]) -> Result<i32, Code> {
         let (head, attached, _) = ops::split_launch(body).map_err(short)?;
-        let function = self.bindings.live(head.function)?;
+        let function = self.callable(head.function)?;
         let mut list = attributes(self, &head, attached)?;
         let config = config(&head, stage_stream(head.stream, &self.bindings)?, &mut list);
         if op == ops::id::MAX_ACTIVE_CLUSTERS {
@@ -146,7 +142,9 @@ impl Executor {
     }
 
     pub(super) fn tensor_map(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
-        let map = self.gpu.tensor_map(&TensorMapTiled::get(&mut body).map_err(short)?)?;
+        let op = TensorMapTiled::get(&mut body).map_err(short)?;
+        self.check_tensor(op.address)?;
+        let map = self.gpu.tensor_map(&op)?;
         map.opaque.iter().for_each(|word| word.put(reply));
         Ok(())
     }
@@ -156,6 +154,7 @@ impl Executor {
         if size(op.dst, op.pitch, op.width, op.rows)? != body.len() as u64 {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        self.check_rows(op.dst, op.pitch, op.width, op.rows)?;
         let stream = self.stream_or_lane(life, op.stream)?;
         for (skip, packed, width, rows) in pieces(op.pitch, op.width, op.rows) {
             let bytes = (width * rows) as usize;
@@ -215,6 +214,7 @@ impl Executor {
         if total == 0 {
             return Ok(None);
         }
+        self.check_rows(op.src, op.pitch, op.width, op.rows)?;
         let stream = self.stream_or_lane(life, op.stream)?;
         let mut pending = self.pending(life, Vec::new());
         // All buffers first: once a part is submitted the rest must follow at once, in the stream's order.
@@ -246,6 +246,12 @@ impl Executor {
         let from_host = self.is_host(op.src, span(op.src, op.src_pitch, op.width, op.rows)?)?;
         if op.width == 0 || op.rows == 0 {
             return Ok(());
+        }
+        if !to_host {
+            self.check_rows(op.dst, op.dst_pitch, op.width, op.rows)?;
+        }
+        if !from_host {
+            self.check_rows(op.src, op.src_pitch, op.width, op.rows)?;
         }
         let stream = stage_stream(op.stream, &self.bindings)?;
         match (to_host, from_host) {

@@ -6,6 +6,7 @@
 use super::{Executor, copies};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
 use cuda_api::ops::{CopyDevice, EventRecord, Fill, Launch, StreamWaitEvent, id};
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
@@ -21,7 +22,7 @@ pub trait Direct: Wire {
 impl Direct for EventRecord {
     const ID: u16 = id::EVENT_RECORD;
     fn carry_out(&self, e: &Executor) -> Result<(), Code> {
-        let (event, stream) = (e.bindings.live(self.event)?, stage_stream(self.stream, &e.bindings)?);
+        let (event, stream) = (e.bindings.live(Kind::Event, self.event)?, stage_stream(self.stream, &e.bindings)?);
         if self.flags == 0 { e.gpu.record(event, stream) } else { e.gpu.record_with_flags(event, stream, self.flags) }
     }
 }
@@ -29,7 +30,7 @@ impl Direct for EventRecord {
 impl Direct for StreamWaitEvent {
     const ID: u16 = id::STREAM_WAIT_EVENT;
     fn carry_out(&self, e: &Executor) -> Result<(), Code> {
-        e.gpu.wait_event(stage_stream(self.stream, &e.bindings)?, e.bindings.live(self.event)?)
+        e.gpu.wait_event(stage_stream(self.stream, &e.bindings)?, e.bindings.live(Kind::Event, self.event)?)
     }
 }
 
@@ -39,6 +40,7 @@ impl Direct for Fill {
         if self.width == 0 || self.rows == 0 {
             return Ok(());
         }
+        e.check_rows(self.dst, self.pitch, self.width.saturating_mul(self.element.into()), self.rows)?;
         e.gpu.fill(self, stage_stream(self.stream, &e.bindings)?)
     }
 }
@@ -82,7 +84,7 @@ impl Executor {
         self.make_current()?;
         match call {
             id::STREAM_SYNC => self.gpu.synchronize_stream(stage_stream(handle, &self.bindings)?),
-            id::EVENT_SYNC => self.gpu.synchronize_event(self.bindings.live(handle)?),
+            id::EVENT_SYNC => self.gpu.synchronize_event(self.bindings.live(Kind::Event, handle)?),
             _ => Err(code::ERROR_NOT_SUPPORTED),
         }
     }
@@ -96,7 +98,7 @@ impl Executor {
     /// `params` is what the program gives for the parameters of this function; its attributes are whole.
     pub unsafe fn launch_with(&self, head: &Launch, attached: &[u8], params: *mut *mut c_void) -> Result<(), Code> {
         self.make_current()?;
-        let function = self.bindings.live(head.function)?;
+        let function = self.callable(head.function)?;
         self.launches(head.function);
         let stream = stage_stream(head.stream, &self.bindings)?;
         if head.attributes == 0 && !head.cooperative {

@@ -5,7 +5,9 @@
 //! function: these run one after the other, so one of the program that waits would hold up the copies of all graphs. Launches of an
 //! instance follow each other, so each node has a queue: what it does in the next launch, in the one after that.
 
+use super::checker::HostEnds;
 use super::host::{Call, Launched};
+use super::pinned::PinnedMemory;
 use super::transfer::Pinned;
 use super::{Executor, Life, short};
 use crate::gpu::graphs::NodeParams;
@@ -14,6 +16,7 @@ use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, CopyEnd, HOST, Spec, Work};
+use cuda_api::handle::Kind;
 use cuda_api::ops::GraphCall;
 use cuda_api::wire::Wire;
 use std::collections::VecDeque;
@@ -95,7 +98,7 @@ pub(crate) struct CopyCall {
     /// Page-locked memory for the bytes as of then: address and size.
     room: Option<(usize, usize)>,
     /// Where the bytes land in host memory that this place has, too: what follows in the graph may read them there.
-    lands: Option<Copy3>,
+    lands: Option<Landing>,
     /// The node goes on when the job has said that the bytes are in its memory, else when they have been sent.
     acknowledged: bool,
 }
@@ -135,15 +138,21 @@ fn span(c: &Copy3) -> u64 {
     rows.saturating_mul(c.dst.pitch).saturating_add(c.width)
 }
 
-/// Writes packed rows to where a copy to the host takes them.
-///
-/// # Safety
-/// All its rows are mapped and writable.
-unsafe fn land(c: &Copy3, bytes: &[u8]) {
-    let rows = (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z * c.dst.height + y) * c.dst.pitch));
-    for (row, bytes) in rows.zip(bytes.chunks_exact(c.width as usize)) {
-        // SAFETY: as the caller says.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (c.dst.host + row) as *mut u8, bytes.len()) };
+/// Host memory of the job that this place has, too, and where the bytes of a copy to the host go in it.
+#[derive(Debug)]
+struct Landing {
+    copy: Copy3,
+    memory: Arc<PinnedMemory>,
+}
+
+impl Landing {
+    /// Writes packed rows.
+    fn write(&self, bytes: &[u8]) {
+        let c = &self.copy;
+        let rows = (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z * c.dst.height + y) * c.dst.pitch));
+        for (row, bytes) in rows.zip(bytes.chunks_exact(c.width.max(1) as usize)) {
+            self.memory.write(c.dst.host + row, bytes);
+        }
     }
 }
 
@@ -216,9 +225,8 @@ impl CopyCall {
         if let Some((at, len)) = self.room {
             // SAFETY: the driver's copy has filled the buffer, which the next launch's fills when the node has gone on.
             let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len) };
-            if let Some(copy) = &self.lands {
-                // SAFETY: it was found to be host memory that this place has, and stays while the device works.
-                unsafe { land(copy, bytes) };
+            if let Some(landing) = &self.lands {
+                landing.write(bytes);
             }
             reply.extend_from_slice(bytes);
         }
@@ -297,6 +305,7 @@ impl Executor {
             return Ok(None);
         }
         let bytes = c.bytes().filter(|n| *n <= LARGEST).ok_or(code::ERROR_NOT_SUPPORTED)? as usize;
+        let live = self.check_copy(c, HostEnds::Staged)?;
         let mut s = lock(&node.staging);
         s.copy = Some(*c);
         if s.now.as_ref().is_none_or(|p| p.bytes().len() < bytes) {
@@ -306,7 +315,7 @@ impl Executor {
         }
         s.bytes = bytes;
         let at = s.now.as_ref().map_or(0, |p| p.bytes().as_ptr() as u64);
-        Ok(Some(packed(c, at)))
+        Ok(Some(packed(&live, at)))
     }
 
     /// The job says what a node will do in the launch that names the token.
@@ -320,6 +329,7 @@ impl Executor {
                 let room = s.now.as_ref().map(|p| (p.bytes().as_ptr() as usize, s.bytes));
                 let lands = s.copy.filter(|_| node.to_host);
                 let lands = lands.filter(|c| self.is_host(c.dst.host, span(c)).unwrap_or(false));
+                let lands = lands.map(|copy| Landing { copy, memory: self.pinned.clone() });
                 Some(CopyCall { node: node.clone(), room, lands, acknowledged: op.acknowledged })
             }
         };
@@ -332,7 +342,7 @@ impl Executor {
     /// Launches an instance that makes calls.
     pub(super) fn launch_calling(&self, life: &Life, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
         let calls = self.graph_calls(instance)?;
-        let (live, on) = (self.bindings.live(instance)?, stage_stream(stream, &self.bindings)?);
+        let (live, on) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);
         let mut list = Vec::with_capacity(calls.nodes.len());
         let mut tokens = tokens.chunks_exact(8);
         for (_, node) in &calls.nodes {

@@ -1,5 +1,6 @@
 //! Instances of graphs: built node by node from what the job's process sends, since only that knows the program's graphs.
 
+use super::checker::{AttributeWords, HostEnds, attribute_words};
 use super::graph_calls::{Calls, Node};
 use super::host::Launched;
 use super::{Executor, Life, short};
@@ -7,11 +8,12 @@ use crate::gpu::graphs::NodeParams;
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{At, Edge, HOST, Spec, Work, attribute_id};
+use cuda_api::graph::work::{At, Attribute, Edge, HOST, Kernel, Spec, Work, attribute_id};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// An instance with the graph that it was made of: changes name the nodes of that.
@@ -29,6 +31,8 @@ struct Built {
 struct Home {
     graph: u64,
     made: Made,
+    /// The driver's handles of its conditions.
+    conditions: HashSet<u64>,
 }
 
 /// What is in such a graph.
@@ -61,17 +65,26 @@ impl Executor {
                 self.launches(k.function);
                 self.kernel_params(k)?
             }
-            Work::Copy(c) => NodeParams::copy(&self.live_copy(c)?, context),
-            Work::Fill(f) => NodeParams::fill(f, context),
+            Work::Copy(c) => NodeParams::copy(&self.check_copy(c, HostEnds::None)?, context),
+            Work::Fill(f) => self.check_fill(f).map(|()| NodeParams::fill(f, context))?,
             Work::Empty => NodeParams::empty(),
-            Work::EventWait(e) => NodeParams::event(self.bindings.live(*e)?, false),
-            Work::EventRecord(e) => NodeParams::event(self.bindings.live(*e)?, true),
-            Work::MemOps(m) => NodeParams::mem_ops(m, context),
+            Work::EventWait(e) => NodeParams::event(self.bindings.live(Kind::Event, *e)?, false),
+            Work::EventRecord(e) => NodeParams::event(self.bindings.live(Kind::Event, *e)?, true),
+            Work::MemOps(m) => NodeParams::mem_ops(&self.check_memory_nodes(m)?, context),
             // The job does not send those of memory: it has nothing to do in a place.
             Work::Host(_) | Work::Child(_) | Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_) => {
                 return Err(code::ERROR_NOT_SUPPORTED);
             }
         })
+    }
+
+    /// The attributes of a kernel's node, checked, with the driver's handles.
+    fn attributes_of(&self, k: &Kernel) -> Result<Vec<(u32, AttributeWords)>, Code> {
+        let one = |a: &Attribute| {
+            let mut value = attribute_words(&a[8..])?;
+            self.check_attribute(attribute_id(a), &mut value).map(|()| (attribute_id(a), value))
+        };
+        k.attributes.iter().map(one).collect()
     }
 
     /// The context that nodes are of.
@@ -108,6 +121,10 @@ impl Executor {
                 own.push(self.add_calling(graph, built, at, &node.work, calling, &mut edges)?);
                 continue;
             }
+            let attributes = match &node.work {
+                Work::Kernel(k) => self.attributes_of(k)?,
+                _ => Vec::new(),
+            };
             let made = match &node.work {
                 Work::Child(inner) => {
                     let child = self.build_graph(spec, *inner, &built.calls)?;
@@ -129,11 +146,7 @@ impl Executor {
                 }
                 work => self.gpu.add_node(graph, &mut self.node_params(work)?)?,
             };
-            if let Work::Kernel(k) = &node.work {
-                for a in &k.attributes {
-                    self.gpu.set_node_attribute(made, attribute_id(a), a)?;
-                }
-            }
+            attributes.iter().try_for_each(|(id, value)| self.gpu.set_node_attribute(made, *id, value))?;
             built.nodes.insert(at, made);
             own.push((made, made));
         }
@@ -167,7 +180,7 @@ impl Executor {
             built.nodes.insert(at, call);
             return Ok((call, call));
         };
-        let made = self.gpu.add_node(graph, &mut self.node_params(&Work::Copy(own))?)?;
+        let made = self.gpu.add_node(graph, &mut NodeParams::copy(&own, self.graph_context()))?;
         built.nodes.insert(at, made);
         let (first, last) = if c.src.memory == HOST { (call, made) } else { (made, call) };
         edges.push((first, last, Edge::default()));
@@ -205,6 +218,7 @@ impl Executor {
             return Err(code::ERROR_INVALID_HANDLE);
         }
         op.spec.check().map_err(short)?;
+        self.check_conditions(op.home, &op.spec)?;
         let calls = self.calls_of(&op.spec)?;
         let often = op.spec.conditional();
         if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
@@ -224,6 +238,14 @@ impl Executor {
                 Err(rc)
             }
         }
+    }
+
+    /// A driver follows any number that is given for a condition: only those that were made for the graph may be.
+    fn check_conditions(&self, home: u64, spec: &Spec) -> Result<(), Code> {
+        let graphs = lock(&self.graphs);
+        let made = |handle: u64| graphs.homes.get(&home).is_some_and(|h| h.conditions.contains(&handle));
+        let known = |work: &Work<u32>| if let Work::Conditional(c) = work { made(c.handle) } else { true };
+        if spec.graphs.iter().flatten().all(|node| known(&node.work)) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
     /// A graph with conditions: built once, in the driver's graph for which they were made.
@@ -257,12 +279,10 @@ impl Executor {
         const TRIES: usize = 64;
         let op = GraphCondition::get(&mut body).map_err(short)?;
         let mut graphs = lock(&self.graphs);
-        let graph = match graphs.homes.get(&op.home) {
-            Some(home) => home.graph,
-            None => {
-                let graph = self.gpu.new_graph()?;
-                graphs.homes.insert(op.home, Home { graph, made: Made::Nothing });
-                graph
+        let home = match graphs.homes.entry(op.home) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                free.insert(Home { graph: self.gpu.new_graph()?, made: Made::Nothing, conditions: HashSet::new() })
             }
         };
         let context = self.graph_context();
@@ -277,7 +297,8 @@ impl Executor {
             }
             others.push(other);
         }
-        let made = self.gpu.new_condition(graph, context, op.default, op.flags);
+        let made = self.gpu.new_condition(home.graph, context, op.default, op.flags);
+        home.conditions.extend(made);
         for other in others {
             // They did nothing: what they hold is the driver's own memory.
             let _ = self.gpu.destroy_graph(other);
@@ -292,7 +313,7 @@ impl Executor {
     }
 
     fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
-        let live = self.bindings.live(instance)?;
+        let live = self.bindings.live(Kind::GraphExec, instance)?;
         let graphs = lock(&self.graphs);
         let built = graphs.built.get(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
         Ok((live, *built.nodes.get(&at).ok_or(code::ERROR_INVALID_VALUE)?))
@@ -302,16 +323,16 @@ impl Executor {
         let op = GraphChange::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
         let calls = self.graph_calls(op.instance)?;
-        let work = match (calls.at(op.at), op.work) {
+        let mut params = match (calls.at(op.at), &op.work) {
             // What the job does is its own affair.
             (_, Work::Host(_)) => return Ok(()),
-            (Some(Node::Copy(calling)), Work::Copy(c)) => match self.staged(calling, &c)? {
-                Some(own) => Work::Copy(own),
+            (Some(Node::Copy(calling)), Work::Copy(c)) => match self.staged(calling, c)? {
+                Some(own) => NodeParams::copy(&own, self.graph_context()),
                 None => return Ok(()),
             },
-            (_, work) => work,
+            (_, work) => self.node_params(work)?,
         };
-        self.gpu.change_node(instance, node, &mut self.node_params(&work)?)
+        self.gpu.change_node(instance, node, &mut params)
     }
 
     pub(super) fn graph_calls(&self, instance: u64) -> Result<Arc<Calls>, Code> {
@@ -340,12 +361,12 @@ impl Executor {
         if !body.is_empty() {
             return self.launch_calling(life, instance, stream, body);
         }
-        let (instance, stream) = (self.bindings.live(instance)?, stage_stream(stream, &self.bindings)?);
+        let (instance, stream) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);
         if upload { self.gpu.upload_graph(instance, stream) } else { self.gpu.launch_graph(instance, stream) }
     }
 
     pub(super) fn end_graph(&self, instance: u64) -> Result<(), Code> {
-        self.gpu.destroy_instance(self.bindings.live(instance)?)?;
+        self.gpu.destroy_instance(self.bindings.live(Kind::GraphExec, instance)?)?;
         self.bindings.unbind(instance);
         let mut graphs = lock(&self.graphs);
         graphs.ended.retain(|(last, _)| last.runs(&self.gpu));

@@ -10,6 +10,7 @@ use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
 use cuda_api::ops::{HOLD, HostCall, MemoryPart, StreamHold, StreamMemory};
 use cuda_api::wire::Wire;
 use std::collections::{HashMap, HashSet};
@@ -214,7 +215,7 @@ impl Executor {
 
     /// Answers when what an event stands for now has happened, whatever is recorded in it later.
     pub(super) fn event_reached(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
-        let live = self.bindings.live(event)?;
+        let live = self.bindings.live(Kind::Event, event)?;
         match self.gpu.query_event(live) {
             Err(code::ERROR_NOT_READY) => {}
             other => return other.map(|()| None),

@@ -330,6 +330,7 @@ impl Executor {
         let op = CopyInLate::get(&mut body).map_err(short)?;
         let bytes = super::copies::size(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
         let bytes = usize::try_from(bytes).map_err(|_| code::ERROR_INVALID_VALUE)?;
+        self.check_rows(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
         let live = stage_stream(op.to.stream, &self.bindings)?;
         let buffer = life.pools.late_buffer(op.to.stream, bytes)?;
         let room = (buffer.as_ptr() as usize, bytes);
@@ -349,6 +350,7 @@ impl Executor {
 
     pub(super) fn stream_memory(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = StreamMemory::get(&mut body).map_err(short)?;
+        self.check_stream_memory(&op)?;
         let live = stage_stream(op.stream, &self.bindings)?;
         let Some(wait) = op.parts.iter().find(|p| p.waits()) else {
             return self.gpu.stream_memory(live, &op).map(|()| None);

@@ -1,5 +1,6 @@
 //! Linking at run time: a whole link in one request.
 
+use super::checker::check_options;
 use super::{Executor, short};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Link, Linked};
@@ -16,10 +17,10 @@ const MOST: usize = 4096;
 
 /// Options as the driver takes them: keys, and values of the size of a pointer.
 fn options(of: &[(u32, u64)]) -> Result<(Vec<u32>, Vec<*mut c_void>), Code> {
-    // Options 2 to 6 ask for buffers or outputs of the sender's process: there are none here.
-    if of.len() > MOST || of.iter().any(|(key, _)| (2..=6).contains(key)) {
+    if of.len() > MOST {
         return Err(code::ERROR_INVALID_VALUE);
     }
+    check_options(of)?;
     Ok(of.iter().map(|(key, value)| (*key, std::ptr::without_provenance_mut(*value as usize))).unzip())
 }
 

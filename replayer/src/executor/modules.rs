@@ -1,5 +1,6 @@
 //! Modules and libraries: images, loading in order, variables and where they lie, first use of functions.
 
+use super::checker::check_options;
 use super::own::{find_heap, grow_local};
 use super::{Executor, Life, short};
 use crate::gpu::graphs::NodeParams;
@@ -7,7 +8,7 @@ use crate::pools::lock;
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::Kernel;
-use cuda_api::handle::{Kind, kind};
+use cuda_api::handle::{Kind, kind, slot};
 use cuda_api::image::{self, Image, Index};
 use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
@@ -15,7 +16,7 @@ use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Room for what the compiler says of code that it refuses.
@@ -137,6 +138,9 @@ enum Heap {
 pub(super) struct Modules {
     images: HashMap<[u8; 32], Arc<Kept>>,
     units: Vec<Unit>,
+    /// Handles of functions, kernels and the like that were made of a module, a library or a kernel. A driver follows what it has given out
+    /// for them, also when it is gone.
+    parts: HashMap<u64, Vec<u64>>,
     heap: Heap,
     /// Most local memory of a function that was used, in bytes a thread.
     local: u32,
@@ -151,6 +155,7 @@ impl Modules {
     pub(super) fn context_ended(&mut self) -> Vec<u64> {
         let lenders = self.units.iter().filter_map(|u| u.lender).collect();
         self.units.retain(|u| u.library);
+        self.parts.retain(|of, _| kind(*of) == Some(Kind::Library));
         self.heap = Heap::Unused;
         self.local = 0;
         lenders
@@ -160,6 +165,11 @@ impl Modules {
     pub(super) fn take_libraries(&mut self) -> Vec<u64> {
         std::mem::take(self).units.into_iter().filter_map(|u| if u.library { Some(u.live) } else { u.lender }).collect()
     }
+}
+
+/// Marks the bytes of parameters as those of the function that has this handle now.
+fn param_tag(handle: u64) -> u64 {
+    1 << 63 | (handle >> 30 & 0x3ffff) << 32
 }
 
 /// Text of the compiler, as far as it wrote any.
@@ -223,6 +233,7 @@ impl Executor {
         if op.options.len() > MAX_OPTIONS {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        check_options(&op.options)?;
         let mut log = vec![0u8; LOG];
         // The driver takes options as an array of keys and one of pointer-sized values.
         let (mut keys, mut values): (Vec<u32>, Vec<*mut c_void>) = op
@@ -231,10 +242,6 @@ impl Executor {
             .map(|(key, value)| (*key, std::ptr::without_provenance_mut(*value as usize)))
             .chain([(ERROR_LOG, log.as_mut_ptr().cast()), (ERROR_LOG_SIZE, std::ptr::without_provenance_mut(LOG - 1))])
             .unzip();
-        // Options 0 to 6 but the log's size ask for buffers or outputs of the sender's process: there are none here.
-        if op.options.iter().any(|(key, _)| (2..=6).contains(key)) {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
         faults::at(faults::Point::Load);
         let _placing = Placing::enter(self.virtual_device);
         // SAFETY: a checked image that lives across the call; the log's buffer and size agree; other options are numbers.
@@ -352,8 +359,23 @@ impl Executor {
     /// A module or library was unloaded.
     pub(super) fn unit_ended(&self, handle: u64) {
         if matches!(kind(handle), Some(Kind::Module | Kind::Library)) {
-            lock(&self.modules).units.retain(|u| u.handle != handle);
+            let mut modules = lock(&self.modules);
+            modules.units.retain(|u| u.handle != handle);
+            let mut ended = vec![handle];
+            while let Some(one) = ended.pop() {
+                self.bindings.unbind(one);
+                ended.extend(modules.parts.remove(&one).unwrap_or_default());
+            }
         }
+    }
+
+    /// Something was made of a module, a library or a kernel: it ends with that.
+    pub(super) fn part_made(&self, of: u64, made: u64) {
+        if matches!(kind(made), Some(Kind::Function | Kind::Kernel)) {
+            // What is known is of what had this number before.
+            self.param_cell(made).store(0, Ordering::Relaxed);
+        }
+        lock(&self.modules).parts.entry(of).or_default().push(made);
     }
 
     /// Variables of all loaded modules and libraries, in the order of loading.
@@ -369,6 +391,12 @@ impl Executor {
         let found = all.find(|g| address.checked_sub(g.address).is_some_and(|at| at < g.bytes.max(1)));
         let g = found.ok_or(code::ERROR_NOT_FOUND)?;
         Ok(Variable { module: g.module, start: g.address, bytes: g.bytes })
+    }
+
+    /// Whether bytes lie in a variable of loaded code.
+    pub(super) fn is_in_variable(&self, address: u64, bytes: u64) -> bool {
+        let inside = |g: &Global| address.checked_sub(g.address).is_some_and(|at| at <= g.bytes && bytes <= g.bytes - at);
+        lock(&self.modules).units.iter().flat_map(|u| &u.globals).any(inside)
     }
 
     /// Address and bytes of the variables of loaded code and of the device heap, by address.
@@ -398,12 +426,12 @@ impl Executor {
 
     /// The first use of a function or kernel: puts its code on the device and tells what launches must know.
     pub(super) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Code> {
-        let owner = self.bindings.live(handle)?;
-        match kind(handle) {
-            Some(Kind::Module) => self.gpu.module_functions(owner)?.into_iter().map(|f| self.gpu.function_name(f)).collect(),
-            Some(Kind::Library) => self.gpu.library_kernels(owner)?.into_iter().map(|k| self.gpu.kernel_name(k)).collect(),
-            _ => Err(code::ERROR_INVALID_HANDLE),
+        if kind(handle) == Some(Kind::Library) {
+            let kernels = self.gpu.library_kernels(self.bindings.live(Kind::Library, handle)?)?;
+            return kernels.into_iter().map(|k| self.gpu.kernel_name(k)).collect();
         }
+        let functions = self.gpu.module_functions(self.bindings.live(Kind::Module, handle)?)?;
+        functions.into_iter().map(|f| self.gpu.function_name(f)).collect()
     }
 
     /// Offset and size of each parameter of a function of the driver's.
@@ -419,23 +447,42 @@ impl Executor {
         }
     }
 
+    /// Bytes of the parameters of a function or kernel, whose driver's value is `live`: so many a driver reads at a launch.
+    #[inline]
+    pub(super) fn param_bytes(&self, handle: u64, live: u64) -> Result<usize, Code> {
+        let known = self.param_cell(handle).load(Ordering::Relaxed);
+        if known & !u64::from(u32::MAX) == param_tag(handle) {
+            return Ok(known as u32 as usize);
+        }
+        let function = if kind(handle) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };
+        Ok(self.note_params(handle, &self.layout(function)?))
+    }
+
+    fn param_cell(&self, handle: u64) -> &AtomicU64 {
+        self.params[usize::from(kind(handle) == Some(Kind::Kernel))].at(slot(handle))
+    }
+
+    fn note_params(&self, handle: u64, layout: &[(u32, u32)]) -> usize {
+        let end = layout.last().map_or(0, |(offset, bytes)| offset.saturating_add(*bytes));
+        self.param_cell(handle).store(param_tag(handle) | u64::from(end), Ordering::Relaxed);
+        end as usize
+    }
+
     /// A kernel as a node of a graph.
     pub(super) fn kernel_params(&self, k: &Kernel) -> Result<NodeParams, Code> {
         let _placing = Placing::enter(self.virtual_device);
-        let live = self.bindings.live(k.function)?;
+        let live = self.callable(k.function)?;
         let function = if kind(k.function) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };
         NodeParams::kernel(k, live, &self.layout(function)?)
     }
 
     pub(super) fn function_info(&self, life: &Life, handle: u64) -> Result<FunctionInfo, Code> {
         let _placing = Placing::enter(self.virtual_device);
-        let function = match kind(handle) {
-            Some(Kind::Kernel) => self.gpu.kernel_function(self.bindings.live(handle)?)?,
-            Some(Kind::Function) => self.bindings.live(handle)?,
-            _ => return Err(code::ERROR_INVALID_HANDLE),
-        };
+        let live = self.callable(handle)?;
+        let function = if kind(handle) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };
         self.gpu.load_function(function)?;
         let params = self.layout(function)?;
+        self.note_params(handle, &params);
         let attribute = |a| self.gpu.function_attribute(function, a);
         let mut modules = lock(&self.modules);
         let local_grew = self.need_local(life, &mut modules, attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?);

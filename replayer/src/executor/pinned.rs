@@ -8,13 +8,15 @@
 
 use super::{Executor, short};
 use crate::pools::lock;
+use crate::steer::RESERVED_END;
 use crate::twin::{LINE_BYTES, Line, Twins};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{HOST, HOST_END, HostPin};
+use cuda_api::ops::{HOST, HOST_END, HostPin, VMM};
 use cuda_api::wire::Wire;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -22,6 +24,10 @@ use std::sync::{Mutex, OnceLock};
 const PAGE: u64 = 4096;
 /// User space ends here.
 const END: u64 = 1 << 47;
+/// What a driver takes for itself: no program has host memory there.
+const DRIVERS: Range<u64> = 0x2_0000_0000..0x22_0000_0000;
+/// A landing copy keeps nobody waiting for longer than this many bytes take.
+const PIECE: usize = 1 << 20;
 
 /// What is registered.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +65,30 @@ pub(crate) struct PinnedMemory {
     apart: Mutex<Apart>,
     /// Whether there is any.
     any_apart: AtomicBool,
+    /// The job has named an address for such memory that this process uses itself.
+    collided: AtomicBool,
+}
+
+impl PinnedMemory {
+    /// Writes bytes to memory that is registered; what is not, or not any more, is left alone.
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) {
+        for (number, piece) in bytes.chunks(PIECE).enumerate() {
+            let to = at + (number * PIECE) as u64;
+            // Held over the copy: memory is taken out before it is unmapped.
+            let parts = lock(&self.parts);
+            if inside(&parts, to, piece.len() as u64) != Some(true) {
+                return;
+            }
+            // SAFETY: inside of a part, which stays mapped while the lock is held; others that write there do so as they may in the job.
+            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) };
+        }
+    }
+}
+
+/// Whether bytes lie in one of the parts; none if they do not begin in one.
+fn inside(parts: &BTreeMap<u64, Part>, at: u64, bytes: u64) -> Option<bool> {
+    let (start, part) = parts.range(..=at).next_back().filter(|(start, p)| at - **start < p.bytes)?;
+    Some(bytes <= part.bytes - (at - start))
 }
 
 /// The whole pages around a range.
@@ -67,8 +97,23 @@ fn pages(at: u64, bytes: u64) -> (u64, u64) {
     (start, (at + bytes).next_multiple_of(PAGE) - start)
 }
 
+/// Why memory was not mapped where it was wanted.
+#[derive(Debug, PartialEq, Eq)]
+enum NotMapped {
+    /// Something is there.
+    Taken,
+    /// The system refuses.
+    Refused,
+}
+
+impl std::convert::From<NotMapped> for Code {
+    fn from(_: NotMapped) -> Code {
+        code::ERROR_OUT_OF_MEMORY
+    }
+}
+
 /// Maps fresh pages at an address, where nothing else may be.
-fn map_apart(at: u64, bytes: u64) -> Result<(), Code> {
+fn map_apart(at: u64, bytes: u64) -> Result<(), NotMapped> {
     let (start, len) = pages(at, bytes);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
@@ -77,14 +122,15 @@ fn map_apart(at: u64, bytes: u64) -> Result<(), Code> {
 }
 
 /// Whether a mapping was made where it was wanted; elsewhere it is of no use.
-fn there_or_nowhere(p: *mut c_void, at: u64, len: u64) -> Result<(), Code> {
+fn there_or_nowhere(p: *mut c_void, at: u64, len: u64) -> Result<(), NotMapped> {
     if p == libc::MAP_FAILED {
-        return Err(code::ERROR_OUT_OF_MEMORY);
+        let taken = io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST);
+        return Err(if taken { NotMapped::Taken } else { NotMapped::Refused });
     }
     if p as u64 != at {
         // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
         unsafe { libc::munmap(p, len as usize) };
-        return Err(code::ERROR_OUT_OF_MEMORY);
+        return Err(NotMapped::Taken);
     }
     Ok(())
 }
@@ -109,7 +155,7 @@ fn map(file: &OwnedFd, at: u64, bytes: u64) -> Result<(), Code> {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
     // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
     let p = unsafe { libc::mmap(at as *mut c_void, len as usize, prot, flags, file.as_raw_fd(), offset as libc::off_t) };
-    there_or_nowhere(p, at, len)
+    Ok(there_or_nowhere(p, at, len)?)
 }
 
 impl Executor {
@@ -187,17 +233,35 @@ impl Executor {
         self.register_host(address, Part { bytes, flags, from: From::File }).inspect_err(|_| unmap(address, bytes))
     }
 
-    /// Makes memory of our own, in the place of what was there of this kind.
+    /// Makes memory of our own, in the place of what was there of this kind. It is in the range of pinned memory, or where the program has
+    /// registered memory of its own: outside of all ranges that are the job's on the device, or the executor's.
+    ///
+    /// Whether an address is free in this process must tell nobody where the process lies. So the first one that is not ends the place: who
+    /// tries addresses learns of a process that there is no more.
     fn pin_apart(&self, address: u64, bytes: u64, flags: u32) -> Result<(), Code> {
-        if bytes == 0 || address < PAGE || address.checked_add(bytes).is_none_or(|end| end > END) {
-            return Err(code::ERROR_INVALID_VALUE);
+        let bad = code::ERROR_INVALID_VALUE;
+        let end = address.checked_add(bytes).filter(|end| bytes > 0 && address >= PAGE && *end <= END).ok_or(bad)?;
+        let clear_of = |range: &Range<u64>| end <= range.start || address >= range.end;
+        if !(address >= HOST && end <= HOST_END || clear_of(&(VMM..RESERVED_END)) && clear_of(&DRIVERS)) {
+            return Err(bad);
         }
         if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {
             self.unpin_host(address);
         }
-        map_apart(address, bytes)?;
-        self.register_host(address, Part { bytes, flags, from: From::Apart }).inspect_err(|_| unmap(address, bytes))?;
         let (start, len) = pages(address, bytes);
+        let is_there = |(at, part): (&u64, &Part)| {
+            let (other, others) = pages(*at, part.bytes);
+            other < start + len && start < other + others
+        };
+        if lock(&self.pinned.parts).iter().any(is_there) {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        map_apart(address, bytes).inspect_err(|why| {
+            if *why == NotMapped::Taken {
+                self.pinned.collided.store(true, Ordering::Release);
+            }
+        })?;
+        self.register_host(address, Part { bytes, flags, from: From::Apart }).inspect_err(|_| unmap(address, bytes))?;
         let mut apart = lock(&self.pinned.apart);
         // SAFETY: mapped above; `forget` takes it out before it unmaps it.
         let added = unsafe { apart.twins.add(start, len) };
@@ -207,6 +271,11 @@ impl Executor {
             self.unpin_host(address);
             code::ERROR_OUT_OF_MEMORY
         })
+    }
+
+    /// Whether the job has named an address for memory of its own that this process uses itself: it must be of no use to the job then.
+    pub fn has_collided(&self) -> bool {
+        self.pinned.collided.load(Ordering::Acquire)
     }
 
     /// Whether there is host memory that is kept as the job's.
@@ -242,12 +311,11 @@ impl Executor {
         if !in_arena && !self.has_apart() {
             return Ok(false);
         }
-        let parts = lock(&self.pinned.parts);
-        let part = parts.range(..=address).next_back().filter(|(at, p)| address - **at < p.bytes);
-        let Some((at, part)) = part else {
-            return if in_arena { Err(code::ERROR_INVALID_VALUE) } else { Ok(false) };
-        };
-        if span <= part.bytes - (address - at) { Ok(true) } else { Err(code::ERROR_INVALID_VALUE) }
+        match inside(&lock(&self.pinned.parts), address, span) {
+            Some(true) => Ok(true),
+            None if !in_arena => Ok(false),
+            _ => Err(code::ERROR_INVALID_VALUE),
+        }
     }
 
     /// Registers everything anew, with the driver's new context.

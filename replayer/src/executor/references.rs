@@ -1,7 +1,7 @@
 //! Texture and surface references.
 
 use super::{Executor, short};
-use cuda_api::array::{OF_ARRAY, OF_MIPMAP};
+use cuda_api::array::OF_ARRAY;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::reference::{ReferenceSet, Setting};
@@ -12,19 +12,9 @@ impl Executor {
     pub(super) fn set_reference(&self, mut body: &[u8]) -> Result<Option<u64>, Code> {
         let ReferenceSet { reference, mut setting } = ReferenceSet::get(&mut body).map_err(short)?;
         if let Setting::Resource(r) = &mut setting {
-            let wanted = match r.kind {
-                OF_ARRAY => Some(Kind::Array),
-                OF_MIPMAP => Some(Kind::Mipmap),
-                _ => None,
-            };
-            if wanted.is_some() {
-                if kind(r.array) != wanted {
-                    return Err(code::ERROR_INVALID_HANDLE);
-                }
-                r.array = self.bindings.live(r.array)?;
-            }
+            *r = self.check_resource(r)?;
         }
-        let live = self.bindings.live(reference)?;
+        let live = self.bindings.live(kind(reference).ok_or(code::ERROR_INVALID_HANDLE)?, reference)?;
         match (kind(reference), &setting) {
             (Some(Kind::TextureRef), setting) => self.gpu.set_texture(live, setting),
             (Some(Kind::SurfaceRef), Setting::Resource(r)) if r.kind == OF_ARRAY => {

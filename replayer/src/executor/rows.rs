@@ -52,7 +52,7 @@ impl Executor {
         let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
         let life = life.or(held.as_deref());
         if let (Some(Kind::Stream), Some(stream), Some(life)) = (ends, edges.ends, life) {
-            self.stream_ends(life, self.bindings.live(stream)?)?;
+            self.stream_ends(life, self.bindings.live(Kind::Stream, stream)?)?;
         }
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
@@ -64,8 +64,11 @@ impl Executor {
             }
             None => C::run(&self.gpu.0, sent, &self.bindings)?,
         };
+        if let Some(of) = edges.uses.iter().find(|h| matches!(kind(**h), Some(Kind::Module | Kind::Library | Kind::Kernel))) {
+            edges.creates.iter().for_each(|made| self.part_made(*of, *made));
+        }
         for made in edges.creates.iter().filter(|h| kind(**h) == Some(Kind::Stream)) {
-            self.stream_made(*made, self.bindings.live(*made)?);
+            self.stream_made(*made, self.bindings.live(Kind::Stream, *made)?);
         }
         if code_goes && let Some(ended) = edges.ends {
             self.unit_ended(ended);

@@ -1,11 +1,13 @@
 //! Streams and events: waiting for them without waiting.
 
+use super::checker::attribute_words;
 use super::{Executor, short};
 use crate::executor::life::Life;
 use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 
@@ -78,7 +80,7 @@ impl Executor {
     }
 
     pub(super) fn sync_event(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
-        let live = self.bindings.live(event)?;
+        let live = self.bindings.live(Kind::Event, event)?;
         match self.gpu.query_event(live) {
             Err(code::ERROR_NOT_READY) => Ok(Some(self.pending(life, vec![Mark::Shared(live)]))),
             Ok(()) => {
@@ -93,7 +95,7 @@ impl Executor {
     }
 
     pub(super) fn query_event(&self, event: u64) -> Result<(), Code> {
-        self.gpu.query_event(self.bindings.live(event)?)
+        self.gpu.query_event(self.bindings.live(Kind::Event, event)?)
     }
 
     /// Whether a stream has done everything.
@@ -115,11 +117,14 @@ impl Executor {
     }
 
     pub(super) fn share_event(&self, event: u64) -> Result<EventOffer, Code> {
-        self.gpu.share_event(self.bindings.live(event)?)
+        self.gpu.share_event(self.bindings.live(Kind::Event, event)?)
     }
 
     pub(super) fn open_event(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = EventOpen::get(&mut body).map_err(short)?;
+        if kind(op.event) != Some(Kind::Event) {
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
         let live = self.gpu.open_event(&op.offer)?;
         self.bindings.bind(op.event, live);
         Ok(())
@@ -127,12 +132,14 @@ impl Executor {
 
     pub(super) fn set_stream_attribute(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = StreamAttribute::get(&mut body).map_err(short)?;
-        self.gpu.set_stream_attribute(stage_stream(op.stream, &self.bindings)?, op.attribute, &op.value)
+        let mut value = attribute_words(&op.value)?;
+        self.check_attribute(op.attribute, &mut value)?;
+        self.gpu.set_stream_attribute(stage_stream(op.stream, &self.bindings)?, op.attribute, &value)
     }
 
     pub(super) fn event_elapsed(&self, mut body: &[u8]) -> Result<f32, Code> {
         let (from, to) = <(u64, u64)>::get(&mut body).map_err(short)?;
-        self.gpu.elapsed(self.bindings.live(from)?, self.bindings.live(to)?)
+        self.gpu.elapsed(self.bindings.live(Kind::Event, from)?, self.bindings.live(Kind::Event, to)?)
     }
 
     /// Records the reference event anew; done when it has happened.
@@ -149,7 +156,7 @@ impl Executor {
         let mut times = vec![f64::NAN; events.len()];
         let mut known = Vec::with_capacity(events.len());
         for (i, event) in events.into_iter().enumerate() {
-            let live = self.bindings.live(event)?;
+            let live = self.bindings.live(Kind::Event, event)?;
             match self.gpu.elapsed(live, life.reference) {
                 Ok(before) => known.push((before, i, live)),
                 Err(rc) if code::is_sticky(rc) => return Err(rc),
@@ -167,6 +174,6 @@ impl Executor {
     }
 
     pub(super) fn event_time(&self, life: &Life, event: u64) -> Result<f64, Code> {
-        self.gpu.elapsed(life.reference, self.bindings.live(event)?).map(f64::from)
+        self.gpu.elapsed(life.reference, self.bindings.live(Kind::Event, event)?).map(f64::from)
     }
 }

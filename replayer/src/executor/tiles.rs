@@ -125,7 +125,9 @@ impl Executor {
                 0 => 0,
                 pool => arrays.pools.get(&pool).ok_or(code::ERROR_INVALID_HANDLE)?.memory,
             };
-            Ok(MapInfo::of(tiles, self.bindings.live(tiles.array)?, kind(tiles.array) == Some(Kind::Mipmap), memory))
+            let mipmapped = kind(tiles.array) == Some(Kind::Mipmap);
+            let array = self.bindings.live(if mipmapped { Kind::Mipmap } else { Kind::Array }, tiles.array)?;
+            Ok(MapInfo::of(tiles, array, mipmapped, memory))
         };
         let mut list = op.tiles.iter().map(one).collect::<Result<Vec<_>, Code>>()?;
         drop(arrays);

@@ -1,7 +1,7 @@
 //! Graphs: nodes of any kind are added and changed by the one structure that the driver has for all of them.
 
 use super::{Code, Gpu, checked, code, sys};
-use cuda_api::graph::work::{Attribute, Conditional, Copy3, Edge, Fill, Kernel};
+use cuda_api::graph::work::{Conditional, Copy3, Edge, Fill, Kernel};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::ATTRIBUTE_BYTES;
 
@@ -156,11 +156,7 @@ impl Gpu {
         call!(self.graph.cuGraphAddDependencies_v2(graph as sys::CUgraph, from.as_ptr(), to.as_ptr(), data.as_ptr(), n))
     }
 
-    pub(crate) fn set_node_attribute(&self, node: u64, id: u32, attribute: &Attribute) -> Result<(), Code> {
-        let mut value = [0u64; (ATTRIBUTE_BYTES - 8) / 8];
-        for (word, eight) in value.iter_mut().zip(attribute[8..].chunks_exact(8)) {
-            *word = eight.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b));
-        }
+    pub(crate) fn set_node_attribute(&self, node: u64, id: u32, value: &[u64; (ATTRIBUTE_BYTES - 8) / 8]) -> Result<(), Code> {
         call!(self.graph.cuGraphKernelNodeSetAttribute(node as sys::CUgraphNode, id, value.as_ptr().cast()))
     }
 

@@ -1,0 +1,270 @@
+//! Which memory, handles and pointers a call from another process may name.
+//!
+//! A worker carries out the calls of a job that it need not trust. The driver takes many numbers of a call for addresses of this process or
+//! follows them as pointers, so everything of that kind that comes from another process passes here before the driver sees it:
+//!
+//! * An address is *device memory* if it lies in an arena of the job that this place has ([`Arenas`]), where the process itself has nothing,
+//!   in a variable of its code, or *pinned memory* of the job that was registered here. Any other address is `INVALID_VALUE`, which is what a driver says of a bad
+//!   device pointer.
+//! * A memory type is device or array, or the host's where it names pinned memory. Other memory of the host is named only by the executor,
+//!   which puts a buffer of its own there. A type that lets
+//!   the address decide (`CU_MEMORYTYPE_UNIFIED`) would let a wrong address name this process's memory, so it never passes.
+//! * Handles have their kind checked ([`cuda_api::handle::Bindings::live`]).
+//! * Options and attributes whose value is a pointer or the driver's own handle are refused, or the handle is one of the job's.
+//!
+//! Which operation names what is said by [`cuda_api::ops::MEMORY`], without which an operation does not compile; `tests.rs` sends each of them
+//! addresses that it must not name and looks whether a driver sees any.
+//!
+//! An executor in the job's own process ([`Executor::is_here`]) checks no address: the program is its own caller there, any memory of the
+//! process is its own, and what is wrong the driver says as natively. Kernels are not checked anywhere: what they reach is what the GPU maps for
+//! this process, and a worker's process maps the memory of one job alone.
+
+use super::{Executor, short};
+use cuda_api::array::{ARRAY, DEVICE, HOST, OF_ARRAY, OF_MIPMAP, Resource};
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{Copy3, CopyEnd, Fill};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::ops::{ATTRIBUTE_BYTES, MemoryPart, StreamMemory};
+use cuda_api::sys::CUlaunchAttributeID_enum as Id;
+use cuda_api::wire::Wire;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(test)]
+mod tests;
+
+const BAD: Code = code::ERROR_INVALID_VALUE;
+
+/// Bytes of an arena: everything of the job on the device lies in ranges of this size, at multiples of it.
+const ARENA_BITS: u32 = crate::steer::ARENA.trailing_zeros();
+const _: () = assert!(crate::steer::ARENA.is_power_of_two());
+/// The arenas that belong to the job in this place, a bit for each: addresses below 2^46. Only atomics, since every copy looks here.
+#[derive(Debug, Default)]
+pub(super) struct Arenas([AtomicU64; 2]);
+
+impl Arenas {
+    /// The word and the bit of an arena.
+    fn bit(&self, number: u64) -> Option<(&AtomicU64, u64)> {
+        Some((self.0.get((number / 64) as usize)?, 1 << (number % 64)))
+    }
+
+    /// The job has the arena that begins here.
+    pub(super) fn add(&self, address: u64) {
+        if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
+            word.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// It has it no more.
+    pub(super) fn remove(&self, address: u64) {
+        if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
+            word.fetch_and(!bit, Ordering::Release);
+        }
+    }
+
+    /// Whether all of some bytes lie in arenas of the job.
+    #[inline]
+    fn contain(&self, address: u64, bytes: u64) -> bool {
+        let Some(last) = address.checked_add(bytes.saturating_sub(1)) else { return false };
+        let has = |number| self.bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0);
+        let (first, end) = (address >> ARENA_BITS, last >> ARENA_BITS);
+        // Mostly one; there are no more than the two words have bits.
+        has(first) && (first == end || (end < 128 && (first..=end).all(has)))
+    }
+}
+
+/// What stands for the host's memory in a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HostEnds {
+    /// Nothing may.
+    None,
+    /// Pinned memory of the job, which is registered here.
+    Pinned,
+    /// The executor will put memory of its own there: what the call says of it does not count.
+    Staged,
+}
+
+impl Executor {
+    /// Checks that bytes which a call names are memory of the job: on the device, or pinned.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`
+    #[inline]
+    pub(super) fn check_memory(&self, address: u64, bytes: u64) -> Result<(), Code> {
+        if self.arenas.contain(address, bytes) || self.is_here() { Ok(()) } else { self.check_elsewhere(address, bytes) }
+    }
+
+    /// Memory of the job outside of its arenas: pinned, or a variable of its code that the driver has not placed in one.
+    #[cold]
+    fn check_elsewhere(&self, address: u64, bytes: u64) -> Result<(), Code> {
+        if self.is_host(address, bytes)? || self.is_in_variable(address, bytes) { Ok(()) } else { Err(BAD) }
+    }
+
+    /// As [`Executor::check_memory`], rows of memory; none at all are anywhere.
+    #[inline]
+    pub(super) fn check_rows(&self, address: u64, pitch: u64, width: u64, rows: u64) -> Result<(), Code> {
+        let bytes = span(address, pitch, width, rows)?;
+        if width == 0 || rows == 0 { Ok(()) } else { self.check_memory(address, bytes) }
+    }
+
+    /// One end of a copy with nothing in it but what was checked, and the driver's own array.
+    fn check_end(&self, e: &CopyEnd, c: &Copy3, host: HostEnds) -> Result<CopyEnd, Code> {
+        match e.memory {
+            ARRAY => {
+                let array = self.bindings.live(Kind::Array, e.array)?;
+                Ok(CopyEnd { host: 0, device: 0, array, ..*e })
+            }
+            _ if self.is_here() => Ok(*e),
+            DEVICE => {
+                let checked = CopyEnd { host: 0, array: 0, ..*e };
+                if c.width == 0 || c.rows == 0 || c.depth == 0 {
+                    return Ok(checked);
+                }
+                let (start, bytes) = reach(e, c).ok_or(BAD)?;
+                self.check_memory(e.device.checked_add(start).ok_or(BAD)?, bytes).map(|()| checked)
+            }
+            HOST if host == HostEnds::Pinned => {
+                let (start, bytes) = if c.width == 0 || c.rows == 0 || c.depth == 0 { None } else { reach(e, c) }.ok_or(BAD)?;
+                let pinned = self.is_host(e.host.checked_add(start).ok_or(BAD)?, bytes)?;
+                if pinned { Ok(CopyEnd { device: 0, array: 0, ..*e }) } else { Err(BAD) }
+            }
+            HOST if host == HostEnds::Staged => Ok(CopyEnd { memory: HOST, ..CopyEnd::default() }),
+            _ => Err(BAD),
+        }
+    }
+
+    /// A described copy with the driver's own arrays.
+    pub(super) fn check_copy(&self, c: &Copy3, host: HostEnds) -> Result<Copy3, Code> {
+        Ok(Copy3 { src: self.check_end(&c.src, c, host)?, dst: self.check_end(&c.dst, c, host)?, ..*c })
+    }
+
+    /// Checks a fill.
+    pub(super) fn check_fill(&self, f: &Fill) -> Result<(), Code> {
+        if !matches!(f.element, 1 | 2 | 4) {
+            return Err(BAD);
+        }
+        self.check_rows(f.dst, f.pitch, f.width.checked_mul(f.element.into()).ok_or(BAD)?, f.rows)
+    }
+
+    /// Checks words of memory that a stream waits for or writes.
+    pub(super) fn check_stream_memory(&self, op: &StreamMemory) -> Result<(), Code> {
+        op.parts.iter().try_for_each(|p| self.check_word(p.operation, p.address).map(drop))
+    }
+
+    /// Whether the operation names memory, which was checked then.
+    fn check_word(&self, operation: u32, address: u64) -> Result<bool, Code> {
+        /// `CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES`, `CU_STREAM_MEM_OP_BARRIER`: they name no memory.
+        const WITHOUT_MEMORY: [u32; 2] = [3, 6];
+        let part = MemoryPart { operation, address, value: 0, flags: 0 };
+        match part.bytes() {
+            Some(bytes) => self.check_memory(address, bytes).map(|()| true),
+            None if WITHOUT_MEMORY.contains(&operation) => Ok(false),
+            // Others may have addresses in other words.
+            None => Err(BAD),
+        }
+    }
+
+    /// Memory operations of a graph's node with nothing in them but what was checked.
+    pub(super) fn check_memory_nodes(&self, ops: &[[u64; 6]]) -> Result<Vec<[u64; 6]>, Code> {
+        let one = |words: &[u64; 6]| {
+            let [operation, address, value, flags, ..] = *words;
+            let names_memory = self.check_word(operation as u32, address)?;
+            // The words that follow are the driver's own, one of them an address.
+            Ok(if names_memory { [operation, address, value, flags, 0, 0] } else { [operation, 0, 0, 0, 0, 0] })
+        };
+        ops.iter().map(one).collect()
+    }
+
+    /// What a texture or surface sees, with the driver's own array.
+    pub(super) fn check_resource(&self, r: &Resource) -> Result<Resource, Code> {
+        let array = match r.kind {
+            OF_ARRAY => self.bindings.live(Kind::Array, r.array)?,
+            OF_MIPMAP => self.bindings.live(Kind::Mipmap, r.array)?,
+            _ => {
+                let (address, bytes) = r.memory().ok_or(BAD)?;
+                self.check_memory(address, bytes)?;
+                r.array
+            }
+        };
+        Ok(Resource { array, ..*r })
+    }
+
+    /// Checks the address in a descriptor of a tensor. There may be none: libraries put it in on the device.
+    pub(super) fn check_tensor(&self, address: u64) -> Result<(), Code> {
+        if address == 0 { Ok(()) } else { self.check_memory(address, 1) }
+    }
+
+    /// Checks an attribute of a launch, a kernel's node or a stream, and puts the driver's own event in the place of the job's.
+    pub(super) fn check_attribute(&self, id: u32, value: &mut [u64]) -> Result<(), Code> {
+        let [first, second, ..] = value else { return Err(BAD) };
+        match id {
+            ID_WINDOW if *second == 0 => {}
+            // A hint of what is used often: only its address counts.
+            ID_WINDOW => self.check_memory(*first, 1)?,
+            ID_PROGRAMMATIC_EVENT | ID_COMPLETION_EVENT => *first = self.bindings.live(Kind::Event, *first)?,
+            // Its value is a graph node of the program's process.
+            ID_DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
+            // One that nobody knows may be a pointer.
+            _ if id > ID_LAST && !self.is_here() => return Err(BAD),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The driver's function or kernel.
+    #[inline]
+    pub(super) fn callable(&self, handle: u64) -> Result<u64, Code> {
+        self.bindings.live(if kind(handle) == Some(Kind::Kernel) { Kind::Kernel } else { Kind::Function }, handle)
+    }
+}
+
+const ID_WINDOW: u32 = Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW as u32;
+const ID_PROGRAMMATIC_EVENT: u32 = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT as u32;
+const ID_COMPLETION_EVENT: u32 = Id::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT as u32;
+const ID_DEVICE_UPDATABLE: u32 = Id::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE as u32;
+/// The last attribute of CUDA 13.0.
+const ID_LAST: u32 = Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING as u32;
+
+/// The words of an attribute's value.
+pub(super) type AttributeWords = [u64; (ATTRIBUTE_BYTES - 8) / 8];
+
+/// Reads them.
+pub(super) fn attribute_words(bytes: &[u8]) -> Result<AttributeWords, Code> {
+    let mut words = [0; (ATTRIBUTE_BYTES - 8) / 8];
+    let mut rest = bytes;
+    words.iter_mut().try_for_each(|word| u64::get(&mut rest).map(|w| *word = w)).map_err(short)?;
+    Ok(words)
+}
+
+/// Checks options of the compiler and the linker: those that are outputs of the sender's process, or point at its memory, cannot be.
+pub(super) fn check_options(options: &[(u32, u64)]) -> Result<(), Code> {
+    /// `CU_JIT_WALL_TIME` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+    const OUTPUTS: std::ops::RangeInclusive<u32> = 2..=6;
+    /// `CU_JIT_SPLIT_COMPILE`, the last one of CUDA 13.0.
+    const LAST: u32 = 34;
+    options.iter().try_for_each(|(key, _)| match key {
+        k if OUTPUTS.contains(k) => Err(BAD),
+        // Names and addresses of symbols, names of kernels and variables that are referred to; how many.
+        17..=19 | 25..=28 => Err(code::ERROR_NOT_SUPPORTED),
+        // One that nobody knows may be a pointer.
+        k if *k > LAST => Err(BAD),
+        _ => Ok(()),
+    })
+}
+
+/// Bytes from the first to the last of rows of memory, if nothing overflows.
+pub(super) fn span(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
+    let bytes = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).ok_or(BAD)?;
+    start.checked_add(bytes).ok_or(BAD)?;
+    Ok(if rows == 0 { 0 } else { bytes })
+}
+
+/// Where the bytes of a copy begin behind the address of an end in memory, and how many there are from the first to the last.
+fn reach(e: &CopyEnd, c: &Copy3) -> Option<(u64, u64)> {
+    // Pitch and height of 0 mean rows and slices side by side.
+    let pitch = if e.pitch == 0 { c.width } else { e.pitch };
+    let height = if e.height == 0 { c.rows } else { e.height };
+    let at = |x: u64, y: u64, z: u64| z.checked_mul(height)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x);
+    let start = at(e.x, e.y, e.z).filter(|_| e.lod == 0)?;
+    let end = at(e.x.checked_add(c.width)?, e.y.checked_add(c.rows - 1)?, e.z.checked_add(c.depth - 1)?)?;
+    Some((start, end.checked_sub(start)?))
+}

@@ -1,0 +1,103 @@
+//! A driver that does nothing and remembers what it was given.
+
+use cuda_api::arg::*;
+use cuda_api::calls::{self, Driver};
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// A call: the function, and all numbers in its arguments and in the structures that they point to.
+type Call = (&'static str, Vec<u64>);
+
+static SEEN: Mutex<Vec<Call>> = Mutex::new(Vec::new());
+
+/// What the driver was given since the last time.
+pub(super) fn seen() -> Vec<Call> {
+    std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn saw(name: &'static str, words: Vec<u64>) -> Code {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner).push((name, words));
+    code::SUCCESS
+}
+
+/// The numbers in an argument.
+trait Words {
+    fn words(&self, _: &mut Vec<u64>) {}
+}
+
+macro_rules! numbers {
+    ($($t:ty)*) => {$(impl Words for $t { fn words(&self, out: &mut Vec<u64>) { out.push(*self as u64) } })*};
+}
+numbers! { u8 u16 u32 u64 usize i32 i64 f32 }
+impl<F> Words for Option<F> {}
+impl Words for sys::CUipcMemHandle {}
+impl Words for sys::CUipcEventHandle {}
+
+impl<T> Words for *const T {
+    fn words(&self, out: &mut Vec<u64>) {
+        out.push(*self as u64);
+        // Nothing, or an empty list, which begins nowhere.
+        if (*self as u64) < 4096 {
+            return;
+        }
+        // Handles point to nothing that has a size, bytes and texts are smaller than a number.
+        for i in 0..size_of::<T>() / 8 {
+            // SAFETY: the executor's arguments are structures of the type that the row says, of which these are whole words; padding
+            // is read as whatever it is.
+            out.push(unsafe { self.cast::<u64>().add(i).read_unaligned() });
+        }
+    }
+}
+
+impl<T> Words for *mut T {
+    fn words(&self, out: &mut Vec<u64>) {
+        self.cast_const().words(out);
+    }
+}
+
+macro_rules! stand_in {
+    ($(
+        $(#[doc = $doc:literal])+
+        $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;
+    )*) => {
+        $(#[allow(non_snake_case, clippy::too_many_arguments)]
+        unsafe extern "C" fn $name($($p: <$kind as Arg>::C),*) -> Code {
+            #[allow(unused_mut)]
+            let mut words = Vec::new();
+            $(Words::words(&$p, &mut words);)*
+            saw(stringify!($name), words)
+        })*
+        pub(super) fn replace(d: &mut Table) {
+            $(d.$name = Some($name);)*
+        }
+    };
+}
+
+macro_rules! families {
+    ($($family:ident $table:ident $each:ident;)*) => {
+        $(mod $family {
+            #[allow(unused_imports)]
+            use super::*;
+            type Table = calls::$family::$table;
+            cuda_api::$each!(stand_in);
+        })*
+        /// Puts the stand-in's functions in the place of all of a driver's.
+        pub(super) fn replace(d: &mut Driver) {
+            $($family::replace(&mut d.$family);)*
+        }
+    };
+}
+families! {
+    device DeviceCalls for_each_device_call;
+    context ContextCalls for_each_context_call;
+    memory MemoryCalls for_each_memory_call;
+    stream StreamCalls for_each_stream_call;
+    module ModuleCalls for_each_module_call;
+    launch LaunchCalls for_each_launch_call;
+    vmm VmmCalls for_each_vmm_call;
+    graph GraphCalls for_each_graph_call;
+    array ArrayCalls for_each_array_call;
+    refused RefusedCalls for_each_refused_call;
+}

@@ -1,0 +1,120 @@
+//! A client that has the token and means no good: what it can reach of its worker.
+
+use cuda_api::arg::LEGACY;
+use cuda_api::code::{self, Code};
+use cuda_api::graph::work::{At, Copy3, CopyEnd, Spec, SpecNode, Work};
+use cuda_api::handle::{Kind, compose};
+use cuda_api::ops::{Chunk, CopyOut, Fill, GraphChange, GraphMake, HOST, HostPin, id};
+use cuda_api::wire::Wire;
+use rcuda_forwarder::{JobHello, Link, Lost, Token};
+use std::sync::Arc;
+use tests::{Scene, Server};
+
+/// First address of the job's device memory.
+const OWN: u64 = 0x2000_0000_0000;
+const CHUNK: u64 = 2 << 20;
+const BYTES: u64 = 64;
+/// Number of the process that the client says that it is.
+const PID: u32 = 4242;
+
+fn client(scene: &Scene, server: &Server) -> Arc<Link> {
+    let token = Token::load(&scene.token()).expect("token");
+    let hello = JobHello { virtual_device: 0, pid: PID, env: vec![] };
+    let link = Link::connect(&server.place(0).parse().expect("place"), Some(&token), &hello, None).expect("connect");
+    assert_eq!(ask(&link, id::CHUNK_MAP, &Chunk { address: OWN, bytes: CHUNK }), Ok(code::SUCCESS));
+    let fill = Fill { dst: OWN, pitch: 0, value: 0, element: 1, width: CHUNK, rows: 1, stream: LEGACY };
+    assert_eq!(ask(&link, id::FILL, &fill), Ok(code::SUCCESS));
+    link
+}
+
+fn ask(link: &Arc<Link>, call: u16, op: &impl Wire) -> Result<Code, Lost> {
+    let mut body = Vec::new();
+    op.put(&mut body);
+    link.request(call, &[&body])?.wait().map(|(rc, _)| rc)
+}
+
+/// The worker that serves the last client.
+fn worker(server: &Server) -> u32 {
+    let log = server.errors();
+    let line = log.lines().rev().find(|l| l.contains(&format!("serves job {PID}"))).expect("a worker is named").to_owned();
+    let pid = line.split_whitespace().skip_while(|w| *w != "worker").nth(1).expect("its number");
+    pid.parse().expect("a number")
+}
+
+/// Where the program of a process begins, and a writable page of its own.
+fn layout(pid: u32) -> (u64, u64) {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let start = |line: &str| u64::from_str_radix(line.split('-').next().expect("a range"), 16).expect("an address");
+    let of = |what: &str, rights: &str| maps.lines().find(|l| l.contains(what) && l.contains(rights)).map(start).expect(what);
+    (of("mrcuda", "r--p"), of("[heap]", "rw-p"))
+}
+
+fn end(memory: u32, at: u64) -> CopyEnd {
+    CopyEnd { memory, host: at, device: at, pitch: BYTES, height: 1, ..CopyEnd::default() }
+}
+
+fn graph(instance: u64, src: CopyEnd, dst: CopyEnd) -> GraphMake {
+    let work = Work::Copy(Copy3 { src, dst, width: BYTES, rows: 1, depth: 1 });
+    GraphMake { instance, flags: 0, home: 0, spec: Spec { graphs: vec![vec![SpecNode { work, after: vec![] }]] } }
+}
+
+#[test]
+fn nodes_of_graphs_reach_no_memory_of_the_worker() {
+    let scene = Scene::new("hostile-graph");
+    let server = Server::start(&scene, "one");
+    let link = client(&scene, &server);
+    let (program, heap) = layout(worker(&server));
+    let own = end(2, OWN);
+    let good = compose(Kind::GraphExec, 1, 1);
+    assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(good, end(2, OWN + 4096), own)), Ok(code::SUCCESS));
+    // Device and the type by which the address decides, for reading and for writing, in a new graph and in a change of one.
+    for memory in [0, 2, 4, 77] {
+        for (src, dst) in [(end(memory, program), own), (own, end(memory, heap)), (end(memory, heap), own)] {
+            let other = compose(Kind::GraphExec, 1, 2);
+            assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(other, src, dst)), Ok(code::ERROR_INVALID_VALUE), "{memory}");
+            let work = Work::Copy(Copy3 { src, dst, width: BYTES, rows: 1, depth: 1 });
+            let change = GraphChange { instance: good, at: At { graph: 0, node: 0 }, work };
+            assert_eq!(ask(&link, id::GRAPH_CHANGE, &change), Ok(code::ERROR_INVALID_VALUE), "{memory}");
+        }
+    }
+    assert_eq!(ask(&link, id::GRAPH_LAUNCH, &(good, LEGACY)), Ok(code::SUCCESS));
+    let mut body = Vec::new();
+    CopyOut { src: OWN, pitch: 0, width: BYTES, rows: 1, stream: LEGACY }.put(&mut body);
+    let told = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
+    assert_eq!(told, (code::SUCCESS, vec![0; BYTES as usize]), "the worker's memory is read");
+    link.close();
+}
+
+#[test]
+fn pins_do_not_tell_where_the_worker_lies() {
+    let scene = Scene::new("hostile-pins");
+    let server = Server::start(&scene, "one");
+    let pin = |link: &Arc<Link>, address, bytes| ask(link, id::HOST_PIN, &HostPin { address, bytes, flags: 0, apart: true });
+    let first = client(&scene, &server);
+    // What is the executor's or the job's on the device is no host memory, whether something lies there or not.
+    for at in [OWN, OWN + CHUNK, OWN + (1 << 44), 0x3000_0000_0000, 0x4800_0000_0000, 0x4a00_0000_0000, 0x1080_0000_0000, 0x2_0000_0000] {
+        assert_eq!(pin(&first, at, 8192), Ok(code::ERROR_INVALID_VALUE), "{at:#x}");
+    }
+    // Pinned memory has a range of its own, in which only the job can be in its own way.
+    assert_eq!(pin(&first, HOST, 1 << 20), Ok(code::SUCCESS));
+    assert_eq!(pin(&first, HOST + 4096, 4096), Ok(code::ERROR_OUT_OF_MEMORY));
+    // Elsewhere an answer says that the memory was free; where it was not there is nobody who answers.
+    // A page of the program, one of its heap, and much around it in which it lies somewhere.
+    let around = |at: u64| at & !((256 << 20) - 1);
+    let places: [fn(u64, u64, &dyn Fn(u64) -> u64) -> (u64, u64); 3] = [
+        |program, _, _| (program + 4096, 4096),
+        |_, heap, _| (heap, 4096),
+        |program, _, around| (around(program), 256 << 20),
+    ];
+    for place in places {
+        let link = client(&scene, &server);
+        let (program, heap) = layout(worker(&server));
+        let (at, bytes) = place(program, heap, &around);
+        assert_eq!(pin(&link, 0x6000_0000_0000, 4096), Ok(code::SUCCESS));
+        let lost = pin(&link, at, bytes).expect_err("the worker tells that something is there");
+        assert!(link.is_lost(), "{lost}");
+    }
+    // Others notice nothing.
+    assert_eq!(pin(&first, HOST + (1 << 30), 4096), Ok(code::SUCCESS));
+    assert!(server.errors().contains("at an address that this worker uses itself"), "{}", server.errors());
+}
