@@ -25,6 +25,10 @@ use std::sync::Arc;
 pub const MAX_IMAGE: u64 = 2 << 30;
 /// All entries of an image together are not larger once decompressed: beyond it, they are taken for a trap.
 const MAX_ENTRIES: u64 = 4 << 30;
+/// So many bytes of code any image may have, however small it is as stored; beyond them [`RATIO`] counts.
+const SMALL: u64 = 256 << 20;
+/// A byte of a stored image stands for at most so many bytes of code: compilers' output shrinks to a third or a tenth.
+const RATIO: u64 = 64;
 
 /// What an image is. The numbers travel and are kept in files: they are only ever added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -105,6 +109,18 @@ pub enum ImageError {
 }
 
 type Result<T> = std::result::Result<T, ImageError>;
+
+/// Bytes of code that may still come out of an image.
+#[derive(Debug)]
+struct Room(u64);
+
+impl Room {
+    /// Takes so many.
+    fn take(&mut self, bytes: u64) -> Result<()> {
+        self.0 = self.0.checked_sub(bytes).ok_or(ImageError::TooLarge { size: bytes })?;
+        Ok(())
+    }
+}
 
 /// What an entry of an image holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -216,22 +232,28 @@ impl Image {
     /// All pieces of code, decompressed, in the order in which they are stored.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let mut all = Vec::new();
-        let mut size = 0u64;
-        self.visit(&mut |entry| {
-            let entry = entry?;
-            size += entry.bytes.len() as u64;
-            if size > MAX_ENTRIES {
-                return Err(ImageError::TooLarge { size });
-            }
-            all.push(entry);
+        self.visit(u64::MAX, &mut |entry| {
+            all.push(entry?);
             Ok(())
         })?;
         Ok(all)
     }
 
+    /// How much code it may have, decompressed: `most`, and no more than images of its size can be thought to have.
+    fn room(&self, most: u64) -> Room {
+        let likely = (self.bytes.len() as u64).saturating_mul(RATIO).clamp(SMALL, MAX_ENTRIES);
+        Room(likely.min(most))
+    }
+
     /// Names, kernels and needs of all entries, found in one pass. Prefer it where more than one of them is wanted.
     pub fn index(&self) -> Index {
-        Index::of(self)
+        self.index_within(u64::MAX)
+    }
+
+    /// As [`Image::index`], of an image whose code takes at most so many bytes, decompressed: of more, the index says that it is
+    /// too large.
+    pub fn index_within(&self, most: u64) -> Index {
+        Index::of(self, most)
     }
 
     /// Names of all variables that the code declares in global or constant memory, of whatever entry; sorted.
@@ -259,26 +281,28 @@ impl Image {
         self.index().kernel_params(name, sm).map(<[Param]>::to_vec)
     }
 
-    /// Calls `f` with each entry, or with what is wrong with it; an error of `f` ends the walk.
-    fn visit(&self, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+    /// Calls `f` with each entry, or with what is wrong with it; an error of `f` ends the walk, and so does code of more than
+    /// `most` bytes in all.
+    fn visit(&self, most: u64, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+        let room = &mut self.room(most);
         match self.kind {
             Kind::Linked => {
                 for part in load::parts(&self.bytes)? {
                     // A wrapper may come without a linked fat binary: the part is then empty.
                     if let Some(bytes) = self.bytes.get(part).filter(|b| !b.is_empty()) {
-                        fatbin::visit(bytes, f)?;
+                        fatbin::visit(bytes, room, f)?;
                     }
                 }
                 Ok(())
             }
-            Kind::Wrapped | Kind::Fatbin => fatbin::visit(&self.bytes, f),
+            Kind::Wrapped | Kind::Fatbin => fatbin::visit(&self.bytes, room, f),
             Kind::Archive => {
                 for member in size::members(&self.bytes)? {
                     let Some(bytes) = self.bytes.get(member) else {
                         continue;
                     };
                     match size::of(bytes) {
-                        Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, f)?,
+                        Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, room, f)?,
                         Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
                         // A member has a length of its own and needs no terminating zero.
                         _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,

@@ -12,7 +12,20 @@ use crate::JournalError;
 
 pub(crate) const MAGIC: [u8; 8] = *b"MRCUDAJ\0";
 /// Format version that this build writes and reads. docs/journal-format.md lists what each version changed.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
+/// Bytes behind the last record: zeros while the file is written, [`end_mark`] when it has been closed.
+pub(crate) const END: usize = 16;
+/// Says, after a word of zero, that the job has closed the file here.
+const CLOSED: [u8; 4] = *b"END\n";
+
+/// The end of a journal that was closed with `at` bytes before it.
+pub(crate) fn end_mark(at: u64) -> [u8; END] {
+    let mut mark = [0; END];
+    mark[4..8].copy_from_slice(&CLOSED);
+    mark[8..].copy_from_slice(&at.to_le_bytes());
+    mark
+}
+
 /// Bytes before the text.
 pub(crate) const FIXED: usize = 72;
 const PAGE: usize = 4096;

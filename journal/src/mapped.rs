@@ -103,12 +103,16 @@ impl Mapped {
         map.advise(Advice::DontFork).map_err(io_error("map", path))
     }
 
-    /// Unmaps the file and cuts it to `len` bytes.
-    pub(crate) fn cut(&mut self, len: u64) {
+    /// Puts `mark` behind the first `len` bytes, unmaps the file and cuts it there.
+    pub(crate) fn close(&mut self, len: usize, mark: &[u8]) {
         if std::process::id() == self.pid {
+            let end = len + mark.len();
+            if let Some(room) = self.bytes_mut().get_mut(len..end) {
+                room.copy_from_slice(mark);
+            }
             drop(self.map.take());
             // A tail of zeros is just as readable, so a failure is of no consequence.
-            let _ = self.file.set_len(len);
+            let _ = self.file.set_len(end as u64);
         }
     }
 }

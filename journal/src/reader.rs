@@ -1,8 +1,9 @@
 //! Reading a journal, from anyone.
 
 use crate::{JournalError, Meta, OwnedRecord, header, record};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Cursor, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub struct Reader {
     number: u64,
     /// Nothing comes any more: the end or a damaged record was met.
     ended: bool,
+    /// The end was that of a closed journal.
+    closed: bool,
 }
 
 impl Reader {
@@ -63,7 +66,12 @@ impl Reader {
     /// # Errors
     /// The file cannot be read, is no journal, has another version, or a damaged header.
     pub fn open(path: &Path) -> Result<Reader, JournalError> {
-        let file = File::open(path).map_err(|source| JournalError::Io { doing: "open", path: path.to_owned(), source })?;
+        let cannot = |source| JournalError::Io { doing: "open", path: path.to_owned(), source };
+        // A pipe would keep whoever opens it until somebody writes.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(cannot)?;
+        if !file.metadata().map_err(cannot)?.is_file() {
+            return Err(cannot(io::Error::other("it is no regular file")));
+        }
         Reader::begin(Source::File(BufReader::with_capacity(1 << 16, file), path.to_owned()))
     }
 
@@ -89,12 +97,18 @@ impl Reader {
             return Err(cut_short);
         }
         let meta = header::decode(&bytes)?;
-        Ok(Reader { source, meta, offset: len as u64, number: 0, ended: false })
+        Ok(Reader { source, meta, offset: len as u64, number: 0, ended: false, closed: false })
     }
 
     /// What the journal says about itself.
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// Whether the end that was met is that of a journal which its job has closed. Else the job still writes it, or has ended
+    /// without a chance to.
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// The records from here on, in order. The first error is the last item: after it the place of the next record is unknown.
@@ -108,12 +122,16 @@ impl Reader {
 
     fn next(&mut self) -> Result<Option<OwnedRecord>, JournalError> {
         let mut word = [0; 4];
-        match self.source.fill(&mut word)? {
-            0 => return Ok(None),
-            4 => {}
-            _ => return Err(self.damaged("it is cut short")),
+        if self.source.fill(&mut word)? < word.len() {
+            return Err(self.damaged("it is cut short"));
         }
         if word == [0; 4] {
+            let mut mark = [0; header::END];
+            if self.source.fill(&mut mark[word.len()..])? < mark.len() - word.len() {
+                return Err(self.damaged("it is cut short"));
+            }
+            // Of a file that is being written it may be the beginning of a record that is not published yet.
+            self.closed = mark == header::end_mark(self.offset);
             return Ok(None);
         }
         let len = record::check_len(u32::from_le_bytes(word)).map_err(|what| self.damaged(what))?;

@@ -75,6 +75,15 @@ impl Store {
         }
     }
 
+    /// Room that stays behind the last record: zeros there say that a file is still being written.
+    #[inline]
+    fn tail(&self) -> usize {
+        match self {
+            Store::File(..) => header::END,
+            Store::Memory(_) => 0,
+        }
+    }
+
     /// How many dead bytes are tolerated, however few live ones there are.
     fn dead_bytes(&self) -> usize {
         match self {
@@ -119,7 +128,7 @@ impl Writer {
     /// As [`Writer::create`], and if even an empty journal is too long.
     pub fn with_limit(path: &Path, meta: &Meta, limit: u64) -> Result<Writer, JournalError> {
         let bytes = header::encode(meta)?;
-        let mut file = Mapped::create(path, bytes.len(), limit)?;
+        let mut file = Mapped::create(path, bytes.len() + header::END, limit)?;
         file.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
         file.name(path)?;
         Ok(Writer::begin(Store::File(file, path.to_owned()), bytes.len(), limit))
@@ -171,8 +180,8 @@ impl Writer {
         if end > Place::LONGEST {
             return Err(JournalError::TooLarge { what: "file", len: end, limit: Place::LONGEST });
         }
-        if end > self.store.bytes().len() {
-            self.store.grow(end)?;
+        if end + self.store.tail() > self.store.bytes().len() {
+            self.store.grow(end + self.store.tail())?;
         }
         let out = &mut self.store.bytes_mut()[self.used..end];
         record::encode(r, out);
@@ -207,7 +216,7 @@ impl Writer {
 
     /// A fresh file with what [`Live`] keeps, under the old one's name.
     fn rewritten(&self, old: &Mapped, path: &Path, live: usize) -> Result<Mapped, JournalError> {
-        let mut fresh = Mapped::create(path, self.header + live, self.limit)?;
+        let mut fresh = Mapped::create(path, self.header + live + header::END, self.limit)?;
         let (old, new) = (old.bytes(), fresh.bytes_mut());
         new[..self.header].copy_from_slice(&old[..self.header]);
         let mut at = self.header;
@@ -228,6 +237,16 @@ impl Writer {
             at += p.len();
         }
         at
+    }
+
+    /// Says in the file that nothing follows: the job ends in an orderly way. A record that comes all the same takes the mark's place.
+    pub fn mark_end(&mut self) {
+        let used = self.used;
+        if let Store::File(file, _) = &mut self.store
+            && let Some(room) = file.bytes_mut().get_mut(used..used + header::END)
+        {
+            room.copy_from_slice(&header::end_mark(used as u64));
+        }
     }
 
     /// Whether every record is there: false once one could not be written, or was found damaged in the file. The job may go on,
@@ -292,7 +311,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if let Store::File(file, _) = &mut self.store {
-            file.cut(self.used as u64);
+            file.close(self.used, &header::end_mark(self.used as u64));
         }
     }
 }

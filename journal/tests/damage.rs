@@ -39,7 +39,7 @@ fn whole(name: &str) -> (Vec<u8>, Vec<usize>) {
     drop(w);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(bytes.len(), at[3], "a finished journal has no tail");
+    assert_eq!(bytes.len(), at[3] + 16, "a finished journal has no tail but its end mark");
     (bytes, at)
 }
 
@@ -115,10 +115,10 @@ fn other_magic_and_other_versions_are_refused() {
         b[at] ^= 0x20;
         assert!(matches!(read(&b), Err(JournalError::NotAJournal)));
     }
-    for version in [0, 1, 2, 3, u32::MAX] {
+    for version in [0, 1, 2, 3, 4, u32::MAX] {
         let mut b = bytes.clone();
         b[8..12].copy_from_slice(&version.to_le_bytes());
-        assert!(matches!(read(&b), Err(JournalError::Version { found, known: 4 }) if found == version));
+        assert!(matches!(read(&b), Err(JournalError::Version { found, known: 5 }) if found == version));
     }
 }
 
@@ -240,17 +240,12 @@ fn a_record_whose_fields_do_not_fill_it_is_refused_though_its_checksum_is_right(
 }
 
 #[test]
-fn a_journal_cut_at_any_byte_is_whole_only_between_records() {
+fn a_journal_cut_at_any_byte_is_not_whole() {
     let (bytes, at) = whole("cut");
     for len in 0..bytes.len() {
         match read(&bytes[..len]) {
-            Ok(some) => {
-                let n = at.iter().position(|a| *a == len).expect("only a cut between records looks whole");
-                assert_eq!(some, records()[..n]);
-            }
-            Err(JournalError::Header { what }) => {
-                assert!(len < at[0] && what == "it is cut short", "{len}: {what}")
-            }
+            Ok(some) => panic!("{len} of {} bytes look whole, with {} records", bytes.len(), some.len()),
+            Err(JournalError::Header { what }) => assert!(len < at[0] && what == "it is cut short", "{len}: {what}"),
             Err(JournalError::Record { number, offset, what }) => {
                 let n = at.iter().rposition(|a| *a <= len).unwrap();
                 assert_eq!((number, offset, what), (n as u64, at[n] as u64, "it is cut short"));
@@ -262,13 +257,44 @@ fn a_journal_cut_at_any_byte_is_whole_only_between_records() {
 }
 
 #[test]
+fn a_journal_that_was_not_closed_is_told_from_one_that_was() {
+    let (bytes, at) = whole("closed");
+    let end = *at.last().unwrap();
+    let closed = |bytes: &[u8]| {
+        let mut reader = Reader::from_bytes(bytes).unwrap();
+        assert!(reader.records().all(|r| r.is_ok()));
+        reader.is_closed()
+    };
+    assert!(closed(&bytes));
+    let mut open = bytes[..end].to_vec();
+    open.resize(end + 4096, 0);
+    assert!(!closed(&open));
+    // Nor is one whose end is that of another journal, or whose last records are missing.
+    let mut moved = bytes[..at[1]].to_vec();
+    moved.extend_from_slice(&bytes[end..]);
+    assert!(!closed(&moved));
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("pipe-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let why = Reader::open(&path).unwrap_err().to_string();
+    assert!(why.contains("no regular file"), "{why}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn no_single_flipped_bit_goes_unnoticed() {
     let (bytes, at) = whole("flip");
     let good = records();
     for bit in 0..bytes.len() * 8 {
         let mut b = bytes.clone();
         b[bit / 8] ^= 1 << (bit % 8);
-        assert!(read(&b).is_err(), "bit {bit} (records begin at {})", at[0]);
+        let mut reader = Reader::from_bytes(&b[..]);
+        let whole = reader.as_mut().is_ok_and(|r| r.records().all(|r| r.is_ok()) && r.is_closed());
+        assert!(!whole, "bit {bit} (records begin at {})", at[0]);
     }
     assert_eq!(read(&bytes).unwrap(), good);
 }

@@ -11,13 +11,13 @@ use std::time::Duration;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects to a job.
-pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
-    Client::connect(pid).map_err(|why| no_answer(pid, &why))
+pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
+    Client::connect(pid).map_err(|why| refused(pid, why, json))
 }
 
 /// Connects to a job that answers: what takes as long as it takes is not asked of a process that is stopped.
 pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Client, Failure> {
-    let mut client = connect(pid)?;
+    let mut client = connect(pid, json)?;
     match client.list(Some(PATIENCE)) {
         // What it says against a list it will say against everything.
         Ok(_) => Ok(client),
@@ -34,15 +34,18 @@ fn no_answer(pid: u32, why: &AskError) -> Failure {
     Failure::new(format!("process {pid}: {why}{next}"))
 }
 
-/// What the command says when there was no answer: in words, or what the job has said as JSON.
+/// What the command says when there was no answer: in words, or as JSON what the job has said, or why it has said nothing.
 pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
-    match &why {
-        AskError::Refused(r) if json => {
-            say(&json!({ "ok": false, "error": r.error, "reason": r.reason, "id": r.id }).to_string());
-            Failure::silent(1)
-        }
-        why => no_answer(pid, why),
+    if !json {
+        return no_answer(pid, &why);
     }
+    let said = match &why {
+        AskError::Refused(r) => json!({ "ok": false, "error": r.error, "reason": r.reason, "id": r.id }),
+        AskError::NoJob => json!({ "ok": false, "error": "no_job", "reason": why.to_string(), "id": null }),
+        AskError::Failed(_) => json!({ "ok": false, "error": "no_answer", "reason": why.to_string(), "id": null }),
+    };
+    say(&said.to_string());
+    Failure::silent(1)
 }
 
 /// Prints what a program is to read.

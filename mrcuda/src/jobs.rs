@@ -79,7 +79,7 @@ fn state(job: &Job, device: &Device) -> String {
 
 /// Prints the moves that a job has made and is making.
 pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
-    let answer = connect(args.pid)?.report(args.id.as_deref(), Some(PATIENCE));
+    let answer = connect(args.pid, args.json)?.report(args.id.as_deref(), Some(PATIENCE));
     let moves = match answer {
         Ok(moves) => moves,
         Err(why) => return Err(refused(args.pid, why, args.json)),

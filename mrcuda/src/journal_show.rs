@@ -36,7 +36,8 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
         count += 1;
     }
     if !args.json {
-        say(&format!("{count} records"));
+        let open = if reader.is_closed() { "" } else { "; not closed: its job still runs, or was killed" };
+        say(&format!("{count} records{open}"));
     }
     Ok(())
 }

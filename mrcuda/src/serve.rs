@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::{drivers, table};
-use rcuda_forwarder::{ServeOptions, Token};
+use rcuda_forwarder::{ServeOptions, Target, Token, WorkerLimits};
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -26,6 +26,34 @@ pub(crate) struct ServeArgs {
     /// File with the token; made, readable by its owner only, if it is not there
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Most jobs that are served at one time, counted for each GPU that they use [default: 64 for each GPU lent, at least 128]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_workers: Option<u32>,
+    /// The same of one client's address over TCP [default: 16 for each GPU lent, at least 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_client_workers: Option<u32>,
+    /// Memory for the code of each job: its images, and one of them decompressed
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8G")]
+    max_images: u64,
+    /// Memory for calls of each job that wait for one of its host functions; a job that sends more is ended
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2G")]
+    max_queue: u64,
+    /// Memory for host memory of each job on another machine that its kernels use (pinned, managed) [default: half of the memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_pinned: Option<u64>,
+    /// Where GPUs of jobs on other machines may move to from here: any, none, ADDRESS[/BITS][:PORT[-PORT]], unix:PATH [default: the
+    /// networks that this machine is in and the job's own address, ports from 1024 on]
+    #[arg(long, value_name = "TARGET,…", value_delimiter = ',')]
+    allow_target: Vec<Target>,
+}
+
+/// Bytes, as people write them.
+fn size(text: &str) -> Result<u64, String> {
+    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let (digits, shift) =
+        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
+    let bytes = digits.parse::<u64>().ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "it must be a number of bytes, or one with K, M, G or T".to_owned())
 }
 
 /// Where a server listens when it is not told.
@@ -45,14 +73,20 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         (None, None) => Some(address(DEFAULT_ADDRESS)?),
     };
     let token = args.token_file.clone().unwrap_or_else(Token::default_path);
-    let worker_exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find our own program: {e}")))?;
+    let pinned = args.max_pinned.unwrap_or(WorkerLimits::of_machine().pinned);
+    let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned };
     rcuda_forwarder::serve(ServeOptions {
         listen,
         unix: args.unix.clone(),
         driver,
         gpus: args.gpus,
         token,
-        worker_exe,
+        // Not by its name: whatever is put there while this process runs, its workers are the same program.
+        worker_exe: "/proc/self/exe".into(),
+        max_workers: args.max_workers,
+        max_client_workers: args.max_client_workers,
+        of_worker,
+        targets: args.allow_target.clone(),
         announce: |line| table::say(line),
     })
     .map_err(Failure::new)
@@ -70,4 +104,17 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
 /// Carries out one client's calls; the arguments are the daemon's business.
 pub(crate) fn worker(args: Vec<OsString>) -> i32 {
     rcuda_forwarder::worker_main(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((size("1"), size("3K"), size("2G")), (Ok(1), Ok(3 << 10), Ok(2 << 30)));
+        for bad in ["", "0", "G", "-1", "1.5G", "1 G", "99999999T"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
 }

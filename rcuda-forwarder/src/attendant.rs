@@ -1,27 +1,33 @@
 //! Control requests at a place, whether it is a worker's or in the job's own process.
 
 use crate::channel::{Channel, Message};
-use crate::conn::Conn;
+use crate::conn::{Address, Conn};
 use crate::control::{Control, ControlReply};
+use crate::endpoint::Endpoint;
 use crate::link;
 use crate::place::{Outcome, Place};
 use crate::stripes::Stripes;
+use crate::targets::{self, Sender, Targets};
+use crate::worker::complain;
 use cuda_api::code;
 use replayer::Executor;
+use std::cell::Cell;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A GPU that answers within this time had nothing to do: the question itself takes some of it.
 const AT_ONCE: Duration = Duration::from_micros(100);
+/// After how long a client hears that its worker could not connect: as long as connecting and greeting may take.
+const UNIFORM: Duration = Duration::from_millis(5500);
 /// Between two looks at a GPU that is waited for.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// Who hands this place the connections that others make to it.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// The daemon, which listens and must know their ticket.
-    Daemon(Arc<Channel>),
+    /// The daemon, which listens and must know their ticket; and where its place may connect to for whom.
+    Daemon(Arc<Channel>, Targets, Sender),
     /// The job: nobody else can connect to this place.
     Job,
 }
@@ -61,21 +67,22 @@ impl<P: Place> Attendant<P> {
                 self.stripes.add(ticket, stripes)?;
                 let known = self.make_known(ticket, stripes);
                 if known.is_err() {
-                    self.stripes.remove(&ticket);
+                    self.forget(ticket);
                 }
                 known.map(|()| ControlReply::Ok)
             }
             Control::Connect { to, ticket, stripes } => {
                 let endpoint = to.parse().map_err(|e| format!("{to}: {e}"))?;
                 self.stripes.add(ticket, stripes)?;
-                match link::bulk_connect(&endpoint, &ticket, stripes) {
+                let connected = self.connect(&endpoint, &to, &ticket, stripes);
+                match connected {
                     Ok(streams) => {
                         self.stripes.made(&ticket, streams);
                         Ok(ControlReply::Ok)
                     }
-                    Err(e) => {
+                    Err(why) => {
                         self.stripes.remove(&ticket);
-                        Err(e.to_string())
+                        Err(why)
                     }
                 }
             }
@@ -88,20 +95,49 @@ impl<P: Place> Attendant<P> {
             }
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(failed),
             Control::HangUp { ticket } => {
-                self.stripes.remove(&ticket);
+                self.forget(ticket);
                 self.place.end_rounds();
-                if let Reach::Daemon(channel) = &self.reach {
-                    // A server that is gone has forgotten the ticket, too.
-                    let _ = channel.send(&Message::Forget(ticket), None);
-                }
                 Ok(ControlReply::Ok)
             }
         }
     }
 
+    /// Nothing more is expected with this ticket.
+    fn forget(&self, ticket: [u8; 32]) {
+        self.stripes.remove(&ticket);
+        if let Reach::Daemon(channel, ..) = &self.reach {
+            // A server that is gone has forgotten the ticket, too.
+            let _ = channel.send(&Message::Forget(ticket), None);
+        }
+    }
+
+    /// Connects to another place, if the server allows it. A client that is not this machine's own user learns nothing from a
+    /// failure: whatever answers there, or does not, it is told the same after the same time. The log has the reason.
+    fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, String> {
+        let Reach::Daemon(_, targets, sender @ Sender::At(_)) = &self.reach else {
+            return link::bulk_connect(endpoint, ticket, stripes).map_err(|e| e.to_string());
+        };
+        let began = Instant::now();
+        let denied = Cell::new(false);
+        let allowed = |address: Address<'_>| {
+            let allowed = targets.allow(*sender, address);
+            denied.set(denied.get() || !allowed);
+            allowed
+        };
+        link::bulk_connect_if(endpoint, ticket, stripes, &allowed).map_err(|why| {
+            if denied.get() && targets::is_literal(&endpoint.host) {
+                return targets::not_allowed(to);
+            }
+            complain(&format!("cannot connect to {to}: {why}"));
+            std::thread::sleep(UNIFORM.saturating_sub(began.elapsed()));
+            let hint = "its log has the reason; mrcuda serve --allow-target says where it may connect";
+            format!("{to} cannot be reached from this server ({hint})")
+        })
+    }
+
     fn make_known(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
         match &self.reach {
-            Reach::Daemon(channel) => {
+            Reach::Daemon(channel, ..) => {
                 channel.send(&Message::Expect(ticket, stripes), None).map_err(|e| format!("the server is gone: {e}"))?;
                 self.stripes.wait_known(&ticket)
             }

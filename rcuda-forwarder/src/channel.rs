@@ -2,6 +2,7 @@
 
 use crate::fork::NotInherited;
 use crate::greet::JobHello;
+use crate::limits::WorkerLimits;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use nix::cmsg_space;
@@ -27,6 +28,10 @@ wire_struct! {
         pub(crate) gpu: u32,
         /// Number of the device in the job.
         pub(crate) virtual_device: u32,
+        /// What it may take.
+        pub(crate) limits: WorkerLimits,
+        /// Where it may connect to, as [`crate::Target`]s are written.
+        pub(crate) targets: Vec<String>,
     }
 }
 
@@ -47,6 +52,8 @@ pub(crate) enum Message {
     Bulk([u8; 32]),
     /// Worker: no more of them.
     Forget([u8; 32]),
+    /// Worker: it has the job's connection.
+    Taken,
 }
 
 impl Message {
@@ -60,6 +67,7 @@ impl Message {
             Message::Expecting(ticket) => (5u8, *ticket).put(&mut out),
             Message::Bulk(ticket) => (6u8, *ticket).put(&mut out),
             Message::Forget(ticket) => (7u8, *ticket).put(&mut out),
+            Message::Taken => 8u8.put(&mut out),
         }
         out
     }
@@ -74,6 +82,7 @@ impl Message {
             5 => Message::Expecting(Wire::get(src)?),
             6 => Message::Bulk(Wire::get(src)?),
             7 => Message::Forget(Wire::get(src)?),
+            8 => Message::Taken,
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -93,6 +102,12 @@ impl Channel {
     pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         Ok((Channel { _not_inherited: None, fd: a }, b))
+    }
+
+    /// One end over its socket.
+    #[cfg(test)]
+    pub(crate) fn over(fd: OwnedFd) -> Channel {
+        Channel { _not_inherited: None, fd }
     }
 
     /// As [`Channel::pair`], and forked children of this process do not keep our end.
@@ -192,15 +207,22 @@ mod tests {
     #[test]
     fn messages_and_descriptors_arrive() {
         let (a, b) = Channel::pair().unwrap();
-        let b = Channel { _not_inherited: None, fd: b };
+        let b = Channel::over(b);
         let hello = JobHello { virtual_device: 1, pid: 2, env: vec![("CUDA_X".into(), "é".into())] };
         for m in [
-            Message::Start(Start { driver: "d".into(), gpu: 1, virtual_device: 2 }),
+            Message::Start(Start {
+                driver: "d".into(),
+                gpu: 1,
+                virtual_device: 2,
+                limits: WorkerLimits::of_machine(),
+                targets: vec!["any".into()],
+            }),
             Message::Ready("no".into()),
             Message::Job(hello),
             Message::Expect([1; 32], 4),
             Message::Expecting([2; 32]),
             Message::Forget([3; 32]),
+            Message::Taken,
         ] {
             a.send(&m, None).unwrap();
             assert_eq!(b.receive().unwrap().unwrap().0, m);

@@ -6,14 +6,19 @@ use crate::pipe::Spin;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, recvmsg, send, sendmsg,
-    setsockopt, shutdown, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, SockaddrStorage, UnixAddr,
+    getpeername, getsockopt, recv, recvmsg, send, sendmsg, setsockopt, shutdown, socket, sockopt,
 };
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Between two looks whether a listener has room in its queue.
+const QUEUE: Duration = Duration::from_millis(5);
 
 /// A connection. Reading and writing raise no SIGPIPE and may be done by two threads at once.
 #[derive(Debug)]
@@ -43,11 +48,13 @@ impl Conn {
         Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd }
     }
 
-    /// Connects to a server. Forked children of this process do not keep the socket.
-    pub(crate) fn open(to: &Endpoint, limit: Duration) -> io::Result<Conn> {
+    /// Connects to a server before `deadline`, at an address that `allowed` takes; if there is none that is `PermissionDenied`.
+    /// Forked children of this process do not keep the socket.
+    pub(crate) fn open_if(to: &Endpoint, deadline: Instant, allowed: &dyn Fn(Address<'_>) -> bool) -> io::Result<Conn> {
         let fd = match to.unix_path() {
-            Some(path) => UnixStream::connect(path)?.into(),
-            None => connect(&to.host, to.port, limit)?,
+            Some(path) if !allowed(Address::Unix(Path::new(path))) => return Err(io::ErrorKind::PermissionDenied.into()),
+            Some(path) => connect_unix(Path::new(path), deadline)?,
+            None => connect(&to.host, to.port, deadline, allowed)?,
         };
         let conn = Conn::apart(fd);
         conn.tune()?;
@@ -75,13 +82,24 @@ impl Conn {
         Ok(())
     }
 
+    /// Who reads waits no longer than so for the next bytes: then it is `WouldBlock`.
+    pub(crate) fn limit_silence(&self, limit: Duration) -> io::Result<()> {
+        Ok(setsockopt(&self.fd, sockopt::ReceiveTimeout, &TimeVal::seconds(limit.as_secs() as i64))?)
+    }
+
     pub(crate) fn is_tcp(&self) -> bool {
         self.ip_peer().is_some()
     }
 
-    fn ip_peer(&self) -> Option<SockaddrStorage> {
-        let ip = |a: &SockaddrStorage| a.as_sockaddr_in().is_some() || a.as_sockaddr_in6().is_some();
-        getpeername::<SockaddrStorage>(self.fd.as_raw_fd()).ok().filter(ip)
+    fn peer_name(&self) -> Option<SocketAddr> {
+        let name = getpeername::<SockaddrStorage>(self.fd.as_raw_fd()).ok()?;
+        let v4 = name.as_sockaddr_in().map(|a| SocketAddr::V4((*a).into()));
+        v4.or_else(|| name.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
+    }
+
+    /// The peer's address of TCP; one of IPv4 as such, whatever the listener speaks.
+    pub(crate) fn ip_peer(&self) -> Option<IpAddr> {
+        self.peer_name().map(|a| a.ip().to_canonical())
     }
 
     /// Waits until one of `wanted` is so, or the peer has gone; empty when the time is over.
@@ -101,13 +119,13 @@ impl Conn {
     }
 
     /// Fills `to` before `deadline`.
-    pub(crate) fn read_exact_by(&mut self, mut to: &mut [u8], deadline: Instant) -> io::Result<()> {
+    pub(crate) fn read_exact_by(&self, mut to: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !to.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.ready(PollFlags::POLLIN, left)?.is_empty() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            match self.read(to)? {
+            match (&mut &*self).read(to)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => to = &mut to[n..],
             }
@@ -144,7 +162,7 @@ impl Conn {
         let mut byte = [0];
         let mut space = cmsg_space!([RawFd; 4]);
         let mut fds = Vec::new();
-        again(|| {
+        let bytes = again(|| {
             let mut slices = [IoSliceMut::new(&mut byte)];
             let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
             let got = recvmsg::<()>(self.fd.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
@@ -154,8 +172,11 @@ impl Conn {
                     fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                 }
             }
-            Ok(())
+            Ok(got.bytes)
         })?;
+        if bytes == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it went away before it had sent its memory"));
+        }
         let mut fds = fds.into_iter();
         match (fds.next(), fds.next(), fds.next()) {
             (Some(first), second, None) => Ok((first, second)),
@@ -169,16 +190,22 @@ impl Conn {
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
     }
 
+    /// Ends the direction in which the peer writes: who reads here finds the end.
+    pub(crate) fn shutdown_reading(&self) {
+        // As in `shutdown`.
+        let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Read);
+    }
+
     /// The end of a connection whose last words the peer should hear: bytes of its that nobody has read would make the
     /// kernel throw our words away.
-    pub(crate) fn part(&mut self, deadline: Instant) {
+    pub(crate) fn part(&self, deadline: Instant) {
         // Whatever fails here, the connection is over.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
         let mut unread = [0; 4096];
         for _ in 0..64 {
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.ready(PollFlags::POLLIN, left).is_ok_and(|seen| !seen.is_empty())
-                || !self.read(&mut unread).is_ok_and(|n| n > 0)
+                || !(&mut &*self).read(&mut unread).is_ok_and(|n| n > 0)
             {
                 return;
             }
@@ -190,9 +217,15 @@ impl Conn {
         again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::MSG_DONTWAIT))
     }
 
-    /// Who is at the other end, for logs.
+    /// Who is at the other end, for logs: what the kernel knows of it.
     pub(crate) fn peer(&self) -> String {
-        self.ip_peer().map_or_else(|| "a Unix socket".to_owned(), |a| a.to_string())
+        if let Some(address) = self.peer_name() {
+            return address.to_string();
+        }
+        match getsockopt(&self.fd, sockopt::PeerCredentials) {
+            Ok(who) => format!("a Unix socket (user {}, process {})", who.uid(), who.pid()),
+            Err(_) => "a Unix socket".to_owned(),
+        }
     }
 
     /// The socket.
@@ -201,15 +234,51 @@ impl Conn {
     }
 }
 
-fn connect(host: &str, port: u16, limit: Duration) -> io::Result<OwnedFd> {
+/// Where a connection would lead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Address<'a> {
+    /// Over TCP.
+    Ip(SocketAddr),
+    /// To the socket of this path.
+    Unix(&'a Path),
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn connect(host: &str, port: u16, deadline: Instant, allowed: &dyn Fn(Address<'_>) -> bool) -> io::Result<OwnedFd> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, limit) {
+        if !allowed(Address::Ip(address)) {
+            last = io::ErrorKind::PermissionDenied.into();
+            continue;
+        }
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
             Ok(s) => return Ok(s.into()),
             Err(e) => last = e,
         }
     }
     Err(last)
+}
+
+/// Connects to a Unix socket. Where the queue of the listener is full the kernel would wait without a limit.
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let to = UnixAddr::new(path)?;
+    loop {
+        match nix::sys::socket::connect(fd.as_raw_fd(), &to) {
+            Ok(()) => break,
+            Err(nix::Error::EAGAIN) => std::thread::sleep(left(deadline)?.min(QUEUE)),
+            Err(nix::Error::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let stream = UnixStream::from(fd);
+    stream.set_nonblocking(false)?;
+    Ok(stream.into())
 }
 
 impl Read for Conn {
@@ -297,7 +366,7 @@ mod tests {
 
     #[test]
     fn deadlines_hold_though_bytes_drip() {
-        let (mut a, mut b) = pair();
+        let (a, mut b) = pair();
         std::thread::spawn(move || {
             while b.write_all(&[1]).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
@@ -307,6 +376,38 @@ mod tests {
         let e = a.read_exact_by(&mut [0; 100], began + Duration::from_millis(200)).unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::TimedOut);
         assert!(began.elapsed() < Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn a_unix_socket_whose_queue_is_full_is_not_waited_for_longer_than_asked() {
+        let path = std::env::temp_dir().join(format!("mrcuda-queue-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // SAFETY: an open socket; a shorter queue takes nothing away.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let to: Endpoint = format!("unix:{}", path.display()).parse().unwrap();
+        let mut queued = Vec::new();
+        let began = Instant::now();
+        let why = loop {
+            match Conn::open_if(&to, began + Duration::from_millis(300), &|_| true) {
+                Ok(conn) => queued.push(conn),
+                Err(e) => break e,
+            }
+            assert!(queued.len() < 10_000, "the queue has an end");
+        };
+        assert_eq!(why.kind(), io::ErrorKind::TimedOut);
+        drop(listener.accept().unwrap());
+        Conn::open_if(&to, Instant::now() + Duration::from_secs(20), &|_| true).unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_goes_before_it_sends_its_descriptors_is_named_so() {
+        let (a, b) = pair();
+        drop(b);
+        let why = a.receive_descriptors(Instant::now() + Duration::from_secs(5)).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(why.to_string().contains("went away"), "{why}");
     }
 
     #[test]

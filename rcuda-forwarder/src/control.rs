@@ -2,6 +2,7 @@
 
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize, rancor};
+use std::time::Duration;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize)]
@@ -55,6 +56,20 @@ pub enum Control {
         /// Their ticket.
         ticket: [u8; 32],
     },
+}
+
+/// How long a worker that has nothing else to do may take to answer: it may be waiting for its driver, or for processors.
+const PROMPT: Duration = Duration::from_secs(120);
+
+impl Control {
+    /// How long its answer may take, if that does not depend on how much there is to copy. The worker's own limits are shorter.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        match self {
+            Control::RoundSource { .. } | Control::RoundTarget { .. } => None,
+            Control::Drain { limit_ms } => Some(PROMPT + Duration::from_millis((*limit_ms).into())),
+            _ => Some(PROMPT),
+        }
+    }
 }
 
 /// A global variable of a loaded module.

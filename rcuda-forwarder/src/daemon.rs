@@ -6,34 +6,42 @@ use crate::channel::Message;
 use crate::conn::Conn;
 use crate::endpoint::GPUS;
 use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
+use crate::limits::{Limits, WorkerLimits};
 use crate::link::{BULK_UNACKNOWLEDGED, lock};
+use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::{Token, TokenError};
+use admission::{Budget, Door, Greeting, Source};
 use faults::Point;
+use log::Limited;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::socket::{getsockopt, sockopt};
-use pool::{Command, Pool, Profile};
+use pool::{Command, OPENING, Pool, Profile};
+use socket::{bind, identity, same_user};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+mod admission;
 mod env;
+mod log;
 mod pool;
+mod socket;
 
 /// How long a client may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
 /// How long a job may take no data before its worker gives up: it may be stopped by its user for a while, but a machine that
 /// vanished must not keep a GPU.
 const JOB_UNACKNOWLEDGED: Duration = Duration::from_secs(300);
-/// Clients that may be greeting at one time.
-const GREETING_AT_ONCE: usize = 64;
+/// Connections that may be greeting at one time over TCP, and over the Unix socket.
+const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
+const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
+/// Connections that had to go for others and are being told so.
+const PARTING_AT_ONCE: usize = 64;
 /// After a failed accept (too many open files, say).
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -52,6 +60,14 @@ pub struct ServeOptions {
     pub token: PathBuf,
     /// Program whose `worker` subcommand is [`crate::worker_main`].
     pub worker_exe: PathBuf,
+    /// Workers with a client at one time, in all; `None`: 64 for each GPU, at least 128.
+    pub max_workers: Option<u32>,
+    /// Of one client over TCP: one address; `None`: 16 for each GPU, at least 32.
+    pub max_client_workers: Option<u32>,
+    /// What each worker may take.
+    pub of_worker: WorkerLimits,
+    /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
+    pub targets: Vec<Target>,
     /// Is told once where the daemon listens.
     pub announce: fn(&str),
 }
@@ -81,6 +97,9 @@ pub enum ServeError {
         /// The reason.
         why: String,
     },
+    /// None of the GPUs can be opened.
+    #[error("no worker can open a GPU: {0}")]
+    NoWorker(String),
     /// Fewer GPUs than are to be lent.
     #[error("{wanted} GPUs cannot be lent: the driver has {there}")]
     Gpus {
@@ -112,9 +131,11 @@ struct State {
     pool: Pool,
     /// By name of the ticket.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
-    greeting: AtomicUsize,
+    parting: AtomicUsize,
     stopping: AtomicBool,
     log: fn(&str),
+    /// What anybody can cause.
+    refusals: Arc<Limited>,
 }
 
 /// A running daemon.
@@ -130,7 +151,7 @@ pub(crate) struct Daemon {
 
 fn say(line: &str) {
     // A log that is gone must not end the daemon.
-    let _ = writeln!(io::stderr(), "mrcuda serve: {line}");
+    let _ = writeln!(io::stderr(), "mrcuda serve: {} {line}", log::now());
 }
 
 /// Serves until SIGTERM or SIGINT. Workers end with it.
@@ -140,12 +161,48 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     signals.add(Signal::SIGINT);
     // Before any thread starts: all of them leave these two to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
+    if nix::unistd::geteuid().is_root() {
+        say("serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less");
+    }
     let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()] };
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
     let daemon = Daemon::start(&o, gpus, command, say)?;
-    (o.announce)(&daemon.describe(&o));
+    // Asked to end meanwhile, it must not wait for workers: so another thread does.
+    let failed = Arc::new(Mutex::new(None));
+    let (state, theirs, announce, words) = (daemon.state.clone(), failed.clone(), o.announce, daemon.describe(&o));
+    let opened = move || match first_workers(&state) {
+        Ok(()) => announce(&words),
+        Err(why) => {
+            *lock(&theirs) = Some(why);
+            // Blocked in all threads, so the one below takes it.
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGTERM);
+        }
+    };
+    threads::spawn("first", opened).map_err(ServeError::Start)?;
     signals.wait().map_err(|e| ServeError::Start(e.into()))?;
     daemon.stop();
+    match lock(&failed).take() {
+        Some(why) => Err(ServeError::NoWorker(why)),
+        None => Ok(()),
+    }
+}
+
+/// Waits for the first worker of each GPU. One that can be opened is enough to serve; the log names the others.
+fn first_workers(state: &State) -> Result<(), String> {
+    let until = Instant::now() + OPENING;
+    let mut failed = Vec::new();
+    let n = state.pool.gpus();
+    for gpu in 0..n {
+        let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
+        // A client may have taken it already; then it has been opened, or its client is told why not.
+        if let Some(why) = state.pool.warm(&profile).and_then(|w| w.wait_ready(until).err()) {
+            failed.push(format!("GPU {gpu}: {why}"));
+        }
+    }
+    if failed.len() == n as usize {
+        return Err(failed.join("; "));
+    }
+    failed.iter().for_each(|why| (state.log)(&format!("cannot be used: {why}")));
     Ok(())
 }
 
@@ -156,20 +213,22 @@ impl Daemon {
             return Err(ServeError::Nowhere);
         }
         let token = o.listen.map(|_| Token::load_or_create(&o.token)).transpose()?;
+        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.of_worker);
         let state = Arc::new(State {
             token,
-            pool: Pool::new(command, o.driver.clone(), gpus, log),
+            pool: Pool::new(command, o.driver.clone(), gpus, limits, Targets::new(&o.targets), log),
             tickets: Mutex::default(),
-            greeting: AtomicUsize::new(0),
+            parting: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             log,
+            refusals: Limited::new(log, "refusals of clients"),
         });
         let mut daemon = Daemon { state: state.clone(), address: None, unix: None, listeners: Vec::new() };
         if let Some(at) = o.listen {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
             let listener = TcpListener::bind(at).map_err(failed)?;
             daemon.address = Some(listener.local_addr().map_err(failed)?);
-            daemon.accept("accept-tcp", listener.into(), |state, conn| {
+            daemon.accept("accept-tcp", listener.into(), AT_TCP, |state, conn| {
                 let key = state.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken);
                 conn.tune().map_err(GreetError::Io).and(key)
             })?;
@@ -178,7 +237,7 @@ impl Daemon {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
             daemon.unix = Some((path.clone(), file));
             // The kernel says who the peer is: that is all the proof there must be.
-            daemon.accept("accept-unix", listener.into(), |_, conn| same_user(conn).map(|()| [0; 32]))?;
+            daemon.accept("accept-unix", listener.into(), AT_UNIX, |_, conn| same_user(conn).map(|()| [0; 32]))?;
         }
         for gpu in 0..state.pool.gpus() {
             warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
@@ -190,12 +249,13 @@ impl Daemon {
         &mut self,
         name: &str,
         listener: OwnedFd,
-        trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>,
+        budget: Budget,
+        trust: Trust,
     ) -> Result<(), ServeError> {
         let listener = Arc::new(listener);
         self.listeners.push(listener.clone());
-        let state = self.state.clone();
-        threads::spawn(name, move || accept_all(&state, &listener, trust)).map(drop).map_err(ServeError::Start)
+        let (state, door) = (self.state.clone(), Door::new(budget));
+        threads::spawn(name, move || accept_all(&state, &listener, &door, trust)).map(drop).map_err(ServeError::Start)
     }
 
     /// One line on what is served where.
@@ -229,43 +289,10 @@ impl Drop for Daemon {
     }
 }
 
-/// Binds a Unix socket; one that a dead daemon left is replaced. Any other file that is there is somebody's, and stays.
-fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
-    let listener = match UnixListener::bind(path) {
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-                return Err(io::Error::other("there is a file of that name, and it is no socket"));
-            }
-            match UnixStream::connect(path) {
-                Ok(_) => return Err(io::Error::other("another process listens there")),
-                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-                Err(e) => return Err(e),
-            }
-            UnixListener::bind(path)?
-        }
-        r => r?,
-    };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok((listener, identity(path)?))
-}
+/// Whether a client may come in, and the key by which it proves itself.
+type Trust = fn(&State, &Conn) -> Result<[u8; 32], GreetError>;
 
-/// What tells a file from another one that has come to its path since: device and inode.
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let meta = std::fs::symlink_metadata(path)?;
-    Ok((meta.dev(), meta.ino()))
-}
-
-/// Whether the peer of a Unix socket is our user or root.
-fn same_user(conn: &Conn) -> Result<(), GreetError> {
-    let peer = getsockopt(&conn.as_fd(), sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
-    if peer.uid() == nix::unistd::geteuid().as_raw() || peer.uid() == 0 {
-        Ok(())
-    } else {
-        Err(GreetError::Refused(format!("this server belongs to another user than yours ({})", peer.uid())))
-    }
-}
-
-fn accept_all(state: &Arc<State>, listener: &OwnedFd, trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>) {
+fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: Trust) {
     while !state.stopping.load(Ordering::SeqCst) {
         let accepted = nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC);
         let fd = match accepted {
@@ -274,56 +301,62 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, trust: fn(&State, &Conn) -
             Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
             Err(e) => {
                 if !state.stopping.load(Ordering::SeqCst) {
-                    (state.log)(&format!("cannot accept a connection: {e}"));
+                    state.refusals.say(&format!("cannot accept a connection: {e}"));
                     std::thread::sleep(BREATH);
                 }
                 continue;
             }
         };
-        if state.greeting.fetch_add(1, Ordering::AcqRel) >= GREETING_AT_ONCE {
-            state.greeting.fetch_sub(1, Ordering::AcqRel);
-            (state.log)("too many clients at one time; one was turned away");
-            continue;
-        }
-        let theirs = state.clone();
+        let (theirs, conn) = (state.clone(), Arc::new(Conn::new(fd)));
+        let greeting = door.admit(&conn);
         let started = threads::spawn("greeting", move || {
-            let conn = Conn::new(fd);
-            if let Err(why) = welcome(&theirs, conn, trust) {
-                (theirs.log)(&why);
+            if let Err(why) = welcome(&theirs, greeting, &conn, trust) {
+                theirs.refusals.say(&why);
             }
         });
         if let Err(e) = started {
-            state.greeting.fetch_sub(1, Ordering::AcqRel);
-            (state.log)(&format!("cannot greet a client: {e}"));
+            state.refusals.say(&format!("cannot greet a client: {e}"));
         }
     }
 }
 
 /// Greets a client and hands it over. The error is one line for the log; the client has been told.
-fn welcome(state: &Arc<State>, mut conn: Conn, trust: fn(&State, &Conn) -> Result<[u8; 32], GreetError>) -> Result<(), String> {
+fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) -> Result<(), String> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
-    let heard = trust(state, &conn).inspect_err(|why| {
+    let trusted = trust(state, conn).inspect_err(|_| {
         // It may have gone; then nobody is told.
-        let _ = greet::answer(&conn, Err(&why.to_string()));
+        let _ = greet::introduce(conn);
     });
-    let heard = heard.and_then(|secret| {
-        greet::receive(&mut conn, GREETING, |opening| match opening {
+    let heard = trusted.and_then(|secret| {
+        greet::receive(conn, GREETING, |opening| match opening {
             Opening::Job { .. } => Ok(secret),
             Opening::Bulk { name } => state.ticket_key(name),
         })
     });
-    state.greeting.fetch_sub(1, Ordering::AcqRel);
+    let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
+    match &heard {
+        Err(GreetError::Busy) => {
+            // It does not count at the door any more.
+            if state.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
+                greet::refuse(conn, &GreetError::Busy);
+            }
+            state.parting.fetch_sub(1, Ordering::AcqRel);
+        }
+        Err(why) => greet::refuse(conn, why),
+        Ok(_) => {}
+    }
+    drop(greeting);
     match heard.map_err(|why| format!("a client at {peer} was refused: {why}"))? {
-        Opening::Job { gpu, hello } => job(state, &conn, gpu, hello).map_err(|why| {
-            let _ = greet::answer(&conn, Err(&why));
+        Opening::Job { gpu, hello } => job(state, conn, &peer, gpu, &hello).map_err(|why| {
+            let _ = greet::answer(conn, Err(&why));
             format!("a job at {peer} was refused: {why}")
         }),
         // Answered when the worker has it: the peer makes its next connection then, so they reach the worker in their order.
-        Opening::Bulk { name } => match state.bulk(&name, &conn) {
-            Ok(()) => greet::answer(&conn, Ok(&[])).map_err(|e| format!("a copy from {peer}: {e}")),
+        Opening::Bulk { name } => match state.bulk(&name, conn) {
+            Ok(()) => greet::answer(conn, Ok(&[])).map_err(|e| format!("a copy from {peer}: {e}")),
             Err(why) => {
-                let _ = greet::answer(&conn, Err(&why));
+                let _ = greet::answer(conn, Err(&why));
                 Err(format!("a copy from {peer} was refused: {why}"))
             }
         },
@@ -331,7 +364,7 @@ fn welcome(state: &Arc<State>, mut conn: Conn, trust: fn(&State, &Conn) -> Resul
 }
 
 /// Finds a worker for a job and hands the connection to it.
-fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(), String> {
+fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) -> Result<(), String> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
     let n = state.pool.gpus();
     if gpu >= n {
@@ -341,20 +374,32 @@ fn job(state: &Arc<State>, conn: &Conn, gpu: u32, hello: JobHello) -> Result<(),
         });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
-    let worker = match state.pool.take_warm(&profile) {
-        Some(warm) if warm.wait_ready().is_ok() => warm,
-        _ => {
-            let fresh = start(state, profile.clone())?;
-            fresh.wait_ready()?;
-            fresh
+    let mut seat = state.pool.seat(Source::of(conn))?;
+    // The kernel has said which process is at a Unix socket; over a network there is the client's word only.
+    let words = format!("job {} (its own word) at {peer}", hello.pid);
+    let began = Instant::now();
+    // One that was kept ready may have died, or hang: then a fresh one, within the same time in all.
+    let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
+    loop {
+        let (worker, until, fresh) = match warm.take() {
+            Some(warm) => (warm, began + OPENING / 2, false),
+            None => {
+                let fresh = start(state, profile.clone())?;
+                fresh.wait_ready(began + OPENING)?;
+                (fresh, began + OPENING, true)
+            }
+        };
+        faults::at(Point::Handover);
+        match worker.serve(hello, conn, &words, seat, until) {
+            Ok(()) => {
+                (state.log)(&format!("worker {} serves {words} on GPU {gpu}", worker.pid()));
+                warm_later(state, profile);
+                return Ok(());
+            }
+            Err((_, Some(back))) if !fresh => seat = back,
+            Err((why, _)) => return Err(why),
         }
-    };
-    let pid = hello.pid;
-    faults::at(Point::Handover);
-    worker.serve(hello, conn).map_err(|e| format!("the worker ended before it got the job: {e}"))?;
-    (state.log)(&format!("worker {} serves job {pid} on GPU {gpu}", worker.pid()));
-    warm_later(state, profile);
-    Ok(())
+    }
 }
 
 fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, String> {

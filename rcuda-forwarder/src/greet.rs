@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Longest body of an opening and longest text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -135,6 +135,9 @@ pub(crate) enum GreetError {
     /// The peer took too long.
     #[error("too slow")]
     TooSlow,
+    /// Too many greet at one time: to be tried again soon.
+    #[error("it is busy: too many clients greet it at one time")]
+    Busy,
     /// The peer said no.
     #[error("{0}")]
     Refused(String),
@@ -169,12 +172,20 @@ fn keyed(key: &[u8; 32], who: &str, nonces: [&[u8; 32]; 2], role: u8, body: &[u8
     h.finalize()
 }
 
-/// Sends an answer: 0 and bytes, or 1 and the text of a refusal.
+/// First byte of an answer.
+const ACCEPTED: u8 = 0;
+const REFUSED: u8 = 1;
+const BUSY: u8 = 2;
+
+/// Sends an answer: bytes, or the text of a refusal.
 pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()> {
-    let (status, body) = match answer {
-        Ok(body) => (0u8, body),
-        Err(text) => (1, text.as_bytes()),
-    };
+    match answer {
+        Ok(body) => say(conn, ACCEPTED, body),
+        Err(text) => say(conn, REFUSED, text.as_bytes()),
+    }
+}
+
+fn say(conn: &Conn, status: u8, body: &[u8]) -> io::Result<()> {
     let body = &body[..body.len().min(BODY)];
     let mut out = vec![status];
     out.extend((body.len() as u32).to_le_bytes());
@@ -183,24 +194,24 @@ pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()>
 }
 
 /// Reads an answer.
-pub(crate) fn read_answer(conn: &mut Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
+pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let mut head = [0; 5];
     conn.read_exact_by(&mut head, deadline)?;
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if len > BODY || head[0] > 1 {
+    if len > BODY || head[0] > BUSY {
         return Err(GreetError::Garbage);
     }
     let mut body = vec![0; len];
     conn.read_exact_by(&mut body, deadline)?;
     match head[0] {
-        0 => Ok(body),
+        ACCEPTED => Ok(body),
+        BUSY => Err(GreetError::Busy),
         _ => Err(GreetError::Refused(String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect())),
     }
 }
 
 /// The client's part. Returns when the server has accepted; what follows on the connection depends on the opening.
-pub(crate) fn greet(conn: &mut Conn, opening: &Opening, key: &[u8; 32], limit: Duration) -> Result<(), GreetError> {
-    let deadline = Instant::now() + limit;
+pub(crate) fn greet(mut conn: &Conn, opening: &Opening, key: &[u8; 32], deadline: Instant) -> Result<(), GreetError> {
     let mut said = [0; PREAMBLE];
     // Other servers say less than that, and wait for more then.
     conn.read_exact_by(&mut said[..MAGIC.len()], deadline)?;
@@ -234,24 +245,32 @@ pub(crate) fn greet(conn: &mut Conn, opening: &Opening, key: &[u8; 32], limit: D
     }
 }
 
-/// The server's part: `key_of` gives the secret of an opening. On an error the client has been told why.
+/// The server's part: `key_of` gives the secret of an opening. The client has not been told of an error yet: see [`refuse`].
 pub(crate) fn receive(
-    conn: &mut Conn,
+    conn: &Conn,
     limit: Duration,
     key_of: impl FnOnce(&Opening) -> Result<[u8; 32], GreetError>,
 ) -> Result<Opening, GreetError> {
-    let deadline = Instant::now() + limit;
-    let said = hear(conn, deadline, key_of);
-    if let Err(why) = &said {
-        // The peer may have gone, or be no client at all: what it makes of the answer is its business.
-        let _ = answer(conn, Err(&why.to_string()));
-        conn.part(Instant::now() + PARTING);
-    }
-    said
+    hear(conn, Instant::now() + limit, key_of)
+}
+
+/// Says who we are to a client that is refused before its greeting is heard: it understands no refusal else.
+pub(crate) fn introduce(mut conn: &Conn) -> io::Result<()> {
+    conn.write_all(&[&preamble()[..], &random()?].concat())
+}
+
+/// Tells the client why it is refused.
+pub(crate) fn refuse(conn: &Conn, why: &GreetError) {
+    // The peer may have gone, or be no client at all: what it makes of the answer is its business.
+    let _ = match why {
+        GreetError::Busy => say(conn, BUSY, &[]),
+        why => say(conn, REFUSED, why.to_string().as_bytes()),
+    };
+    conn.part(Instant::now() + PARTING);
 }
 
 fn hear(
-    conn: &mut Conn,
+    mut conn: &Conn,
     deadline: Instant,
     key_of: impl FnOnce(&Opening) -> Result<[u8; 32], GreetError>,
 ) -> Result<Opening, GreetError> {
@@ -304,19 +323,19 @@ mod tests {
 
     /// Both ends; gives back what each says.
     fn meet(opening: Opening, client: [u8; 32], server: [u8; 32]) -> (Result<(), GreetError>, Result<Opening, GreetError>) {
-        let (mut a, mut b) = pair();
-        let there = thread::spawn(move || receive(&mut b, LIMIT, |_| Ok(server)));
-        let here = greet(&mut a, &opening, &client, LIMIT);
+        let (a, b) = pair();
+        let there = thread::spawn(move || receive(&b, LIMIT, |_| Ok(server)).inspect_err(|why| refuse(&b, why)));
+        let here = greet(&a, &opening, &client, Instant::now() + LIMIT);
         (here, there.join().unwrap())
     }
 
     /// A client that says `bytes`, as the server sees it, and what the server answers after its own preamble.
     fn hears(bytes: Vec<u8>, limit: Duration) -> (GreetError, String) {
-        let (mut a, mut b) = pair();
-        let there = thread::spawn(move || receive(&mut b, limit, |_| Ok([1; 32])).unwrap_err());
+        let (mut a, b) = pair();
+        let there = thread::spawn(move || receive(&b, limit, |_| Ok([1; 32])).inspect_err(|why| refuse(&b, why)).unwrap_err());
         a.read_exact_by(&mut [0; PREAMBLE + 32], Instant::now() + LIMIT).unwrap();
         a.write_all(&bytes).unwrap();
-        let said = read_answer(&mut a, Instant::now() + LIMIT).unwrap_err().to_string();
+        let said = read_answer(&a, Instant::now() + LIMIT).unwrap_err().to_string();
         (there.join().unwrap(), said)
     }
 
@@ -340,14 +359,14 @@ mod tests {
 
     #[test]
     fn a_server_without_the_token_is_refused() {
-        let (mut a, mut b) = pair();
+        let (a, mut b) = pair();
         let there = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
             b.read_exact_by(&mut [0; PREAMBLE + 37], Instant::now() + LIMIT).unwrap();
             answer(&b, Ok(&[0; 32])).unwrap();
             b
         });
-        assert!(matches!(greet(&mut a, &job(1), &[1; 32], LIMIT), Err(GreetError::WrongToken)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT), Err(GreetError::WrongToken)));
         there.join().unwrap();
     }
 
@@ -358,9 +377,9 @@ mod tests {
         let (server, said) = hears(other.clone(), LIMIT);
         assert!(matches!(server, GreetError::OtherBuild));
         assert!(said.contains("another build"), "{said}");
-        let (mut a, mut b) = pair();
+        let (a, mut b) = pair();
         b.write_all(&other).unwrap();
-        assert!(matches!(greet(&mut a, &job(1), &[1; 32], LIMIT), Err(GreetError::OtherBuild)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT), Err(GreetError::OtherBuild)));
     }
 
     #[test]
@@ -376,9 +395,9 @@ mod tests {
             let (server, _) = hears(bytes, LIMIT);
             assert!(matches!(server, GreetError::Garbage), "{role} {len}: {server}");
         }
-        let (mut a, mut b) = pair();
+        let (a, mut b) = pair();
         b.write_all(&[0x20; 200]).unwrap();
-        assert!(matches!(greet(&mut a, &job(1), &[1; 32], LIMIT), Err(GreetError::Garbage)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT), Err(GreetError::Garbage)));
     }
 
     #[test]
@@ -387,24 +406,40 @@ mod tests {
         let (server, said) = hears(preamble(), Duration::from_millis(150));
         assert!(matches!(server, GreetError::TooSlow));
         assert_eq!(said, "too slow");
-        let (mut a, _b) = pair();
-        assert!(matches!(greet(&mut a, &job(1), &[1; 32], Duration::from_millis(150)), Err(GreetError::TooSlow)));
+        let (a, _b) = pair();
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + Duration::from_millis(150)), Err(GreetError::TooSlow)));
         assert!(began.elapsed() < Duration::from_secs(3));
     }
 
     #[test]
     fn a_recorded_greeting_cannot_be_used_again() {
         // Everything the client says, recorded and said to a second server: its nonce differs.
-        let (mut a, mut b) = pair();
+        let (a, mut b) = pair();
         let recorder = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
             let mut said = vec![0; PREAMBLE + 37 + job(7).body().len() + 32];
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             said
         });
-        let _ = greet(&mut a, &job(7), &[1; 32], Duration::from_secs(1));
+        let _ = greet(&a, &job(7), &[1; 32], Instant::now() + Duration::from_secs(1));
         let (server, _) = hears(recorder.join().unwrap(), LIMIT);
         assert!(matches!(server, GreetError::WrongToken));
+    }
+
+    #[test]
+    fn a_refusal_before_the_greeting_and_a_busy_server_are_understood() {
+        for why in [GreetError::Refused("this socket serves uid 7 only; you are uid 8".into()), GreetError::Busy] {
+            let wanted = why.to_string();
+            let (a, b) = pair();
+            let there = thread::spawn(move || {
+                introduce(&b).unwrap();
+                refuse(&b, &why);
+            });
+            let said = greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT).unwrap_err();
+            assert_eq!(said.to_string(), wanted);
+            drop(a);
+            there.join().unwrap();
+        }
     }
 
     #[test]

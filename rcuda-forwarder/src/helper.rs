@@ -6,6 +6,7 @@
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::greet::{JobHello, build_digest};
+use crate::limits::WorkerLimits;
 use crate::orphan;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -44,7 +45,8 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     orphan::start(&arguments, &environment(std::env::vars_os(), &o.hidden), theirs.as_fd())
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
-    channel.send(&Message::Start(Start { driver, gpu: o.gpu, virtual_device: hello.virtual_device }), None)?;
+    let (virtual_device, limits) = (hello.virtual_device, WorkerLimits::NONE);
+    channel.send(&Message::Start(Start { driver, gpu: o.gpu, virtual_device, limits, targets: Vec::new() }), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(why), None)) if why.is_empty() => {}
         Some((Message::Ready(why), None)) => return Err(other(why)),

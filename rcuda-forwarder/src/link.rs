@@ -5,7 +5,7 @@
 //! Nothing here waits for the worker but [`Reply::wait`], [`Link::control`] and a full ring.
 
 use crate::channel::{Channel, Message};
-use crate::conn::Conn;
+use crate::conn::{Address, Conn};
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame;
@@ -18,6 +18,7 @@ use crate::token::Token;
 use cuda_api::code::Code;
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -124,6 +125,9 @@ pub enum LinkError {
     /// The worker's answer makes no sense.
     #[error("the worker's answer makes no sense")]
     Answer,
+    /// The worker gives signs of life and no answer.
+    #[error("the worker has not answered a request within {} s", .0.as_secs())]
+    Unanswered(Duration),
     /// The worker is gone.
     #[error(transparent)]
     Lost(#[from] Lost),
@@ -251,11 +255,32 @@ pub struct Link {
     channel: Option<Channel>,
 }
 
-/// Connects, greets. What the server answers next depends on the opening.
-fn open(to: &Endpoint, opening: &Opening, key: &[u8; 32], limit: Duration) -> Result<Conn, LinkError> {
-    let mut conn = Conn::open(to, limit).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
-    greet::greet(&mut conn, opening, key, limit).map_err(|why| refused(to, &why))?;
-    Ok(conn)
+/// First and longest pause before a server that is busy is asked again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(320)];
+
+/// Connects, greets; asks again within the limit if the server is busy. What it answers next depends on the opening.
+fn open(
+    to: &Endpoint,
+    opening: &Opening,
+    key: &[u8; 32],
+    limit: Duration,
+    allowed: &dyn Fn(Address<'_>) -> bool,
+) -> Result<Conn, LinkError> {
+    let (deadline, mut pause) = (Instant::now() + limit, PAUSES[0]);
+    loop {
+        let conn = Conn::open_if(to, deadline, allowed).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
+        match greet::greet(&conn, opening, key, deadline) {
+            Ok(()) => return Ok(conn),
+            Err(GreetError::Busy) if Instant::now() + 2 * pause < deadline => {
+                drop(conn);
+                // Clients that were sent away together do not come back together.
+                let part = RandomState::new().hash_one(0) as u32 % 1000;
+                std::thread::sleep(pause + pause * part / 1000);
+                pause = (2 * pause).min(PAUSES[1]);
+            }
+            Err(why) => return Err(refused(to, &why)),
+        }
+    }
 }
 
 /// What the job's user is told, with what to do about it.
@@ -298,8 +323,8 @@ impl Link {
         };
         let opening = Opening::Job { gpu: to.gpu, hello: hello.clone() };
         faults::at(faults::Point::Connect);
-        let mut conn = open(to, &opening, &key, patience.greeting)?;
-        let about = greet::read_answer(&mut conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
+        let conn = open(to, &opening, &key, patience.greeting, &|_| true)?;
+        let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         let transport = Transport::of(to);
         Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })
@@ -308,9 +333,9 @@ impl Link {
     /// Starts a helper process and waits until it is ready. It ends with this process, or when the link is closed.
     pub fn to_helper(options: &HelperOptions, hello: &JobHello, pinned: Option<BorrowedFd<'_>>) -> Result<Arc<Link>, LinkError> {
         let patience = Patience::default();
-        let (channel, mut conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
+        let (channel, conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
-        let about = greet::read_answer(&mut conn, Instant::now() + patience.greeting).map_err(strange)?;
+        let about = greet::read_answer(&conn, Instant::now() + patience.greeting).map_err(strange)?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
         Link::start(conn, Some(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
     }
@@ -431,10 +456,16 @@ impl Link {
         }
     }
 
-    /// Carries out a control request and waits for the answer. A refusal is an error.
+    /// Carries out a control request and waits for the answer. A refusal is an error. Only a round may take as long as it takes; it
+    /// ends when nothing comes on its connections any more. A worker that lives and does not answer another request in its time is
+    /// of no use.
     pub fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
         let bytes = request.encode().map_err(|_| LinkError::Answer)?;
-        let (_, answer) = self.request(frame::CONTROL, &[&bytes])?.wait()?;
+        let reply = self.request(frame::CONTROL, &[&bytes])?;
+        let (_, answer) = match request.limit() {
+            None => reply.wait()?,
+            Some(limit) => reply.wait_for(limit).ok_or(LinkError::Unanswered(limit))??,
+        };
         match ControlReply::decode(&answer).map_err(|_| LinkError::Answer)? {
             ControlReply::Refused(why) => Err(LinkError::Refused(why)),
             reply => Ok(reply),
@@ -518,12 +549,22 @@ pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
 /// Connects `stripes` times to the place that expects `ticket`, one after the other: both ends number them in this order.
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
+    bulk_connect_if(to, ticket, stripes, &|_| true)
+}
+
+/// As [`bulk_connect`], but only to addresses that `allowed` takes.
+pub(crate) fn bulk_connect_if(
+    to: &Endpoint,
+    ticket: &[u8; 32],
+    stripes: u32,
+    allowed: &dyn Fn(Address<'_>) -> bool,
+) -> Result<Vec<Conn>, LinkError> {
     let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
     let key = greet::ticket_key(ticket);
     let limit = Patience::default().greeting;
     let stripe = |_| {
-        let mut conn = open(to, &opening, &key, limit)?;
-        greet::read_answer(&mut conn, Instant::now() + limit).map_err(|why| refused(to, &why))?;
+        let conn = open(to, &opening, &key, limit, allowed)?;
+        greet::read_answer(&conn, Instant::now() + limit).map_err(|why| refused(to, &why))?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok(conn)
     };

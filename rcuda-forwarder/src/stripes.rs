@@ -18,6 +18,9 @@ const NOTE: Duration = Duration::from_secs(5);
 /// How long connections may take to come.
 const COME: Duration = Duration::from_secs(30);
 
+/// How long the other end of a round may send nothing: it may have to hash all of its memory first, on a GPU that still works.
+const SILENT: Duration = Duration::from_secs(600);
+
 type Streams = Vec<Box<dyn Stream>>;
 
 /// A connection that a round uses, and that can be ended meanwhile.
@@ -25,7 +28,13 @@ struct Stripe(Arc<Conn>);
 
 impl Read for Stripe {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        (&*self.0).read(to)
+        // Its peer may give signs of life elsewhere and send nothing here: that must not hold a move for ever.
+        (&*self.0).read(to).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::TimedOut, format!("the other place has sent nothing for {} s", SILENT.as_secs()))
+            }
+            _ => e,
+        })
     }
 }
 
@@ -95,6 +104,8 @@ impl Stripes {
     /// A connection has come. One that nobody expects is closed.
     pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
         if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.conns.len() < b.expected) {
+            // Without it a peer that is silent is waited for.
+            let _ = conn.limit_silence(SILENT);
             b.conns.push(Arc::new(conn));
         }
         self.changed.notify_all();
@@ -103,6 +114,7 @@ impl Stripes {
     /// Puts connections in that were made from here.
     pub(crate) fn made(&self, ticket: &[u8; 32], conns: Vec<Conn>) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
+            conns.iter().for_each(|conn| drop(conn.limit_silence(SILENT)));
             b.conns = conns.into_iter().map(Arc::new).collect();
         }
     }

@@ -19,6 +19,7 @@ use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
+use crate::targets::{Sender, Target, Targets};
 use crate::threads;
 use completion::{Completion, Item};
 use cuda_api::code::{self, Code};
@@ -35,7 +36,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use text::{Text, complain};
+use text::Text;
+pub(crate) use text::complain;
 
 mod alike;
 mod completion;
@@ -52,6 +54,8 @@ const MEMORY: Duration = Duration::from_secs(5);
 const KEEP: usize = 64 << 20;
 /// Between two looks at calls that are late.
 const LOOK: Duration = Duration::from_micros(50);
+/// Text for the job's standard error.
+const STDERR: i32 = 2;
 /// Control requests at one time.
 const REQUESTS: usize = 16;
 
@@ -73,6 +77,9 @@ enum WorkerError {
     /// The job needs an address that this process has, and must not learn what lies there.
     #[error("the job has host memory at an address that this worker uses itself (the next worker lies elsewhere)")]
     Collision,
+    /// More is left for later than the server allows.
+    #[error("more than {} MiB of calls wait for a host function of the job (mrcuda serve --max-queue)", .0 >> 20)]
+    Queue(u64),
     /// What the driver prints could not be caught.
     #[error("cannot catch what the driver prints: {0}")]
     Text(io::Error),
@@ -94,7 +101,12 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
                 1
             }
         },
-        [] => run(open, Reach::Daemon),
+        [] => {
+            // Started by a descriptor's name, that is what process lists would show.
+            // SAFETY: a text that ends with a zero; names the first thread.
+            unsafe { libc::prctl(libc::PR_SET_NAME, c"mrcuda-worker".as_ptr()) };
+            run(open, reach_of_daemon)
+        }
         _ => {
             eprintln!("mrcuda worker: it takes no arguments, it is started by mrcuda serve");
             2
@@ -110,14 +122,16 @@ pub fn helper_main() -> i32 {
     // The arguments: the job's process, for people who look at process lists, and its build.
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
-    run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_| Reach::Job)
+    run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
 }
 
 fn open(start: &Start) -> Result<Arc<replayer::Executor>, String> {
     let d = start.virtual_device;
     replayer::steer::hold_ranges(d).map_err(|e| format!("cannot hold the addresses of virtual device {d}: {e}"))?;
     let options = replayer::Options { driver: PathBuf::from(&start.driver), gpu: start.gpu, virtual_device: d };
-    replayer::Executor::open(&options).map_err(|e| e.to_string())
+    let executor = replayer::Executor::open(&options).map_err(|e| e.to_string())?;
+    executor.limit(replayer::Limits { images: start.limits.images, pinned: start.limits.pinned });
+    Ok(executor)
 }
 
 fn count_gpus(driver: &Path) -> Result<i32, String> {
@@ -140,7 +154,7 @@ fn leave(status: i32) -> ! {
 }
 
 /// A worker's whole life, over any place. Only returns if it never had a client.
-pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>, reach: fn(Arc<Channel>) -> Reach) -> i32 {
+pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>, reach: ReachOf) -> i32 {
     match prepare(open, reach) {
         Ok(None) => 0,
         Ok(Some((worker, calls))) => {
@@ -157,13 +171,24 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
     }
 }
 
+/// How a place is reached that is told by a channel, for what a daemon has said and for a client.
+pub(crate) type ReachOf = fn(Arc<Channel>, &Start, &Conn) -> Reach;
+
+/// Of a worker of a daemon.
+pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn) -> Reach {
+    let sender = conn.ip_peer().map_or(Sender::SameUser, Sender::At);
+    // The daemon has read them before it sent them: what cannot be read allows nothing.
+    let targets = Targets::read(&start.targets).unwrap_or_else(|_| Targets::new(&[Target::None]));
+    Reach::Daemon(channel, targets, sender)
+}
+
 /// A worker with its client, and where it reads the calls if not from the socket.
 type Prepared<P> = (Arc<Worker<P>>, Option<Calls>);
 
 /// Opens the place, waits for a client. `None`: the daemon wants no worker any more.
 fn prepare<P: Place>(
     open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
-    reach: fn(Arc<Channel>) -> Reach,
+    reach: ReachOf,
 ) -> Result<Option<Prepared<P>>, WorkerError> {
     let channel = Arc::new(Channel::from_stdin().map_err(WorkerError::Channel)?);
     let next = || channel.receive().map_err(WorkerError::Channel);
@@ -183,6 +208,8 @@ fn prepare<P: Place>(
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
+    // From here on nobody else gets this job. A daemon that has ended is noticed below.
+    let _ = channel.send(&Message::Taken, None);
     let text = Text::capture().map_err(WorkerError::Text)?;
     faults::at(Point::Serve);
     let mut about = Vec::new();
@@ -190,12 +217,12 @@ fn prepare<P: Place>(
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
     let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn, &*place).map_err(WorkerError::Client)? };
     let worker = Arc::new(Worker {
-        attendant: Attendant::new(place.clone(), reach(channel.clone())),
+        attendant: Attendant::new(place.clone(), reach(channel.clone(), &start, &conn)),
         place,
         conn,
         out: Mutex::new(out),
         completion: Completion::default(),
-        late: Late::default(),
+        late: Late::new(start.limits.queue),
         text,
         telling: Mutex::default(),
         channel,
@@ -312,10 +339,19 @@ impl<P: Place> Worker<P> {
         // Such memory is kept alike whatever a call waits for.
         let at_once = matches!(head.id, ops::id::HOST_DONE | ops::id::HOST_BYTES);
         if !at_once && (!self.late.is_empty() || self.place.host_calls() > 0 || self.place.has_apart()) {
-            self.late.push(head, body);
+            if !self.late.push(head, body) {
+                return Err(self.queue_is_full());
+            }
             return Ok(());
         }
         self.apply(head, body, reply)
+    }
+
+    /// What is left for later would take more memory than the server gives: the job is told, and lost.
+    fn queue_is_full(&self) -> WorkerError {
+        let why = WorkerError::Queue(self.late.limit());
+        self.tell(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
+        why
     }
 
     /// Applies a call: by the reader or, while there are late calls, by their thread.

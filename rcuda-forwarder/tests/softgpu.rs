@@ -5,13 +5,13 @@ use cuda_api::calls::{module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
-use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
+use cuda_api::ops::{Chunk, CopyIn, CopyOut, HOST, HostPin, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    Control, ControlReply, Endpoint, JobHello, Landing, Link, ServeOptions, Token, bulk_connect, serve, worker_main,
+    Control, ControlReply, Endpoint, JobHello, Landing, Link, ServeOptions, Token, WorkerLimits, bulk_connect, serve, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,8 +54,10 @@ fn beside(name: &str) -> PathBuf {
     [folder.join(name), folder.join("..").join(name)].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
-/// `serve FOLDER`: the daemon, on any port and on FOLDER/socket.
+/// `serve FOLDER`: the daemon, on any port and on FOLDER/socket; with a file FOLDER/small its workers may take little.
 fn daemon(folder: &Path) -> ExitCode {
+    let usual = WorkerLimits::of_machine();
+    let small = WorkerLimits { images: 1 << 20, pinned: 1 << 20, ..usual };
     let served = serve(ServeOptions {
         listen: Some(([127, 0, 0, 1], 0).into()),
         unix: Some(folder.join("socket")),
@@ -63,6 +65,10 @@ fn daemon(folder: &Path) -> ExitCode {
         gpus: None,
         token: folder.join("token"),
         worker_exe: std::env::current_exe().expect("own path"),
+        max_workers: None,
+        max_client_workers: None,
+        of_worker: if folder.join("small").exists() { small } else { usual },
+        targets: Vec::new(),
         announce: |line| println!("{line}"),
     });
     match served {
@@ -84,10 +90,15 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
+        Server::start_in(|_| {})
+    }
+
+    fn start_in(prepare: impl FnOnce(&Path)) -> Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("mrcuda-softgpu-{}-{n}", std::process::id()));
         let token = Token::load_or_create(&folder.join("token")).expect("token");
+        prepare(&folder);
         let mut process = Command::new(std::env::current_exe().expect("own path"))
             .arg("serve")
             .arg(&folder)
@@ -397,8 +408,43 @@ fn a_missing_driver_is_named() {
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("started by mrcuda only"));
 }
 
+fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
+    let server = Server::start_in(|folder| std::fs::write(folder.join("small"), "").expect("file"));
+    let job = server.job(0);
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let to = said.clone();
+    job.link.set_text_hook(move |_, text| to.lock().expect("no panic").extend_from_slice(text));
+    let put = |n: u32| {
+        let text = format!("{BUMP}//{n}{}\0", "x".repeat(300 << 10));
+        let image = Image::from_bytes(image::Kind::Ptx, text.into_bytes().into()).expect("image");
+        let head = bytes(&ImagePut { hash: image.hash(), kind: image.kind.code() });
+        job.link.request(id::IMAGE_PUT, &[&head, &image.bytes]).expect("request").wait().expect("answer").0
+    };
+    assert_eq!([put(1), put(2), put(3), put(4)], [code::SUCCESS, code::SUCCESS, code::SUCCESS, code::ERROR_OUT_OF_MEMORY]);
+    assert_eq!(put(2), code::SUCCESS, "what is there already takes nothing");
+    let pin = |at: u64, bytes_: u64| {
+        let op = bytes(&HostPin { address: at, bytes: bytes_, flags: 0, apart: true });
+        job.link.request(id::HOST_PIN, &[&op]).expect("request").wait().expect("answer").0
+    };
+    let at = |n: u64| HOST + n * (1 << 30);
+    assert_eq!([pin(at(0), 700 << 10), pin(at(1), 700 << 10)], [code::SUCCESS, code::ERROR_OUT_OF_MEMORY]);
+    job.ask(id::HOST_UNPIN, &[&bytes(&at(0))]);
+    assert_eq!(pin(at(1), 700 << 10), code::SUCCESS, "room comes back");
+    job.ask(id::CONTEXT_SYNC, &[]);
+    let until = Instant::now() + Duration::from_secs(20);
+    let both = || {
+        let said = String::from_utf8_lossy(&said.lock().expect("no panic")).into_owned();
+        said.contains("--max-images") && said.contains("--max-pinned")
+    };
+    while !both() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(both(), "the job is told why");
+}
+
 /// The tests, by name.
-const TESTS: [(&str, fn()); 7] = [
+const TESTS: [(&str, fn()); 8] = [
+    ("a_job_takes_no_more_of_the_servers_memory_than_it_may", a_job_takes_no_more_of_the_servers_memory_than_it_may),
     ("a_forked_child_does_not_keep_the_gpu_of_its_dead_parent", a_forked_child_does_not_keep_the_gpu_of_its_dead_parent),
     ("calls_run_on_the_gpu_of_a_server", calls_run_on_the_gpu_of_a_server),
     ("the_end_of_a_job_ends_its_worker", the_end_of_a_job_ends_its_worker),

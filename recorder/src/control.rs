@@ -78,7 +78,11 @@ fn listen() -> io::Result<()> {
     let path = folder::make()?.join(std::process::id().to_string());
     // Jobs that were killed have left theirs. What cannot be tidied up does no harm.
     folder::pids().into_iter().flatten().for_each(folder::remove_stale);
-    // A file of this name belonged to a process that is gone: process ids are used once at a time.
+    // A file of this name belonged to a process that is gone: process ids are used once at a time. But the folder may be shared
+    // with containers that count theirs apart.
+    if UnixStream::connect(&path).is_ok() {
+        return Err(io::Error::other(format!("another process listens at {}", path.display())));
+    }
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;
     // Clients would knock in vain when the job has ended.

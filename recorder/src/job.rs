@@ -375,6 +375,10 @@ extern "C" fn in_forked_child() {
 pub(crate) fn end() {
     ENDED.store(true, Ordering::SeqCst);
     HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
+    if let Some(Ok(job)) = JOB.get() {
+        // A thread that is inside of a call for good keeps its journal, which stays open.
+        job.devices.iter().filter_map(|d| d.ledger.try_lock().ok()).for_each(|mut ledger| ledger.end());
+    }
 }
 
 /// `cuInit`: from now on calls find the job.

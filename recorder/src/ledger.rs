@@ -235,6 +235,13 @@ impl Ledger {
         Ok(())
     }
 
+    /// The process ends in an orderly way.
+    pub(crate) fn end(&mut self) {
+        if let Ok(writer) = &mut self.writer {
+            writer.mark_end();
+        }
+    }
+
     fn writer(&self) -> Result<&Writer, String> {
         self.writer.as_ref().map_err(|why| format!("there is no journal: {why}"))
     }

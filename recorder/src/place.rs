@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 /// Where a device may be asked to go. A GPU of this machine without a number is chosen by [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,6 +261,14 @@ impl Waiting {
                 (rc, bytes)
             }
             Waiting::Done(rc, bytes) => (rc, bytes),
+        }
+    }
+
+    /// As [`Waiting::finish`], if a worker answers within `limit`.
+    pub(crate) fn finish_within(self, limit: Duration) -> Option<(Code, Vec<u8>)> {
+        match self {
+            Waiting::Reply(r) => r.wait_for(limit).map(|a| a.unwrap_or_else(|why| (lost(why), Vec::new()))),
+            here => Some(here.finish()),
         }
     }
 }

@@ -29,6 +29,7 @@ pub use view::{Shown, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
+use crate::limits::Limits;
 use crate::open::{Lease, OpenError, Options};
 use crate::pending::{Applied, Mark, Pending};
 use crate::pools::lock;
@@ -48,7 +49,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use streams::Streams;
 
 /// Granularity of chunks.
@@ -106,6 +107,8 @@ pub struct Executor {
     hashing: Mutex<()>,
     /// Physical memory is made so that network cards can reach it.
     rdma: bool,
+    /// What the job may take of the machine's memory; unset: anything.
+    limits: OnceLock<Limits>,
     /// Until it is closed.
     lease: Mutex<Option<Lease>>,
 }
@@ -234,8 +237,18 @@ impl Executor {
             mapping: RwLock::default(),
             hashing: Mutex::default(),
             rdma,
+            limits: OnceLock::new(),
             lease: Mutex::new(Some(lease)),
         }))
+    }
+
+    /// Bounds what the job may take of this machine's memory; the first time counts.
+    pub fn limit(&self, limits: Limits) {
+        self.limits.get_or_init(|| limits);
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.get().copied().unwrap_or(Limits::NONE)
     }
 
     /// The GPU.

@@ -57,6 +57,9 @@ fn server() -> io::Result<Name> {
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
+/// After a visitor could not be let in.
+const BREATH: Duration = Duration::from_millis(50);
+
 /// Makes a socket of a random name, and a thread that answers visitors of our user, one after the other. No word of a visitor is waited
 /// for longer than `patience`.
 ///
@@ -75,7 +78,13 @@ pub fn serve(
         if is_ours(&visitor) { answer(visitor) } else { Ok(()) }
     };
     without_signals(|| {
-        let serve = move || listener.incoming().for_each(|visitor| drop(visitor.and_then(&admit)));
+        let serve = move || {
+            listener.incoming().for_each(|visitor| match visitor {
+                Ok(visitor) => drop(admit(visitor)),
+                // Out of descriptors or memory: that may pass, and asking again at once would take a processor.
+                Err(_) => std::thread::sleep(BREATH),
+            })
+        };
         std::thread::Builder::new().name(thread.to_owned()).spawn(serve).map(drop)
     })?;
     Ok(name)

@@ -128,7 +128,12 @@ impl<'a> Job<'a> {
             return Err(format!("no answer within {} s", MOVE.as_secs()));
         }
         let output = asker.wait_with_output().map_err(|e| e.to_string())?;
-        serde_json::from_slice(&output.stdout).map(Report).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        let said = serde_json::from_slice::<Value>(&output.stdout);
+        let said = said.map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        match (said["error"].as_str(), said["reason"].as_str()) {
+            (Some("no_job" | "no_answer"), Some(why)) => Err(why.to_owned()),
+            _ => Ok(Report(said)),
+        }
     }
 
     /// The reports of all moves that are over.
@@ -137,7 +142,7 @@ impl<'a> Job<'a> {
             self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output().map_err(|e| e.to_string())?;
         let moves: Value =
             serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        let all = moves.as_array().into_iter().flatten().cloned().map(Report);
+        let all = moves.as_array().ok_or_else(|| moves["reason"].to_string())?.iter().cloned().map(Report);
         Ok(all.filter(|m| !["queued", "running", "stopping", "committed"].contains(&m.state())).collect())
     }
 

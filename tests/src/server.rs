@@ -40,10 +40,16 @@ impl Server {
 
     /// The same with more options and variables.
     pub fn start_with(scene: &Scene, name: &str, options: &[&str], env: &[(&str, &str)]) -> Server {
+        Server::start_as(scene, name, &scene.install.file("mrcuda"), options, env)
+    }
+
+    /// The same with this program.
+    pub fn start_as(scene: &Scene, name: &str, program: &std::path::Path, options: &[&str], env: &[(&str, &str)]) -> Server {
         let log = scene.path.join(format!("server-{name}.log"));
         let file = std::fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
         let socket = scene.socket(name);
-        let mut command = scene.mrcuda();
+        let mut command = std::process::Command::new(program);
+        scene.dress(&mut command);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--token-file"])
             .arg(scene.token())

@@ -229,3 +229,16 @@ fn what_is_asked_of_a_running_job() {
     let (_, out, _) = ask(&["ps"]);
     assert!(out.contains("idle") && out.contains(&there), "{out}");
 }
+
+#[test]
+fn who_reads_json_reads_that_there_is_no_job() {
+    let scene = Scene::new("nojob");
+    // No process has this number.
+    let pid = "4194999";
+    for (command, to) in [("moves", None), ("plan", Some("--to=local")), ("migrate", Some("--to=local")), ("cancel", None)] {
+        let output = scene.mrcuda().args([command, pid, "--json"]).args(to).output().unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {output:?}"));
+        assert_eq!((output.status.code(), &said["ok"], &said["error"]), (Some(1), &Value::Bool(false), &Value::from("no_job")));
+        assert!(said["reason"].as_str().is_some_and(|r| r.contains("does not run under mrcuda")), "{said}");
+    }
+}

@@ -76,10 +76,25 @@ fn damage_is_named_by_record() {
     assert!(words.contains("record"), "{words}");
     let words = wrong(&whole[..used - 5], "a file cut short");
     assert!(words.contains("record"), "{words}");
+    // What is before the end mark ends where a record does.
+    let mark = whole.windows(8).rposition(|w| w == b"\0\0\0\0END\n").expect("the job has closed its journal");
+    let words = wrong(&whole[..mark], "a file cut at the end of a record");
+    assert!(words.contains("cut short"), "{words}");
+    let mut killed = whole.clone();
+    killed[mark..].fill(0);
+    std::fs::write(&damaged, &killed).unwrap();
+    for (file, closed) in [(&file, true), (&damaged, false)] {
+        let (code, out, err) = show(&scene, file, &[]);
+        assert!(code == Some(0) && out.contains("not closed") != closed, "{err}");
+    }
     let mut other = whole.clone();
     other[0] ^= 0xff;
     wrong(&other, "another kind of file");
     wrong(&[], "an empty file");
+    std::fs::remove_file(&damaged).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&damaged).status().unwrap().success());
+    let (code, _, err) = show(&scene, &damaged, &[]);
+    assert!(code == Some(1) && err.contains("no regular file"), "{code:?} {err}");
 }
 
 #[test]
@@ -88,14 +103,14 @@ fn a_journal_of_another_version_is_named() {
     let whole = std::fs::read(journal(&scene)).unwrap();
     let file = scene.path.join("later");
     // The version is the first thing after the magic number: whatever a later version has behind it is not looked at.
-    for (version, options) in [(2u32, &[][..]), (0, &["--json"]), (u32::MAX, &[])] {
+    for (version, options) in [(4u32, &[][..]), (0, &["--json"]), (u32::MAX, &[])] {
         let mut later = whole.clone();
         later[8..12].copy_from_slice(&version.to_le_bytes());
         std::fs::write(&file, &later).unwrap();
         let (code, out, err) = show(&scene, &file, options);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
-        let words = [format!("format version {version}"), "this build reads version 4".to_owned(), "later".to_owned()];
+        let words = [format!("format version {version}"), "this build reads version 5".to_owned(), "later".to_owned()];
         assert!(words.iter().all(|w| err.contains(w)), "{err}");
     }
 }

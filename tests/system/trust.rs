@@ -4,6 +4,7 @@ use crate::{LIMIT, assert_identical, native_orbit, words_of_mrcuda};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tests::{Job, Scene, Server};
 
@@ -170,4 +171,120 @@ fn a_server_names_what_is_wrong_with_its_client() {
     let panics = server.errors().matches("panicked").count();
     assert_eq!(panics, 0, "{}", server.errors());
     assert_identical(&orbit(&scene, "right", &server, &[]).wait(LIMIT), &native);
+}
+
+/// Ends those who look at it, also if the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn strangers_without_a_token_lock_no_job_out_and_fill_no_log() {
+    let scene = Scene::new("flood");
+    let native = native_orbit(&scene, &SHORT);
+    let server = Server::start(&scene, "one");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            let mut silent = std::collections::VecDeque::new();
+            while !over.load(Ordering::Relaxed) {
+                // More at one time than may greet; the oldest ends and another one comes.
+                silent.extend(TcpStream::connect(server.address));
+                if silent.len() > 200 {
+                    silent.pop_front();
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        for n in 0..3 {
+            assert_identical(&orbit(&scene, &format!("job{n}"), &server, &[]).wait(LIMIT), &native);
+        }
+    });
+    let counted = |log: &str| log.lines().any(|l| l.contains("more refusals of clients were not written here"));
+    let log = tests::scene::wait_for(LIMIT, || Some(server.errors()).filter(|log| counted(log))).expect("a count of them");
+    assert!(log.lines().count() < 400, "{} lines", log.lines().count());
+}
+
+#[test]
+fn the_log_has_times_and_peers_and_calls_a_claim_a_claim() {
+    let scene = Scene::new("audit");
+    let server = Server::start(&scene, "one");
+    let job = orbit(&scene, "job", &server, &[]);
+    let pid = job.pid();
+    assert!(job.wait(LIMIT).ok());
+    let left = |log: &str| log.lines().any(|l| l.contains("has left GPU 0"));
+    let log = tests::scene::wait_for(LIMIT, || Some(server.errors()).filter(|log| left(log))).expect("its end");
+    for what in ["serves", "has left"] {
+        let who = format!("job {pid} (its own word) at 127.0.0.1:");
+        let line = log.lines().find(|l| l.contains(what) && l.contains(&who)).expect(&log);
+        let time = line.strip_prefix("mrcuda serve: ").and_then(|l| l.split(' ').next()).unwrap_or_default();
+        assert!(time.len() == 24 && time.ends_with('Z') && time.as_bytes()[10] == b'T', "{line}");
+    }
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        assert!(log.contains("serving as root"), "{log}");
+    }
+}
+
+#[test]
+fn a_program_that_is_replaced_serves_on() {
+    let scene = Scene::new("replaced");
+    let native = native_orbit(&scene, &SHORT);
+    let folder = scene.path.join("bin");
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["mrcuda", "libsoftgpu.so"] {
+        std::fs::copy(scene.install.file(name), folder.join(name)).unwrap();
+    }
+    let server = Server::start_as(&scene, "one", &folder.join("mrcuda"), &[], &[]);
+    assert_identical(&orbit(&scene, "before", &server, &[]).wait(LIMIT), &native);
+    std::fs::remove_file(folder.join("mrcuda")).unwrap();
+    std::fs::write(folder.join("mrcuda"), "another program").unwrap();
+    // More than are kept ready.
+    for n in 0..3 {
+        assert_identical(&orbit(&scene, &format!("after{n}"), &server, &[]).wait(LIMIT), &native);
+    }
+}
+
+#[test]
+fn settings_of_a_server_that_mean_nothing_are_refused() {
+    let scene = Scene::new("settings");
+    for (option, value) in [
+        ("--max-workers", "0"),
+        ("--max-client-workers", "-1"),
+        ("--max-images", "0"),
+        ("--max-queue", "1.5G"),
+        ("--max-pinned", "much"),
+        ("--allow-target", "everywhere"),
+        ("--allow-target", "10.0.0.0/33"),
+    ] {
+        let output = scene.mrcuda().args(["serve", "--listen", "127.0.0.1:0", "--driver", "soft"]).arg(format!("{option}={value}")).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && err.contains(option), "{option} {value}: {err}");
+    }
+}
+
+#[test]
+fn moves_go_where_the_server_allows() {
+    let scene = Scene::new("targets");
+    let native = native_orbit(&scene, &crate::LONG);
+    let free = Server::start(&scene, "free");
+    let bound = Server::start_with(&scene, "bound", &["--allow-target", "10.0.0.0/8"], &[]);
+    let program = scene.install.file("orbit");
+    let mut job = Job::start(&scene, "job", &["--server", &bound.place(0)], &program, &crate::LONG, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    let move_to = |to: &str| job.migrate(to).unwrap();
+    let refused = move_to(&free.place(0));
+    let why = refused.reason();
+    assert!(!refused.ok() && why.contains("this server does not connect to") && why.contains("--allow-target"), "{why}");
+    // There the job's own processes connect: to a place of this server, and away from it.
+    for to in ["helper", &free.place(0)] {
+        let moved = move_to(to);
+        assert!(moved.ok(), "{to}: {}", moved.reason());
+    }
+    assert_identical(&job.wait(LIMIT), &native);
 }

@@ -1,7 +1,7 @@
 //! The entries of a fat binary.
 
 use super::source::{u16_at, u32_at, u64_at};
-use super::{Entry, EntryKind, ImageError, Result, trim_zeros};
+use super::{Entry, EntryKind, ImageError, Result, Room, trim_zeros};
 use std::io::Read;
 
 /// Bytes of the fixed part of an entry's header.
@@ -13,9 +13,13 @@ const ZSTD: u64 = 0x8000;
 /// Code for one architecture (`sm_90a`), or for one family of them (`sm_100f`).
 const SPECIFIC: u64 = 0x0010_0000 | 0x0020_0000;
 /// No entry is larger once decompressed: beyond it, it is taken for a trap.
-const MAX_ENTRY: usize = 1 << 30;
+const MAX_ENTRY: u64 = 1 << 30;
 /// One byte of an LZ4 block stands for at most 255 bytes.
-const LZ4_RATIO: usize = 255;
+const LZ4_RATIO: u64 = 255;
+/// What a byte stands for in code as compilers make it.
+const LIKELY: u64 = 16;
+/// The least room that is tried.
+const FIRST: u64 = 1024;
 
 /// An entry as it is stored.
 struct Stored<'a> {
@@ -56,16 +60,20 @@ fn walk<'a>(bytes: &'a [u8], f: &mut dyn FnMut(usize, Stored<'a>) -> Result<()>)
 }
 
 /// Calls `f` with each entry of the fat binary, or with what is wrong with it.
-pub(super) fn visit(bytes: &[u8], f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
-    walk(bytes, &mut |number, stored| f(decode(stored.header, stored.payload, number)))
+pub(super) fn visit(bytes: &[u8], room: &mut Room, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+    walk(bytes, &mut |number, stored| match decode(&stored, number, room) {
+        // What comes behind it would be too much as well.
+        Err(e @ ImageError::TooLarge { .. }) => Err(e),
+        entry => f(entry),
+    })
 }
 
 /// The fat binary with what `change` makes of each entry, decompressed; without those of which it makes nothing.
-pub(super) fn rebuild(bytes: &[u8], change: &mut dyn FnMut(Entry) -> Option<Vec<u8>>) -> Result<Vec<u8>> {
+pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entry) -> Option<Vec<u8>>) -> Result<Vec<u8>> {
     let own = usize::from(u16_at(bytes, 6));
     let mut made = bytes.get(..own).unwrap_or_default().to_vec();
     walk(bytes, &mut |number, stored| {
-        let entry = decode(stored.header, stored.payload, number)?;
+        let entry = decode(&stored, number, room)?;
         let is_text = entry.kind == EntryKind::Ptx;
         let Some(mut body) = change(entry) else { return Ok(()) };
         body.resize(body.len() + usize::from(is_text), 0);
@@ -87,7 +95,8 @@ pub(super) fn rebuild(bytes: &[u8], change: &mut dyn FnMut(Entry) -> Option<Vec<
     Ok(made)
 }
 
-fn decode(header: &[u8], payload: &[u8], number: usize) -> Result<Entry> {
+fn decode(stored: &Stored<'_>, number: usize, room: &mut Room) -> Result<Entry> {
+    let Stored { header, payload } = *stored;
     let kind = match u16_at(header, 0x00) {
         PTX => EntryKind::Ptx,
         CUBIN => EntryKind::Cubin,
@@ -95,59 +104,59 @@ fn decode(header: &[u8], payload: &[u8], number: usize) -> Result<Entry> {
     };
     let flags = u64_at(header, 0x28);
     let (packed, expected) = (u32_at(header, 0x10) as usize, u64_at(header, 0x38));
-    let failed = ImageError::Compression { entry: number };
-    let bytes = if kind == EntryKind::Other || flags & (LZ4 | ZSTD) == 0 {
+    let failed = || ImageError::Compression { entry: number };
+    let mut bytes = if kind == EntryKind::Other || flags & (LZ4 | ZSTD) == 0 {
         payload.to_vec()
     } else {
-        let packed = if packed == 0 {
-            payload
-        } else {
-            payload.get(..packed).ok_or(failed.clone())?
-        };
-        let bytes = if flags & ZSTD != 0 {
-            unpack_zstd(packed)
-        } else {
-            unpack_lz4(packed, expected)
-        };
-        bytes.ok_or(failed)?
+        let packed = if packed == 0 { payload } else { payload.get(..packed).ok_or_else(failed)? };
+        let most = room.0.min(MAX_ENTRY);
+        let unpacked = if flags & ZSTD != 0 { unpack_zstd(packed, most) } else { unpack_lz4(packed, expected, most) };
+        match unpacked {
+            Unpacked::All(bytes) => bytes,
+            Unpacked::TooMuch => return Err(ImageError::TooLarge { size: most + 1 }),
+            Unpacked::Damaged => return Err(failed()),
+        }
     };
-    let bytes = if kind == EntryKind::Ptx {
-        trim_zeros(&bytes).to_vec()
-    } else {
-        bytes
-    };
-    Ok(Entry {
-        kind,
-        sm: u32_at(header, 0x1C),
-        arch_specific: flags & SPECIFIC != 0,
-        bytes,
-    })
+    room.take(bytes.len() as u64)?;
+    if kind == EntryKind::Ptx {
+        bytes.truncate(trim_zeros(&bytes).len());
+    }
+    Ok(Entry { kind, sm: u32_at(header, 0x1C), arch_specific: flags & SPECIFIC != 0, bytes })
 }
 
-fn unpack_zstd(packed: &[u8]) -> Option<Vec<u8>> {
+/// What comes out of compressed code.
+enum Unpacked {
+    All(Vec<u8>),
+    /// More than there may be.
+    TooMuch,
+    Damaged,
+}
+
+/// Memory grows with what comes out, and no further than `most`.
+fn unpack_zstd(packed: &[u8], most: u64) -> Unpacked {
     let mut bytes = Vec::new();
     // One frame only: what follows it is padding.
-    let decoder = zstd::stream::read::Decoder::with_buffer(packed)
-        .ok()?
-        .single_frame();
-    decoder
-        .take(MAX_ENTRY as u64 + 1)
-        .read_to_end(&mut bytes)
-        .ok()?;
-    (bytes.len() <= MAX_ENTRY).then_some(bytes)
+    let Ok(decoder) = zstd::stream::read::Decoder::with_buffer(packed) else { return Unpacked::Damaged };
+    match decoder.single_frame().take(most.saturating_add(1)).read_to_end(&mut bytes) {
+        Err(_) => Unpacked::Damaged,
+        Ok(n) if n as u64 > most => Unpacked::TooMuch,
+        Ok(_) => Unpacked::All(bytes),
+    }
 }
 
-/// The expected size is a hint: old tools left it out or wrote too little.
-fn unpack_lz4(packed: &[u8], expected: u64) -> Option<Vec<u8>> {
-    let most = packed.len().checked_mul(LZ4_RATIO)?.clamp(1024, MAX_ENTRY);
-    let mut size = usize::try_from(expected).unwrap_or(most).clamp(1024, most);
+/// The expected size is a hint: old tools left it out or wrote too little. A block cannot stand for more than [`LZ4_RATIO`] times
+/// its bytes, and the room asked for doubles only while that turns out too little.
+fn unpack_lz4(packed: &[u8], expected: u64, most: u64) -> Unpacked {
+    let possible = (packed.len() as u64).saturating_mul(LZ4_RATIO).max(FIRST);
+    let most = possible.min(most);
+    // Room is made, and zeroed, before anything comes out: a first size that is only claimed must not cost much.
+    let mut size = expected.min((packed.len() as u64).saturating_mul(LIKELY)).max(FIRST).min(most);
     loop {
-        match lz4_flex::block::decompress(packed, size) {
-            Ok(bytes) => return Some(bytes),
-            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if size < most => {
-                size = (size * 2).min(most)
-            }
-            Err(_) => return None,
+        match lz4_flex::block::decompress(packed, size as usize) {
+            Ok(bytes) => return Unpacked::All(bytes),
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if size < most => size = (size * 2).min(most),
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if most < possible => return Unpacked::TooMuch,
+            Err(_) => return Unpacked::Damaged,
         }
     }
 }

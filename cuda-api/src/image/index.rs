@@ -1,7 +1,7 @@
 //! What an image declares, over all of its entries.
 
 use super::cubin::{Cubin, Symbol};
-use super::{Entry, EntryKind, Image, Param, ptx};
+use super::{Entry, EntryKind, Image, ImageError, Param, ptx};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names, kernels and needs of an image.
@@ -21,6 +21,8 @@ pub struct Index {
     any_prints: bool,
     /// Number of entries that could not be read: names may be missing if it is not 0.
     pub unreadable: usize,
+    /// Its code takes more memory, decompressed, than it may: it is not to be given to a driver.
+    pub too_large: bool,
 }
 
 /// What is known of a kernel.
@@ -35,9 +37,9 @@ pub struct Kernel {
 }
 
 impl Index {
-    pub(super) fn of(image: &Image) -> Index {
+    pub(super) fn of(image: &Image, most: u64) -> Index {
         let mut index = Index::default();
-        let whole = image.visit(&mut |entry| {
+        let whole = image.visit(most, &mut |entry| {
             let read = entry.as_ref().is_ok_and(|e| match e.kind {
                 EntryKind::Cubin => index.add_cubin(e),
                 EntryKind::Ptx => {
@@ -49,6 +51,7 @@ impl Index {
             index.unreadable += usize::from(!read);
             Ok(())
         });
+        index.too_large = matches!(whole, Err(ImageError::TooLarge { .. }));
         index.unreadable += usize::from(whole.is_err());
         index.any_prints |= index.unreadable > 0;
         index.prints |= index.any_prints;

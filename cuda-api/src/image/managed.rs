@@ -101,15 +101,16 @@ impl Image {
                 }
             }
         };
+        let room = &mut self.room(u64::MAX);
         let bytes = match self.kind {
-            Kind::Wrapped | Kind::Fatbin => fatbin::rebuild(&self.bytes, &mut change).map_err(|e| e.to_string())?,
+            Kind::Wrapped | Kind::Fatbin => fatbin::rebuild(&self.bytes, room, &mut change).map_err(|e| e.to_string())?,
             Kind::Linked => {
                 let mut parts = Vec::new();
                 for part in load::parts(&self.bytes).map_err(|e| e.to_string())? {
                     let bytes = &self.bytes[part];
                     parts.push(match bytes.is_empty() {
                         true => Vec::new(),
-                        false => fatbin::rebuild(bytes, &mut change).map_err(|e| e.to_string())?,
+                        false => fatbin::rebuild(bytes, room, &mut change).map_err(|e| e.to_string())?,
                     });
                 }
                 load::contain(&parts)

@@ -551,3 +551,38 @@ fn damaged_images_never_panic() {
         }
     }
 }
+
+/// Text of so many bytes that takes almost none as stored.
+fn blank(bytes: u64) -> Vec<u8> {
+    use std::io::Read;
+    zstd::stream::encode_all(std::io::repeat(b' ').take(bytes), 1).unwrap()
+}
+
+#[test]
+fn little_that_becomes_much_is_refused_before_it_takes_memory() {
+    const ZSTD: u64 = 0x8000;
+    let of = |entries: &[(u16, u32, u64, Pack, &[u8])]| measured(&fatbin(entries));
+    let one = blank(1 << 30);
+    assert!(one.len() < 64 << 10);
+    // One entry, and several that are small each.
+    let part = blank(90 << 20);
+    let several: Vec<(u16, u32, u64, Pack, &[u8])> = (0..3).map(|_| (1, 80, ZSTD, Pack::None, &part[..])).collect();
+    for image in [of(&[(1, 80, ZSTD, Pack::None, &one)]), of(&several)] {
+        assert!(matches!(image.entries(), Err(ImageError::TooLarge { .. })));
+        let index = image.index();
+        assert!(index.too_large && index.unreadable > 0);
+    }
+    // What a driver would be given is bounded by whoever keeps the image, too.
+    for pack in [Pack::Zstd, Pack::Lz4, Pack::Lz4Short, Pack::None] {
+        let image = of(&[(1, 80, 0, pack, &[b' '; 2 << 20])]);
+        assert!(image.index_within(1 << 20).too_large && !image.index_within(2 << 20).too_large);
+        assert!(image.entries().is_ok());
+    }
+    // A size that is only claimed costs nothing, and damage is damage.
+    let mut claims = fatbin(&[(1, 80, 0, Pack::Lz4, b"// text")]);
+    put(&mut claims, 16 + 0x38, u64::MAX, 8);
+    assert_eq!(measured(&claims).entries().unwrap()[0].bytes, b"// text");
+    let damaged = of(&[(1, 80, ZSTD, Pack::None, &[0x28, 0xB5, 0x2F, 0xFD, 0xFF, 0xFF])]);
+    assert_eq!(damaged.entries(), Err(ImageError::Compression { entry: 0 }));
+    assert!(!damaged.index().too_large);
+}

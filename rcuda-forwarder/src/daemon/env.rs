@@ -1,13 +1,55 @@
-//! Which of a job's environment variables its worker gets.
+//! Which environment variables a worker gets: those of lists, nothing else.
 
-/// Endings of variables that name files or folders: those of the job's machine mean nothing here, or something else.
-const FILES: [&str; 5] = ["_PATH", "_DIRECTORY", "_FILE", "_HOME", "_PIPE"];
-/// Variables that choose GPUs: the server does that.
-const CHOICE: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"];
-/// Longest value.
+/// What a job may set for the driver. None of them names a file, a library or a GPU, or asks for dumps: those of the job's machine
+/// mean nothing here, or something else.
+const OF_JOB: [&str; 17] = [
+    "CUDA_AUTO_BOOST",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
+    "CUDA_DISABLE_JIT",
+    "CUDA_DISABLE_PERF_BOOST",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_FORCE_JIT",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_GRAPHS_USE_NODE_PRIORITY",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MANAGED_FORCE_DEVICE_ALLOC",
+    "CUDA_MODULE_DATA_LOADING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_MODULE_LOADING_CALLBACK_MODE",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+];
+/// What a worker takes over from the server: where the driver is found and keeps its cache, MPS, how messages look.
+const OF_SERVER: [&str; 18] = [
+    "CUDA_CACHE_DISABLE",
+    "CUDA_CACHE_MAXSIZE",
+    "CUDA_CACHE_PATH",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_LOG_DIRECTORY",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "RUST_BACKTRACE",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_CACHE_HOME",
+];
+/// Our own, of the CPU driver and of tests.
+const OURS: [&str; 2] = ["MRCUDA_FAULT", "SOFTGPU_"];
+/// Variables that an opening may carry are at most this long.
 const LONGEST: usize = 4096;
+/// A value that a driver understands is a word or a number.
+const LONGEST_KEPT: usize = 64;
 
-/// The variables that count, sorted. An error is for the client.
+/// The variables of a job that count, sorted. An error is for the client.
 pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
     let mut kept = Vec::new();
     for (name, value) in env {
@@ -15,7 +57,8 @@ pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>
         if !plain || value.len() > LONGEST || value.contains('\0') {
             return Err("its environment has a variable that cannot be passed on".into());
         }
-        if is_jobs(name) {
+        let word = value.len() <= LONGEST_KEPT && value.bytes().all(|b| b.is_ascii_graphic());
+        if OF_JOB.contains(&name.as_str()) && word {
             kept.push((name.clone(), value.clone()));
         }
     }
@@ -24,10 +67,9 @@ pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>
     Ok(kept)
 }
 
-/// Whether a `CUDA_*` variable is the job's to set.
-pub(super) fn is_jobs(name: &str) -> bool {
-    // CUDA_INJECTION64_PATH names a library that the driver loads: it must never come from outside.
-    name.starts_with("CUDA_") && !CHOICE.contains(&name) && !FILES.iter().any(|end| name.ends_with(end))
+/// Whether a worker takes a variable over from its server.
+pub(super) fn is_servers(name: &str) -> bool {
+    OF_SERVER.contains(&name) || OURS.iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -39,16 +81,33 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_is_sorted_and_files_stay_out() {
+    fn what_counts_is_sorted_and_all_else_stays_out() {
         let given = pairs(&[
             ("CUDA_MODULE_LOADING", "LAZY"),
             ("CUDA_INJECTION64_PATH", "/elsewhere/evil.so"),
+            ("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1"),
+            ("CUDA_COREDUMP_PIPE", "/x"),
             ("CUDA_CACHE_PATH", "/home/x"),
             ("CUDA_VISIBLE_DEVICES", "3"),
+            ("CUDA_OF_TOMORROW", "1"),
+            ("CUDA_FORCE_JIT", "1\n2"),
             ("CUDA_DEVICE_MAX_CONNECTIONS", "8"),
         ]);
         let kept = accepted(&given).unwrap();
         assert_eq!(kept, pairs(&[("CUDA_DEVICE_MAX_CONNECTIONS", "8"), ("CUDA_MODULE_LOADING", "LAZY")]));
+        for (list, name) in [(&OF_JOB[..], "of the job"), (&OF_SERVER[..], "of the server")] {
+            assert!(list.is_sorted(), "{name}");
+        }
+    }
+
+    #[test]
+    fn secrets_and_libraries_of_the_server_stay_with_it() {
+        for name in
+            ["LD_PRELOAD", "LD_AUDIT", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "MRCUDA_TOKEN_FILE", "CUDA_VISIBLE_DEVICES"]
+        {
+            assert!(!is_servers(name), "{name}");
+        }
+        assert!(["HOME", "LD_LIBRARY_PATH", "SOFTGPU_SEED", "MRCUDA_FAULT_CORRUPT_BYTE"].into_iter().all(is_servers));
     }
 
     #[test]

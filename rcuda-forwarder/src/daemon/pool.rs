@@ -1,26 +1,35 @@
 //! Worker processes: starting them, keeping one ready for each GPU, noticing their end.
 
+use super::admission::Source;
+use super::log::Limited;
 use super::{ServeError, env, lent};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::greet::JobHello;
+use crate::limits::Limits;
 use crate::link::lock;
+use crate::targets::Targets;
 use crate::{threads, worker};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a worker may take to open its GPU.
-const OPENING: Duration = Duration::from_secs(100);
+/// How long a client waits at most for a worker that has opened its GPU; it is told when that is over.
+pub(super) const OPENING: Duration = Duration::from_secs(100);
 /// How long a worker may take to end once its channel is closed.
 const ENDING: Duration = Duration::from_secs(2);
 /// Longest line of a worker that is passed on in one piece.
 const LINE: u64 = 16 << 10;
+/// Most descriptors that a worker may have open: each piece of memory that travels by descriptor takes one for a while.
+const DESCRIPTORS: u64 = 1 << 16;
+
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -30,31 +39,59 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// A command without the server's variables, but for those that a worker takes over.
     fn prepare(&self) -> std::process::Command {
         let mut c = std::process::Command::new(&self.program);
-        c.args(&self.arguments);
+        // The program may be given by another name than its own.
+        c.arg0("mrcuda").args(&self.arguments).env_clear();
+        c.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(env::is_servers)));
         // SAFETY: between fork and exec only these system calls are made.
         unsafe {
             c.pre_exec(|| {
                 // The daemon's threads block signals; a worker must die of them.
                 let none = nix::sys::signal::SigSet::empty();
                 none.thread_set_mask()?;
-                Ok(())
+                confine()
             });
         }
         c
     }
 }
 
+/// Takes from a worker, before it starts, what it has no use for. Only system calls: other threads may hold any lock.
+fn confine() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let limit = |what, most: u64| {
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `now` is writable, and then read.
+        unsafe {
+            if libc::getrlimit(what, &raw mut now) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            now.rlim_max = now.rlim_max.min(most);
+            now.rlim_cur = if most == 0 { 0 } else { now.rlim_max };
+            if libc::setrlimit(what, &raw const now) != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        }
+    };
+    // A dump would hold the memory of somebody's job.
+    limit(libc::RLIMIT_CORE, 0)?;
+    limit(libc::RLIMIT_NOFILE, DESCRIPTORS)
+}
+
 /// Counts the GPUs of a driver in a process of its own, and chooses those to lend.
 pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
     let failed = |why: String| ServeError::Driver { driver: driver.into(), why };
-    let out =
-        command.prepare().arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
+    let mut probe = command.prepare();
+    // Here it chooses; a worker selects by the machine's numbers.
+    probe.envs(std::env::var_os(VISIBLE).map(|list| (VISIBLE, list)));
+    let out = probe.arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let there = text.trim().lines().last().and_then(|n| n.parse::<u32>().ok()).filter(|_| out.status.success());
     let there = there.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()))?;
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let visible = std::env::var(VISIBLE).ok();
     lent(there, visible.as_deref(), wanted)
 }
 
@@ -71,8 +108,13 @@ pub(super) struct Profile {
 enum Phase {
     Opening,
     Ready,
+    /// It has its client's connection.
+    Serving,
     Refused(String),
+    /// Its channel has ended.
     Ended,
+    /// Its process has, too.
+    Gone,
 }
 
 /// A worker process.
@@ -81,8 +123,8 @@ pub(crate) struct Worker {
     pid: u32,
     profile: Profile,
     channel: Channel,
-    /// Process of its job, once it has one.
-    job: OnceLock<u32>,
+    /// Who its job is, once it has one, and the job's place among the clients.
+    client: Mutex<Option<(String, Seat)>>,
     phase: Mutex<Phase>,
     changed: Condvar,
 }
@@ -97,32 +139,60 @@ impl Worker {
         self.changed.notify_all();
     }
 
-    /// Waits until the worker has opened its GPU.
-    pub(super) fn wait_ready(&self) -> Result<(), String> {
-        let until = Instant::now() + OPENING;
+    /// Waits until the worker has opened its GPU, or `until`: then it is ended.
+    pub(super) fn wait_ready(&self, until: Instant) -> Result<(), String> {
         let mut phase = lock(&self.phase);
         loop {
             match &*phase {
-                Phase::Ready => return Ok(()),
+                Phase::Ready | Phase::Serving => return Ok(()),
                 Phase::Refused(why) => return Err(why.clone()),
-                Phase::Ended => return Err("its worker ended while it opened the GPU".into()),
+                Phase::Ended | Phase::Gone => return Err("its worker ended while it opened the GPU".into()),
                 Phase::Opening => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.end();
-                return Err(format!("its worker could not open the GPU within {OPENING:?}"));
+                return Err(format!("its worker could not open the GPU within {} s", OPENING.as_secs()));
             }
             phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Gives the worker its client.
-    pub(super) fn serve(&self, hello: JobHello, conn: &Conn) -> io::Result<()> {
-        let job = hello.pid;
-        self.channel.send(&Message::Job(hello), Some(conn.as_fd()))?;
-        self.job.get_or_init(|| job);
-        Ok(())
+    /// Gives the worker its client, of whom `words` are for the log, and waits until it has it, or `until`. If it does not get it,
+    /// its process has ended when this returns, so that another one can have the client; without the seat that cannot be told.
+    pub(super) fn serve(
+        &self,
+        hello: &JobHello,
+        conn: &Conn,
+        words: &str,
+        seat: Seat,
+        until: Instant,
+    ) -> Result<(), (String, Option<Seat>)> {
+        // Noted first: the worker may end at once.
+        *lock(&self.client) = Some((words.to_owned(), seat));
+        let sent = self.channel.send(&Message::Job(hello.clone()), Some(conn.as_fd()));
+        let has_it = |phase: &Phase| matches!(phase, Phase::Serving);
+        if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {
+            return Ok(());
+        }
+        let seat = lock(&self.client).take().map(|(_, seat)| seat);
+        self.end();
+        let gone = self.wait_while(Instant::now() + 5 * ENDING, |phase| !matches!(phase, Phase::Gone), |_| true);
+        let why = "the worker ended before it got the job".to_owned();
+        Err((why, seat.filter(|_| gone)))
+    }
+
+    /// Waits while the phase is so, until then; whether it is as `wanted` afterwards. False if the time is over.
+    fn wait_while(&self, until: Instant, so: impl Fn(&Phase) -> bool, wanted: impl Fn(&Phase) -> bool) -> bool {
+        let mut phase = lock(&self.phase);
+        while so(&phase) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        wanted(&phase)
     }
 
     pub(super) fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -143,6 +213,26 @@ struct Workers {
     warm: Vec<Arc<Worker>>,
 }
 
+/// How many workers each client has, and all together.
+type Clients = Arc<Mutex<HashMap<Source, u32>>>;
+
+/// A client's place among all, for one worker; free again when dropped.
+#[derive(Debug, Default)]
+pub(super) struct Seat(Option<(Clients, Source)>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let Some((clients, source)) = self.0.take() else { return };
+        let mut clients = lock(&clients);
+        if let Some(n) = clients.get_mut(&source) {
+            *n -= 1;
+            if *n == 0 {
+                clients.remove(&source);
+            }
+        }
+    }
+}
+
 /// The workers of a daemon.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -151,12 +241,39 @@ pub(super) struct Pool {
     /// Number for the driver of each GPU that is lent.
     gpus: Vec<u32>,
     workers: Arc<Mutex<Workers>>,
+    clients: Clients,
+    limits: Limits,
+    targets: Targets,
     log: fn(&str),
 }
 
 impl Pool {
-    pub(super) fn new(command: Command, driver: PathBuf, gpus: Vec<u32>, log: fn(&str)) -> Pool {
-        Pool { command, driver, gpus, workers: Arc::default(), log }
+    pub(super) fn new(
+        command: Command,
+        driver: PathBuf,
+        gpus: Vec<u32>,
+        limits: Limits,
+        targets: Targets,
+        log: fn(&str),
+    ) -> Pool {
+        Pool { command, driver, gpus, workers: Arc::default(), clients: Clients::default(), limits, targets, log }
+    }
+
+    /// A place for one more worker of a client. The error is for the client.
+    pub(super) fn seat(&self, source: Source) -> Result<Seat, String> {
+        let mut clients = lock(&self.clients);
+        let (all, own) = (clients.values().sum::<u32>(), clients.get(&source).copied().unwrap_or(0));
+        // Who is on this machine as the server's user could start as many without us.
+        if matches!(source, Source::Address(_)) && own >= self.limits.client_workers {
+            return Err(format!(
+                "{source} has {own} workers here, and one client gets no more (mrcuda serve --max-client-workers)"
+            ));
+        }
+        if all >= self.limits.workers {
+            return Err(format!("all {all} workers of this server have a client (mrcuda serve --max-workers)"));
+        }
+        *clients.entry(source).or_default() += 1;
+        Ok(Seat(Some((self.clients.clone(), source))))
     }
 
     /// Number of GPUs that are lent.
@@ -177,32 +294,46 @@ impl Pool {
         let (output, input) = io::pipe().map_err(failed)?;
         let mut command = self.command.prepare();
         command.stdin(theirs).stdout(input.try_clone().map_err(failed)?).stderr(input);
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|n| env::is_jobs(n) || n == "CUDA_VISIBLE_DEVICES") {
-                command.env_remove(name);
-            }
-        }
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
+        // Before there is a child: without the thread nobody would wait for its end.
+        let (log, workers) = (self.log, self.workers.clone());
+        let (give, given) = mpsc::channel::<(Arc<Worker>, Child)>();
+        let watched = move || {
+            if let Ok((worker, child)) = given.recv() {
+                watch(&worker, child, &workers, log, heard);
+            }
+        };
+        threads::spawn("worker", watched).map_err(failed)?;
+        let (named, name) = mpsc::channel::<u32>();
+        let passed = move || {
+            if let Ok(pid) = name.recv() {
+                let limited = Limited::new(log, "lines of a worker");
+                pass_on(output, &|line| limited.say(&format!("worker {pid}: {line}")));
+            }
+        };
+        threads::spawn("output", passed).map_err(failed)?;
         let child = command.spawn().map_err(failed)?;
         // The command holds our copies of the worker's ends: while they are open, its end cannot be seen.
         drop(command);
-        let start = Start { driver, gpu, virtual_device: profile.virtual_device };
         let worker = Arc::new(Worker {
             pid: child.id(),
             profile,
             channel,
-            job: OnceLock::new(),
+            client: Mutex::default(),
             phase: Mutex::new(Phase::Opening),
             changed: Condvar::new(),
         });
         lock(&self.workers).all.push(worker.clone());
-        let (log, pid) = (self.log, worker.pid);
-        let pass_on = move || pass_on(output, &|line| log(&format!("worker {pid}: {line}")));
-        let output_thread = threads::spawn("output", pass_on).map_err(failed);
-        let (watched, workers) = (worker.clone(), self.workers.clone());
-        let watch_thread = threads::spawn("worker", move || watch(&watched, child, &workers, log, heard)).map_err(failed);
-        let begun = output_thread.and(watch_thread).and(worker.send(&Message::Start(start), None).map_err(failed));
-        match begun {
+        // Both threads wait for this; they cannot have ended.
+        let _ = (named.send(worker.pid), give.send((worker.clone(), child)));
+        let start = Start {
+            driver,
+            gpu,
+            virtual_device: worker.profile.virtual_device,
+            limits: self.limits.of_worker,
+            targets: self.targets.texts(),
+        };
+        match worker.send(&Message::Start(start), None).map_err(failed) {
             Ok(()) => Ok(worker),
             Err(why) => {
                 worker.end();
@@ -226,6 +357,9 @@ impl Pool {
     /// Keeps a worker for a client to come, instead of the one that was kept for this GPU.
     pub(super) fn keep_warm(&self, worker: Arc<Worker>) {
         let mut w = lock(&self.workers);
+        if matches!(*lock(&worker.phase), Phase::Ended | Phase::Gone) {
+            return;
+        }
         let (old, mut kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut w.warm).into_iter().partition(|o| o.profile.gpu == worker.profile.gpu);
         kept.push(worker);
@@ -249,6 +383,7 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
         match worker.channel.receive() {
             Ok(Some((Message::Ready(why), None))) if why.is_empty() => worker.set(Phase::Ready),
             Ok(Some((Message::Ready(why), None))) => worker.set(Phase::Refused(why)),
+            Ok(Some((Message::Taken, None))) => worker.set(Phase::Serving),
             Ok(Some((message, None))) => heard(worker, message),
             Ok(None) => break,
             Ok(Some((_, Some(_)))) | Err(_) => {
@@ -258,25 +393,30 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
         }
     }
     worker.end();
-    let status = reap(&mut child);
+    // Whoever looks for a worker must not find this one while its end takes its time.
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Ended);
     }
-    {
-        let mut w = lock(workers);
-        w.all.retain(|o| !Arc::ptr_eq(o, worker));
-        w.warm.retain(|o| !Arc::ptr_eq(o, worker));
+    lock(workers).warm.retain(|o| !Arc::ptr_eq(o, worker));
+    let status = reap(&mut child);
+    if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
+        worker.set(Phase::Gone);
     }
+    lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
+    let client = lock(&worker.client).take().map(|(words, _)| words);
     match status {
         Ok(status) if status.success() => {
-            if let Some(job) = worker.job.get() {
-                log(&format!("job {job} has left GPU {}", worker.profile.gpu));
+            if let Some(job) = client {
+                log(&format!("worker {}: {job} has left GPU {}", worker.pid, worker.profile.gpu));
             }
         }
         // A terminal's or a launcher's signal is for the daemon, too; one that serves nobody takes nothing with it.
-        Ok(status) if worker.job.get().is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
-        Ok(status) => log(&format!("worker {} of GPU {} ended: {status}", worker.pid, worker.profile.gpu)),
-        Err(e) => log(&format!("worker {} of GPU {} ended, nobody knows how: {e}", worker.pid, worker.profile.gpu)),
+        Ok(status) if client.is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
+        status => {
+            let how = status.map_or_else(|e| format!("nobody knows how: {e}"), |s| s.to_string());
+            let whose = client.map(|job| format!(" (it served {job})")).unwrap_or_default();
+            log(&format!("worker {} of GPU {} ended: {how}{whose}", worker.pid, worker.profile.gpu));
+        }
     }
 }
 
@@ -301,7 +441,8 @@ fn pass_on(output: PipeReader, line: &dyn Fn(&str)) {
         bytes.clear();
         match lines.by_ref().take(LINE).read_until(b'\n', &mut bytes) {
             Ok(0) | Err(_) => return,
-            Ok(_) => line(String::from_utf8_lossy(&bytes).trim_end()),
+            // Some of it may be a client's words: these must not end lines or steer a terminal.
+            Ok(_) => line(&String::from_utf8_lossy(&bytes).trim_end().replace(char::is_control, " ")),
         }
     }
 }

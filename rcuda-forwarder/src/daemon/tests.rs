@@ -9,20 +9,24 @@ use crate::place::fake::{self, Fake};
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
+use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::Instant;
+
+mod bounds;
 
 /// No test by itself: the daemons of the tests start this program again with this test alone, as their worker.
 #[test]
 fn worker_process() {
     let stdin = io::stdin();
-    if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(nix::sys::socket::SockType::SeqPacket)) {
-        std::process::exit(crate::worker::run(Fake::open, crate::attendant::Reach::Daemon));
+    if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(SockType::SeqPacket)) {
+        std::process::exit(crate::worker::run(Fake::open, crate::worker::reach_of_daemon));
     }
 }
 
@@ -62,18 +66,27 @@ impl Scene {
     }
 
     fn lending(gpus: Vec<u32>) -> Scene {
+        Scene::with(gpus, |_| {})
+    }
+
+    fn with(gpus: Vec<u32>, change: impl FnOnce(&mut ServeOptions)) -> Scene {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("mrcuda-daemon-{}-{n}", std::process::id()));
-        let options = ServeOptions {
+        let mut options = ServeOptions {
             listen: Some("127.0.0.1:0".parse().unwrap()),
             unix: Some(folder.join("socket")),
             driver: "driver".into(),
             gpus: None,
             token: folder.join("token"),
             worker_exe: std::env::current_exe().unwrap(),
+            max_workers: None,
+            max_client_workers: None,
+            of_worker: WorkerLimits::of_machine(),
+            targets: Vec::new(),
             announce: |_| {},
         };
+        change(&mut options);
         let token = Token::load_or_create(&options.token).unwrap();
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
         let command = Command { program: options.worker_exe.clone(), arguments };
@@ -471,7 +484,8 @@ fn memory_goes_from_worker_to_worker() {
     let to = t.at(1).to_string();
     let reason = |r: Result<ControlReply, LinkError>| r.unwrap_err().to_string();
     let connect = Control::Connect { to, ticket, stripes: 4 };
-    assert!(reason(source.control(&connect)).contains("unknown ticket"), "nobody expects it yet");
+    assert!(reason(source.control(&connect)).contains("cannot be reached from this server"), "nobody expects it yet");
+    assert!(logged(|l| l.contains(&format!("worker {}: cannot connect to", pid(&source))) && l.ends_with("unknown ticket")));
     assert!(matches!(target.control(&Control::Expect { ticket, stripes: 4 }), Ok(ControlReply::Ok)));
     assert!(bulk_connect(&t.at(1), &[0xa6; 32], 1).is_err(), "another ticket");
     assert!(matches!(source.control(&connect), Ok(ControlReply::Ok)));
@@ -528,9 +542,10 @@ fn memory_goes_from_worker_to_worker() {
 
 /// A client that has greeted like any other, and the worker's pid.
 fn raw(s: &Scene) -> (Conn, i32) {
-    let mut conn = Conn::open(&s.at(0), Duration::from_secs(5)).unwrap();
-    greet::greet(&mut conn, &Opening::Job { gpu: 0, hello: hello() }, &s.token.0, Duration::from_secs(5)).unwrap();
-    let about = greet::read_answer(&mut conn, Instant::now() + Duration::from_secs(30)).unwrap();
+    let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
+    let opening = Opening::Job { gpu: 0, hello: hello() };
+    greet::greet(&conn, &opening, &s.token.0, Instant::now() + Duration::from_secs(5)).unwrap();
+    let about = greet::read_answer(&conn, Instant::now() + Duration::from_secs(30)).unwrap();
     let device = replayer::DeviceInfo::get(&mut &about[..]).unwrap();
     let pid = device.name.split(' ').next().unwrap()[4..].parse().unwrap();
     (conn, pid)

@@ -11,8 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The calls that wait for that thread, and the one that it is applying.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Late {
+    /// Most bytes that wait.
+    limit: u64,
+    /// Bytes that wait, and are being applied.
+    waiting: AtomicU64,
     queue: Mutex<VecDeque<(Head, Vec<u8>)>>,
     arrived: Condvar,
     left: AtomicUsize,
@@ -21,6 +25,23 @@ pub(super) struct Late {
 }
 
 impl Late {
+    /// Room for so many bytes.
+    pub(super) fn new(limit: u64) -> Late {
+        Late {
+            limit,
+            waiting: AtomicU64::new(0),
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            left: AtomicUsize::new(0),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// Most bytes that wait.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Whether every call has been applied: only then may the reader apply one itself.
     pub(super) fn is_empty(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
@@ -31,12 +52,18 @@ impl Late {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Leaves a call. Only the reader does.
-    pub(super) fn push(&self, head: Head, body: &[u8]) {
+    /// Leaves a call; false if there is no room. Only the reader does.
+    pub(super) fn push(&self, head: Head, body: &[u8]) -> bool {
+        let bytes = cost(body);
+        if self.waiting.load(Ordering::Relaxed).saturating_add(bytes) > self.limit {
+            return false;
+        }
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::AcqRel);
         lock(&self.queue).push_back((head, body.to_vec()));
         self.arrived.notify_one();
+        true
     }
 
     /// Applies calls with `apply`, in order, until it fails.
@@ -49,7 +76,37 @@ impl Late {
             if let Err(why) = apply(head, &body) {
                 return why;
             }
+            self.waiting.fetch_sub(cost(&body), Ordering::Relaxed);
             self.left.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+/// What a waiting call takes: its body, and its place in the queue.
+fn cost(body: &[u8]) -> u64 {
+    body.len() as u64 + 64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_and_room_comes_back() {
+        let late = Late::new(10_000);
+        let head = Head { len: 24, id: 1, flags: 0, seq: 0, ticket: 0 };
+        let mut n = 0;
+        while late.push(head, &[7; 100]) {
+            n += 1;
+        }
+        assert_eq!(n, 10_000 / 164);
+        assert!(late.push(head, &[]), "a smaller one still fits");
+        let mut applied = 0;
+        let end = late.run(|_, _| {
+            applied += 1;
+            if applied == 10 { Err("enough") } else { Ok(()) }
+        });
+        assert_eq!((end, applied), ("enough", 10));
+        assert!((0..9).all(|_| late.push(head, &[7; 100])) && !late.push(head, &[7; 200]));
     }
 }

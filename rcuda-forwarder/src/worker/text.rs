@@ -21,7 +21,7 @@ const STREAMS: [i32; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
 static LOG: OnceLock<File> = OnceLock::new();
 
 /// Writes a line for the daemon's log, which may be gone.
-pub(super) fn complain(why: &dyn Display) {
+pub(crate) fn complain(why: &dyn Display) {
     let line = format!("{why}\n");
     let _ = match LOG.get() {
         Some(mut log) => log.write_all(line.as_bytes()),

@@ -506,8 +506,8 @@ impl Sink for ToPlace<'_> {
                 return Ok(result);
             }
             match self.waiting.pop_front() {
-                Some(Answer::One(answer)) => return Ok(answer.finish()),
-                Some(Answer::Many(answer)) => match answer.finish() {
+                Some(Answer::One(answer)) => return answered(answer),
+                Some(Answer::Many(answer)) => match answered(answer)? {
                     (code::SUCCESS, bytes) => self.results.extend(batch::results(&bytes).map_err(|e| e.to_string())?),
                     failed => return Ok(failed),
                 },
@@ -516,6 +516,14 @@ impl Sink for ToPlace<'_> {
             }
         }
     }
+}
+
+/// How long a target may take for what it was sent at once: it may have to compile code. One that gives signs of life and no answer
+/// must not hold a move for ever.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+fn answered(answer: Waiting) -> Result<(Code, Vec<u8>), String> {
+    answer.finish_within(PATIENCE).ok_or_else(|| format!("the target has not answered for {} s", PATIENCE.as_secs()))
 }
 
 /// Brings texture and surface objects into the order of their numbers, as far as nothing ends between them: a driver that has given

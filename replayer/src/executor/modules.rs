@@ -4,6 +4,7 @@ use super::checker::check_options;
 use super::own::{find_heap, grow_local};
 use super::{Executor, Life, short};
 use crate::gpu::graphs::NodeParams;
+use crate::limits::{MOST_IMAGES, tell_once};
 use crate::pools::lock;
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
@@ -16,7 +17,7 @@ use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Room for what the compiler says of code that it refuses.
@@ -103,6 +104,8 @@ pub fn compare_globals(a: &[Global], b: &[Global]) -> Result<(), Difference> {
 #[derive(Debug)]
 struct Kept {
     image: Image,
+    /// Most bytes of its code, decompressed.
+    most: u64,
     index: OnceLock<Index>,
 }
 
@@ -120,7 +123,7 @@ struct Unit {
 
 impl Kept {
     fn index(&self) -> &Index {
-        self.index.get_or_init(|| self.image.index())
+        self.index.get_or_init(|| self.image.index_within(self.most))
     }
 }
 
@@ -137,6 +140,10 @@ enum Heap {
 #[derive(Debug, Default)]
 pub(super) struct Modules {
     images: HashMap<[u8; 32], Arc<Kept>>,
+    /// Bytes of the images.
+    bytes: u64,
+    /// The job has been told that there is no more room for images, or for what is in one.
+    told: AtomicBool,
     units: Vec<Unit>,
     /// Handles of functions, kernels and the like that were made of a module, a library or a kernel. A driver follows what it has given out
     /// for them, also when it is gone.
@@ -181,11 +188,26 @@ impl Executor {
     pub(super) fn put_image(&self, mut body: &[u8]) -> Result<(), Code> {
         let head = ImagePut::get(&mut body).map_err(short)?;
         let kind = image::Kind::from_code(head.kind).ok_or(code::ERROR_INVALID_IMAGE)?;
+        let (limits, bytes) = (self.limits(), body.len() as u64);
+        {
+            let modules = lock(&self.modules);
+            if modules.images.contains_key(&head.hash) {
+                return Ok(());
+            }
+            if modules.bytes.saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES {
+                tell_once(&modules.told, "module images", limits.images, "--max-images");
+                return Err(code::ERROR_OUT_OF_MEMORY);
+            }
+        }
         let image = Image::from_bytes(kind, body.into()).map_err(|_| code::ERROR_INVALID_IMAGE)?;
         if image.hash() != head.hash {
             return Err(code::ERROR_INVALID_IMAGE);
         }
-        lock(&self.modules).images.insert(head.hash, Arc::new(Kept { image, index: OnceLock::new() }));
+        let mut modules = lock(&self.modules);
+        let kept = Kept { image, most: limits.images, index: OnceLock::new() };
+        if modules.images.insert(head.hash, Arc::new(kept)).is_none() {
+            modules.bytes += bytes;
+        }
         Ok(())
     }
 
@@ -215,6 +237,11 @@ impl Executor {
 
     fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
+        if kept.index().too_large {
+            // The driver would decompress it, too, and has no limit.
+            tell_once(&modules.told, "decompressed code of one image", kept.most, "--max-images");
+            return Err(code::ERROR_INVALID_IMAGE);
+        }
         if kept.index().managed {
             // The host would find nothing at their addresses: the recorder changes such code, and loads that.
             return Err(code::ERROR_NOT_SUPPORTED);

@@ -7,6 +7,7 @@
 //! change ([`crate::twin`]).
 
 use super::{Executor, short};
+use crate::limits::{MOST_PINNED, tell_once};
 use crate::pools::lock;
 use crate::steer::RESERVED_END;
 use crate::twin::{LINE_BYTES, Line, Twins};
@@ -18,7 +19,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 const PAGE: u64 = 4096;
@@ -62,6 +63,10 @@ pub(crate) struct PinnedMemory {
     /// The job's file, in a worker.
     file: OnceLock<OwnedFd>,
     parts: Mutex<BTreeMap<u64, Part>>,
+    /// Bytes of our own memory in it.
+    own: AtomicU64,
+    /// The job has been told that there is no more room.
+    told: AtomicBool,
     apart: Mutex<Apart>,
     /// Whether there is any.
     any_apart: AtomicBool,
@@ -190,6 +195,9 @@ impl Executor {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         lock(&self.pinned.parts).insert(at, part);
+        if part.from == From::Apart {
+            self.pinned.own.fetch_add(pages(at, part.bytes).1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -205,6 +213,7 @@ impl Executor {
         // Fails only when the context has ended, and the registration with it.
         let _ = self.gpu.unregister(at);
         if part.from == From::Apart {
+            self.pinned.own.fetch_sub(pages(at, part.bytes).1, Ordering::Relaxed);
             let mut apart = lock(&self.pinned.apart);
             apart.twins.remove(pages(at, part.bytes).0);
             self.pinned.any_apart.store(!apart.twins.is_empty(), Ordering::Release);
@@ -221,6 +230,9 @@ impl Executor {
 
     pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
         let HostPin { address, bytes, flags, apart } = HostPin::get(&mut body).map_err(short)?;
+        if lock(&self.pinned.parts).len() >= MOST_PINNED {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
         if apart {
             return self.pin_apart(address, bytes, flags);
         }
@@ -247,6 +259,11 @@ impl Executor {
         }
         if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {
             self.unpin_host(address);
+        }
+        let (limit, wanted) = (self.limits().pinned, pages(address, bytes).1);
+        if self.pinned.own.load(Ordering::Relaxed).saturating_add(wanted) > limit {
+            tell_once(&self.pinned.told, "pinned and managed memory", limit, "--max-pinned");
+            return Err(code::ERROR_OUT_OF_MEMORY);
         }
         let (start, len) = pages(address, bytes);
         let is_there = |(at, part): (&u64, &Part)| {

@@ -167,7 +167,9 @@ fn migrate(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, String> 
         return Err(format!("the move hangs:\n{threads}"));
     }
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    Ok(serde_json::from_slice(&output.stdout).map(Report).ok())
+    let said = serde_json::from_slice::<serde_json::Value>(&output.stdout).ok();
+    // A job that has ended meanwhile has no report of it.
+    Ok(said.filter(|said| !matches!(said["error"].as_str(), Some("no_job" | "no_answer"))).map(Report))
 }
 
 /// Whether the job may end like this.

@@ -1,0 +1,198 @@
+//! Who may greet at one time: connections that have not yet proved who they are.
+//!
+//! Each costs a thread and a descriptor until it has greeted or its time is over, and anybody can make one. Nobody is refused for
+//! that: where there are too many, one of those that are there already is dropped, chosen at random (random early drop). A client
+//! that means it greets within a few round trips, so it is rarely the one; if it is, it is told that the server is busy, and tries
+//! again. Who is dropped comes from the source that has the most, and each listener has a budget of its own: strangers on the
+//! network cannot lock out clients of other addresses, nor those of this machine.
+
+use crate::conn::Conn;
+use crate::link::lock;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Where a connection comes from, as far as clients can be told apart by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// An address; of IPv6 the network of 64 bits, in which one machine can have any.
+    Address(IpAddr),
+    /// This machine, by a Unix socket.
+    Here,
+}
+
+impl Source {
+    pub(super) fn of(conn: &Conn) -> Source {
+        match conn.ip_peer() {
+            Some(IpAddr::V6(a)) => Source::Address(Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)).into()),
+            Some(a) => Source::Address(a),
+            None => Source::Here,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Address(a) => a.fmt(f),
+            Source::Here => f.write_str("this machine"),
+        }
+    }
+}
+
+/// The budget of a listener.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    /// Connections that may be greeting at one time.
+    pub(super) all: usize,
+    /// Of one source.
+    pub(super) of_one: usize,
+}
+
+#[derive(Debug)]
+struct Guest {
+    source: Source,
+    conn: Arc<Conn>,
+    dropped: Arc<AtomicBool>,
+}
+
+/// The connections of a listener that are greeting.
+#[derive(Debug)]
+pub(super) struct Door {
+    budget: Budget,
+    guests: Mutex<(u64, HashMap<u64, Guest>)>,
+    random: RandomState,
+}
+
+/// A connection's place at the door, until it has greeted.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    door: Arc<Door>,
+    number: u64,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Door {
+    pub(super) fn new(budget: Budget) -> Arc<Door> {
+        Arc::new(Door { budget, guests: Mutex::default(), random: RandomState::new() })
+    }
+
+    /// Lets a connection greet; another one may have to go for it.
+    pub(super) fn admit(self: &Arc<Self>, conn: &Arc<Conn>) -> Greeting {
+        let source = Source::of(conn);
+        let dropped = Arc::new(AtomicBool::new(false));
+        let mut guests = lock(&self.guests);
+        let (next, table) = &mut *guests;
+        let number = *next;
+        *next += 1;
+        let mut counts: HashMap<Source, usize> = HashMap::new();
+        table.values().for_each(|g| *counts.entry(g.source).or_default() += 1);
+        let from = if counts.get(&source).is_some_and(|n| *n >= self.budget.of_one) {
+            Some(source)
+        } else if table.len() >= self.budget.all {
+            counts.into_iter().max_by_key(|(_, n)| *n).map(|(source, _)| source)
+        } else {
+            None
+        };
+        if let Some(from) = from {
+            let mut those: Vec<u64> = table.iter().filter(|(_, g)| g.source == from).map(|(number, _)| *number).collect();
+            // Which one an outsider cannot foresee: the hasher has a secret.
+            let chosen = self.random.hash_one(number) as usize % those.len().max(1);
+            if let Some(guest) = those.drain(..).nth(chosen).and_then(|number| table.remove(&number)) {
+                guest.dropped.store(true, Ordering::Release);
+                guest.conn.shutdown_reading();
+            }
+        }
+        table.insert(number, Guest { source, conn: conn.clone(), dropped: dropped.clone() });
+        drop(guests);
+        Greeting { door: self.clone(), number, dropped }
+    }
+
+    /// How many are greeting.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        lock(&self.guests).1.len()
+    }
+}
+
+impl Greeting {
+    /// Whether it had to go for another one.
+    pub(super) fn was_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Greeting {
+    fn drop(&mut self) {
+        lock(&self.door.guests).1.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    /// A connection from an address of this machine, and its other end.
+    fn from(address: &str) -> (Arc<Conn>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = nix::sys::socket::socket(
+            nix::sys::socket::AddressFamily::Inet,
+            nix::sys::socket::SockType::Stream,
+            nix::sys::socket::SockFlag::empty(),
+            None,
+        )
+        .unwrap();
+        let at = |a: std::net::SocketAddrV4| nix::sys::socket::SockaddrIn::from(a);
+        let raw = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        nix::sys::socket::bind(raw, &at(std::net::SocketAddrV4::new(address.parse().unwrap(), 0))).unwrap();
+        let std::net::SocketAddr::V4(to) = listener.local_addr().unwrap() else { panic!() };
+        nix::sys::socket::connect(raw, &at(to)).unwrap();
+        (Arc::new(Conn::new(listener.accept().unwrap().0.into())), socket.into())
+    }
+
+    #[test]
+    fn one_source_cannot_keep_others_out_nor_its_own_newcomers() {
+        let door = Door::new(Budget { all: 8, of_one: 4 });
+        let mut kept = Vec::new();
+        let mut enter = |address: &str| {
+            let (conn, peer) = from(address);
+            let greeting = door.admit(&conn);
+            kept.push((conn, peer, greeting));
+            let ends: Vec<bool> = kept.iter().map(|(.., greeting)| greeting.was_dropped()).collect();
+            ends
+        };
+        for _ in 0..4 {
+            assert_eq!(enter("127.0.0.2").iter().filter(|d| **d).count(), 0);
+        }
+        for n in 1..=20 {
+            let ends = enter("127.0.0.2");
+            assert_eq!(ends.iter().filter(|d| **d).count(), n, "one goes for each that comes");
+            assert!(!ends[ends.len() - 1], "and never the newcomer");
+        }
+        // Others come in beside it; when all is full the one that has the most gives way.
+        for n in 0..8 {
+            let ends = enter(&format!("127.0.0.{}", 10 + n));
+            assert!(ends[24..].iter().all(|d| !d) || n >= 7, "{n}: {ends:?}");
+        }
+        assert_eq!(door.count(), 8);
+        // Those that had to go read the end at once.
+        let (conn, ..) = kept.iter().find(|(.., g)| g.was_dropped()).unwrap();
+        assert_eq!(conn.try_read(&mut [0; 8]).unwrap(), 0);
+        drop(kept);
+        assert_eq!(door.count(), 0);
+    }
+
+    #[test]
+    fn networks_of_ipv6_are_one_source() {
+        let source = |a: &str| match a.parse::<IpAddr>().unwrap() {
+            IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)),
+            IpAddr::V4(_) => panic!(),
+        };
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The daemon's log. What anybody can cause is limited, so that nobody can fill a disk with it; what was left out is counted.
+
+use crate::link::lock;
+use crate::threads;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Lines of one kind that may come at once.
+const AT_ONCE: u32 = 20;
+/// Time in which one more becomes possible.
+const ONE_MORE: Duration = Duration::from_millis(500);
+/// How long after the first line that was left out it is said how many were.
+const SUMMARY: Duration = Duration::from_secs(10);
+
+/// When it is, as RFC 3339 has it, in UTC.
+pub(super) fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+#[derive(Debug)]
+struct Allowance {
+    lines: u32,
+    since: Instant,
+    left_out: u64,
+}
+
+/// Lines of one kind, of which only so many are written.
+#[derive(Debug)]
+pub(super) struct Limited {
+    write: fn(&str),
+    /// What is counted, in the plural.
+    what: &'static str,
+    allowance: Mutex<Allowance>,
+}
+
+impl Limited {
+    pub(super) fn new(write: fn(&str), what: &'static str) -> Arc<Limited> {
+        let allowance = Allowance { lines: AT_ONCE, since: Instant::now(), left_out: 0 };
+        Arc::new(Limited { write, what, allowance: Mutex::new(allowance) })
+    }
+
+    /// Writes a line, or counts it.
+    pub(super) fn say(self: &Arc<Self>, line: &str) {
+        let mut a = lock(&self.allowance);
+        let more = (a.since.elapsed().as_nanos() / ONE_MORE.as_nanos()).min(u128::from(AT_ONCE)) as u32;
+        if more > 0 {
+            (a.lines, a.since) = ((a.lines + more).min(AT_ONCE), Instant::now());
+        }
+        if a.lines > 0 {
+            a.lines -= 1;
+            drop(a);
+            return (self.write)(line);
+        }
+        a.left_out += 1;
+        let first = a.left_out == 1;
+        drop(a);
+        if first {
+            let this = self.clone();
+            let later = move || {
+                std::thread::sleep(SUMMARY);
+                this.sum_up();
+            };
+            // Without a thread the next one that is left out after a summary tells.
+            let _ = threads::spawn("log", later);
+        }
+    }
+
+    fn sum_up(&self) {
+        let n = std::mem::take(&mut lock(&self.allowance).left_out);
+        if n > 0 {
+            (self.write)(&format!("{n} more {} were not written here", self.what));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn a_flood_is_counted_and_not_written() {
+        let log = Limited::new(|line| lock(&LINES).push(line.to_owned()), "refusals");
+        let began = Instant::now();
+        for n in 0..10_000 {
+            log.say(&format!("line {n}"));
+        }
+        let most = AT_ONCE as usize + (began.elapsed().as_millis() / ONE_MORE.as_millis()) as usize + 1;
+        let written = lock(&LINES).len();
+        assert!((1..=most).contains(&written), "{written} of at most {most}");
+        log.sum_up();
+        let last = lock(&LINES).last().cloned().unwrap();
+        let left_out: usize = last.split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(left_out + lock(&LINES).len() - 1, 10_000, "each was written or counted: {last}");
+        log.sum_up();
+        assert_eq!(lock(&LINES).last(), Some(&last), "nothing to say twice");
+    }
+
+    #[test]
+    fn times_are_utc_and_sortable() {
+        let text = now();
+        assert!(text.len() == 24 && text.ends_with('Z') && text.as_bytes()[10] == b'T', "{text}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The Unix socket of a daemon: its file, and who may use it.
+
+use crate::conn::Conn;
+use crate::greet::GreetError;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{getsockopt, sockopt};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// Binds a Unix socket; one that a dead daemon left is replaced. Any other file that is there is somebody's, and stays.
+pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
+    // Of two daemons that start at once, one must not remove what the other has just bound: they look one after the other.
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _turn = Flock::lock(File::open(folder)?, FlockArg::LockExclusive).map_err(|(_, e)| io::Error::from(e))?;
+    let listener = match UnixListener::bind(path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+                return Err(io::Error::other("there is a file of that name, and it is no socket"));
+            }
+            match UnixStream::connect(path) {
+                Ok(_) => return Err(io::Error::other("another process listens there")),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                Err(e) => return Err(e),
+            }
+            UnixListener::bind(path)?
+        }
+        r => r?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok((listener, identity(path)?))
+}
+
+/// What tells a file from another one that has come to its path since: device and inode.
+pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+/// Whether the peer of a Unix socket is our user or root.
+pub(super) fn same_user(conn: &Conn) -> Result<(), GreetError> {
+    let peer = getsockopt(&conn.as_fd(), sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
+    may_use(peer.uid(), nix::unistd::geteuid().as_raw())
+}
+
+fn may_use(peer: u32, own: u32) -> Result<(), GreetError> {
+    if peer == own || peer == 0 {
+        Ok(())
+    } else {
+        Err(GreetError::Refused(format!("this socket serves uid {own} only; you are uid {peer}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_user_and_root() {
+        assert!(may_use(7, 7).is_ok() && may_use(0, 7).is_ok());
+        assert_eq!(may_use(8, 7).unwrap_err().to_string(), "this socket serves uid 7 only; you are uid 8");
+    }
+
+    #[test]
+    fn of_daemons_that_start_at_once_one_has_the_socket() {
+        let path = std::env::temp_dir().join(format!("mrcuda-at-once-{}", std::process::id()));
+        for _ in 0..20 {
+            // What a dead daemon has left.
+            let _ = std::fs::remove_file(&path);
+            drop(UnixListener::bind(&path).unwrap());
+            let bound: Vec<_> = std::thread::scope(|s| {
+                let all: Vec<_> = (0..4).map(|_| s.spawn(|| bind(&path).ok())).collect();
+                all.into_iter().filter_map(|t| t.join().unwrap()).collect()
+            });
+            assert_eq!(bound.len(), 1);
+            UnixStream::connect(&path).unwrap();
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,186 @@
+//! Strangers, clients that want too much, and places where a worker may not go.
+
+use super::*;
+
+/// Ends those who look at it, also if the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn strangers_lock_nobody_out() {
+    let s = Scene::new();
+    let (over, at) = (AtomicBool::new(false), s.daemon.address.unwrap());
+    let held = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            // They greet nobody, and for each that has to go another one comes. All are of one address, which is the worst case.
+            let mut silent = std::collections::VecDeque::new();
+            while !over.load(Ordering::Relaxed) {
+                silent.extend(TcpStream::connect(at));
+                if silent.len() > 2 * AT_TCP.of_one {
+                    silent.pop_front();
+                }
+                held.store(silent.len() as u32, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        assert!(within(Duration::from_secs(60), || held.load(Ordering::Relaxed) as usize > AT_TCP.of_one));
+        for _ in 0..5 {
+            s.link(0).close();
+            Link::connect(&s.unix(0), None, &hello(), None).unwrap().close();
+        }
+    });
+}
+
+#[test]
+fn a_client_has_so_many_workers_and_no_more() {
+    let s = Scene::with(vec![0, 1], |o| (o.max_client_workers, o.max_workers) = (Some(2), Some(3)));
+    let links = [s.link(0), s.link(1)];
+    let refused = |r: Result<Arc<Link>, LinkError>| r.unwrap_err().to_string();
+    let third = || Link::connect(&s.at(0), Some(&s.token), &hello(), None);
+    assert!(refused(third()).contains("127.0.0.1 has 2 workers here"), "one address");
+    let here = || Link::connect(&s.unix(0), None, &hello(), None);
+    let own = here().unwrap();
+    assert!(refused(here()).contains("all 3 workers"), "all together");
+    own.close();
+    links[0].close();
+    drop(links);
+    assert!(within(Duration::from_secs(10), || third().is_ok()), "room comes back");
+}
+
+#[test]
+fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
+    let s = Scene::lending(vec![0]);
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    for _ in 0..5 {
+        assert!(within(Duration::from_secs(20), || s.daemon.state.pool.warm(&profile).is_some()));
+        let warm = s.daemon.state.pool.warm(&profile).unwrap();
+        warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGKILL).unwrap();
+        let link = s.link(0);
+        assert_ne!(pid(&link), warm.pid() as i32);
+    }
+}
+
+#[test]
+fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
+    let s = Scene::lending(vec![0]);
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let warm = s.daemon.state.pool.warm(&profile).unwrap();
+    warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
+    let (a, _b) = crate::conn::pair();
+    let seat = s.daemon.state.pool.seat(admission::Source::Here).unwrap();
+    let until = Instant::now() + Duration::from_millis(300);
+    let (_, seat) = warm.serve(&hello(), &a, "nobody", seat, until).unwrap_err();
+    assert!(seat.is_some(), "the client can have another one");
+    assert!(!runs(warm.pid() as i32), "and this one never wakes up");
+}
+
+#[test]
+fn a_job_cannot_fill_the_memory_of_its_worker_with_calls_that_wait() {
+    let of_worker = WorkerLimits { queue: 4 << 20, ..WorkerLimits::of_machine() };
+    let s = Scene::with(vec![0], |o| o.of_worker = of_worker);
+    let link = s.link(0);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let to = heard.clone();
+    link.set_text_hook(move |_, text| lock(&to).extend_from_slice(text));
+    link.request_then(id::HOST_CALL, &[&7u64.to_le_bytes()], |_| {}).unwrap();
+    link.send(fake::WAIT_FOR_HOST, &[]).unwrap();
+    assert!(within(Duration::from_secs(20), || {
+        let op = CopyIn { dst: 0, pitch: 0, width: 1 << 20, rows: 1, stream: 1 };
+        link.send(id::COPY_IN, &[&bytes(&op), &[0; 1 << 20]]).is_err()
+    }));
+    assert!(logged(|l| l.contains(&format!("worker {}: more than 4 MiB of calls wait", pid(&link)))));
+    let said = String::from_utf8(lock(&heard).clone()).unwrap();
+    assert!(said.contains("--max-queue"), "{said}");
+}
+
+#[test]
+fn a_worker_goes_where_its_server_allows_and_tells_nothing_of_other_places() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let said = |to: &str| {
+        let began = Instant::now();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let ticket = [NEXT.fetch_add(1, Ordering::Relaxed) as u8; 32];
+        let why = link.control(&Control::Connect { to: to.into(), ticket, stripes: 1 }).unwrap_err().to_string();
+        (why.replace(to, "IT"), began.elapsed())
+    };
+    for (to, what) in [("10.255.255.1:7878/0", "another network"), ("127.0.0.1:22/0", "a port of the system")] {
+        let (why, took) = said(to);
+        assert!(
+            why.starts_with("this server does not connect to IT") && took < Duration::from_secs(4),
+            "{what}: {why} {took:?}"
+        );
+    }
+    assert!(said("unix:/run/docker.sock/0").0.starts_with("this server does not connect"), "a socket of this machine");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [silent_at, other_at] = [&silent, &other].map(|l| l.local_addr().unwrap());
+    thread::spawn(move || other.accept().map(|(mut c, _)| c.write_all(b"SSH-2.0-OpenSSH_9.6\r\n")));
+    let answers: Vec<_> = thread::scope(|scope| {
+        let all = [closed, silent_at, other_at].map(|a| scope.spawn(move || said(&format!("{a}/0"))));
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    let shortest = answers.iter().map(|(_, took)| *took).min().unwrap();
+    assert!(answers.iter().all(|(why, _)| *why == answers[0].0), "{answers:?}");
+    assert!(shortest >= Duration::from_secs(5), "which of them it is cannot be seen by the time: {answers:?}");
+    // Who is this machine's own user could look for itself.
+    let own = Link::connect(&s.unix(0), None, &hello(), None).unwrap();
+    let connect = Control::Connect { to: format!("{closed}/0"), ticket: [3; 32], stripes: 1 };
+    assert!(own.control(&connect).unwrap_err().to_string().contains("refused"));
+}
+
+#[test]
+fn an_expectation_that_is_not_noted_in_time_is_taken_back() {
+    let (daemon, ours) = crate::channel::Channel::pair().unwrap();
+    let ours = Arc::new(crate::channel::Channel::over(ours));
+    let reach = crate::attendant::Reach::Daemon(ours, Targets::default(), crate::targets::Sender::SameUser);
+    let start = crate::channel::Start {
+        driver: String::new(),
+        gpu: 0,
+        virtual_device: 0,
+        limits: WorkerLimits::of_machine(),
+        targets: Vec::new(),
+    };
+    let attendant = crate::attendant::Attendant::new(Fake::open(&start).unwrap(), reach);
+    let ticket = [8; 32];
+    assert!(attendant.carry_out(Control::Expect { ticket, stripes: 2 }).is_err());
+    let said = || daemon.receive_by(Instant::now() + Duration::from_secs(10)).unwrap().unwrap().0;
+    assert_eq!([said(), said()], [Message::Expect(ticket, 2), Message::Forget(ticket)]);
+}
+
+#[test]
+fn workers_get_what_they_need_and_no_more() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", pid(&link))).unwrap();
+    assert!(read("status").lines().any(|l| l.split_whitespace().eq(["NoNewPrivs:", "1"])));
+    let limits = read("limits");
+    let of = |name: &str| limits.lines().find(|l| l.starts_with(name)).unwrap().to_owned();
+    assert!(of("Max core file size").split_whitespace().skip(4).take(2).eq(["0", "0"]), "{limits}");
+    let files: u64 = of("Max open files").split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(files <= 1 << 16, "{limits}");
+    for variable in read("environ").split('\0').filter(|v| !v.is_empty()) {
+        let name = variable.split('=').next().unwrap();
+        assert!(env::is_servers(name) || name.starts_with("CUDA_"), "{name}");
+    }
+}
+
+#[test]
+fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
+    let none = Scene::lending(vec![7]);
+    let why = first_workers(&none.daemon.state).unwrap_err();
+    assert!(why.starts_with("GPU 0: ") && why.contains("fallen off the bus"), "{why}");
+    let one = Scene::lending(vec![0, 7]);
+    first_workers(&one.daemon.state).unwrap();
+    assert!(logged(|l| l.starts_with("cannot be used: GPU 1: ")));
+}
