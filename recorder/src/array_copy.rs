@@ -6,6 +6,7 @@ use crate::enter::Entered;
 use crate::graph;
 use crate::host_function::{self, Read};
 use crate::host_memory;
+use crate::host_waiting;
 use crate::job::Device;
 use crate::landing;
 use crate::place::{Place, Waiting};
@@ -75,7 +76,10 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
     // What is copied are the bytes that are there when the stream gets here.
-    let changes = from_host && (copy::changes_later(c.src.host, span(&c.src, &c)) || host_memory::is_mapped(c.src.host));
+    let changes = from_host
+        && (copy::changes_later(c.src.host, span(&c.src, &c))
+            || host_memory::is_mapped(c.src.host)
+            || host_waiting::holds(cx, device, stream));
     if changes && until == Until::Done {
         cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
     }
