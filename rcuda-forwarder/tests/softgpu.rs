@@ -123,9 +123,9 @@ impl Server {
         Job { link: Link::connect(&self.at(gpu), Some(&self.token), &hello, None).expect("link") }
     }
 
-    /// Number of worker processes, once it is as `wanted` or some seconds are over.
+    /// Number of worker processes, once it is as `wanted` or that does not come.
     fn workers(&self, wanted: impl Fn(usize) -> bool) -> usize {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(120);
         loop {
             let n = children(self.process.id());
             if wanted(n) || Instant::now() > until {
@@ -377,9 +377,8 @@ fn a_killed_server_is_noticed_and_another_is_not_harmed() {
     lost.bump(bump, LEGACY, memory, 1, u32::MAX);
     let waiting = lost.link.request(id::CONTEXT_SYNC, &[]).expect("request");
     assert_eq!(dying.end(Signal::SIGKILL).signal(), Some(9));
-    let began = Instant::now();
-    assert!(waiting.wait().is_err() && lost.link.is_lost());
-    assert!(began.elapsed() < Duration::from_secs(5));
+    let why = waiting.wait().expect_err("the server is gone").why;
+    assert!(lost.link.is_lost() && !why.contains("no sign of life"), "it was noticed late: {why}");
     let (memory, bump) = kept.build();
     kept.write(memory, &words(|_| 0), LEGACY);
     kept.bump(bump, LEGACY, memory, 2, 2);

@@ -200,16 +200,14 @@ fn random_messages_write_nowhere_but_where_an_answer_lands() {
 
 #[test]
 fn signs_of_life_keep_a_link_and_silence_ends_it() {
-    let (link, mut peer) = linked(Duration::from_millis(300));
-    for _ in 0..8 {
+    let (link, mut peer) = linked(Duration::from_secs(1));
+    for _ in 0..14 {
         thread::sleep(Duration::from_millis(100));
         answer(&mut peer, 0, HEARTBEAT, &[]);
     }
     assert!(!link.is_lost());
-    let began = Instant::now();
     let lost = link.request(7, &[]).unwrap().wait().unwrap_err();
     assert!(lost.why.contains("no sign of life"), "{lost}");
-    assert!(began.elapsed() < Duration::from_secs(3));
 }
 
 #[test]
@@ -323,8 +321,8 @@ fn many_threads_get_their_own_answers_through_shared_memory() {
 
 #[test]
 fn silence_and_the_end_of_the_life_line_lose_a_shared_link() {
-    let (link, life, _calls, mut answers) = shared(Duration::from_millis(300));
-    for _ in 0..6 {
+    let (link, life, _calls, mut answers) = shared(Duration::from_secs(1));
+    for _ in 0..14 {
         thread::sleep(Duration::from_millis(100));
         say(&mut answers, 0, HEARTBEAT, &[]);
     }
