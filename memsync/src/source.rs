@@ -159,15 +159,21 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
-    let prepared = m.regions().and_then(|regions| {
-        let in_view: HashSet<&Region> = seen.regions().iter().collect();
-        let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
-        let key = seeds.choose();
-        let hashes = (m.hash(&key, &mine)?, m.hash(&key, &seen)?);
-        Ok((regions, mine, hashes))
+    let (conn, pages) = (&mut *conns[0], theirs.len());
+    let (prepared, mut hash_ms, their_hashes) = std::thread::scope(|scope| {
+        // They are read meanwhile: a connection that takes no data for long counts as broken.
+        let receiving = scope.spawn(move || receive_hashes(conn, pages));
+        let prepared = m.regions().and_then(|regions| {
+            let in_view: HashSet<&Region> = seen.regions().iter().collect();
+            let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
+            let key = seeds.choose();
+            let hashes = (m.hash(&key, &mine)?, m.hash(&key, &seen)?);
+            Ok((regions, mine, hashes))
+        });
+        let hash_ms = ms(hashing);
+        (prepared, hash_ms, receiving.join().unwrap_or(Err(SyncError::Protocol("a receiving thread ended abruptly"))))
     });
-    let mut hash_ms = ms(hashing);
-    let their_hashes = receive_hashes(&mut *conns[0], theirs.len())?;
+    let their_hashes = their_hashes?;
     let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verifies()) {
         Some(text) => Err(SyncError::Regions(text)),
         None => Ok(p),

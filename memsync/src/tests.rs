@@ -7,9 +7,11 @@ use crate::region::{Kind, PAGE, Page, Pages, Region};
 use crate::{Faults, Round, Stream, Verify, source, target};
 use replayer::{NO_HASH, PageHash, PageKey, Shown};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
 
@@ -24,6 +26,8 @@ struct Fake {
     restless: Option<u64>,
     /// It is of another GPU than other fakes are.
     other_gpu: bool,
+    /// It hashes only when so many bytes have been read from a connection.
+    hashes_after: Option<(Arc<AtomicUsize>, usize)>,
 }
 
 impl Fake {
@@ -61,6 +65,15 @@ impl Memory for Fake {
         Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
     }
     fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        if let Some((read, wanted)) = &self.hashes_after {
+            let begun = Instant::now();
+            while read.load(Ordering::Relaxed) < *wanted {
+                if begun.elapsed() > Duration::from_secs(20) {
+                    return Err(SyncError::Protocol("nobody reads while the memory is hashed"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         Ok(pages.iter().map(|p| self.with(&p, |b| key.hash(b)).unwrap_or(NO_HASH)).collect())
     }
     fn buffer(&self) -> Result<Vec<u8>, SyncError> {
@@ -189,6 +202,42 @@ fn job(seed: u8) -> Fake {
         (0x3000_0000_1000, PAGE as usize + 77, Kind::Global, seed),
         (0x2_0540_0000, 1 << 20, Kind::Heap, seed),
     ])
+}
+
+/// Counts what is read from a connection.
+struct Counted(UnixStream, Arc<AtomicUsize>);
+
+impl Read for Counted {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.0.read(to)?;
+        self.1.fetch_add(n, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.0.write(from)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_source_that_hashes_for_long_reads_meanwhile() {
+    let (mut from, to) = (job(1), job(2));
+    let pages = Pages::of(from.regions().expect("regions")).len();
+    let read = Arc::new(AtomicUsize::new(0));
+    from.hashes_after = Some((read.clone(), pages * size_of::<PageHash>()));
+    let (a, b) = UnixStream::pair().expect("sockets");
+    let (mut a, mut b): (Ends, Ends) = (vec![Box::new(Counted(a, read))], vec![Box::new(b)]);
+    std::thread::scope(|s| {
+        let source = s.spawn(move || source::run(&from, &mut a, &Faults::default()).map(|round| round.digest));
+        let target = target::run(&to, &mut b, Verify::Auto, true, &Faults::default());
+        drop(b);
+        assert_eq!(source.join().expect("source").expect("source"), target.expect("target").digest);
+    });
 }
 
 #[test]
