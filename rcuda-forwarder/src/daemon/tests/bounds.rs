@@ -30,7 +30,7 @@ fn strangers_lock_nobody_out() {
                 thread::sleep(Duration::from_millis(2));
             }
         });
-        assert!(within(Duration::from_secs(60), || held.load(Ordering::Relaxed) as usize > AT_TCP.of_one));
+        assert!(soon(|| held.load(Ordering::Relaxed) as usize > AT_TCP.of_one));
         for _ in 0..5 {
             s.link(0).close();
             Link::connect(&s.unix(0), None, &hello(), None).unwrap().close();
@@ -51,7 +51,7 @@ fn a_client_has_so_many_workers_and_no_more() {
     own.close();
     links[0].close();
     drop(links);
-    assert!(within(Duration::from_secs(10), || third().is_ok()), "room comes back");
+    assert!(soon(|| third().is_ok()), "room comes back");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
     let s = Scene::lending(vec![0]);
     let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
     for _ in 0..5 {
-        assert!(within(Duration::from_secs(20), || s.daemon.state.pool.warm(&profile).is_some()));
+        assert!(soon(|| s.daemon.state.pool.warm(&profile).is_some()));
         let warm = s.daemon.state.pool.warm(&profile).unwrap();
         warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGKILL).unwrap();
@@ -93,7 +93,7 @@ fn a_job_cannot_fill_the_memory_of_its_worker_with_calls_that_wait() {
     link.set_text_hook(move |_, text| lock(&to).extend_from_slice(text));
     link.request_then(id::HOST_CALL, &[&7u64.to_le_bytes()], |_| {}).unwrap();
     link.send(fake::WAIT_FOR_HOST, &[]).unwrap();
-    assert!(within(Duration::from_secs(20), || {
+    assert!(soon(|| {
         let op = CopyIn { dst: 0, pitch: 0, width: 1 << 20, rows: 1, stream: 1 };
         link.send(id::COPY_IN, &[&bytes(&op), &[0; 1 << 20]]).is_err()
     }));
