@@ -68,6 +68,7 @@ pub(crate) fn bundle() -> Result<(), String> {
         std::fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
         executable(&script)?;
     }
+    pack(&folder, "programs")?;
     let bytes = size(&folder)?;
     println!(
         "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh",
@@ -75,6 +76,22 @@ pub(crate) fn bundle() -> Result<(), String> {
         bytes as f64 / (1 << 20) as f64
     );
     if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
+}
+
+/// Packs a folder of the bundle: each of the programs contains the same CUDA runtime. The scripts unpack it at their first start.
+fn pack(bundle: &Path, folder: &str) -> Result<(), String> {
+    let status = Command::new("tar")
+        .arg("-C")
+        .arg(bundle)
+        .args(["-czf"])
+        .arg(bundle.join(folder).with_extension("tar.gz"))
+        .arg(folder)
+        .status()
+        .map_err(|e| format!("cannot start tar: {e}"))?;
+    if !status.success() {
+        return Err(format!("tar could not pack {folder} ({status})"));
+    }
+    std::fs::remove_dir_all(bundle.join(folder)).map_err(|e| format!("{folder}: {e}"))
 }
 
 /// This program in the release profile: it drives the runs on the other machine.

@@ -4,6 +4,7 @@
 # Options go to the runner: ./run-gpu.sh --help
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+[ -d programs ] || tar -xzf programs.tar.gz
 export MRCUDA_BIN_DIR="$PWD/bin" MRCUDA_PROGRAMS="$PWD/programs"
 PATH="$PATH:/usr/local/cuda/bin"
 if command -v nvcc >/dev/null; then

@@ -3,6 +3,7 @@
 # place. litmus.txt gets what each place shows; the output lists what was wrong. Options go to the program: ./run-litmus.sh --rounds 50
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+[ -d programs ] || tar -xzf programs.tar.gz
 litmus=programs/static/litmus
 folder=$(mktemp -d)
 export XDG_CONFIG_HOME="$folder" XDG_RUNTIME_DIR="$folder"
