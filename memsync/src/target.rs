@@ -209,9 +209,9 @@ pub(crate) fn run<M: Memory>(
     let hashing = Instant::now();
     let (all, seen) = hello.pages();
     let key = seeds.choose();
-    let hashes = m.hash(&key, &all)?;
+    // Both before the source is told anything: it sends much then, which must be read without a pause.
+    let (hashes, ours) = (m.hash(&key, &all)?, m.hash(&key, &seen)?);
     send_hashes(&mut *conns[0], &hashes)?;
-    let ours = m.hash(&key, &seen)?;
     let mut hash_ms = ms(hashing);
     let mut hashed = (all.len() + seen.len()) as u64;
     Word::receive(&mut *conns[0])?;

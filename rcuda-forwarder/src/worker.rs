@@ -54,6 +54,8 @@ const MEMORY: Duration = Duration::from_secs(5);
 const KEEP: usize = 64 << 20;
 /// Between two looks at calls that are late.
 const LOOK: Duration = Duration::from_micros(50);
+/// How long a full queue may stand still while the job has to answer something.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
 /// Control requests at one time.
@@ -339,12 +341,25 @@ impl<P: Place> Worker<P> {
         // Such memory is kept alike whatever a call waits for.
         let at_once = matches!(head.id, ops::id::HOST_DONE | ops::id::HOST_BYTES);
         if !at_once && (!self.late.is_empty() || self.place.host_calls() > 0 || self.place.has_apart()) {
-            if !self.late.push(head, body) {
-                return Err(self.queue_is_full());
-            }
-            return Ok(());
+            return self.leave_for_later(head, body);
         }
         self.apply(head, body, reply)
+    }
+
+    /// Leaves a call for later. Where there is no room it waits as long as others are applied: behind a kernel that takes its time, for
+    /// example. If none is while the job has to answer something, the answer lies behind this call.
+    fn leave_for_later(&self, head: Head, body: &[u8]) -> Result<(), WorkerError> {
+        let (mut left, mut since) = (self.late.left(), Instant::now());
+        while !self.late.push(head, body) {
+            std::thread::sleep(Duration::from_millis(1));
+            if self.late.left() != left || self.place.host_calls() == 0 {
+                (left, since) = (self.late.left(), Instant::now());
+            }
+            if since.elapsed() > QUEUE_PATIENCE {
+                return Err(self.queue_is_full());
+            }
+        }
+        Ok(())
     }
 
     /// What is left for later would take more memory than the server gives: the job is told, and lost.

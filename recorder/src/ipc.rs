@@ -136,7 +136,7 @@ pub(crate) fn freed(cx: &Entered, device: &'static Device, address: u64) {
     let Some(gone) = ipc.exports.remove(&address) else { return };
     if ipc.exports.values().all(|e| (e.device, e.chunk) != (gone.device, gone.chunk)) {
         // It fails only if the place is lost, and then nothing is offered.
-        let _ = cx.work(device, id::CHUNK_WITHDRAW, &[&gone.chunk.to_le_bytes()]);
+        let _ = cx.place(device).send(id::CHUNK_WITHDRAW, &[&gone.chunk.to_le_bytes()]);
     }
 }
 

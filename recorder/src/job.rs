@@ -282,7 +282,12 @@ impl Device {
     /// Work has failed whose call had returned already: an error of execution stays, any other one is returned by the next call.
     fn failed_late(&self, call: u16, rc: Code) {
         self.note(rc);
-        if !code::is_sticky(rc) && self.failure.waits(rc) {
+        // These clean up, or end what was begun: that it has ended already is no error of the program.
+        let ends = {
+            use cuda_api::ops::id;
+            matches!(call, id::HOST_BYTES | id::HOST_DONE | id::PEER_UNMAP | id::CHUNK_WITHDRAW)
+        };
+        if !code::is_sticky(rc) && !ends && self.failure.waits(rc) {
             let name = replayer::replay::call_name(call);
             log::tell(&format!("{name} on GPU {} failed with error {rc} after its call had returned", self.index));
         }

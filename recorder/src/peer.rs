@@ -91,8 +91,8 @@ fn connect(cx: &Entered, user: &'static Device, owner: &'static Device, chunk: C
 }
 
 fn disconnect(cx: &Entered, user: &'static Device, at: Chunk) {
-    // It fails only if the place is lost, and the device has that error then.
-    let _ = cx.work(user, id::PEER_UNMAP, &[&encode(&at)]);
+    // It fails only if the place is lost, and the device has that error then. An error that waits for a call of the program is not taken.
+    let _ = cx.place(user).send(id::PEER_UNMAP, &[&encode(&at)]);
 }
 
 fn named(job: &'static Job, index: u32) -> Result<&'static Device, Code> {

@@ -392,6 +392,7 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
             }
         }
     }
+    let served = matches!(*lock(&worker.phase), Phase::Serving);
     worker.end();
     // Whoever looks for a worker must not find this one while its end takes its time.
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
@@ -403,7 +404,8 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
         worker.set(Phase::Gone);
     }
     lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
-    let client = lock(&worker.client).take().map(|(words, _)| words);
+    // A client that it has not got is given to another one.
+    let client = served.then(|| lock(&worker.client).take()).flatten().map(|(words, _)| words);
     match status {
         Ok(status) if status.success() => {
             if let Some(job) = client {

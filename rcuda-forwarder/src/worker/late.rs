@@ -47,6 +47,11 @@ impl Late {
         self.left.load(Ordering::Acquire) == 0
     }
 
+    /// How many calls have not been applied.
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+
     /// How many calls were left to that thread.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)

@@ -279,7 +279,7 @@ impl Executor {
         body = body.get(size_of::<u64>()..).unwrap_or_default();
         let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
         let bytes = packed(&copy)?;
-        let buffer = life.pools.buffer(bytes, false)?;
+        let buffer = life.pools.late_buffer(to.stream, bytes)?;
         copy.src = line(buffer.as_ptr(), &copy);
         let room = (buffer.as_ptr() as usize, bytes);
         let pending = match self.hold_for_bytes(life, (to.stream, stream), token, room) {

@@ -198,8 +198,12 @@ impl Executor {
         let [first, second, ..] = value else { return Err(BAD) };
         match id {
             ID_WINDOW if *second == 0 => {}
-            // A hint of what is used often: only its address counts.
-            ID_WINDOW => self.check_memory(*first, 1)?,
+            // A hint of what is used often, which drivers take of any address. Of what is not the job's there is none.
+            ID_WINDOW => {
+                if self.check_memory(*first, 1).is_err() {
+                    (*first, *second) = (0, 0);
+                }
+            }
             ID_PROGRAMMATIC_EVENT | ID_COMPLETION_EVENT => *first = self.bindings.live(Kind::Event, *first)?,
             // Its value is a graph node of the program's process.
             ID_DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),

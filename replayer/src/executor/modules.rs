@@ -104,9 +104,18 @@ pub fn compare_globals(a: &[Global], b: &[Global]) -> Result<(), Difference> {
 #[derive(Debug)]
 struct Kept {
     image: Image,
+    /// Its bytes, which count until it is used no more.
+    bytes: u64,
+    all: Arc<AtomicU64>,
     /// Most bytes of its code, decompressed.
     most: u64,
     index: OnceLock<Index>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// A loaded module or library.
@@ -141,7 +150,7 @@ enum Heap {
 pub(super) struct Modules {
     images: HashMap<[u8; 32], Arc<Kept>>,
     /// Bytes of the images.
-    bytes: u64,
+    bytes: Arc<AtomicU64>,
     /// The job has been told that there is no more room for images, or for what is in one.
     told: AtomicBool,
     units: Vec<Unit>,
@@ -194,7 +203,7 @@ impl Executor {
             if modules.images.contains_key(&head.hash) {
                 return Ok(());
             }
-            if modules.bytes.saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES {
+            if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES {
                 tell_once(&modules.told, "module images", limits.images, "--max-images");
                 return Err(code::ERROR_OUT_OF_MEMORY);
             }
@@ -204,10 +213,9 @@ impl Executor {
             return Err(code::ERROR_INVALID_IMAGE);
         }
         let mut modules = lock(&self.modules);
-        let kept = Kept { image, most: limits.images, index: OnceLock::new() };
-        if modules.images.insert(head.hash, Arc::new(kept)).is_none() {
-            modules.bytes += bytes;
-        }
+        modules.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let kept = Kept { image, bytes, all: modules.bytes.clone(), most: limits.images, index: OnceLock::new() };
+        modules.images.insert(head.hash, Arc::new(kept));
         Ok(())
     }
 
@@ -435,7 +443,15 @@ impl Executor {
             all.push((address, bytes));
         }
         all.sort_unstable();
-        all
+        // Symbols may overlap: a range that begins inside another one must not hide what lies behind it.
+        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(all.len());
+        for (address, bytes) in all {
+            match merged.last_mut() {
+                Some((start, len)) if address <= *start + *len => *len = (*len).max(address + bytes - *start),
+                _ => merged.push((address, bytes)),
+            }
+        }
+        merged
     }
 
     /// Address and bytes of the device heap, if the context has one. It may have blocks in use after the code that allocated them

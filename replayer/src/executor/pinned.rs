@@ -310,12 +310,8 @@ impl Executor {
     pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
         let mut apart = lock(&self.pinned.apart);
         apart.taken += 1;
-        if body.len() % LINE_BYTES != 0 {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        // Lines of memory that the job has given up since it looked are left out: what it has changed there nobody reads.
-        let _all_known = apart.twins.take_over(body, |_| 0);
-        Ok(())
+        let whole = body.len() % LINE_BYTES == 0;
+        if whole && apart.twins.take_over(body, |_| 0) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
     pub(super) fn host_unpin(&self, mut body: &[u8]) -> Result<(), Code> {

@@ -296,6 +296,7 @@ impl Executor {
         // SAFETY: the buffer has so many bytes, and the flight owns it until the copy has been made.
         let submitted = unsafe { self.gpu.copy_in(life.own.page_key, buffer.at as *const u8, KEY_BYTES as u64, stream) };
         let flight = self.take_off(&life, buffer, stream);
+        drop(life);
         submitted.and(flight)
     }
 

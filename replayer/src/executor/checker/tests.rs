@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 mod stand_in;
 
-const DEVICE_NUMBER: u32 = 27;
+const DEVICE_NUMBER: u32 = 23;
 const CHUNK: u64 = 2 << 20;
 /// What lies where no call may get to.
 const CANARY: u8 = 0xc5;
@@ -171,7 +171,7 @@ fn attribute(number: u32, at: u64) -> Vec<u8> {
 }
 
 /// Attributes that have addresses, pointers or handles of the driver's, and some that nobody knows.
-const ATTRIBUTES: [u32; 7] = [1, 7, 12, 13, 17, 40, u32::MAX];
+const ATTRIBUTES: [u32; 6] = [7, 12, 13, 17, 40, u32::MAX];
 /// Such options of the compiler.
 const OPTIONS: [u32; 15] = [2, 3, 4, 5, 6, 17, 18, 19, 25, 26, 27, 28, 35, 77, u32::MAX];
 
