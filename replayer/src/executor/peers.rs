@@ -87,8 +87,7 @@ impl Executor {
     /// Takes away what [`Executor::map_peer`] has mapped.
     pub(super) fn unmap_peer(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = Chunk::get(&mut body).map_err(short)?;
-        // What was not mapped, or has gone with another context, is unmapped.
-        let Some(memory) = lock(&self.peers.imported).remove(&op.address) else { return Ok(()) };
+        let memory = lock(&self.peers.imported).remove(&op.address).ok_or(code::ERROR_NOT_MAPPED)?;
         self.unmap_in_arena(op.address);
         self.gpu.release_memory(memory)
     }
