@@ -195,15 +195,10 @@ impl Executor {
 
     /// Checks an attribute of a launch, a kernel's node or a stream, and puts the driver's own event in the place of the job's.
     pub(super) fn check_attribute(&self, id: u32, value: &mut [u64]) -> Result<(), Code> {
-        let [first, second, ..] = value else { return Err(BAD) };
+        let [first, ..] = value else { return Err(BAD) };
         match id {
-            ID_WINDOW if *second == 0 => {}
-            // A hint of what is used often, which drivers take of any address. Of what is not the job's there is none.
-            ID_WINDOW => {
-                if self.check_memory(*first, 1).is_err() {
-                    (*first, *second) = (0, 0);
-                }
-            }
+            // A hint of what the GPU's cache should keep, which drivers take of any address. Nothing is read or written by it.
+            ID_WINDOW => {}
             ID_PROGRAMMATIC_EVENT | ID_COMPLETION_EVENT => *first = self.bindings.live(Kind::Event, *first)?,
             // Its value is a graph node of the program's process.
             ID_DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
