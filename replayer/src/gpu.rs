@@ -256,6 +256,9 @@ impl Gpu {
     pub(crate) fn export(&self, memory: u64) -> Result<OwnedFd, Code> {
         let mut fd: c_int = -1;
         call!(self.vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), memory, DESCRIPTOR, 0))?;
+        if fd < 0 {
+            return Err(code::ERROR_UNKNOWN);
+        }
         // SAFETY: a fresh descriptor, which the driver has given to us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
