@@ -11,6 +11,7 @@ use crate::thread::here;
 use crate::{children, config, control, gate, internal_error};
 use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
+use cuda_api::ops::id;
 use replayer::DeviceInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -283,10 +284,7 @@ impl Device {
     fn failed_late(&self, call: u16, rc: Code) {
         self.note(rc);
         // These clean up, or end what was begun: that it has ended already is no error of the program.
-        let ends = {
-            use cuda_api::ops::id;
-            matches!(call, id::HOST_BYTES | id::HOST_DONE | id::PEER_UNMAP | id::CHUNK_WITHDRAW)
-        };
+        let ends = matches!(call, id::HOST_BYTES | id::HOST_DONE | id::PEER_UNMAP | id::CHUNK_WITHDRAW);
         if !code::is_sticky(rc) && !ends && self.failure.waits(rc) {
             let name = replayer::replay::call_name(call);
             log::tell(&format!("{name} on GPU {} failed with error {rc} after its call had returned", self.index));
