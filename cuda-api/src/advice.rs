@@ -12,6 +12,13 @@ const CPU: i32 = -1;
 const NONE: i32 = -2;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const DEVICE: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`
+const NODE: u32 = 3;
+/// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION` and `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`; those before concern no location.
+const PREFER: u32 = 3;
+const NO_PREFERENCE: u32 = 4;
+/// The last `CUmem_advise`.
+const LAST_ADVICE: u32 = 6;
 
 /// What holds for a run of pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +36,37 @@ pub struct Advice(BTreeMap<u64, (u64, State)>);
 /// A place as the older attributes have it.
 fn number((kind, n): Location) -> i32 {
     if kind == DEVICE { n } else { CPU }
+}
+
+/// The number that goes with a kind of place: of a device, or of a node of the host's memory (measured).
+fn number_of_kind((kind, n): Location) -> i32 {
+    if matches!(kind, DEVICE | NODE) { n } else { CPU }
+}
+
+/// Checks a `CUmem_advise` as a 580 driver does (measured): its kind, the range of memory, the location. Returns whether it is to be kept.
+///
+/// # Errors
+/// `INVALID_VALUE`, and what `range` answers.
+pub fn check(
+    advice: u32,
+    range: Result<(), Code>,
+    (kind, ordinal): Location,
+    check_location: impl FnOnce(Location) -> bool,
+) -> Result<bool, Code> {
+    if !(1..=LAST_ADVICE).contains(&advice) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // Nodes may be preferred for any memory, where that changes nothing; they access nothing.
+    if kind == NODE && advice > NO_PREFERENCE {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if kind == NODE && range.is_err() {
+        return Ok(false);
+    }
+    range?;
+    // A kind of location there must be; which one it is matters only where the advice concerns it.
+    let any = advice < PREFER || advice == NO_PREFERENCE;
+    if check_location((kind, if any { 0 } else { ordinal })) { Ok(true) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
 impl Advice {
@@ -91,8 +129,8 @@ impl Advice {
         self.change(at, bytes, |s| match advice {
             1 => s.read_mostly = true,
             2 => s.read_mostly = false,
-            3 => s.preferred = Some(to),
-            4 => s.preferred = None,
+            PREFER => s.preferred = Some(to),
+            NO_PREFERENCE => s.preferred = None,
             5 if !s.users.contains(&user) => s.users.push(user),
             6 => s.users.retain(|u| *u != user),
             _ => {}
@@ -128,14 +166,16 @@ impl Advice {
         let prefetched = || common(|s| s.prefetched);
         Ok(vec![match attribute {
             1 => states.iter().all(|s| s.read_mostly).into(),
-            2 | 6 => preferred().map_or(NONE, number),
+            2 => preferred().map_or(NONE, number),
+            6 => preferred().map_or(NONE, number_of_kind),
             USERS => {
                 let first = states.first().map_or(&[][..], |s| &s.users);
                 let mut users: Vec<i32> = first.iter().copied().filter(|u| states.iter().all(|s| s.users.contains(u))).collect();
                 users.resize(size / 4, NONE);
                 return Ok(users);
             }
-            4 | 8 => prefetched().map_or(NONE, number),
+            4 => prefetched().map_or(NONE, number),
+            8 => prefetched().map_or(NONE, number_of_kind),
             5 => preferred().map_or(0, |(kind, _)| kind as i32),
             7 => prefetched().map_or(0, |(kind, _)| kind as i32),
             _ => return Err(code::ERROR_INVALID_VALUE),

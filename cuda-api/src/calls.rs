@@ -292,6 +292,11 @@ families! {
     refused RefusedCalls 0x0d;
 }
 
+/// Name of a row or an operation, for people.
+pub fn name(id: u16) -> Option<&'static str> {
+    crate::ops::name(id).or_else(|| rows().find(|r| r.id == id).map(|r| r.name))
+}
+
 /// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.
 #[derive(Debug)]
 pub struct RunEncoded<'a> {

@@ -4,9 +4,11 @@
 //! project's documentation); none of it needs a GPU: the slots answer from what the [`Host`] knows, in this process.
 //! Every libcuda of ours (the shim, the CPU driver) has tables of its own: their addresses are part of an answer.
 //!
+//! * `compiled`: what run-time compilers have the driver keep.
 //! * `integrity`: the runtime's question whether it talks to the driver that it was told of.
 //! * `storage`: values that runtime libraries attach to contexts.
 
+mod compiled;
 mod integrity;
 mod storage;
 #[cfg(test)]
@@ -73,8 +75,10 @@ pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
         LIBRARIES => address(&LIBRARY_SERVICES),
         FUNCTIONS => address(&FUNCTION_SERVICES),
         TILE_ORDER => address(&TILE_SERVICES),
+        COMPILED if compiled::is_available() => address(&COMPILED_SERVICES),
         _ => {
             if !REFUSED.contains(uuid)
+                && *uuid != COMPILED
                 && let Some(host) = HOST.get()
             {
                 host.unknown_table(uuid);
@@ -98,11 +102,12 @@ const FUNCTIONS: [u8; 16] = 0x6E163FBE_B958_444D_835C_E182AFF1991E_u128.to_be_by
 /// Without a name of its own: cuBLASLt asks for an order of tiles before half-precision products. It does not look whether it
 /// got the table, but takes a failing slot for "no order".
 const TILE_ORDER: [u8; 16] = 0x1734DC26_800D_4745_8726_C0F1E7DD8BCA_u128.to_be_bytes();
+/// Without a name of its own: the cache of compiled code, for NVRTC and nvJitLink.
+const COMPILED: [u8; 16] = 0xDA9151D3_3AE6_CC41_A5C0_4F26D533E328_u128.to_be_bytes();
 /// Refused: PyTorch with cuBLAS, cuDNN and cuSOLVER gave the same results without them (measured on an H200 machine).
-const REFUSED: [[u8; 16]; 3] = [
+const REFUSED: [[u8; 16]; 2] = [
     0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9_u128.to_be_bytes(),
     0x69A28E9F_2449_8B47_B030_C5DA330EA4E9_u128.to_be_bytes(),
-    0xDA9151D3_3AE6_CC41_A5C0_4F26D533E328_u128.to_be_bytes(),
 ];
 
 /// One word of a table: its size, a function, or nothing.
@@ -205,6 +210,11 @@ static FUNCTION_SERVICES: Table<99> = table!(FUNCTIONS, 99, { 7 => each_function
     81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98);
 
 static TILE_SERVICES: Table<17> = table!(TILE_ORDER, 17, { 4 => no_order }, unknown: 1 2 3 5 6 7 8 9 10 11 12 13 14 15 16);
+
+/// So many words are wanted: with fewer NVRTC looks for a way to free data in another table, and without one keeps nothing.
+static COMPILED_SERVICES: Table<7> = table!(COMPILED, 7, {
+    1 => compiled::make_key, 2 => compiled::end_key, 3 => compiled::find, 4 => compiled::keep, 6 => compiled::free_data,
+}, unknown: 5);
 
 /// Loads the module behind a wrapper.
 ///

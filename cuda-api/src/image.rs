@@ -183,7 +183,7 @@ pub unsafe fn measure(ptr: *const u8) -> Result<Image> {
     }
     let (kind, len) = size::of(&memory)?;
     // Checked again as copied: another thread of the program may have written to it meanwhile.
-    Image::from_bytes(kind, memory.copy(len)?.into())
+    Image::from_bytes(kind, memory.shared(len)?)
 }
 
 impl Image {
@@ -232,7 +232,7 @@ impl Image {
     /// All pieces of code, decompressed, in the order in which they are stored.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let mut all = Vec::new();
-        self.visit(u64::MAX, &mut |entry| {
+        self.visit(u64::MAX, None, &mut |entry| {
             all.push(entry?);
             Ok(())
         })?;
@@ -247,13 +247,14 @@ impl Image {
 
     /// Names, kernels and needs of all entries, found in one pass. Prefer it where more than one of them is wanted.
     pub fn index(&self) -> Index {
-        self.index_within(u64::MAX)
+        self.index_within(u64::MAX, None)
     }
 
     /// As [`Image::index`], of an image whose code takes at most so many bytes, decompressed: of more, the index says that it is
-    /// too large.
-    pub fn index_within(&self, most: u64) -> Index {
-        Index::of(self, most)
+    /// too large. For a GPU of a compute capability (10 × major + minor) only what it may be given of a fat binary is looked at:
+    /// decompressing the rest is most of the work for libraries that support many GPUs.
+    pub fn index_within(&self, most: u64, capability: Option<u32>) -> Index {
+        Index::of(self, most, capability)
     }
 
     /// Names of all variables that the code declares in global or constant memory, of whatever entry; sorted.
@@ -281,28 +282,28 @@ impl Image {
         self.index().kernel_params(name, sm).map(<[Param]>::to_vec)
     }
 
-    /// Calls `f` with each entry, or with what is wrong with it; an error of `f` ends the walk, and so does code of more than
-    /// `most` bytes in all.
-    fn visit(&self, most: u64, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+    /// Calls `f` with each entry that a GPU of this capability may be given, or with what is wrong with it; an error of `f` ends the
+    /// walk, and so does code of more than `most` bytes in all.
+    fn visit(&self, most: u64, capability: Option<u32>, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
         let room = &mut self.room(most);
         match self.kind {
             Kind::Linked => {
                 for part in load::parts(&self.bytes)? {
                     // A wrapper may come without a linked fat binary: the part is then empty.
                     if let Some(bytes) = self.bytes.get(part).filter(|b| !b.is_empty()) {
-                        fatbin::visit(bytes, room, f)?;
+                        fatbin::visit(bytes, room, capability, f)?;
                     }
                 }
                 Ok(())
             }
-            Kind::Wrapped | Kind::Fatbin => fatbin::visit(&self.bytes, room, f),
+            Kind::Wrapped | Kind::Fatbin => fatbin::visit(&self.bytes, room, capability, f),
             Kind::Archive => {
                 for member in size::members(&self.bytes)? {
                     let Some(bytes) = self.bytes.get(member) else {
                         continue;
                     };
                     match size::of(bytes) {
-                        Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, room, f)?,
+                        Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, room, capability, f)?,
                         Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
                         // A member has a length of its own and needs no terminating zero.
                         _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,

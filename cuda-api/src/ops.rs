@@ -123,7 +123,8 @@ ids! {
     /// Body: handle of an instance. Ends it; a launch that runs goes on.
     GRAPH_END = 0x0f88 "GraphEnd" nothing;
     /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as [`id::HOST_CALL`] when the node
-    /// is reached; bytes of a copy to the host follow, and the node goes on by itself then.
+    /// is reached; bytes of a copy to the host follow, and the node goes on by itself then. So does a copy from the host whose bytes, rows
+    /// packed, follow the call itself.
     GRAPH_CALL = 0x0f89 "GraphCall" nothing;
     /// [`super::GraphCondition`]: makes a condition that device code can set. The answer: the driver's own handle (u64). Waits.
     GRAPH_CONDITION = 0x0f8a "GraphCondition" nothing;
@@ -598,6 +599,8 @@ wire_struct! {
         pub name: String,
         /// Whether it uses texture or surface references: no capture takes its launches.
         pub references: bool,
+        /// Whether its code is seen to use atomic operations with the scope of the whole system.
+        pub system_atomics: bool,
         /// Bytes of local memory a thread for which the context had to get more, or 0.
         pub local_grew: u32,
     }
@@ -688,6 +691,8 @@ wire_struct! {
         pub at: At,
         /// Of a copy to the job: the graph goes on when the job has said [`id::HOST_DONE`], so when the bytes are in its memory.
         pub acknowledged: bool,
+        /// Of a copy from host memory that the place has, too: the place reads that by itself when the node is reached.
+        pub own: bool,
     }
 }
 

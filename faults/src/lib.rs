@@ -5,6 +5,7 @@
 //! | `MRCUDA_FAULT=POINT@SOCKET` | at that point each process that inherits the variable asks on the Unix socket and waits for the answer |
 //! | `MRCUDA_FAULT=POINT!` | at that point each process that inherits the variable panics, the first time |
 //! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move, where the source has the variable, and of the N-th page that the target copies by itself, where the target has it |
+//! | `MRCUDA_FAULT_ROUND_LIMIT_MS=N` | a round of a job's moves may take N ms while the job works, however much there is to copy |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
 //!
 //! The asking process writes one line, `POINT PID`, and goes on when a byte or the end of the connection comes. What happens
@@ -17,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 /// Who passes a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +170,8 @@ fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
 pub struct Faults {
     /// Flip one byte of the page with this number (from 1) among those copied in a verifying round.
     pub corrupt_page: Option<u64>,
+    /// How long a round of a move may take while the job works.
+    pub round_limit: Option<Duration>,
     /// Take places over TCP for other machines.
     pub tcp_is_far: bool,
 }
@@ -179,6 +183,7 @@ impl Faults {
         let word = |name| std::env::var(name).ok();
         READ.get_or_init(|| Faults {
             corrupt_page: page(word("MRCUDA_FAULT_CORRUPT_BYTE").as_deref()),
+            round_limit: word("MRCUDA_FAULT_ROUND_LIMIT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
             tcp_is_far: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::{JournalError, Meta, OwnedRecord, header, record};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,14 @@ impl Source {
             }
         }
         Ok(got)
+    }
+
+    /// Goes to `offset` and forgets what was read ahead; false if the bytes cannot have changed.
+    fn seek(&mut self, offset: u64) -> Result<bool, JournalError> {
+        match self {
+            Source::File(f, path) => f.seek(SeekFrom::Start(offset)).map(|_| true).map_err(|e| failed(path, e)),
+            Source::Bytes(_) => Ok(false),
+        }
     }
 }
 
@@ -120,6 +128,14 @@ impl Reader {
         JournalError::Record { number: self.number, offset: self.offset, what }
     }
 
+    /// The record whose length has been read.
+    fn rest_of_record(&mut self, bytes: &mut [u8]) -> Result<OwnedRecord, JournalError> {
+        if self.source.fill(&mut bytes[4..])? != bytes.len() - 4 {
+            return Err(self.damaged("it is cut short"));
+        }
+        record::decode(bytes).map_err(|what| self.damaged(what))
+    }
+
     fn next(&mut self) -> Result<Option<OwnedRecord>, JournalError> {
         let mut word = [0; 4];
         if self.source.fill(&mut word)? < word.len() {
@@ -141,10 +157,12 @@ impl Reader {
         }
         let mut bytes = vec![0; len];
         bytes[..4].copy_from_slice(&word);
-        if self.source.fill(&mut bytes[4..])? != len - 4 {
-            return Err(self.damaged("it is cut short"));
-        }
-        let record = record::decode(&bytes).map_err(|what| self.damaged(what))?;
+        let decoded = self.rest_of_record(&mut bytes).or_else(|why| {
+            // The system copies what it reads in no order: beside a writer the length may have come from after the record's publication,
+            // the bytes behind it from before. Who has seen the length reads the whole record the next time.
+            if self.source.seek(self.offset + 4)? { self.rest_of_record(&mut bytes) } else { Err(why) }
+        });
+        let record = decoded?;
         self.offset += len as u64;
         self.number += 1;
         Ok(Some(record))

@@ -1,7 +1,10 @@
 //! Damaged journals: one test for each way, and none may panic or pass for whole.
 
+mod support;
+
 use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Role, Writer};
 use std::path::PathBuf;
+use support::EMPTY;
 
 fn meta() -> Meta {
     Meta { build: [7; 32], pid: 4711, created_unix: 1_700_000_000, driver_version: 13000, about: "{\"name\":\"Übung\"}".into() }
@@ -331,29 +334,17 @@ fn parts_beyond_the_limits_are_refused_and_leave_the_journal_incomplete() {
     let handles = vec![1u64; (1 << 20) + 1];
     // Never touched, so never more than an address range.
     let body = vec![0u8; journal::MAX_PAYLOAD + 1];
-    let empty = Record {
-        seq: 1,
-        id: 1,
-        role: Role::Plain,
-        setting: None,
-        device: 0,
-        creates: &[],
-        ends: None,
-        uses: &[],
-        body: &[],
-        reply: &[],
-    };
     for bad in [
-        Record { creates: &handles, ..empty },
-        Record { uses: &handles, ..empty },
-        Record { body: &body, ..empty },
-        Record { reply: &body, ..empty },
+        Record { creates: &handles, ..EMPTY },
+        Record { uses: &handles, ..EMPTY },
+        Record { body: &body, ..EMPTY },
+        Record { reply: &body, ..EMPTY },
     ] {
         let mut w = Writer::create(&path, &meta()).unwrap();
-        w.append(&empty).unwrap();
+        w.append(&EMPTY).unwrap();
         assert!(matches!(w.append(&bad), Err(JournalError::TooLarge { .. })));
         assert!(!w.is_complete());
-        assert!(matches!(w.append(&empty), Err(JournalError::Incomplete)));
+        assert!(matches!(w.append(&EMPTY), Err(JournalError::Incomplete)));
         assert!(matches!(w.checked_live(), Err(JournalError::Incomplete)));
         assert_eq!((w.records(), w.live().count()), (1, 1));
     }

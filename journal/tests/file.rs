@@ -1,10 +1,13 @@
 //! The file of a journal, or its memory: how it grows, is tidied, fails, and fares in forked children.
 
+mod support;
+
 use journal::{JournalError, Meta, OwnedRecord, Reader, Record, Role, Writer, live_of};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Instant;
+use support::EMPTY;
 
 const MIB: u64 = 1 << 20;
 
@@ -15,19 +18,6 @@ fn meta() -> Meta {
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.{}.journal", std::process::id()))
 }
-
-const EMPTY: Record = Record {
-    seq: 0,
-    id: 1,
-    role: Role::Plain,
-    setting: None,
-    device: 0,
-    creates: &[],
-    ends: None,
-    uses: &[],
-    body: &[],
-    reply: &[],
-};
 
 fn read(path: &std::path::Path) -> Vec<OwnedRecord> {
     Reader::open(path).unwrap().records().map(Result::unwrap).collect()

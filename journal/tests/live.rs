@@ -271,6 +271,47 @@ fn a_sliding_window_of_loads_leaves_a_bounded_journal() {
     }
 }
 
+/// Windows of so many modules: with each load the oldest one is unloaded. Every second one has variables if `mixed`. The most live
+/// records beside those of the window, and bytes, after each load.
+fn windows(size: u64, loads: u64, mixed: bool) -> (usize, u64) {
+    let mut w = Writer::in_memory().unwrap();
+    let body = [7; 1000];
+    let mut most = (0, 0);
+    for i in 0..loads {
+        let role = if mixed && i % 2 == 0 { Role::LightLoad } else { Role::Load };
+        let mut put = |role, creates: &[u64], ends: Option<u64>, uses: &[u64], setting| {
+            let body = if ends.is_none() { &body[..] } else { &body[..20] };
+            w.append(&Record { seq: i, id: 1, role, setting, device: 0, creates, ends, uses, body, reply: &[] }).unwrap();
+        };
+        let (module, function) = (2 * i + 10, 2 * i + 11);
+        put(role, &[module], None, &[], None);
+        put(Role::Child, &[function], None, &[module], None);
+        put(Role::Plain, &[], None, &[function], Some([function, 8]));
+        if i >= size {
+            put(Role::Plain, &[], Some(module - 2 * size), &[], None);
+        }
+        if i % (loads / 50) == 0 {
+            most = (most.0.max(w.live_count().saturating_sub(3 * size as usize)), most.1.max(w.bytes()));
+        }
+    }
+    most
+}
+
+#[test]
+fn windows_of_any_size_leave_a_journal_of_no_more_than_the_limit() {
+    for size in [1, 2, 7, 64] {
+        for mixed in [false, true] {
+            let (records, bytes) = windows(size, 100_000, mixed);
+            // A load and an unload each of at most 1023 modules (docs/placement.md); what was done to them is gone. In memory dead
+            // records may take as much as the live ones, and 1 MiB.
+            assert!(records <= 2 * 1023 + 4, "{size}, {mixed}: {records} records");
+            assert!(bytes < 16 << 20, "{size}, {mixed}: {bytes} bytes");
+        }
+    }
+    // What the limit is for: without it two for each load would stay.
+    assert!(windows(1, 1_000, false).0 > 1_900);
+}
+
 #[test]
 fn ten_million_settings_leave_a_journal_of_those_that_hold() {
     let (records, bytes) = long(10_000_000, |i, put| {

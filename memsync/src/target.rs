@@ -7,6 +7,7 @@ use crate::region::{Kind, Page, Pages, Region, digest, whole};
 use crate::{Round, Stream, Verify};
 use faults::{Faults, Point};
 use replayer::{NO_HASH, PageHash, joined};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// What one connection brought.
@@ -32,13 +33,35 @@ impl Received {
     }
 }
 
+/// Pages that were compared, by number: a proof by bytes is one of all of them.
+#[derive(Debug)]
+struct Compared(Vec<AtomicU64>);
+
+impl Compared {
+    fn none_of(all: &Pages) -> Compared {
+        Compared((0..all.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn note(&self, numbers: &[u32]) {
+        for n in numbers {
+            if let Some(word) = self.0.get(*n as usize / 64) {
+                word.fetch_or(1 << (n % 64), Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
+    }
+}
+
 /// What is done with the pages that a connection brings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+#[derive(Debug, Clone, Copy)]
+enum Purpose<'a> {
     /// They are written to the GPU.
     Write,
-    /// They are compared with what is there.
-    Compare,
+    /// They are compared with what is there, and noted.
+    Compare(&'a Compared),
 }
 
 /// Where the pages of a batch go.
@@ -57,7 +80,7 @@ fn receive<M: Memory>(
     lane: usize,
     s: &mut dyn Stream,
     all: &Pages,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
     point: Point,
 ) -> Result<Received, SyncError> {
     let mut got = Received::default();
@@ -80,8 +103,9 @@ fn receive<M: Memory>(
         };
         s.read_exact(&mut m.bytes(&mut buffer)[..bytes]).map_err(what)?;
         let written = places(all, &numbers, bytes).and_then(|pages| {
-            if purpose == Purpose::Compare {
+            if let Purpose::Compare(noted) = purpose {
                 got.differs(compare(m, lane, &pages, &m.bytes(&mut buffer)[..bytes])?);
+                noted.note(&numbers);
                 spare = Some(buffer);
                 return Ok(None);
             }
@@ -128,7 +152,7 @@ fn receive_all<M: Memory>(
     m: &M,
     conns: &mut [Box<dyn Stream>],
     all: &Pages,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
     point: Point,
 ) -> Result<Received, SyncError> {
     std::thread::scope(|scope| {
@@ -219,12 +243,18 @@ pub(crate) fn run<M: Memory>(
     let copying = Instant::now();
     let point = if hello.verifies() { Point::DeltaReceive } else { Point::PrecopyReceive };
     let spoil = fault.corrupt_page.filter(|_| hello.verifies());
+    let noted = Compared::none_of(&all);
     let (fetched, received) = std::thread::scope(|scope| {
         let fetching = scope.spawn(|| fetch(m, &seen, &ours, &theirs, spoil, point));
-        let received = receive_all(m, conns, &all, Purpose::Write, point);
+        let received = receive_all(m, conns, &all, Purpose::Write, point).and_then(|received| {
+            // The source sends what is compared without waiting for what is fetched here. It is read meanwhile: a connection that takes no
+            // data for long counts as broken.
+            let compared = (hello.sent == Verify::Bytes).then(|| receive_all(m, conns, &all, Purpose::Compare(&noted), point));
+            Ok((received, compared.transpose()?.unwrap_or_default()))
+        });
         (fetching.join().unwrap_or(Err(SyncError::Protocol("the fetching thread ended abruptly"))), received)
     });
-    let mut received = received?;
+    let (mut received, compared) = received?;
     let bytes_fetched = fetched.unwrap_or_else(|e| {
         received.trouble.get_or_insert(e);
         0
@@ -233,9 +263,10 @@ pub(crate) fn run<M: Memory>(
     let proof = if hello.verifies() {
         // What the source hashes it hashes at the same time.
         let hashing = Instant::now();
-        let proof = prove(m, conns, &hello, (&all, &seen), &seeds, received.trouble.take(), point);
+        let trouble = received.trouble.take().or(compared.trouble);
+        let proof = trouble.map_or_else(|| prove(m, &hello, (&all, &seen), &seeds, (compared.differing, &noted)), Err);
         hash_ms += ms(hashing);
-        Some(proof?)
+        Some(proof)
     } else {
         None
     };
@@ -276,44 +307,33 @@ pub(crate) fn run<M: Memory>(
 /// The digest of the proof, and how many pages were hashed for it.
 type Proof = Result<([u8; 32], u64), SyncError>;
 
-/// Proves that the bytes of the source are here. After `trouble` only what the source sends is read. The outer error is that of a
-/// connection.
+/// Proves that the bytes of the source are here. `compared`: what differed of the pages that the source has sent for that, and which those were.
 fn prove<M: Memory>(
     m: &M,
-    conns: &mut [Box<dyn Stream>],
     hello: &Hello,
     (all, seen): (&Pages, &Pages),
     seeds: &Seeds,
-    trouble: Option<SyncError>,
-    point: Point,
-) -> Result<Proof, SyncError> {
-    let compared = if hello.sent == Verify::Bytes {
-        receive_all(m, conns, all, Purpose::Compare, point)?
-    } else {
-        Received::default()
-    };
-    if let Some(e) = trouble.or(compared.trouble) {
-        return Ok(Err(e));
-    }
+    compared: (Option<(usize, u64)>, &Compared),
+) -> Proof {
     let differing = |(pages, address)| SyncError::Bytes { pages, address };
-    if let Some(differ) = compared.differing {
-        return Ok(Err(differing(differ)));
+    if let Some(differ) = compared.0 {
+        return Err(differing(differ));
+    }
+    if hello.sent == Verify::Bytes && compared.1.count() != all.len() {
+        return Err(SyncError::Protocol("the source did not send every page for the comparison of bytes"));
     }
     let key = seeds.prove();
     let hash = |how: Verify, pages: &Pages| match how {
         Verify::Bytes => Ok(Vec::new()),
         _ => m.hash(&key, pages).and_then(|hashes| whole(hashes, "target")),
     };
-    let proved = (|| {
-        let after = hash(hello.sent, all)?;
-        let seen_after = hash(hello.seen, seen)?;
-        if hello.seen == Verify::Bytes {
-            let differ = m.compare(seen)?;
-            if let Some(address) = differ.first() {
-                return Err(differing((differ.len(), *address)));
-            }
+    let after = hash(hello.sent, all)?;
+    let seen_after = hash(hello.seen, seen)?;
+    if hello.seen == Verify::Bytes {
+        let differ = m.compare(seen)?;
+        if let Some(address) = differ.first() {
+            return Err(differing((differ.len(), *address)));
         }
-        Ok((digest(&hello.regions, &after, &seen_after), (after.len() + seen_after.len()) as u64))
-    })();
-    Ok(proved)
+    }
+    Ok((digest(&hello.regions, &after, &seen_after), (after.len() + seen_after.len()) as u64))
 }

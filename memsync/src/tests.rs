@@ -28,6 +28,21 @@ struct Fake {
     other_gpu: bool,
     /// It hashes only when so many bytes have been read from a connection.
     hashes_after: Option<(Arc<AtomicUsize>, usize)>,
+    /// The same for fetching.
+    fetches_after: Option<(Arc<AtomicUsize>, usize)>,
+}
+
+/// Waits until so much has been read.
+fn wait_for_reads(of: &Option<(Arc<AtomicUsize>, usize)>, failure: &'static str) -> Result<(), SyncError> {
+    let Some((read, wanted)) = of else { return Ok(()) };
+    let begun = Instant::now();
+    while read.load(Ordering::Relaxed) < *wanted {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(SyncError::Protocol(failure));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 impl Fake {
@@ -65,15 +80,7 @@ impl Memory for Fake {
         Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
     }
     fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
-        if let Some((read, wanted)) = &self.hashes_after {
-            let begun = Instant::now();
-            while read.load(Ordering::Relaxed) < *wanted {
-                if begun.elapsed() > Duration::from_secs(20) {
-                    return Err(SyncError::Protocol("nobody reads while the memory is hashed"));
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        wait_for_reads(&self.hashes_after, "nobody reads while the memory is hashed")?;
         Ok(pages.iter().map(|p| self.with(&p, |b| key.hash(b)).unwrap_or(NO_HASH)).collect())
     }
     fn buffer(&self) -> Result<Vec<u8>, SyncError> {
@@ -127,6 +134,7 @@ impl Memory for Fake {
         (fits.map(|c| c.address).take(*most).collect(), None)
     }
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
+        wait_for_reads(&self.fetches_after, "nobody reads while pages are fetched")?;
         let from = self.near.as_ref().expect("in view").0.lock().expect("lock").clone();
         for (address, bytes) in ranges {
             if self.broken.is_some_and(|at| (*address..address + bytes).contains(&at)) {
@@ -238,6 +246,24 @@ fn a_source_that_hashes_for_long_reads_meanwhile() {
         drop(b);
         assert_eq!(source.join().expect("source").expect("source"), target.expect("target").digest);
     });
+}
+
+#[test]
+fn a_target_that_fetches_for_long_reads_what_is_compared_meanwhile() {
+    let from = job(1);
+    let mut to = job(2).beside(&from, 1);
+    let read = Arc::new(AtomicUsize::new(0));
+    // What differs and is not in view, and then all that is not, the second time.
+    to.fetches_after = Some((read.clone(), 4 << 20));
+    let (a, b) = UnixStream::pair().expect("sockets");
+    let (mut a, mut b): (Ends, Ends) = (vec![Box::new(a)], vec![Box::new(Counted(b, read))]);
+    std::thread::scope(|s| {
+        let source = s.spawn(|| source::run(&from, &mut a, &Faults::default()).map(|round| round.digest));
+        let target = target::run(&to, &mut b, Verify::Bytes, true, &Faults::default());
+        drop(b);
+        assert_eq!(target.expect("target").digest, source.join().expect("source").expect("source"));
+    });
+    assert!(from.contents() == to.contents());
 }
 
 #[test]
@@ -387,6 +413,41 @@ fn a_page_that_was_not_offered_is_refused() {
         assert!(matches!(crate::frames::Word::receive(&mut *a[0]), Err(SyncError::Peer(_))));
         assert!(matches!(target.join().expect("target"), Err(SyncError::Protocol("a page that was not offered"))));
     });
+}
+
+#[test]
+fn a_comparison_that_leaves_pages_out_proves_nothing() {
+    use crate::frames::{Hello, Word, receive_hashes, send_batch, send_hashes};
+    // Both have the same already, so nothing is sent before the comparison; one page is left out of it, or comes twice instead of another.
+    let pages = |count: u32| (0..count).collect::<Vec<u32>>();
+    let all = Pages::of(job(1).regions().expect("regions")).len() as u32;
+    let twice = || [pages(all - 1), vec![0]].concat();
+    for (numbers, complete) in [(pages(all), true), (Vec::new(), false), (pages(all - 1), false), (pages(all)[1..].to_vec(), false), (twice(), false)] {
+        let (from, to) = (job(1), job(1));
+        let (mut a, mut b) = connections(1);
+        std::thread::scope(|s| {
+            let target = s.spawn(move || target::run(&to, &mut b, Verify::Bytes, true, &Faults::default()));
+            Show::default().send(&Seeds::draw().expect("keys"), &mut *a[0]).expect("show");
+            let hello = Hello::receive(&mut *a[0]).expect("hello");
+            let (theirs, _) = hello.pages();
+            receive_hashes(&mut *a[0], theirs.len()).expect("hashes");
+            Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
+            send_hashes(&mut *a[0], &[]).expect("nothing is in view");
+            send_batch(&mut *a[0], &[], &[]).expect("nothing differs");
+            for n in &numbers {
+                let page = theirs.get(*n as usize).expect("a page");
+                let bytes = from.with(&page, |b| b.to_vec()).expect("its bytes");
+                send_batch(&mut *a[0], &[*n], &bytes).expect("batch");
+            }
+            send_batch(&mut *a[0], &[], &[]).expect("end");
+            let digest = crate::region::digest(&hello.regions, &[], &[]);
+            Word::send(&mut *a[0], None, digest).expect("summary");
+            let answer = Word::receive(&mut *a[0]);
+            let result = target.join().expect("target");
+            assert_eq!((answer.is_ok(), result.is_ok()), (complete, complete), "{} pages: {result:?}", numbers.len());
+            assert!(complete || matches!(result, Err(SyncError::Protocol(why)) if why.contains("every page")));
+        });
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Native runs, the paths and the raw controls take turns within each round. What is not there is said to be absent, never
 //! shown as zero.
 
+mod apps;
 mod calls;
 mod goals;
 mod journals;
@@ -27,7 +28,7 @@ pub(crate) struct BenchArgs {
     /// A few of each, and little memory: shows that it works; the figures are rough
     #[arg(long)]
     quick: bool,
-    /// Only these parts
+    /// Only these parts [default: all but `apps`]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
     /// Amounts between those of other runs: for `mrcuda models validate`
@@ -36,6 +37,9 @@ pub(crate) struct BenchArgs {
     /// About how many seconds the moves may take [default: 120; with --quick: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: Option<u64>,
+    /// Folder of the programs of the part `apps` [default: programs/apps beside the folder of mrcuda]
+    #[arg(long, value_name = "DIR")]
+    apps: Option<PathBuf>,
     /// Folder for bench.json and the plots
     #[arg(long, value_name = "DIR", default_value = "mrcuda-bench")]
     out: PathBuf,
@@ -58,6 +62,8 @@ enum Part {
     Record,
     /// Moves between places: replay, memsync, downtime.
     Moves,
+    /// Whole programs natively, in each place and moved; only when it is named.
+    Apps,
 }
 
 /// What was asked for.
@@ -113,6 +119,12 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     }
     if wanted(Part::Moves) {
         moves::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
+    }
+    if args.only.contains(&Part::Apps) {
+        // bin/ and programs/ of a bundle, release/ and programs/ of a target folder.
+        let beside = || Some(args.mrcuda.parent()?.parent()?.join("programs/apps"));
+        let folder = args.apps.clone().or_else(beside).unwrap_or_default();
+        apps::run(&stage, &servers, &folder, machine.soft, ask, &mut figures)?;
     }
     goals::print(&figures.goals);
     for (what, why) in &figures.absent {

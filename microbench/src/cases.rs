@@ -35,7 +35,7 @@ pub(crate) enum Case {
     QueryEvent,
     /// Asking whether a stream is idle.
     QueryStream,
-    /// Making and ending an event: two recorded calls.
+    /// Making and ending an event.
     Event,
     /// Making and ending a stream.
     Stream,

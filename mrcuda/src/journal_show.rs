@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::table::say;
-use cuda_api::calls::rows;
+use cuda_api::calls::name;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use journal::{JournalError, Meta, OwnedRecord, Reader, print_line};
@@ -32,7 +32,7 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let mut count = 0u64;
     for record in reader.records() {
         let record = record.map_err(failed)?;
-        say(&if args.json { print_line(&record, &name, &decode) } else { line(&record) });
+        say(&if args.json { print_line(&record, &|id| name(id).map(str::to_owned), &decode) } else { line(&record) });
         count += 1;
     }
     if !args.json {
@@ -49,7 +49,7 @@ fn heading(meta: &Meta) -> String {
 
 /// A record for people.
 fn line(r: &OwnedRecord) -> String {
-    let call = name(r.id).unwrap_or_else(|| format!("{:#06x}", r.id));
+    let call = name(r.id).map_or_else(|| format!("{:#06x}", r.id), str::to_owned);
     let mut text = format!("{:8} gpu {} {call:<26}", r.seq, r.device);
     for handle in &r.creates {
         text.push_str(&format!(" makes {handle:#x}"));
@@ -63,12 +63,6 @@ fn line(r: &OwnedRecord) -> String {
     let words = decode(r.id, &r.body)
         .unwrap_or_else(|| if r.body.is_empty() { String::new() } else { format!("{} bytes", r.body.len()) });
     format!("{text} {words}").trim_end().to_owned()
-}
-
-/// Name of a call or operation.
-fn name(id: u16) -> Option<String> {
-    let operation = ops::name(id);
-    operation.or_else(|| rows().find(|r| r.id == id).map(|r| r.name)).map(str::to_owned)
 }
 
 /// Arguments in words: operations field by field; of other calls the texts in them, which are the names of things.
@@ -104,7 +98,7 @@ mod tests {
         assert!(words.contains("bytes: 2097152"), "{words}");
         assert_eq!(decode(ops::id::CHUNK_MAP, &body[..3]), None);
         assert_eq!(decode(0x0507, b"\x01\0\0\0advance\0").as_deref(), Some("\"advance\""));
-        assert_eq!(name(0x0507).as_deref(), Some("cuModuleGetFunction"));
+        assert_eq!(name(0x0507), Some("cuModuleGetFunction"));
         assert_eq!(name(0xffff), None);
     }
 

@@ -147,6 +147,8 @@ pub(crate) struct Daemon {
     /// The Unix socket, and what tells its file from another one.
     unix: Option<(PathBuf, (u64, u64))>,
     listeners: Vec<Arc<OwnedFd>>,
+    /// The worker that was started first for each GPU, by the GPU's number.
+    first: Vec<Result<Arc<pool::Worker>, String>>,
 }
 
 fn say(line: &str) {
@@ -166,11 +168,12 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     }
     let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()] };
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
-    let daemon = Daemon::start(&o, gpus, command, say)?;
+    let mut daemon = Daemon::start(&o, gpus, command, say)?;
     // Asked to end meanwhile, it must not wait for workers: so another thread does.
     let failed = Arc::new(Mutex::new(None));
-    let (state, theirs, announce, words) = (daemon.state.clone(), failed.clone(), o.announce, daemon.describe(&o));
-    let opened = move || match first_workers(&state) {
+    let (state, first) = (daemon.state.clone(), std::mem::take(&mut daemon.first));
+    let (theirs, announce, words) = (failed.clone(), o.announce, daemon.describe(&o));
+    let opened = move || match wait_for_first_workers(&state, &first) {
         Ok(()) => announce(&words),
         Err(why) => {
             *lock(&theirs) = Some(why);
@@ -187,19 +190,17 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     }
 }
 
-/// Waits for the first worker of each GPU. One that can be opened is enough to serve; the log names the others.
-fn first_workers(state: &State) -> Result<(), String> {
+/// Waits until the first worker of each GPU has opened it. One that can be opened is enough to serve; the log names the others.
+fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, String>]) -> Result<(), String> {
     let until = Instant::now() + OPENING;
-    let mut failed = Vec::new();
-    let n = state.pool.gpus();
-    for gpu in 0..n {
-        let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
-        // A client may have taken it already; then it has been opened, or its client is told why not.
-        if let Some(why) = state.pool.warm(&profile).and_then(|w| w.wait_ready(until).err()) {
-            failed.push(format!("GPU {gpu}: {why}"));
-        }
-    }
-    if failed.len() == n as usize {
+    let opened = |worker: &Result<Arc<pool::Worker>, String>| match worker {
+        // A client may have taken it and left meanwhile.
+        Ok(worker) => worker.wait_ready(until).or_else(|why| if worker.has_opened() { Ok(()) } else { Err(why) }),
+        Err(why) => Err(why.clone()),
+    };
+    let failed: Vec<String> =
+        first.iter().enumerate().filter_map(|(gpu, w)| opened(w).err().map(|why| format!("GPU {gpu}: {why}"))).collect();
+    if failed.len() == first.len() {
         return Err(failed.join("; "));
     }
     failed.iter().for_each(|why| (state.log)(&format!("cannot be used: {why}")));
@@ -223,7 +224,7 @@ impl Daemon {
             log,
             refusals: Limited::new(log, "refusals of clients"),
         });
-        let mut daemon = Daemon { state: state.clone(), address: None, unix: None, listeners: Vec::new() };
+        let mut daemon = Daemon { state: state.clone(), address: None, unix: None, listeners: Vec::new(), first: Vec::new() };
         if let Some(at) = o.listen {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
             let listener = TcpListener::bind(at).map_err(failed)?;
@@ -239,9 +240,8 @@ impl Daemon {
             // The kernel says who the peer is: that is all the proof there must be.
             daemon.accept("accept-unix", listener.into(), AT_UNIX, |_, conn| same_user(conn).map(|()| [0; 32]))?;
         }
-        for gpu in 0..state.pool.gpus() {
-            warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
-        }
+        let first = |gpu| warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
+        daemon.first = (0..state.pool.gpus()).map(first).collect();
         Ok(daemon)
     }
 
@@ -426,7 +426,8 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
     let started = threads::spawn("warm", move || {
         std::thread::sleep(LATER);
         if let Some(state) = theirs.upgrade().filter(|state| state.pool.warm(&profile).is_none()) {
-            warm(&state, profile);
+            // The log has it.
+            let _ = warm(&state, profile);
         }
     });
     if let Err(e) = started {
@@ -434,14 +435,16 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
     }
 }
 
-/// Keeps a worker ready for a client of this kind.
-fn warm(state: &Arc<State>, profile: Profile) {
+/// Keeps a worker ready for a client of this kind. The log says if none can be started.
+fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, String> {
     let gpu = profile.gpu;
-    match start(state, profile) {
-        Ok(worker) => state.pool.keep_warm(worker),
+    let started = start(state, profile);
+    match &started {
+        Ok(worker) => state.pool.keep_warm(worker.clone()),
         Err(_) if state.stopping.load(Ordering::SeqCst) => {}
         Err(why) => (state.log)(&format!("cannot start a worker for GPU {gpu}: {why}")),
     }
+    started
 }
 
 /// Tickets that one worker may have noted at one time.

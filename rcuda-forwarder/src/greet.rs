@@ -138,6 +138,9 @@ pub(crate) enum GreetError {
     /// Too many greet at one time: to be tried again soon.
     #[error("it is busy: too many clients greet it at one time")]
     Busy,
+    /// The server ended the connection without a last word that arrived: to be tried again soon.
+    #[error("it ends the connection in the middle of the greeting ({0})")]
+    HungUp(io::Error),
     /// The peer said no.
     #[error("{0}")]
     Refused(String),
@@ -210,20 +213,48 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
     }
 }
 
+/// How long a client waits for a server that says nothing, and for all that it has to say. A server that says the next thing is alive: on
+/// a machine that is busy it may take its time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) silence: Duration,
+    pub(crate) end: Instant,
+}
+
+impl Limits {
+    /// Until when the next thing must be said.
+    pub(crate) fn next(&self) -> Instant {
+        self.end.min(Instant::now() + self.silence)
+    }
+}
+
 /// The client's part. Returns when the server has accepted; what follows on the connection depends on the opening.
-pub(crate) fn greet(mut conn: &Conn, opening: &Opening, key: &[u8; 32], deadline: Instant) -> Result<(), GreetError> {
+pub(crate) fn greet(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
     let mut said = [0; PREAMBLE];
     // Other servers say less than that, and wait for more then.
-    conn.read_exact_by(&mut said[..MAGIC.len()], deadline)?;
+    conn.read_exact_by(&mut said[..MAGIC.len()], limits.next())?;
     if said[..MAGIC.len()] != MAGIC {
         return Err(GreetError::Garbage);
     }
-    conn.read_exact_by(&mut said[MAGIC.len()..], deadline)?;
+    conn.read_exact_by(&mut said[MAGIC.len()..], limits.next())?;
     // The server must hear who called, also if it is another build: it says so on its side.
-    conn.write_all(&preamble())?;
+    send(conn, &preamble())?;
     check_preamble(&said)?;
+    prove(conn, opening, key, limits).map_err(|why| match why {
+        GreetError::Io(e) if has_hung_up(&e) => GreetError::HungUp(e),
+        why => why,
+    })
+}
+
+/// Writes, though the server may have ended the connection before it reads this: why it did is what is read next.
+fn send(mut conn: &Conn, bytes: &[u8]) -> io::Result<()> {
+    conn.write_all(bytes).or_else(|e| if has_hung_up(&e) { Ok(()) } else { Err(e) })
+}
+
+/// The client's part after the preambles: each end shows that it knows the secret.
+fn prove(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
     let mut theirs = [0; 32];
-    conn.read_exact_by(&mut theirs, deadline)?;
+    conn.read_exact_by(&mut theirs, limits.next())?;
     let ours = random()?;
     let body = opening.body();
     if body.len() > BODY {
@@ -235,14 +266,19 @@ pub(crate) fn greet(mut conn: &Conn, opening: &Opening, key: &[u8; 32], deadline
     out.extend((body.len() as u32).to_le_bytes());
     out.extend(&body);
     out.extend(proof.as_bytes());
-    conn.write_all(&out)?;
-    let answer = read_answer(conn, deadline)?;
+    send(conn, &out)?;
+    let answer = read_answer(conn, limits.next())?;
     let wanted = keyed(key, "server", [&theirs, &ours], opening.role(), &body);
     // A server that does not know the secret must not get the job's data. The comparison takes the same time always.
     match <[u8; 32]>::try_from(answer) {
         Ok(said) if wanted == said => Ok(()),
         _ => Err(GreetError::WrongToken),
     }
+}
+
+fn has_hung_up(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 /// The server's part: `key_of` gives the secret of an opening. The client has not been told of an error yet: see [`refuse`].
@@ -316,6 +352,10 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
+    fn within(limit: Duration) -> Limits {
+        Limits { silence: limit, end: Instant::now() + limit }
+    }
+
     fn job(pid: u32) -> Opening {
         let hello = JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())] };
         Opening::Job { gpu: 1, hello }
@@ -325,7 +365,7 @@ mod tests {
     fn meet(opening: Opening, client: [u8; 32], server: [u8; 32]) -> (Result<(), GreetError>, Result<Opening, GreetError>) {
         let (a, b) = pair();
         let there = thread::spawn(move || receive(&b, LIMIT, |_| Ok(server)).inspect_err(|why| refuse(&b, why)));
-        let here = greet(&a, &opening, &client, Instant::now() + LIMIT);
+        let here = greet(&a, &opening, &client, within(LIMIT));
         (here, there.join().unwrap())
     }
 
@@ -366,7 +406,7 @@ mod tests {
             answer(&b, Ok(&[0; 32])).unwrap();
             b
         });
-        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT), Err(GreetError::WrongToken)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], within(LIMIT)), Err(GreetError::WrongToken)));
         there.join().unwrap();
     }
 
@@ -379,7 +419,7 @@ mod tests {
         assert!(said.contains("another build"), "{said}");
         let (a, mut b) = pair();
         b.write_all(&other).unwrap();
-        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT), Err(GreetError::OtherBuild)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], within(LIMIT)), Err(GreetError::OtherBuild)));
     }
 
     #[test]
@@ -397,7 +437,7 @@ mod tests {
         }
         let (a, mut b) = pair();
         b.write_all(&[0x20; 200]).unwrap();
-        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT), Err(GreetError::Garbage)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], within(LIMIT)), Err(GreetError::Garbage)));
     }
 
     #[test]
@@ -407,8 +447,46 @@ mod tests {
         assert!(matches!(server, GreetError::TooSlow));
         assert_eq!(said, "too slow");
         let (a, _b) = pair();
-        assert!(matches!(greet(&a, &job(1), &[1; 32], Instant::now() + Duration::from_millis(150)), Err(GreetError::TooSlow)));
-        assert!(began.elapsed() < Duration::from_secs(3));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], within(Duration::from_millis(150))), Err(GreetError::TooSlow)));
+        assert!(began.elapsed() < LIMIT);
+    }
+
+    /// A server that says one thing after the other, each after a pause, as long as somebody listens.
+    fn dawdles(pause: Duration, parts: impl IntoIterator<Item = Vec<u8>> + Send + 'static) -> Conn {
+        let (a, mut b) = pair();
+        thread::spawn(move || {
+            for part in parts {
+                thread::sleep(pause);
+                if b.write_all(&part).is_err() {
+                    return;
+                }
+            }
+        });
+        a
+    }
+
+    #[test]
+    fn a_server_that_says_something_is_waited_for() {
+        let pause = Duration::from_millis(400);
+        let busy = || [preamble()[..8].to_vec(), preamble()[8..].to_vec(), vec![9; 32], [&[BUSY][..], &[0; 4]].concat()];
+        let patient = Limits { silence: Duration::from_secs(60), end: Instant::now() + Duration::from_secs(60) };
+        assert!(matches!(greet(&dawdles(pause, busy()), &job(1), &[1; 32], patient), Err(GreetError::Busy)));
+        // Not for ever, however much it has to say, and not where it says nothing.
+        let hasty = Limits { end: Instant::now() + 2 * pause, ..patient };
+        let said = greet(&dawdles(pause, busy()), &job(1), &[1; 32], hasty);
+        assert!(matches!(said, Err(GreetError::TooSlow)), "{said:?}");
+        let quiet = Limits { silence: pause / 4, ..patient };
+        assert!(matches!(greet(&dawdles(4 * pause, busy()), &job(1), &[1; 32], quiet), Err(GreetError::TooSlow)));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_the_next_thing_and_no_more_than_all() {
+        let limits = Limits { silence: Duration::from_secs(1000), end: Instant::now() + Duration::from_secs(4000) };
+        let first = limits.next();
+        thread::sleep(Duration::from_millis(5));
+        assert!(limits.next() > first && limits.next() < limits.end);
+        let short = Limits { end: Instant::now() + Duration::from_secs(10), ..limits };
+        assert_eq!(short.next(), short.end);
     }
 
     #[test]
@@ -421,7 +499,7 @@ mod tests {
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             said
         });
-        let _ = greet(&a, &job(7), &[1; 32], Instant::now() + Duration::from_secs(1));
+        let _ = greet(&a, &job(7), &[1; 32], within(LIMIT));
         let (server, _) = hears(recorder.join().unwrap(), LIMIT);
         assert!(matches!(server, GreetError::WrongToken));
     }
@@ -435,10 +513,26 @@ mod tests {
                 introduce(&b).unwrap();
                 refuse(&b, &why);
             });
-            let said = greet(&a, &job(1), &[1; 32], Instant::now() + LIMIT).unwrap_err();
+            let said = greet(&a, &job(1), &[1; 32], within(LIMIT)).unwrap_err();
             assert_eq!(said.to_string(), wanted);
             drop(a);
             there.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_server_said_before_it_hung_up_is_heard() {
+        for (word, wanted) in [(vec![BUSY, 0, 0, 0, 0], "busy"), (vec![], "ends the connection")] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            // Bytes that nobody reads: the end of the connection is a reset, and what is written after it fails.
+            (&client).write_all(&[0; 8]).unwrap();
+            server.write_all(&[&preamble()[..], &[9; 32], &word].concat()).unwrap();
+            drop(server);
+            let conn = Conn::new(client.into());
+            let said = greet(&conn, &job(1), &[1; 32], within(LIMIT)).unwrap_err();
+            assert!(said.to_string().contains(wanted), "{said}");
         }
     }
 

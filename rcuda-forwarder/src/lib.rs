@@ -31,6 +31,7 @@ mod stripes;
 mod targets;
 mod threads;
 mod token;
+mod traffic;
 mod worker;
 
 pub use attendant::InProcess;
@@ -43,6 +44,8 @@ pub use greet::{JobHello, build_digest};
 pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
 pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
+pub use stripes::is_of_the_other_end;
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
+pub use traffic::{Traffic, count_traffic, traffic};
 pub use worker::{helper_main, worker_main};

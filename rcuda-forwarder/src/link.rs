@@ -9,12 +9,13 @@ use crate::conn::{Address, Conn};
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame;
-use crate::greet::{self, GreetError, JobHello, Opening};
+use crate::greet::{self, GreetError, JobHello, Limits, Opening};
 use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
 use crate::ring::{self, Consumer, PushError, Ring, Taken};
 use crate::threads;
 use crate::token::Token;
+use crate::traffic;
 use cuda_api::code::Code;
 use cuda_api::wire::Wire;
 use replayer::DeviceInfo;
@@ -42,7 +43,9 @@ use socket::Socket;
 /// How long the job's end waits for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For a connection and a greeting.
+    /// For a connection: the peer's system makes it, however busy its programs are.
+    pub connection: Duration,
+    /// For the next thing that a server says in a greeting, and so long a server that says that it is busy is asked again.
     pub greeting: Duration,
     /// For a worker to be ready: it may have to be started.
     pub worker: Duration,
@@ -55,7 +58,7 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Patience {
         let s = Duration::from_secs;
-        Patience { greeting: s(5), worker: s(120), silence: s(10), goodbye: s(5) }
+        Patience { connection: s(10), greeting: s(30), worker: s(120), silence: s(10), goodbye: s(5) }
     }
 }
 
@@ -255,23 +258,46 @@ pub struct Link {
     channel: Option<Channel>,
 }
 
-/// First and longest pause before a server that is busy is asked again.
+/// First and longest pause before a server that is busy, or hung up while it was greeted, is asked again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(320)];
+
+/// For a connection of a copy between places and its greeting, all in all: a move that fails is made again later, and who asks a server to
+/// connect somewhere hears after this time what became of it, whatever answers there.
+const BULK: Duration = Duration::from_secs(5);
+
+/// How long connecting and greeting may take.
+struct Opened {
+    connection: Duration,
+    greeting: Duration,
+    all: Duration,
+}
+
+impl Opened {
+    /// A greeting has this many parts at most.
+    const PARTS: u32 = 4;
+
+    fn of(patience: &Patience) -> Opened {
+        let Patience { connection, greeting, .. } = *patience;
+        Opened { connection, greeting, all: connection + Opened::PARTS * greeting }
+    }
+}
 
 /// Connects, greets; asks again within the limit if the server is busy. What it answers next depends on the opening.
 fn open(
     to: &Endpoint,
     opening: &Opening,
     key: &[u8; 32],
-    limit: Duration,
+    limit: &Opened,
     allowed: &dyn Fn(Address<'_>) -> bool,
 ) -> Result<Conn, LinkError> {
-    let (deadline, mut pause) = (Instant::now() + limit, PAUSES[0]);
+    let (began, mut pause) = (Instant::now(), PAUSES[0]);
+    let (end, deadline) = (began + limit.all, began + limit.greeting);
     loop {
-        let conn = Conn::open_if(to, deadline, allowed).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
-        match greet::greet(&conn, opening, key, deadline) {
+        let connected = end.min(Instant::now() + limit.connection);
+        let conn = Conn::open_if(to, connected, allowed).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
+        match greet::greet(&conn, opening, key, Limits { silence: limit.greeting, end }) {
             Ok(()) => return Ok(conn),
-            Err(GreetError::Busy) if Instant::now() + 2 * pause < deadline => {
+            Err(GreetError::Busy | GreetError::HungUp(_)) if Instant::now() + 2 * pause < deadline => {
                 drop(conn);
                 // Clients that were sent away together do not come back together.
                 let part = RandomState::new().hash_one(0) as u32 % 1000;
@@ -323,7 +349,7 @@ impl Link {
         };
         let opening = Opening::Job { gpu: to.gpu, hello: hello.clone() };
         faults::at(faults::Point::Connect);
-        let conn = open(to, &opening, &key, patience.greeting, &|_| true)?;
+        let conn = open(to, &opening, &key, &Opened::of(&patience), &|_| true)?;
         let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         let transport = Transport::of(to);
@@ -400,12 +426,18 @@ impl Link {
     /// Hands a call over: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
     /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells. Gives where it lies in the job's order.
     pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Range<u64>, Lost> {
+        traffic::sent(id, parts);
         self.shared.before(id).and_then(|()| self.shared.ring.push(id, frame::NO_TICKET, parts)).map_err(|e| self.not_sent(e))
     }
 
     /// As [`Link::send`], if nothing has been handed over since the order was at `position` and the body is short; else `None`.
     pub fn send_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Lost> {
-        self.shared.before(id).and_then(|()| self.shared.ring.push_at(position, id, parts)).map_err(|e| self.not_sent(e))
+        let sent =
+            self.shared.before(id).and_then(|()| self.shared.ring.push_at(position, id, parts)).map_err(|e| self.not_sent(e))?;
+        if sent.is_some() {
+            traffic::sent(id, parts);
+        }
+        Ok(sent)
     }
 
     #[cold]
@@ -441,18 +473,27 @@ impl Link {
         self.ask(id, parts, Waiter::new(Some(landing)))
     }
 
+    /// As [`Link::request_into`] for a call whose result nobody looks at: if it fails, a [`Fault`] tells. Of the reply only
+    /// [`Reply::is_here`] is asked.
+    ///
+    /// # Safety
+    /// As for [`Link::request_into`].
+    pub unsafe fn send_into(&self, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Lost> {
+        self.ask(id, parts, Waiter::unread(id, landing))
+    }
+
     fn ask(&self, id: u16, parts: &[&[u8]], waiter: Waiter) -> Result<Reply, Lost> {
         // As for the ring: a program that leaves the call because its pointer is bad must leave no answer to wait for.
         ring::touch(parts);
+        traffic::sent(id, parts);
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let waiter = Arc::new(waiter);
         self.shared.replies.expect(ticket, waiter.clone())?;
         match self.shared.before(id).and_then(|()| self.shared.ring.push(id, ticket, parts)) {
-            Ok(span) => Ok(Reply::new(waiter, self.shared.clone(), span)),
-            Err(e) => {
-                self.shared.replies.forget(ticket);
-                Err(self.not_sent(e))
-            }
+            Ok(span) => Ok(Reply::new(id, waiter, self.shared.clone(), span)),
+            Err(e) if self.shared.replies.forget(ticket) => Err(self.not_sent(e)),
+            // The link was lost in the meantime, and the waiter already has the error.
+            Err(_) => Ok(Reply::new(id, waiter, self.shared.clone(), 0..0)),
         }
     }
 
@@ -561,10 +602,10 @@ pub(crate) fn bulk_connect_if(
 ) -> Result<Vec<Conn>, LinkError> {
     let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
     let key = greet::ticket_key(ticket);
-    let limit = Patience::default().greeting;
+    let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
     let stripe = |_| {
-        let conn = open(to, &opening, &key, limit, allowed)?;
-        greet::read_answer(&conn, Instant::now() + limit).map_err(|why| refused(to, &why))?;
+        let conn = open(to, &opening, &key, &limit, allowed)?;
+        greet::read_answer(&conn, Instant::now() + BULK).map_err(|why| refused(to, &why))?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok(conn)
     };

@@ -32,8 +32,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Self::Pending>;
     /// Looks whether the GPU has got there.
     fn poll(&self, pending: &mut Self::Pending, reply: &mut Vec<u8>) -> Option<Code>;
-    /// Host calls that are not over: their end must be read whatever a call waits for.
+    /// Host calls that are not over.
     fn host_calls(&self) -> usize;
+    /// Whether one of them has to hear from the client: that must be read whatever a call waits for.
+    fn awaits_job(&self) -> bool;
     /// What each busy stream is doing, in words.
     fn busy(&self) -> Result<String, Code>;
     /// Starts waiting for everything that the GPU was given.

@@ -178,8 +178,15 @@ impl Stripes {
     }
 }
 
+const UNKNOWN: &str = "this ticket is not known here";
+
 fn unknown() -> String {
-    "this ticket is not known here".into()
+    UNKNOWN.into()
+}
+
+/// Whether the reason for which a round has failed is only what a failure of its other end looks like.
+pub fn is_of_the_other_end(why: &str) -> bool {
+    [memsync::BROKEN, UNKNOWN].iter().any(|text| why.contains(text))
 }
 
 #[cfg(test)]

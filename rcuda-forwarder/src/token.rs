@@ -77,7 +77,7 @@ impl Token {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
-            return Err(failed(io::Error::other("it is no file")));
+            return Err(failed(io::Error::other("it is not a file")));
         }
         let mut text = Vec::new();
         // A token is 64 digits; a file that is longer by more than white space is no token, however long it is.

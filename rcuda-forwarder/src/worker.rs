@@ -80,7 +80,10 @@ enum WorkerError {
     #[error("the job has host memory at an address that this worker uses itself (the next worker lies elsewhere)")]
     Collision,
     /// More is left for later than the server allows.
-    #[error("more than {} MiB of calls wait for a host function of the job (mrcuda serve --max-queue)", .0 >> 20)]
+    #[error(
+        "more than {} MiB of calls wait for the job, which a stream waits for: a host function, bytes that it reads or takes, or another \
+         GPU (mrcuda serve --max-queue)", .0 >> 20
+    )]
     Queue(u64),
     /// What the driver prints could not be caught.
     #[error("cannot catch what the driver prints: {0}")]
@@ -340,7 +343,7 @@ impl<P: Place> Worker<P> {
         }
         // Such memory is kept alike whatever a call waits for.
         let at_once = matches!(head.id, ops::id::HOST_DONE | ops::id::HOST_BYTES);
-        if !at_once && (!self.late.is_empty() || self.place.host_calls() > 0 || self.place.has_apart()) {
+        if !at_once && (!self.late.is_empty() || self.place.awaits_job() || self.place.has_apart()) {
             return self.leave_for_later(head, body);
         }
         self.apply(head, body, reply)
@@ -352,7 +355,7 @@ impl<P: Place> Worker<P> {
         let (mut left, mut since) = (self.late.left(), Instant::now());
         while !self.late.push(head, body) {
             std::thread::sleep(Duration::from_millis(1));
-            if self.late.left() != left || self.place.host_calls() == 0 {
+            if self.late.left() != left || !self.place.awaits_job() {
                 (left, since) = (self.late.left(), Instant::now());
             }
             if since.elapsed() > QUEUE_PATIENCE {

@@ -16,9 +16,9 @@ use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, HOLD, LANE, StreamHold, id};
 use std::collections::VecDeque;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Pauses between two looks at what streams wait for.
@@ -26,19 +26,27 @@ const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(500);
 
 /// A held stream, and what must come before it goes on.
-struct Item {
+struct Item<L: Lane> {
     /// Where it is.
-    device: &'static Device,
-    place: Place,
+    holder: L,
     token: u64,
+    /// The answer to what holds it. None once it has come, or where [`Item::ahead`] is that, too.
+    hold: Option<L::Answer>,
     /// What is waited for: the other device's event, or the stream itself. None once it has come.
-    ahead: Option<Waiting>,
+    ahead: Option<L::Answer>,
+    /// The call that asks for it.
+    asked: u16,
     /// Who answers that.
-    other: &'static Device,
-    then: Option<Then<End>>,
+    other: L,
+    then: Option<Then<L>>,
     /// The devices that it concerns.
     concerned: Vec<u32>,
+    outcome: Outcome,
 }
+
+/// What became of it, once the stream has been let go on or nothing holds it any more; [`PENDING`] before.
+type Outcome = Arc<AtomicI32>;
+const PENDING: Code = Code::MIN;
 
 /// What is done before the stream goes on.
 enum Then<L: Lane> {
@@ -69,8 +77,10 @@ trait Lane {
     fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code>;
     /// Asks for an answer that comes when everything is written.
     fn settle(&self) -> Result<Self::Answer, Code>;
-    /// Takes note of an error.
-    fn failed(&self, rc: Code);
+    /// Lets a stream go that is held here. A place that is lost holds nothing.
+    fn let_go(&self, token: u64);
+    /// Takes note of an error of a call; false if it is the host.
+    fn failed(&self, call: u16, rc: Code) -> bool;
 }
 
 /// An answer on its way.
@@ -123,8 +133,14 @@ impl Lane for End {
         }
     }
 
-    fn failed(&self, rc: Code) {
-        self.device().into_iter().for_each(|d| d.note(rc));
+    fn let_go(&self, token: u64) {
+        if let End::Gpu(_, place) = self {
+            let _ = place.send(id::HOST_DONE, &[&token.to_le_bytes()]);
+        }
+    }
+
+    fn failed(&self, call: u16, rc: Code) -> bool {
+        self.device().inspect(|d| d.failed_late(call, rc)).is_some()
     }
 }
 
@@ -139,6 +155,7 @@ struct Carry<L: Lane> {
     reading: VecDeque<(Rect, L::Answer)>,
     /// All is handed over.
     settling: Option<L::Answer>,
+    failed: Option<Code>,
 }
 
 /// Pieces that are read at a time.
@@ -180,55 +197,92 @@ fn count(devices: &[u32], begins: bool) {
     }
 }
 
-impl Item {
+impl<L: Lane> Item<L> {
     /// Goes on as far as it can; whether the stream has been let go on. Whatever fails stays with the device where it did.
     fn go_on(&mut self) -> bool {
+        if let Some(hold) = &mut self.hold {
+            if !hold.is_done() {
+                return false;
+            }
+            if let Some(Err(rc)) = self.hold.take().map(settled) {
+                // The hold was refused: nothing is carried out in the order of the stream, and there is nothing to release.
+                self.holder.failed(id::STREAM_HOLD, rc);
+                self.end(rc);
+                return true;
+            }
+        }
+        let (mut is_held, mut outcome) = (true, code::SUCCESS);
         if let Some(ahead) = &mut self.ahead {
             if !ahead.is_done() {
                 return false;
             }
             let rc = self.ahead.take().map_or(code::SUCCESS, |ahead| ahead.finish().0);
-            self.other.note(rc);
+            if rc != code::SUCCESS {
+                self.other.failed(self.asked, rc);
+                // This call holds the stream itself, unless the place has refused it.
+                is_held = self.asked != id::HOST_CALL || code::is_sticky(rc);
+                outcome = rc;
+            }
             match self.then.take() {
                 Some(Then::Own(work)) => work(if rc == code::SUCCESS { Ok(()) } else { Err(rc) }),
                 carry if rc == code::SUCCESS => self.then = carry,
                 _ => {}
             }
         }
-        if let Some(Then::Carry(carry)) = &mut self.then
-            && !carry.go_on()
-        {
-            return false;
+        if let Some(Then::Carry(carry)) = &mut self.then {
+            if !carry.go_on() {
+                return false;
+            }
+            outcome = carry.failed.unwrap_or(outcome);
         }
-        // A place that is lost holds nothing.
-        let _ = self.place.send(id::HOST_DONE, &[&self.token.to_le_bytes()]);
-        count(&self.concerned, false);
+        if is_held {
+            self.holder.let_go(self.token);
+        }
+        self.end(outcome);
         true
+    }
+
+    fn end(&self, outcome: Code) {
+        count(&self.concerned, false);
+        self.outcome.store(outcome, Ordering::Release);
+    }
+}
+
+impl<L: Lane> Drop for Item<L> {
+    /// Where the thread has ended by a panic nobody must wait for it.
+    fn drop(&mut self) {
+        if self.outcome.load(Ordering::Acquire) == PENDING {
+            self.end(code::ERROR_UNKNOWN);
+        }
     }
 }
 
 impl<L: Lane> Carry<L> {
     fn new(from: L, to: L, pieces: Vec<Rect>) -> Carry<L> {
-        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None }
+        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None }
     }
 
     /// Goes on as far as it can without waiting; whether it is over, also by an error.
     fn go_on(&mut self) -> bool {
         match self.try_to_go_on() {
             Ok(is_over) => is_over,
-            Err((end, rc)) => {
-                end.failed(rc);
+            Err((end, call, rc)) => {
+                // What the host could not take the other end has sent.
+                if !end.failed(call, rc) {
+                    self.from.failed(call, rc);
+                }
+                self.failed = Some(rc);
                 true
             }
         }
     }
 
-    fn try_to_go_on(&mut self) -> Result<bool, (&L, Code)> {
+    fn try_to_go_on(&mut self) -> Result<bool, (&L, u16, Code)> {
         loop {
             while self.reading.len() < READ_AHEAD
                 && let Some(piece) = self.pieces.pop_front()
             {
-                let answer = self.from.read(&piece).map_err(|rc| (&self.from, rc))?;
+                let answer = self.from.read(&piece).map_err(|rc| (&self.from, id::COPY_OUT, rc))?;
                 self.reading.push_back((piece, answer));
             }
             if let Some((_, answer)) = self.reading.front_mut() {
@@ -236,19 +290,19 @@ impl<L: Lane> Carry<L> {
                     return Ok(false);
                 }
                 let Some((piece, answer)) = self.reading.pop_front() else { continue };
-                let bytes = settled(answer).map_err(|rc| (&self.from, rc))?;
-                self.to.write(&piece, &bytes).map_err(|rc| (&self.to, rc))?;
+                let bytes = settled(answer).map_err(|rc| (&self.from, id::COPY_OUT, rc))?;
+                self.to.write(&piece, &bytes).map_err(|rc| (&self.to, id::COPY_IN, rc))?;
                 continue;
             }
             let Some(mut answer) = self.settling.take() else {
-                self.settling = Some(self.to.settle().map_err(|rc| (&self.to, rc))?);
+                self.settling = Some(self.to.settle().map_err(|rc| (&self.to, id::STREAM_SYNC, rc))?);
                 continue;
             };
             if !answer.is_done() {
                 self.settling = Some(answer);
                 return Ok(false);
             }
-            return settled(answer).map(|_| true).map_err(|rc| (&self.to, rc));
+            return settled(answer).map(|_| true).map_err(|rc| (&self.to, id::STREAM_SYNC, rc));
         }
     }
 }
@@ -262,8 +316,8 @@ fn settled(answer: impl Answer) -> Result<Vec<u8>, Code> {
 }
 
 /// The thread that lets held streams go on.
-fn attend(arrivals: &Receiver<Item>) {
-    let mut items: Vec<Item> = Vec::new();
+fn attend(arrivals: &Receiver<Item<End>>) {
+    let mut items: Vec<Item<End>> = Vec::new();
     let mut pause = SHORTEST;
     loop {
         if items.is_empty() {
@@ -288,8 +342,8 @@ fn attend(arrivals: &Receiver<Item>) {
     }
 }
 
-fn thread() -> Result<&'static Sender<Item>, Code> {
-    static THREAD: OnceLock<Option<Sender<Item>>> = OnceLock::new();
+fn thread() -> Result<&'static Sender<Item<End>>, Code> {
+    static THREAD: OnceLock<Option<Sender<Item<End>>>> = OnceLock::new();
     let start = || {
         let (sender, arrivals) = channel();
         let started = control::spawn("mrcuda-across", move || attend(&arrivals));
@@ -302,15 +356,23 @@ fn thread() -> Result<&'static Sender<Item>, Code> {
 fn hold(
     cx: &Entered,
     (device, stream): (&'static Device, u64),
-    ahead: Waiting,
+    (asked, ahead): (u16, Waiting),
     other: &'static Device,
     then: Option<Carry<End>>,
-) -> Result<(), Code> {
-    let thread = thread()?;
+) -> Result<Outcome, Code> {
+    let (thread, outcome) = (thread()?, pending());
     let token = token();
-    cx.work(device, id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })])?;
-    let item = Item { device, place: cx.place(device).clone(), token, ahead: Some(ahead), other, then: then.map(Then::Carry), concerned: Vec::new() };
-    attend_to(thread, item)
+    device.check()?;
+    let hold = device.noting(cx.place(device).begin(id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })]))?;
+    let gpu = |d: &'static Device| End::Gpu(d, cx.place(d).clone());
+    let (holder, other, then) = (gpu(device), gpu(other), then.map(Then::Carry));
+    let (hold, ahead, concerned, told) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
+    attend_to(thread, Item { holder, token, hold, ahead, asked, other, then, concerned, outcome: told })?;
+    Ok(outcome)
+}
+
+fn pending() -> Outcome {
+    Arc::new(AtomicI32::new(PENDING))
 }
 
 /// A name for the time that a stream is held.
@@ -319,10 +381,10 @@ pub(crate) fn token() -> u64 {
     HOLD | NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn attend_to(thread: &Sender<Item>, mut item: Item) -> Result<(), Code> {
+fn attend_to(thread: &Sender<Item<End>>, mut item: Item<End>) -> Result<(), Code> {
     let carry = if let Some(Then::Carry(c)) = &item.then { Some(c) } else { None };
-    let ends = carry.into_iter().flat_map(|c| [&c.from, &c.to]).filter_map(|end| Some(end.device()?.index));
-    let mut concerned: Vec<u32> = [item.device.index, item.other.index].into_iter().chain(ends).collect();
+    let ends = carry.into_iter().flat_map(|c| [&c.from, &c.to]).chain([&item.holder, &item.other]);
+    let mut concerned: Vec<u32> = ends.filter_map(|end| Some(end.device()?.index)).collect();
     concerned.sort_unstable();
     concerned.dedup();
     count(&concerned, true);
@@ -349,8 +411,10 @@ pub(crate) fn in_order(
         device.note(*rc);
         return Err(*rc);
     }
-    let then = Some(Then::Own(work));
-    attend_to(thread, Item { device, place: place.clone(), token, ahead: Some(ahead), other: device, then, concerned: Vec::new() })
+    let (holder, other) = (End::Gpu(device, place.clone()), End::Gpu(device, place.clone()));
+    let (asked, then) = (id::HOST_CALL, Some(Then::Own(work)));
+    let (concerned, outcome) = (Vec::new(), pending());
+    attend_to(thread, Item { holder, token, hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
 }
 
 /// A stream waits for what was last recorded in an event of another device.
@@ -374,7 +438,7 @@ pub(crate) fn wait_event(
         other.note(rc);
         return if rc == code::SUCCESS { Ok(()) } else { Err(rc) };
     }
-    hold(cx, (device, stream), ahead, other, None)
+    hold(cx, (device, stream), (id::EVENT_REACHED, ahead), other, None).map(drop)
 }
 
 /// Copies in a stream's order, between devices or, where none is named, pinned memory of the host. Both ranges have been checked.
@@ -383,11 +447,11 @@ pub(crate) fn carry(
     (device, stream): (&'static Device, u64),
     (from, to): (Option<&'static Device>, Option<&'static Device>),
     rect: Rect,
-) -> Result<(), Code> {
+) -> Result<Outcome, Code> {
     [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
     let ahead = device.noting(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
     let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
-    hold(cx, (device, stream), ahead, device, Some(Carry::new(end(from), end(to), rect.pieces())))
+    hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(Carry::new(end(from), end(to), rect.pieces())))
 }
 
 /// A copy whose ends are not both of the stream's device. Both ranges have been checked.
@@ -410,135 +474,28 @@ pub(crate) fn copy(
         crate::copy::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
     }
-    carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
+    let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
     // Nor does anything begin on either before it is done.
-    if wait || stream == LEGACY { cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
+    if !wait && stream != LEGACY {
+        return Ok(());
+    }
+    cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes())?;
+    // A stream that could not be held has been waited for in vain. Nearly always all is over by now.
+    let is_over = || outcome.load(Ordering::Acquire) != PENDING;
+    if !is_over() {
+        cx.pass.outside(|| {
+            while !is_over() {
+                std::thread::sleep(SHORTEST);
+            }
+        });
+    }
+    // What failed is told here, and by no later call; another thread's call may have been told, too.
+    let told = [device, from, to].into_iter().try_for_each(Device::check);
+    match outcome.load(Ordering::Acquire) {
+        code::SUCCESS => told,
+        rc => Err(rc),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::copy::End as Memory;
-    use std::cell::RefCell;
-    use std::collections::BTreeSet;
-    use std::rc::Rc;
-
-    /// Two devices in one: what was asked of them, and which of the answers have come.
-    #[derive(Default)]
-    struct World {
-        log: Vec<String>,
-        here: BTreeSet<String>,
-        errors: Vec<Code>,
-        fails: Option<String>,
-    }
-
-    #[derive(Clone, Default)]
-    struct Fake(Rc<RefCell<World>>);
-
-    struct FakeAnswer(Fake, String);
-
-    impl Answer for FakeAnswer {
-        fn is_done(&mut self) -> bool {
-            self.0.0.borrow().here.contains(&self.1)
-        }
-
-        fn finish(mut self) -> (Code, Vec<u8>) {
-            assert!(self.is_done(), "{} is waited for", self.1);
-            let failed = self.0.0.borrow().fails.as_ref() == Some(&self.1);
-            (if failed { code::ERROR_ILLEGAL_ADDRESS } else { code::SUCCESS }, self.1.clone().into_bytes())
-        }
-    }
-
-    impl Fake {
-        fn ask(&self, what: String) -> FakeAnswer {
-            self.0.borrow_mut().log.push(what.clone());
-            FakeAnswer(self.clone(), what)
-        }
-
-        fn arrives(&self, what: &str) {
-            self.0.borrow_mut().here.insert(what.to_owned());
-        }
-
-        fn log(&self) -> Vec<String> {
-            std::mem::take(&mut self.0.borrow_mut().log)
-        }
-    }
-
-    impl Lane for Fake {
-        type Answer = FakeAnswer;
-
-        fn read(&self, piece: &Rect) -> Result<FakeAnswer, Code> {
-            Ok(self.ask(format!("read {}", piece.src.address)))
-        }
-
-        fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code> {
-            let what = format!("write {} ({})", piece.dst.address, String::from_utf8_lossy(bytes));
-            self.0.borrow_mut().log.push(what);
-            Ok(())
-        }
-
-        fn settle(&self) -> Result<FakeAnswer, Code> {
-            Ok(self.ask("settle".to_owned()))
-        }
-
-        fn failed(&self, rc: Code) {
-            self.0.borrow_mut().errors.push(rc);
-        }
-    }
-
-    fn carry(world: &Fake, pieces: u64) -> Carry<Fake> {
-        let end = |address| Memory { address, pitch: 1, device: true };
-        let piece = |n| Rect { dst: end(100 + n), src: end(n), width: 1, rows: 1 };
-        Carry::new(world.clone(), world.clone(), (0..pieces).map(piece).collect())
-    }
-
-    #[test]
-    fn a_copy_never_waits_and_keeps_its_order() {
-        let world = Fake::default();
-        let mut it = carry(&world, 3);
-        assert!(!it.go_on());
-        assert_eq!(world.log(), ["read 0", "read 1"]);
-        // What comes early waits for its turn.
-        world.arrives("read 1");
-        assert!(!it.go_on() && world.log().is_empty());
-        world.arrives("read 0");
-        assert!(!it.go_on());
-        assert_eq!(world.log(), ["write 100 (read 0)", "read 2", "write 101 (read 1)"]);
-        world.arrives("read 2");
-        assert!(!it.go_on());
-        assert_eq!(world.log(), ["write 102 (read 2)", "settle"]);
-        assert!(!it.go_on() && world.log().is_empty());
-        world.arrives("settle");
-        assert!(it.go_on() && world.0.borrow().errors.is_empty());
-    }
-
-    #[test]
-    fn a_copy_that_fails_is_over_and_says_so_once() {
-        for fails in ["read 0", "settle"] {
-            let world = Fake::default();
-            world.0.borrow_mut().fails = Some(fails.to_owned());
-            let mut it = carry(&world, 1);
-            assert!(!it.go_on());
-            world.arrives("read 0");
-            world.arrives("settle");
-            assert!(it.go_on());
-            assert_eq!(world.0.borrow().errors, [code::ERROR_ILLEGAL_ADDRESS], "{fails}");
-        }
-    }
-
-    #[test]
-    fn a_copy_that_waits_holds_no_other_one_up() {
-        // The answer of the first one comes only after the second one is over, as where its stream waits for the other's release.
-        let (first, second) = (Fake::default(), Fake::default());
-        let mut all = vec![carry(&first, 1), carry(&second, 1)];
-        for what in ["read 0", "settle"] {
-            second.arrives(what);
-            all.retain_mut(|it| !it.go_on());
-        }
-        assert_eq!(all.len(), 1);
-        first.arrives("read 0");
-        first.arrives("settle");
-        all.retain_mut(|it| !it.go_on());
-        assert!(all.is_empty());
-    }
-}
+mod tests;

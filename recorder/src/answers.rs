@@ -53,6 +53,14 @@ impl Answers {
         known.settings.insert((device, attribute), value);
     }
 
+    /// An attribute may have been changed by another name of the function.
+    pub(crate) fn forget_setting(&self, device: u32, attribute: u32) {
+        let mut known = lock(&self.0);
+        known.version += 1;
+        known.answers.clear();
+        known.settings.remove(&(device, attribute));
+    }
+
     /// Forgets everything.
     pub(crate) fn forget(&self) {
         let mut known = lock(&self.0);
@@ -77,7 +85,12 @@ mod tests {
         assert!(a.find(0, 7, b"x").is_err());
         a.keep(version, 0, 7, b"x", b"old");
         assert!(a.find(0, 7, b"x").is_err(), "it was on its way while the setting changed");
+        a.set(1, 8, 100);
+        let version = a.find(0, 7, b"x").unwrap_err();
+        a.forget_setting(0, 8);
+        a.keep(version, 0, 7, b"x", b"old");
+        assert!(!a.is_set(0, 8, 100) && a.is_set(1, 8, 100) && a.find(0, 7, b"x").is_err(), "changed by another name on one device");
         a.forget();
-        assert!(!a.is_set(0, 8, 100));
+        assert!(!a.is_set(1, 8, 100));
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
     }
     // What is copied are the bytes that are there when the stream gets here.
     let changes = from_host
-        && (copy::changes_later(c.src.host, span(&c.src, &c))
+        && (copy::changes_later(cx, device, stream, c.src.host, span(&c.src, &c))
             || host_memory::is_mapped(c.src.host)
             || host_waiting::holds(cx, device, stream));
     if changes && until == Until::Done {
@@ -104,7 +104,7 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
         if late {
             let from = Read { at: piece.src.host, pitch: piece.src.pitch, width: piece.width, rows: piece.rows };
             let body = |token| copy::encode(&CopyBoxLate { token, to: op });
-            return host_function::copy_late(cx, device, ops::id::COPY_BOX_LATE, from, body);
+            return host_function::copy_late(cx, (device, stream), ops::id::COPY_BOX_LATE, from, body);
         }
         // SAFETY: the program says that its source has these rows.
         let bytes = unsafe { copy::gather(piece.src.host, piece.src.pitch, piece.width, piece.rows) };
@@ -135,17 +135,18 @@ fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, u
         };
         let op = CopyBox { copy: Copy3 { dst: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         let body = copy::encode(&op);
-        // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
-        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
-        faults::at(Point::CopyOut);
         if until == Until::Submitted && pinned {
+            // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
+            let answer = device.noting(unsafe { Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
+            faults::at(Point::CopyOut);
             // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
-            if let Waiting::Reply(answer) = waiting {
-                let to = piece.dst.host..piece.dst.host + span(&piece.dst, &piece);
-                landing::note(device, stream, to, landing::Arrival::Reply(answer));
-            }
+            let to = piece.dst.host..piece.dst.host + span(&piece.dst, &piece);
+            landing::note(device, stream, to, landing::Arrival::Reply(answer));
             return Ok(());
         }
+        // SAFETY: as above.
+        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
+        faults::at(Point::CopyOut);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
     last.map_or(Ok(()), |w| cx.wait_for(device, w).map(drop))

@@ -5,7 +5,7 @@
 
 use crate::enter::{Entered, older};
 use crate::graph;
-use crate::job::{self, Device, Job};
+use crate::job::{self, Device, Job, PutOff};
 use crate::ledger::Keep;
 use crate::log::lock;
 use crate::memory::pools;
@@ -200,7 +200,11 @@ pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice)
         }
         Some(p.references == 0)
     });
-    if last.ok_or(code::ERROR_INVALID_CONTEXT)? { empty(cx, device) } else { Ok(()) }
+    if last.ok_or(code::ERROR_INVALID_CONTEXT)? {
+        empty(cx, device)?;
+        device.check_late()?;
+    }
+    Ok(())
 }
 
 older! {
@@ -243,6 +247,7 @@ pub(crate) fn cuDevicePrimaryCtxGetState(
 
 pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
+    let ending = PutOff::begin();
     device.check()?;
     cuda_api::cudart::context_destroyed(primary(device.index) as usize);
     empty(cx, device)?;
@@ -269,12 +274,15 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     }
     crate::variables::forget();
     device.change_primary(|p| p.reset = true);
-    Ok(())
+    drop(ending);
+    device.check_late()
 }
 
-/// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (driver-abi 5.6).
+/// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (driver-abi 5.6). An error that waits
+/// for a call to return it goes on waiting.
 fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     cx.on(device);
+    let _ending = PutOff::begin();
     if device.sticky() != 0 {
         return Ok(());
     }
@@ -399,6 +407,7 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
     if slot(ctx) < FIRST_CREATED || is_green(ctx) {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
+    let ending = PutOff::begin();
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     across::settle(cx, device);
     peer::forget(cx, device, ctx);
@@ -417,7 +426,8 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
             s.pop();
         }
     });
-    Ok(())
+    drop(ending);
+    device.check_late()
 }
 
 pub(crate) fn cuCtxGetCurrent(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {

@@ -225,8 +225,14 @@ fn rows(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = u64> {
 
 /// Whether a [`plain`] copy takes pageable memory to the device: it is read when the graph is launched (docs/measurements.md).
 pub(crate) fn pageable(c: &Copy3) -> bool {
+    let from = source(c);
+    c.src.memory == HOST && c.dst.memory != HOST && !host_memory::is_pinned(from.start, from.end - from.start)
+}
+
+/// From the first to the last byte of the host memory that a [`plain`] copy reads.
+pub(crate) fn source(c: &Copy3) -> Range<u64> {
     let span = ((c.depth - 1) * c.src.height + c.rows - 1) * c.src.pitch + c.width;
-    c.src.memory == HOST && c.dst.memory != HOST && !host_memory::is_pinned(c.src.host, span)
+    c.src.host..c.src.host + span
 }
 
 /// From the first to the last byte of the host memory that a [`plain`] copy writes.
@@ -249,6 +255,15 @@ pub(crate) fn note_node(cx: &Entered, c: &Copy3) -> Result<(), Code> {
 pub(crate) fn is_written_there(place: &Place, c: &Copy3) -> bool {
     let bytes = || destination(c).end - c.dst.host;
     c.src.memory != HOST && c.dst.memory == HOST && host_memory::is_reached(place, c.dst.host, bytes())
+}
+
+/// Whether a [`plain`] copy to the device comes from host memory that the place has.
+pub(crate) fn is_read_there(place: &Place, c: &Copy3) -> bool {
+    if c.src.memory != HOST || c.dst.memory == HOST {
+        return false;
+    }
+    let from = source(c);
+    host_memory::is_reached(place, from.start, from.end - from.start)
 }
 
 /// The bytes that a [`plain`] copy reads from the host.
@@ -336,7 +351,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
             // A synchronous copy takes the bytes when everything before it in the stream is done.
             let pinned = r.src.is_pinned(&r)?;
             let changes = stream_memory::waited_here()
-                || changes_later(r.src.address, r.src.span(r.width, r.rows)?)
+                || changes_later(cx, device, stream, r.src.address, r.src.span(r.width, r.rows)?)
                 || pinned && host_waiting::holds(cx, device, stream);
             if until == Until::Done && changes {
                 cx.settle_turn(device, stream)?;
@@ -408,7 +423,7 @@ fn elsewhere(
             // SAFETY: the program says that its source has these bytes.
             unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
         }
-        return across::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r);
+        return across::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r).map(drop);
     }
     // Between pageable memory and a device whose context is not current: when the stream is there, and done when the call returns.
     cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
@@ -481,11 +496,11 @@ impl HostFill {
     }
 }
 
-/// Whether something that was given to a GPU before may still change these bytes of host memory: a host function that has not run,
-/// a copy that has not landed, a stream that waits for another GPU, for another process, or for a word of memory (behind which the program
-/// itself may write them).
-pub(crate) fn changes_later(address: u64, bytes: u64) -> bool {
-    host_function::any_outstanding()
+/// Whether something that was given to a GPU before, and that the next work of a stream may follow, may still change these bytes of host memory:
+/// a host function that has not run, a copy that has not landed, a stream that waits for another GPU, for another process, or for a word of
+/// memory (behind which the program itself may write them).
+pub(crate) fn changes_later(cx: &Entered, device: &'static Device, stream: u64, address: u64, bytes: u64) -> bool {
+    host_function::may_come_before(cx, device, stream)
         || stream_memory::any_waiting()
         || across::any()
         || ipc::any_waiting()
@@ -573,7 +588,7 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
     let span = r.src.span(r.width, r.rows)?;
     let late = until == Until::Submitted
         && host_memory::is_pinned(r.src.address, span)
-        && (changes_later(r.src.address, span) || host_waiting::holds(cx, device, stream));
+        && (changes_later(cx, device, stream, r.src.address, span) || host_waiting::holds(cx, device, stream));
     if late && !known {
         // Only the place can tell whether the address is valid, and the answer to a late copy comes late.
         cx.settle_stream(device, stream)?;
@@ -587,7 +602,7 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
                 unsafe { packed(&piece, |bytes| note_many(cx, &piece, bytes)) }?;
             }
             let body = |token| encode(&CopyInLate { token, to: op });
-            return host_function::copy_late(cx, device, ops::id::COPY_IN_LATE, Read::of(&piece), body);
+            return host_function::copy_late(cx, (device, stream), ops::id::COPY_IN_LATE, Read::of(&piece), body);
         }
         faults::at(Point::CopyIn);
         let send = |bytes: &[u8]| {
@@ -663,17 +678,18 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
             width: piece.width as usize,
             rows: piece.rows as usize,
         };
-        // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
-        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
-        faults::at(Point::CopyOut);
         if until == Until::Submitted && pinned {
+            // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
+            let answer = device.noting(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+            faults::at(Point::CopyOut);
             // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
-            if let Waiting::Reply(answer) = waiting {
-                let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
-                landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
-            }
+            let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
+            landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
             return Ok(());
         }
+        // SAFETY: as above.
+        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+        faults::at(Point::CopyOut);
         epoch = device.epoch.load(Ordering::Relaxed);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;

@@ -1,10 +1,11 @@
 //! How a call gets in: the gate, the arguments, the place, the journal. Every exported symbol passes here.
 
 use crate::context;
+use crate::function::FunctionData;
 use crate::gate::{self, Pass};
 use crate::graph;
 use crate::internal_error;
-use crate::job::{self, Device, Job};
+use crate::job::{self, Device, Job, PutOff};
 use crate::ledger::Keep;
 use crate::log::{self, lock};
 use crate::managed_variables;
@@ -12,11 +13,12 @@ use crate::output;
 use crate::place::{Place, Waiting};
 use crate::reference;
 use crate::stream;
-use crate::tables::{EVERY_DEVICE, FunctionData};
+use crate::tables::EVERY_DEVICE;
 use crate::thread::here;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
+use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
@@ -27,7 +29,7 @@ use faults::Point;
 use replayer::{Direct, Executor};
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,6 +39,15 @@ const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::I
 
 /// The one thing about a function that changes by itself.
 const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
+
+/// Rows that give the GPU no work, and nothing to wait for behind them.
+const LEAVES_NOTHING_TO_DO: [u16; 5] = [
+    cuStreamCreate::Fn::ID,
+    cuStreamCreateWithPriority::Fn::ID,
+    cuStreamDestroy_v2::Fn::ID,
+    cuEventCreate::Fn::ID,
+    cuEventDestroy_v2::Fn::ID,
+];
 
 thread_local! {
     /// Where calls are encoded: memory that is used again.
@@ -75,6 +86,19 @@ pub(crate) struct Entered {
     pub(crate) per_thread: bool,
     device: Option<u32>,
     made: Few,
+}
+
+/// See [`Entered::inside`].
+pub(crate) struct Inside {
+    cx: Entered,
+    _later: PutOff,
+}
+
+impl Deref for Inside {
+    type Target = Entered;
+    fn deref(&self) -> &Entered {
+        &self.cx
+    }
 }
 
 /// Runs the body of an exported symbol: nothing unwinds into C, and nothing runs without a job.
@@ -203,9 +227,10 @@ impl Capture for Entered {
 }
 
 impl Entered {
-    /// Passes the gate, for calls of the program or of our own.
-    pub(crate) fn inside(job: &'static Job) -> Entered {
-        Entered { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() }
+    /// Passes the gate for calls of our own, which leave errors that wait to calls of the program.
+    pub(crate) fn inside(job: &'static Job) -> Inside {
+        let cx = Entered { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() };
+        Inside { cx, _later: PutOff::begin() }
     }
 
     /// The device of this call: that of its handles, else of the thread's context.
@@ -235,6 +260,9 @@ impl Entered {
             return decode::<C>(&reply?);
         }
         let reply = if EVERYWHERE.contains(&C::ID) {
+            // On all of them or on none: an error that waits is returned before anything is done, one that comes meanwhile by a later call.
+            self.job.devices.iter().try_for_each(Device::check)?;
+            let _later = PutOff::begin();
             let mut last = Err(code::ERROR_NO_DEVICE);
             for device in &self.job.devices {
                 last = Ok(self.carry_on::<C>(device, sent, &edges)?);
@@ -347,7 +375,12 @@ impl Entered {
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);
                 // The next launch asks again what it must check.
-                f.forget_info(&ledger);
+                f.forget_on(device.index);
+                let aliases = edges.uses.first().map(|h| ledger.aliases(*h)).unwrap_or_default();
+                for other in aliases.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
+                    other.answers.forget_setting(device.index, attribute);
+                    other.forget_on(device.index);
+                }
             }
             if let Some(k) = key {
                 ledger.learn(k, edges);
@@ -374,7 +407,11 @@ impl Entered {
         if C::WAITS {
             return self.ask(device, C::ID, &[body]);
         }
-        device.noting(self.place(device).send(C::ID, &[body])).map(|_| Vec::new())
+        let span = device.noting(self.place(device).send(C::ID, &[body]))?;
+        if LEAVES_NOTHING_TO_DO.contains(&C::ID) {
+            device.still_quiet(span);
+        }
+        Ok(Vec::new())
     }
 
     /// Asks the place something about a function that it has not said already.
@@ -490,7 +527,11 @@ impl Entered {
     pub(crate) fn wait_for(&self, device: &'static Device, waiting: Waiting) -> Result<Vec<u8>, Code> {
         let (rc, bytes) = self.waiting(device, || waiting.finish());
         device.note(rc);
-        if rc == code::SUCCESS { Ok(bytes) } else { Err(rc) }
+        if rc != code::SUCCESS {
+            return Err(rc);
+        }
+        // What has failed before the answer was told before it: who waited for that work does not hear that all is well.
+        device.check_late().map(|()| bytes)
     }
 
     /// Lets the driver of this process wait, outside the gate.
@@ -502,7 +543,8 @@ impl Entered {
     ) -> Result<(), Code> {
         // The place may be left while a wait that has been counted out returns.
         let exec = exec.clone();
-        device.noting(self.waiting(device, move || wait(&exec)))
+        device.noting(self.waiting(device, move || wait(&exec)))?;
+        device.check_late()
     }
 
     /// Steps outside the gate for a wait. The place stays: a move waits for who waits for it.

@@ -3,6 +3,7 @@
 use crate::enter::{guard, outermost};
 use crate::job;
 use crate::log::{self, lock};
+use crate::spare_events;
 use cuda_api::arg::*;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
@@ -54,19 +55,42 @@ macro_rules! body {
             code::ERROR_NOT_SUPPORTED
         })
     }};
-    ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
-        told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| {
-            let mut sent = calls::$family::$name::Sent {
-                // SAFETY: the program's own arguments.
-                $($p: unsafe { <$kind as Arg>::capture($p, cx) }?),*
-            };
-            let reply = cx.carry::<calls::$family::$name::Fn>(&mut sent)?;
-            // SAFETY: the program's own arguments, and the call has succeeded.
-            $(unsafe { <$kind as Arg>::deliver(&sent.$p, &reply.$p, $p) };)*
-            let _ = reply;
-            Ok(())
+    (send stream cuEventCreate $per_thread:literal ($to:ident : $new:ty, $flags:ident : $value:ty)) => {
+        told!(cuEventCreate ($to, $flags) guard("cuEventCreate", $per_thread, |cx| {
+            if spare_events::make_again(cx, $to, $flags)? {
+                return Ok(());
+            }
+            row! { cx stream cuEventCreate ($to : $new, $flags : $value) }
         }))
     };
+    (send stream cuEventDestroy_v2 $per_thread:literal ($event:ident : $end:ty)) => {
+        told!(cuEventDestroy_v2 ($event) guard("cuEventDestroy_v2", $per_thread, |cx| {
+            if spare_events::keep(cx, $event)? {
+                return Ok(());
+            }
+            row! { cx stream cuEventDestroy_v2 ($event : $end) }
+        }))
+    };
+    ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
+        told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| {
+            row! { cx $family $name ($($p : $kind),*) }
+        }))
+    };
+}
+
+/// Carries a row out with the program's arguments.
+macro_rules! row {
+    ($cx:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {{
+        let mut sent = calls::$family::$name::Sent {
+            // SAFETY: the program's own arguments.
+            $($p: unsafe { <$kind as Arg>::capture($p, $cx) }?),*
+        };
+        let reply = $cx.carry::<calls::$family::$name::Fn>(&mut sent)?;
+        // SAFETY: the program's own arguments, and the call has succeeded.
+        $(unsafe { <$kind as Arg>::deliver(&sent.$p, &reply.$p, $p) };)*
+        let _ = reply;
+        Ok(())
+    }};
 }
 
 macro_rules! per_thread {
@@ -229,6 +253,10 @@ pub(crate) extern "C" fn at_exit() {
     let missed = log::missed_list();
     if !missed.is_empty() {
         log::trace(|| format!("exit: wanted and not here: {}", missed.join(", ")));
+    }
+    for (id, t) in rcuda_forwarder::traffic() {
+        let name = calls::name(id).map_or_else(|| format!("{id:#06x}"), str::to_owned);
+        log::trace(|| format!("exit: sent {name}: {} calls, {} bytes, {} answers waited for", t.calls, t.bytes, t.waits));
     }
     if let Some(path) = crate::config::get().ok().and_then(|c| c.coverage.as_ref()) {
         let called: String = lock(&CALLED).iter().map(|n| format!("{n}\n")).collect();

@@ -5,7 +5,8 @@ use crate::context;
 use crate::copy::{DEVICE, check_ends, encode, ends, plain};
 use crate::enter::{Entered, guard};
 use crate::host_function::{self, GraphNode};
-use crate::job::Device;
+use crate::host_waiting;
+use crate::job::{Device, PutOff};
 use crate::launch;
 use crate::ledger::{self, Keep};
 use crate::log::lock;
@@ -105,6 +106,9 @@ pub(crate) fn record_event(cx: &Entered, event: u64, stream: u64, device: &Devic
     }
     let taken = cx.job.graphs.record_event(event, &seen(cx, stream, device)?, external)?;
     data.captured.store(taken && !external, Ordering::Relaxed);
+    if taken {
+        data.in_graph.store(true, Ordering::Relaxed);
+    }
     Ok(taken)
 }
 
@@ -139,9 +143,7 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
     if crate::ipc::is_shared(data) {
         return crate::ipc::wait_event(cx, device, &op);
     }
-    crate::landing::follows_event(device, stream);
-    crate::host_waiting::follows_event(device, stream);
-    cx.operate(device, &op).map(drop)
+    crate::stream::follow_event(cx, device, &op)
 }
 
 /// Ends the instances of a context, or all of a device.
@@ -221,11 +223,11 @@ pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
     }
 }
 
-/// Whether a place's driver knows the memory that such a record names only when all else is there: another device's, or the host's if its
-/// nodes use that by its address.
+/// Whether the nodes of such a record name memory that a target has last ([`memory::comes_late`]): any end of a copy names another
+/// device's by its address, the host's only what is used where it lies.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
-    let anothers = |address: u64| memory::home_index(address).is_some_and(|index| index != device.index);
-    let late = |address: u64| !memory::is_device(address) || anothers(address);
+    let anothers = |address: u64| memory::is_anothers(device, address);
+    let late = |address: u64| memory::comes_late(device, address);
     let names_it = |work: &Work<u32>| match work {
         Work::Copy(c) => [c.dst, c.src].iter().any(|e| e.memory == DEVICE && anothers(e.device)),
         Work::Fill(f) => late(f.dst),
@@ -245,6 +247,15 @@ fn journal_name(condition: u64) -> u64 {
     0x5e << 56 | condition & ((1 << 56) - 1)
 }
 
+/// Takes note that a node names an event.
+fn note_event(cx: &Entered, work: &Work<u32>) {
+    if let Work::EventRecord(event) | Work::EventWait(event) = work
+        && let Ok(slot) = cx.job.tables.events.get(*event)
+    {
+        slot.data.in_graph.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Names the kind of memory at each end of a copy: what a place is told stays true of any place. Notes what host memory a kernel is given.
 fn named(cx: &Entered, work: &mut Work<u32>) -> Result<(), Code> {
     match work {
@@ -255,6 +266,11 @@ fn named(cx: &Entered, work: &mut Work<u32>) -> Result<(), Code> {
         _ => {}
     }
     Ok(())
+}
+
+/// Whether it is a kernel that may wait for the program. Its memory is noted already.
+fn may_wait(work: &Work<u32>) -> bool {
+    matches!(work, Work::Kernel(k) if host_waiting::may_wait(&k.params))
 }
 
 /// Which ends of a copy are the host's.
@@ -427,17 +443,21 @@ impl Host for Entered {
         let instance = self.new_handle(Kind::GraphExec)?;
         let mut spec = spec.clone();
         spec.graphs.iter_mut().flatten().try_for_each(|n| named(self, &mut n.work))?;
-        let calls = spec.calls().map(|(at, work)| GraphNode { at, work: work.clone(), on: true }).collect();
+        let waits = spec.graphs.iter().flatten().any(|n| may_wait(&n.work));
+        let node = |(at, work): (At, &Work<u32>)| GraphNode { at, work: work.clone(), on: true, unhindered: spec.is_unhindered(at) };
+        let calls = spec.calls().map(node).collect();
         let mut body = Vec::new();
         Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
         let uses = works().flat_map(|w| needs(self, w)).chain(conditions).collect();
         let edges = Edges { creates: [instance].into(), ends: None, uses };
         self.build(device, ops::id::GRAPH_MAKE, &body, &edges, Keep::PLAIN)?;
+        works().for_each(|w| note_event(self, w));
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;
         *lock(&data.records) = records;
         *lock(&data.calls) = calls;
+        data.may_wait.store(waits, Ordering::Relaxed);
         Ok(instance)
     }
 
@@ -445,9 +465,11 @@ impl Host for Entered {
         let mut work = work.clone();
         named(self, &mut work)?;
         let (data, _) = self.instance(instance)?;
+        note_event(self, &work);
         if let Work::EventRecord(event) = &work {
             lock(&data.records).push(*event);
         }
+        data.may_wait.fetch_or(may_wait(&work), Ordering::Relaxed);
         let mut calls = lock(&data.calls);
         let call = calls.iter_mut().find(|c| c.at == at);
         let same = |c: &GraphNode| c.work.calls() == work.calls() && sides(&c.work) == sides(&work);
@@ -483,6 +505,8 @@ impl Host for Entered {
         }
         crate::host_memory::note_found(self)?;
         crate::landing::before_graph(self, device, stream)?;
+        // A node may wait for an event.
+        crate::host_waiting::follows_event(device, stream);
         let calls = lock(&data.calls);
         let records = lock(&data.records);
         let events = || records.iter().filter_map(|event| self.job.tables.events.get(*event).ok());
@@ -491,13 +515,21 @@ impl Host for Entered {
             let mut body = [0; 16];
             body[..8].copy_from_slice(&instance.to_le_bytes());
             body[8..].copy_from_slice(&stream.to_le_bytes());
-            self.work(device, ops::id::GRAPH_LAUNCH, &[&body])
+            self.work_at(device, ops::id::GRAPH_LAUNCH, &[&body])
         } else {
-            host_function::launch_graph(self, device, instance, stream, &calls)
+            let alone = data.launched.is_no_delay(device, stream);
+            let launched = host_function::launch_graph(self, device, instance, (stream, alone), &calls);
+            data.launched.note(device, stream, launched.as_ref().ok().and_then(Option::as_ref));
+            launched
         };
         let epoch = launched.is_ok().then(|| device.epoch.load(Ordering::Relaxed));
         events().for_each(|e| e.data.end_record(epoch, None));
-        launched
+        let span = launched?;
+        crate::stream::note_delay(self, device, stream, span.as_ref());
+        if data.may_wait.load(Ordering::Relaxed) {
+            host_waiting::note(device, stream, span.map(|s| s.end));
+        }
+        Ok(())
     }
 
     fn upload(&mut self, instance: u64, stream: u64) -> Result<(), Code> {
@@ -527,6 +559,8 @@ impl Host for Entered {
             // An error means that nothing runs any more.
             guard("cuGraphExecDestroy", false, |cx| {
                 let device = cx.of(context)?;
+                // An error that waits for a call of the program is not taken.
+                let _waits = PutOff::begin();
                 cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
             });
         })

@@ -6,7 +6,7 @@
 use crate::context::{self, Created, give};
 use crate::device;
 use crate::enter::Entered;
-use crate::job::{Device, Job};
+use crate::job::{Device, Job, PutOff};
 use crate::stream;
 use crate::whole;
 use cuda_api::code::{self, Code};
@@ -129,6 +129,7 @@ pub(crate) fn cuGreenCtxCreate(
 pub(crate) fn cuGreenCtxDestroy(cx: &mut Entered, green: sys::CUgreenCtx) -> Result<(), Code> {
     let (ctx, made) = find(green)?;
     let device = context::device_of(cx.job, ctx)?;
+    let ending = PutOff::begin();
     whole::end(cx, device, ctx)?;
     for (_, stream) in cx.job.tables.streams.all(device.index) {
         if stream.context() == ctx {
@@ -138,7 +139,9 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut Entered, green: sys::CUgreenCtx) -> Res
     }
     context::delist(ctx);
     cuda_api::cudart::context_destroyed(ctx as usize);
-    context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)
+    context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)?;
+    drop(ending);
+    device.check_late()
 }
 
 pub(crate) fn cuCtxFromGreenCtx(_cx: &mut Entered, to: *mut sys::CUcontext, green: sys::CUgreenCtx) -> Result<(), Code> {

@@ -19,8 +19,9 @@ use cuda_api::ops::{GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use rcuda_forwarder::Lost;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_uint, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -59,6 +60,34 @@ enum Task {
     Written,
     /// What a copy of a graph has read from pageable memory, when it was launched.
     Bytes(Vec<u8>),
+    /// A copy of a graph whose bytes have been sent with the launch, or which reads host memory that the place has: it reads that itself.
+    Given {
+        /// What was sent.
+        _bytes: Sent,
+    },
+}
+
+/// Bytes that graphs have been given at their launches, and that their nodes have not taken yet: they are kept in the places meanwhile.
+static SENT: AtomicUsize = AtomicUsize::new(0);
+/// So many at most.
+const MOST_SENT: usize = 8 << 20;
+/// The longest copy whose bytes are sent with its launch: more would keep the launch waiting.
+const SHORT: u64 = 64 << 10;
+
+/// So many of these bytes.
+struct Sent(usize);
+
+impl Sent {
+    fn note(bytes: usize) -> Sent {
+        SENT.fetch_add(bytes, Ordering::Relaxed);
+        Sent(bytes)
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        SENT.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 impl Task {
@@ -67,15 +96,18 @@ impl Task {
         matches!(self, Task::Function { .. } | Task::Callback { .. })
     }
 
-    /// Whether it only reads, so that nothing here changes until it is over.
+    /// Whether it only reads, or what it writes is [noted](landing::note): nothing else here changes until it is over.
     fn only_reads(&self) -> bool {
-        matches!(self, Task::Read(_) | Task::Bytes(_)) || matches!(self, Task::Graph(c) if c.dst.memory != HOST)
+        matches!(self, Task::Read(_) | Task::Bytes(_) | Task::Given { .. })
+            || matches!(self, Task::Graph(c) if c.dst.memory != HOST || c.src.memory != HOST)
     }
 }
 
 /// A task that a place knows by its token.
 struct Call {
     task: Task,
+    /// Whose turn it is in.
+    stream: u64,
     /// The worker to tell; none in this process.
     worker: Option<Place>,
 }
@@ -85,8 +117,10 @@ type Arrival = (u64, Result<Code, Code>);
 
 static CALLS: Mutex<Option<HashMap<u64, Call>>> = Mutex::new(None);
 static TOKENS: AtomicU64 = AtomicU64::new(1);
-/// Host functions that streams have not got past.
+/// Host functions, and what else changes memory, that streams have not got past: how many,
 static OUTSTANDING: AtomicUsize = AtomicUsize::new(0);
+/// and of which streams.
+static STREAMS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
 /// Functions of the program that were called, and that have returned.
 static CALLED: AtomicUsize = AtomicUsize::new(0);
@@ -98,15 +132,19 @@ pub(crate) fn running() -> Option<usize> {
     (CALLED.load(Ordering::Acquire) != returned).then_some(returned)
 }
 
-/// Whether a host function of the program may still run.
-pub(crate) fn any_outstanding() -> bool {
-    OUTSTANDING.load(Ordering::Acquire) > 0
+/// Whether a host function of the program that may still run, or other work of this process, may come before the next work of a stream. Not if it
+/// is another stream's, and this one has nothing to do behind which it could have to wait: natively its next work could begin at once then.
+/// What a stream of this process's driver has to do is not known.
+pub(crate) fn may_come_before(cx: &Entered, device: &'static Device, stream: u64) -> bool {
+    let is_free = || !lock(&STREAMS).contains_key(&stream) && crate::stream::is_undelayed(cx, device, stream);
+    OUTSTANDING.load(Ordering::Acquire) > 0 && (cx.place(device).in_process().is_some() || !is_free())
 }
 
 /// Puts a task on the list; its stream is held for it, or calls a function.
 fn add(call: Call, held: bool) -> u64 {
     let token = if held { across::token() } else { TOKENS.fetch_add(1, Ordering::Relaxed) };
     if !call.task.only_reads() {
+        *lock(&STREAMS).entry(call.stream).or_default() += 1;
         OUTSTANDING.fetch_add(1, Ordering::AcqRel);
     }
     lock(&CALLS).get_or_insert_default().insert(token, call);
@@ -118,10 +156,18 @@ fn take(token: u64) -> Option<Call> {
     lock(&CALLS).as_mut()?.remove(&token)
 }
 
-fn over(task: &Task) {
-    if !task.only_reads() {
-        OUTSTANDING.fetch_sub(1, Ordering::AcqRel);
+fn over(call: &Call) {
+    if call.task.only_reads() {
+        return;
     }
+    let mut streams = lock(&STREAMS);
+    if let Some(left) = streams.get_mut(&call.stream) {
+        *left -= 1;
+        if *left == 0 {
+            streams.remove(&call.stream);
+        }
+    }
+    OUTSTANDING.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// Does what a stream calls for; a callback is called in any case.
@@ -165,14 +211,14 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
 pub(crate) fn run_here(token: u64, status: Code) {
     let Some(call) = take(token) else { return };
     run(&call.task, Ok(status));
-    over(&call.task);
+    over(&call);
 }
 
 /// Carries out what a stream of a worker has got to, and tells the worker.
 fn perform((token, arrived): Arrival) {
     let Some(call) = take(token) else { return };
     run(&call.task, arrived);
-    over(&call.task);
+    over(&call);
     let (Some(place), Ok(_)) = (&call.worker, arrived) else { return };
     let token = token.to_le_bytes();
     let send = |bytes: &[u8]| {
@@ -232,7 +278,7 @@ struct Landed {
 
 /// Gives a task to a worker; `body` encodes the operation with its token.
 fn give(
-    device: &'static Device,
+    (device, stream): (&'static Device, u64),
     place: &Place,
     op: u16,
     task: Task,
@@ -243,23 +289,25 @@ fn give(
     let thread = thread(device, task.is_functions()).ok_or(code::ERROR_OPERATING_SYSTEM)?;
     let lands = match &task {
         Task::Graph(copy) if copy.src.memory != HOST => Some(Some(*copy)),
-        Task::Written => Some(None),
+        Task::Written | Task::Given { .. } => Some(None),
         _ => None,
     };
     let held = matches!(task, Task::Copy(_) | Task::Fill(_) | Task::Read(_));
-    let token = add(Call { task, worker: Some(place.clone()) }, held);
+    let token = add(Call { task, stream, worker: Some(place.clone()) }, held);
     let to = link.clone();
-    let then = move |answer| {
+    let then = move |answer: Result<(Code, Vec<u8>), Lost>| {
+        // After an error it waits for nothing.
+        let waits = matches!(answer, Ok((code::SUCCESS, _)));
         let arrived = arrival(answer, lands.flatten());
         if let Err(rc) = arrived {
-            device.note(rc);
+            device.failed_late(op, rc);
         }
         if lands.is_some() {
             // The place goes on by itself, or when it is told that the bytes are here.
-            take(token).inspect(|c| over(&c.task));
+            take(token).inspect(|c| over(&c));
             if let Some(landed) = landed {
                 landed.here.store(true, Ordering::Release);
-                if landed.acknowledged {
+                if landed.acknowledged && waits {
                     landing::let_go(to, token);
                 }
             }
@@ -269,7 +317,7 @@ fn give(
         let _ = thread.send((token, arrived));
     };
     link.request_then(op, &[&body(token)], then).map(|()| token).map_err(|why| {
-        take(token).inspect(|c| over(&c.task));
+        take(token).inspect(|c| over(&c));
         lost(why)
     })
 }
@@ -283,45 +331,99 @@ pub(crate) struct GraphNode {
     pub(crate) work: Work<u32>,
     /// Whether launches run it.
     pub(crate) on: bool,
+    /// Nothing in the graph [holds it up](work::Spec::is_unhindered).
+    pub(crate) unhindered: bool,
 }
 
-/// Launches an instance with such nodes; all launches of one instance come one after the other.
+/// Whether the bytes of a copy from pinned memory may be read when its graph is launched: natively the copy could begin at once, and nothing that
+/// was given to a GPU earlier, or is copied by the graph, changes them. Such a copy is short, and of memory that no GPU uses by its address: the place
+/// reads other memory itself.
+fn is_fixed(cx: &Entered, device: &'static Device, stream: u64, node: &GraphNode, copy: &Copy3, nodes: &[GraphNode]) -> bool {
+    if !node.unhindered || copy.src.memory != HOST || copy.dst.memory == HOST || copy.bytes().is_none_or(|n| n > SHORT) {
+        return false;
+    }
+    let source = crate::copy::source(copy);
+    let overlaps = |to: Range<u64>| to.start < source.end && source.start < to.end;
+    let writes = |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(crate::copy::destination(c)));
+    !crate::copy::is_read_there(cx.place(device), copy)
+        && !nodes.iter().any(writes)
+        && crate::stream::is_undelayed(cx, device, stream)
+        && !crate::copy::changes_later(cx, device, stream, source.start, source.end - source.start)
+}
+
+/// What a node of an instance does in a launch.
+struct NodeTask {
+    task: Task,
+    /// The place reads what the copy needs by itself.
+    own: bool,
+    /// Bytes that travel with the launch.
+    sent: Vec<u8>,
+}
+
+impl NodeTask {
+    fn of(task: Task) -> NodeTask {
+        NodeTask { task, own: false, sent: Vec::new() }
+    }
+}
+
+/// A copy whose bytes are read when its graph is launched.
+fn copy_of_launch(cx: &Entered, copy: &Copy3) -> Result<NodeTask, Code> {
+    // SAFETY: the program says that its source has these bytes.
+    let bytes = unsafe { crate::copy::read_plain(copy) };
+    crate::host_memory::note_copied(cx, 0, &bytes)?;
+    if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
+        return Ok(NodeTask::of(Task::Bytes(bytes)));
+    }
+    Ok(NodeTask { task: Task::Given { _bytes: Sent::note(bytes.len()) }, own: false, sent: bytes })
+}
+
+/// A copy that is made when its node is reached.
+fn copy_of_node(cx: &Entered, place: &Place, copy: &Copy3) -> Result<NodeTask, Code> {
+    if crate::copy::is_written_there(place, copy) {
+        return Ok(NodeTask::of(Task::Written));
+    }
+    // What the place reads by itself can name nothing that a place does not have; what it names now is noted for a later place. Else it is
+    // looked through again when it is read: the worker need not be asked then for what it has by now.
+    let own = crate::copy::is_read_there(place, copy) && crate::host_memory::all_have_all(cx);
+    crate::copy::note_node(cx, copy)?;
+    let task = if own { Task::Given { _bytes: Sent::note(0) } } else { Task::Graph(*copy) };
+    Ok(NodeTask { task, own, sent: Vec::new() })
+}
+
+/// Launches an instance with such nodes; all launches of one instance come one after the other: `alone` if this one has no other stream's
+/// before it. Gives where it lies in the place's order.
 pub(crate) fn launch_graph(
     cx: &Entered,
     device: &'static Device,
     instance: u64,
-    stream: u64,
+    (stream, alone): (u64, bool),
     nodes: &[GraphNode],
-) -> Result<(), Code> {
+) -> Result<Option<Range<u64>>, Code> {
     device.check()?;
     let place = cx.place(device);
     let mut body = Vec::with_capacity(16 + 8 * nodes.len());
     instance.put(&mut body);
     stream.put(&mut body);
-    let (mut given, mut landings) = (Vec::new(), Vec::new());
+    let (mut given, mut landings, mut tasks) = (Vec::new(), Vec::new(), Vec::with_capacity(nodes.len()));
+    // What may fail comes before anything is given: the launch ends what was given.
     for node in nodes {
-        let task = match (&node.work, place) {
+        tasks.push(match (&node.work, place) {
             (Work::Host(call), _) => {
                 // SAFETY: the program named this function and its argument, to be called when the node runs.
                 let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
-                Some(Task::Function { function, data: call.data as usize })
+                Some(NodeTask::of(Task::Function { function, data: call.data as usize }))
             }
-            (Work::Copy(copy), Place::Remote { .. }) if node.on => Some(match crate::copy::pageable(copy) {
-                true => {
-                    // SAFETY: the program says that its source has these bytes.
-                    let bytes = unsafe { crate::copy::read_plain(copy) };
-                    crate::host_memory::note_copied(cx, 0, &bytes)?;
-                    Task::Bytes(bytes)
-                }
-                false if crate::copy::is_written_there(place, copy) => Task::Written,
-                // What it reads is looked through again when it is read: the worker need not be asked then for what it has by now.
-                false => crate::copy::note_node(cx, copy).map(|()| Task::Graph(*copy))?,
-            }),
+            (Work::Copy(copy), Place::Remote { .. }) if node.on => {
+                let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || crate::copy::pageable(copy);
+                Some(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? })
+            }
             _ => None,
-        };
+        });
+    }
+    for (node, task) in nodes.iter().zip(tasks) {
         let token = match (task, place) {
             (None, _) => 0,
-            (Some(task), Place::Remote { .. }) => {
+            (Some(NodeTask { task, own, sent }), Place::Remote { .. }) => {
                 let landed = match &task {
                     Task::Graph(copy) if copy.src.memory != HOST => {
                         let here = Arc::new(AtomicBool::new(false));
@@ -331,11 +433,15 @@ pub(crate) fn launch_graph(
                     _ => None,
                 };
                 let acknowledged = landed.as_ref().is_some_and(|l| l.acknowledged);
-                let body = |token| crate::copy::encode(&GraphCall { token, stream, instance, at: node.at, acknowledged });
-                device.noting(give(device, place, id::GRAPH_CALL, task, landed, body))?
+                let body = |token| {
+                    let mut body = crate::copy::encode(&GraphCall { token, stream, instance, at: node.at, acknowledged, own });
+                    body.extend_from_slice(&sent);
+                    body
+                };
+                device.noting(give((device, stream), place, id::GRAPH_CALL, task, landed, body))?
             }
-            (Some(task), Place::Local { .. }) => {
-                let token = add(Call { task, worker: None }, false);
+            (Some(NodeTask { task, .. }), Place::Local { .. }) => {
+                let token = add(Call { task, stream, worker: None }, false);
                 given.push(token);
                 token
             }
@@ -343,12 +449,12 @@ pub(crate) fn launch_graph(
         token.put(&mut body);
     }
     let sent = device.noting(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
-        given.into_iter().filter_map(take).for_each(|c| over(&c.task));
+        given.into_iter().filter_map(take).for_each(|c| over(&c));
     });
     for (to, here) in landings {
         landing::note(device, stream, to, landing::Arrival::Flag(here));
     }
-    sent.map(drop)
+    sent
 }
 
 /// Enqueues a task; the stream as it travels.
@@ -361,21 +467,21 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
     };
     let place = cx.place(device);
     if let Place::Remote { .. } = place {
-        return device.noting(give(device, place, id::HOST_CALL, task, None, body)).map(drop);
+        return device.noting(give((device, stream), place, id::HOST_CALL, task, None, body)).map(drop);
     }
     if !task.is_functions() {
-        let token = add(Call { task, worker: None }, true);
+        let token = add(Call { task, stream, worker: None }, true);
         let begun = |place: &Place| place.begin(id::HOST_CALL, &[&body(token)]);
         let then = move |arrived: Result<(), Code>| perform((token, arrived.map(|()| code::SUCCESS)));
         return across::in_order(cx, device, begun, token, Box::new(then)).inspect_err(|_| {
-            take(token).inspect(|c| over(&c.task));
+            take(token).inspect(|c| over(&c));
         });
     }
-    let token = add(Call { task, worker: None }, false);
+    let token = add(Call { task, stream, worker: None }, false);
     match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
         Ok(Waiting::Done(code::SUCCESS, _) | Waiting::Pending(..) | Waiting::Reply(_)) => Ok(()),
         Ok(Waiting::Done(rc, _)) | Err(rc) => {
-            take(token).inspect(|c| over(&c.task));
+            take(token).inspect(|c| over(&c));
             device.note(rc);
             Err(rc)
         }
@@ -414,13 +520,13 @@ pub(crate) fn fill_in_order(cx: &Entered, device: &'static Device, stream: u64, 
 /// Copies to the device, on a worker, what a rectangle of pinned memory holds when the stream gets there; `body` encodes the operation.
 pub(crate) fn copy_late(
     cx: &Entered,
-    device: &'static Device,
+    (device, stream): (&'static Device, u64),
     op: u16,
     from: Read,
     body: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<(), Code> {
     device.check()?;
-    device.noting(give(device, cx.place(device), op, Task::Read(from), None, body)).map(drop)
+    device.noting(give((device, stream), cx.place(device), op, Task::Read(from), None, body)).map(drop)
 }
 
 pub(crate) fn cuLaunchHostFunc(

@@ -6,11 +6,11 @@
 
 use crate::context::give;
 use crate::enter::{Entered, older};
-use crate::job::Device;
+use crate::job::{Device, PutOff};
 use crate::log::{self, lock};
 use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
-use cuda_api::{ops, sys};
+use cuda_api::sys;
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::ops::Range;
@@ -23,7 +23,7 @@ mod named;
 
 pub(crate) use mirror::is_needed as copies_are_needed;
 pub(crate) use named::{
-    any_mapped, any_unmapped, is_mapped, may_be_named, named_by, named_in, note_copied, note_found, note_mapped, note_words,
+    all_have_all, any_mapped, any_unmapped, is_mapped, may_be_named, named_by, named_in, note_copied, note_found, note_mapped, note_words,
 };
 
 /// Where pinned memory lies (docs/design.md, "Addresses").
@@ -87,8 +87,8 @@ impl Block {
         self.known != Known::Unused || !place.is_apart(self.filed)
     }
 
-    /// Makes a place's driver know it; its first byte is at `at`.
-    fn pin(&self, place: &Place, at: u64) -> Result<(), Code> {
+    /// Makes a place's driver know it; its first byte is at `at`. Where that lies in the place's order.
+    fn pin(&self, place: &Place, at: u64) -> Result<Option<Range<u64>>, Code> {
         // SAFETY: blocks of the table, or about to be; who frees one has said so to all places before.
         unsafe { place.pin(at, self.bytes, self.flags, self.filed) }
     }
@@ -113,6 +113,13 @@ const DEVICE_MAP: u32 = 2;
 const WRITE_COMBINED: u32 = 4;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
+
+/// Whether there is memory on which atomic operations of a device and the processor are not atomic, with the device at a place: managed memory,
+/// which lies with the host, and copies.
+pub(crate) fn splits_atomics(place: &Place) -> bool {
+    let used = |b: &Block| matches!(b.known, Known::Found | Known::Everywhere);
+    lock(&BLOCKS).values().any(|b| b.is_managed() || used(b) && place.is_apart(b.filed))
+}
 
 /// A pinned block as pointer attributes describe it.
 #[derive(Debug, Clone, Copy)]
@@ -292,10 +299,14 @@ fn pin_everywhere(cx: &Entered, at: u64, block: &Block, fresh: bool) -> Result<(
             continue;
         }
         match device.noting(block.pin(place, at)) {
-            Ok(()) => pinned.push(place),
+            Ok(span) => {
+                // The GPU has nothing more to do.
+                device.still_quiet(span);
+                pinned.push(place);
+            }
             Err(rc) if rc == code::ERROR_DEVICE_UNAVAILABLE && device.index != block.device => {}
             Err(rc) => {
-                pinned.into_iter().for_each(|p| p.unpin(at));
+                pinned.into_iter().for_each(|p| drop(p.unpin(at)));
                 return Err(rc);
             }
         }
@@ -365,6 +376,7 @@ pub(crate) fn make(cx: &Entered, device: &Device, bytes: u64, flags: u32, kind: 
     }
     named::add(at, block);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
+    crate::system_atomics::memory_changed(cx);
     Ok(at)
 }
 
@@ -383,14 +395,17 @@ fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code>
         return Err(absent);
     }
     let device = cx.device()?;
+    device.check()?;
+    // Host memory belongs to no device: errors of other devices are returned by calls on them.
+    let _later = PutOff::begin();
     for d in &cx.job.devices {
         if d.index == device.index || d.sticky() == 0 {
-            cx.wait(d, ops::id::CONTEXT_SYNC, &[])?;
+            cx.settle(d)?;
         }
     }
     // A place that says that all is done before it has sent the bytes of a copy must not write to what the program makes of the memory later.
     let bytes = lock(&BLOCKS).get(&at).map_or(0, |b| b.bytes);
-    crate::landing::wait_for(at, bytes);
+    cx.pass.outside(|| crate::landing::wait_for(at, bytes));
     // Whoever still names it does not get it.
     lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| named::set(b, Known::Going));
     place::give_up_memory(page(at));
@@ -421,20 +436,28 @@ pub(crate) fn end_variables(cx: &Entered, variables: &[u64]) {
 }
 
 fn end_those(cx: &Entered, goes: impl Fn(u64, &Block) -> bool) {
-    let going: Vec<u64> = {
+    let going: Vec<(u64, u64)> = {
         let mut blocks = lock(&BLOCKS);
         let those = blocks.iter_mut().filter(|(at, b)| goes(**at, b));
-        those.map(|(at, b)| (page(*at), named::set(b, Known::Going)).0).collect()
+        let give_up = |(at, b): (&u64, &mut Block)| {
+            named::set(b, Known::Going);
+            (*at, b.bytes)
+        };
+        those.map(give_up).collect()
     };
-    going.into_iter().for_each(place::give_up_memory);
+    // Bytes of copies, also of other devices, may be on their way to it, and must not be written to what is made of the memory later.
+    cx.pass.outside(|| going.iter().for_each(|(at, bytes)| crate::landing::wait_for(*at, *bytes)));
+    going.iter().for_each(|(at, _)| place::give_up_memory(page(*at)));
     let _changing = lock(&CHANGING);
-    let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., |at, b| goes(*at, b)).collect();
+    let goes = |at: &u64, b: &mut Block| b.known == Known::Going && goes(*at, b);
+    let gone: Vec<(u64, Block)> = lock(&BLOCKS).extract_if(.., goes).collect();
     gone.iter().for_each(|(at, block)| ended(cx, *at, block));
 }
 
 /// A block is off the table.
 fn ended(cx: &Entered, at: u64, block: &Block) {
-    cx.job.devices.iter().for_each(|d| cx.place(d).unpin(at));
+    // The GPU has nothing more to do.
+    cx.job.devices.iter().for_each(|d| d.still_quiet(cx.place(d).unpin(at)));
     place::forget_memory(page(at), at);
     if block.kind == Kind::Registered {
         return;

@@ -1,4 +1,5 @@
-//! Kernels that may wait for the program: they were given the address of host memory, in which the program may set a flag.
+//! Kernels that may wait for the program, launched alone or by a graph: they were given the address of host memory, in which the program may
+//! set a flag.
 //!
 //! What is copied from the host's memory behind such a kernel must be read when the stream gets there, since the program may write it after
 //! the call (docs/consistency.md). A kernel that finds the address elsewhere than among its parameters is not known to wait.
@@ -8,7 +9,8 @@ use crate::host_memory;
 use crate::job::Device;
 use crate::log::lock;
 use crate::place::Place;
-use cuda_api::arg::LEGACY;
+use crate::stream;
+use cuda_api::ops::id;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,22 +39,48 @@ fn drop_past(all: &mut Vec<Kernel>, device: &Device) {
     COUNT.store(all.len(), Ordering::Release);
 }
 
-/// Takes note of a kernel with these parameters that was handed over to a worker, up to a position in its order.
-pub(crate) fn note(device: &Device, stream: u64, position: Option<u64>, params: &[u8]) {
+/// Whether a kernel with these parameters may wait for the program.
+pub(crate) fn may_wait(params: &[u8]) -> bool {
+    host_memory::any_mapped() && host_memory::may_be_named(params)
+}
+
+/// Takes note of such a kernel, or of a graph with one, that was handed over to a worker, up to a position in its order.
+pub(crate) fn note(device: &Device, stream: u64, position: Option<u64>) {
     let Some(position) = position else { return };
-    if !host_memory::any_mapped() || !host_memory::may_be_named(params) {
-        return;
-    }
     let epoch = device.epoch.load(Ordering::Relaxed);
     let mut all = lock(&KERNELS);
     if all.len() >= MANY {
         drop_past(&mut all, device);
     }
     match all.iter_mut().find(|k| (k.device, k.epoch, k.stream) == (device.index, epoch, stream)) {
-        Some(k) => k.position = position,
+        // Threads that share a stream may come here in another order than their work was handed over in.
+        Some(k) => k.position = k.position.max(position),
         None => all.push(Kernel { device: device.index, epoch, stream, position, followers: Vec::new() }),
     }
     COUNT.store(all.len(), Ordering::Release);
+}
+
+/// A stream is about to end: nobody asks about it any more, so its kernel is forgotten as soon as that is done.
+pub(crate) fn stream_ends(cx: &Entered, device: &'static Device, stream: u64) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let epoch = device.epoch.load(Ordering::Relaxed);
+    let is_its = move |k: &Kernel| (k.device, k.epoch, k.stream) == (device.index, epoch, stream);
+    let Place::Remote { link, .. } = cx.place(device) else { return };
+    // As a follower it stays: its work goes on, and the default stream's comes behind it.
+    let Some(position) = lock(&KERNELS).iter().find(|k| is_its(k)).map(|k| k.position) else { return };
+    let forget = move || {
+        let mut all = lock(&KERNELS);
+        // A later kernel is not the one that was waited for: the stream may not have ended after all.
+        all.retain(|k| !is_its(k) || k.position != position);
+        COUNT.store(all.len(), Ordering::Release);
+    };
+    let done = move |_| forget();
+    if link.request_then(id::STREAM_SYNC, &[&stream.to_le_bytes()], done).is_err() {
+        // A place that is lost does nothing.
+        forget();
+    }
 }
 
 /// A stream waits for an event: its next work may follow kernels of other streams.
@@ -74,6 +102,10 @@ pub(crate) fn holds(cx: &Entered, device: &'static Device, stream: u64) -> bool 
     }
     let mut all = lock(&KERNELS);
     drop_past(&mut all, device);
-    let behind = |k: &Kernel| k.stream == stream || k.stream == LEGACY || stream == LEGACY || k.followers.contains(&stream);
+    // Work of the default stream may stand between those of two streams that wait for it.
+    let by_default = stream::follows_default(cx, stream);
+    let behind = |k: &Kernel| {
+        [k.stream].iter().chain(&k.followers).any(|s| *s == stream || by_default && stream::follows_default(cx, *s))
+    };
     all.iter().any(|k| k.device == device.index && behind(k))
 }

@@ -6,10 +6,13 @@ use crate::log::{self, lock};
 use crate::memory::Memory;
 use crate::place::{self, Place};
 use crate::quiet::Quiet;
+use crate::spare_events::SpareEvents;
 use crate::tables::Tables;
-use crate::thread::here;
+use crate::thread::{Here, here};
 use crate::{children, config, control, gate, internal_error};
 use cuda_api::board::Constants;
+use cuda_api::calls::Call;
+use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
 use replayer::DeviceInfo;
@@ -60,6 +63,8 @@ pub(crate) struct Device {
     primary_now: AtomicU64,
     /// Streams of threads that have ended, for the next thread's default stream.
     pub(crate) idle_streams: Mutex<Vec<u64>>,
+    /// Events that the program has ended, to be made again.
+    pub(crate) spare_events: SpareEvents,
     /// The event that ties this place's event times to the job's clock.
     pub(crate) clock: Mutex<Clock>,
     /// What is told of the place, for those who must not wait at the gate.
@@ -143,6 +148,7 @@ impl Device {
             primary: Mutex::default(),
             primary_now: AtomicU64::new(0),
             idle_streams: Mutex::default(),
+            spare_events: SpareEvents::default(),
             clock: Mutex::default(),
         })
     }
@@ -200,7 +206,7 @@ impl Device {
         let t = &job.tables;
         known.live.extend([
             ("streams", t.streams.live()),
-            ("events", t.events.live()),
+            ("events", t.events.live().saturating_sub(job.devices.iter().map(|d| d.spare_events.count() as u64).sum())),
             ("modules", t.modules.live() + t.libraries.live()),
             ("functions", t.functions.live() + t.kernels.live()),
         ]);
@@ -221,6 +227,11 @@ impl Device {
     /// A call of an epoch has shown that a stream, or with `None` every stream, has done everything before its end.
     pub(crate) fn quiet_until(&self, epoch: u64, call: Range<u64>, stream: Option<u64>) {
         lock(&self.quiet).learn(epoch, call, stream);
+    }
+
+    /// As [`Device::quiet_until`], of a query of a stream.
+    pub(crate) fn quiet_by_answer(&self, epoch: u64, call: Range<u64>, stream: u64) {
+        lock(&self.quiet).learn_answer(epoch, call, stream);
     }
 
     /// Whether a stream is known to have done what was handed over to it before this position of the present place.
@@ -281,13 +292,25 @@ impl Device {
     }
 
     /// Work has failed whose call had returned already: an error of execution stays, any other one is returned by the next call.
-    fn failed_late(&self, call: u16, rc: Code) {
+    pub(crate) fn failed_late(&self, call: u16, rc: Code) {
         self.note(rc);
-        // These clean up, or end what was begun: that it has ended already is no error of the program.
-        let ends = matches!(call, id::HOST_BYTES | id::HOST_DONE | id::PEER_UNMAP | id::CHUNK_WITHDRAW);
-        if !code::is_sticky(rc) && !ends && self.failure.waits(rc) {
+        if call == <cuEventCreate::Fn as Call>::ID {
+            self.spare_events.close();
+        }
+        // These clean up, or end what was begun: that it has ended already is no error of the program. What a graph calls fails with its
+        // launch, of which the program hears.
+        let told_otherwise = matches!(call, id::HOST_BYTES | id::PEER_UNMAP | id::CHUNK_WITHDRAW | id::GRAPH_CALL);
+        if !code::is_sticky(rc) && !told_otherwise && self.failure.waits(rc) {
             let name = replayer::replay::call_name(call);
             log::tell(&format!("{name} on GPU {} failed with error {rc} after its call had returned", self.index));
+        }
+    }
+
+    /// The error that waits for a call to return it; not one that stays.
+    pub(crate) fn check_late(&self) -> Result<(), Code> {
+        match self.failure.now.load(Ordering::Relaxed) {
+            rc if rc < 0 => self.failure.tell(rc),
+            _ => Ok(()),
         }
     }
 
@@ -300,42 +323,67 @@ impl Device {
 /// What calls must return instead of what they do: the code of an error that stays; or, negative, that of one which one call returns;
 /// 0: nothing.
 #[derive(Debug, Default)]
-struct Failure(AtomicI32);
+struct Failure {
+    now: AtomicI32,
+}
+
+/// Until this is dropped the calling thread leaves errors that wait for a call to return them, those of all devices, to a later call:
+/// what one call of the program does in several steps is done whole, and what this library does for itself takes no error of the program.
+/// Calls of other threads return them meanwhile.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct PutOff(&'static Here);
+
+impl PutOff {
+    pub(crate) fn begin() -> PutOff {
+        let here = here();
+        here.puts_off.set(here.puts_off.get() + 1);
+        PutOff(here)
+    }
+}
+
+impl Drop for PutOff {
+    fn drop(&mut self) {
+        self.0.puts_off.set(self.0.puts_off.get() - 1);
+    }
+}
 
 impl Failure {
     #[inline]
     fn check(&self) -> Result<(), Code> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.now.load(Ordering::Relaxed) {
             0 => Ok(()),
             rc => self.tell(rc),
         }
     }
 
     #[cold]
-    fn tell(&self, rc: Code) -> Result<(), Code> {
-        if rc > 0 {
-            return Err(rc);
+    fn tell(&self, mut rc: Code) -> Result<(), Code> {
+        while rc < 0 {
+            if here().puts_off.get() != 0 {
+                return Ok(());
+            }
+            match self.now.compare_exchange(rc, 0, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Err(-rc),
+                // Another thread was told, and perhaps something else has failed since.
+                Err(now) => rc = now,
+            }
         }
-        match self.0.compare_exchange(rc, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Err(-rc),
-            // Another thread was told, or something worse has happened.
-            Err(0) => Ok(()),
-            Err(now) => Err(now.abs()),
-        }
+        if rc == 0 { Ok(()) } else { Err(rc) }
     }
 
     /// An error stays; false if an earlier one does.
     fn stays(&self, rc: Code) -> bool {
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now <= 0).then_some(rc)).is_ok()
+        self.now.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now <= 0).then_some(rc)).is_ok()
     }
 
     /// An error waits for a call to return it; false if an earlier one does.
     fn waits(&self, rc: Code) -> bool {
-        rc > 0 && self.0.compare_exchange(0, -rc, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        rc > 0 && self.now.compare_exchange(0, -rc, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn sticky(&self) -> Code {
-        self.0.load(Ordering::Relaxed).max(0)
+        self.now.load(Ordering::Relaxed).max(0)
     }
 }
 
@@ -397,7 +445,9 @@ pub(crate) fn start() -> Result<(), Code> {
 /// Connects to the places and starts the control socket. Only the first call does anything.
 pub(crate) fn open() -> Result<&'static Job, Code> {
     if is_forked_child() {
-        return Err(code::ERROR_NOT_INITIALIZED);
+        // Where the parent has found no place, nor does the child.
+        let failed = JOB.get().and_then(|job| job.as_ref().err().copied());
+        return Err(failed.unwrap_or(code::ERROR_NOT_INITIALIZED));
     }
     let job = JOB.get_or_init(|| {
         if config::get().is_ok_and(|c| c.servers.is_empty()) {
@@ -430,9 +480,15 @@ fn receive_driver(driver: Option<&Path>) {
 
 fn connect() -> Result<Job, String> {
     let config = config::get()?;
+    // Before anything takes long: a child that another thread forks meanwhile would wait for ever for this one, which it does not have.
+    // SAFETY: plain functions of this library, which is never unloaded (it has threads).
+    unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
     internal_error::watch();
     gate::init();
     receive_driver(config.driver.as_deref());
+    if config.log.is_some() {
+        rcuda_forwarder::count_traffic();
+    }
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {
@@ -443,8 +499,6 @@ fn connect() -> Result<Job, String> {
         device.watch(device.place(&gate::enter(here())));
         devices.push(device);
     }
-    // SAFETY: plain functions of this library, which is never unloaded (it has threads).
-    unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
     // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
     unsafe { libc::atexit(crate::exports::at_exit) };
     Ok(Job { devices, tables: Tables::new(), graphs: cuda_api::graph::Shared::new(0), started: Instant::now() })
@@ -471,8 +525,42 @@ mod tests {
         let f = Failure::default();
         assert_eq!(f.check(), Ok(()));
         assert!(f.waits(400) && !f.waits(1), "the first one counts");
+        {
+            let _ending = PutOff::begin();
+            assert_eq!(f.check(), Ok(()), "who ends something leaves it to a later call");
+        }
         assert_eq!((f.sticky(), f.check(), f.check()), (0, Err(400), Ok(())));
+        assert!(f.waits(400));
+        assert_eq!((f.tell(-1), f.check()), (Err(400), Ok(())), "an error that came in the meantime is returned once");
         assert!(f.waits(1) && f.stays(700) && !f.stays(719) && !f.waits(1));
         assert_eq!((f.sticky(), f.check(), f.check()), (700, Err(700), Err(700)));
+    }
+
+    #[test]
+    fn only_the_thread_that_ends_something_leaves_an_error_to_a_later_call() {
+        let f = Failure::default();
+        assert!(f.waits(400));
+        let ending = PutOff::begin();
+        let others = || std::thread::scope(|s| s.spawn(|| [f.check(), f.check()]).join().unwrap());
+        assert_eq!(f.check(), Ok(()), "this thread ends something");
+        assert_eq!(others(), [Err(400), Ok(())], "another thread's call returns it, once");
+        assert!(f.waits(1));
+        {
+            let _inner = PutOff::begin();
+        }
+        assert_eq!(f.check(), Ok(()), "the outer one still ends something");
+        drop(ending);
+        assert_eq!((f.check(), f.check()), (Err(1), Ok(())));
+    }
+
+    #[test]
+    fn an_error_is_told_once_whatever_was_told_meanwhile() {
+        let f = Failure::default();
+        assert!(f.waits(400));
+        let seen = f.now.load(Ordering::Relaxed);
+        assert_eq!(f.check(), Err(400), "another thread gets the error");
+        assert!(f.waits(1), "and something else fails");
+        assert_eq!(f.tell(seen), Err(1), "a thread that has seen the first gets the second");
+        assert_eq!(f.check(), Ok(()), "and no other thread gets it");
     }
 }

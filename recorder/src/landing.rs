@@ -157,6 +157,8 @@ fn hold_back(cx: &Entered, device: &'static Device, stream: u64, any_stream: boo
 struct Passed {
     link: Arc<Link>,
     token: u64,
+    /// The stream waits there for this process's word; if the place has refused the fence it does not.
+    held: bool,
     then: Box<dyn FnOnce() + Send>,
 }
 
@@ -168,8 +170,10 @@ fn thread() -> Result<&'static Sender<Passed>, Code> {
         let attend = move || {
             for passed in arrivals {
                 (passed.then)();
-                // What this process has changed is told before. A worker that is lost holds nothing.
-                let _ = passed.link.send(id::HOST_DONE, &[&passed.token.to_le_bytes()]);
+                if passed.held {
+                    // What this process has changed is told before. A worker that is lost holds nothing.
+                    let _ = passed.link.send(id::HOST_DONE, &[&passed.token.to_le_bytes()]);
+                }
             }
         };
         let started = control::spawn("mrcuda-fence", attend);
@@ -182,7 +186,7 @@ fn thread() -> Result<&'static Sender<Passed>, Code> {
 pub(crate) fn let_go(link: Arc<Link>, token: u64) {
     if let Ok(thread) = thread() {
         // The thread lives as long as the process.
-        let _ = thread.send(Passed { link, token, then: Box::new(|| ()) });
+        let _ = thread.send(Passed { link, token, held: true, then: Box::new(|| ()) });
     }
 }
 
@@ -203,9 +207,10 @@ pub(crate) fn fence(
     let token = HOLD | FENCE | NEXT.fetch_add(1, Ordering::Relaxed);
     let to = link.clone();
     let answered = move |answer: Result<(Code, Vec<u8>), _>| {
-        device.note(answer.map_or_else(lost, |(rc, _)| rc));
+        let rc = answer.map_or_else(lost, |(rc, _)| rc);
+        device.failed_late(id::STREAM_FENCE, rc);
         // The thread lives as long as the process.
-        let _ = thread.send(Passed { link: to, token, then: Box::new(then) });
+        let _ = thread.send(Passed { link: to, token, held: rc == code::SUCCESS, then: Box::new(then) });
     };
     device.noting(link.request_then(id::STREAM_FENCE, &[&encode(&StreamHold { token, stream })], answered).map_err(lost))
 }

@@ -2,11 +2,10 @@
 
 use crate::context::give;
 use crate::enter::{Entered, encoded};
+use crate::function::{FunctionData, Told};
 use crate::job::Device;
 use crate::ledger::Keep;
-use crate::log::lock;
-use crate::tables::FunctionData;
-use crate::{graph, host_memory, host_waiting, landing, stream_attributes};
+use crate::{graph, host_memory, host_waiting, landing, stream_attributes, system_atomics};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
@@ -30,47 +29,45 @@ const LARGEST_CLUSTER: u64 = 16;
 
 /// What launches of a function must know. The first time on a device its code is put there: a journalled first use.
 pub(crate) fn info(cx: &mut Entered, function: u64) -> Result<&'static FunctionInfo, Code> {
-    let device = cx.device()?;
-    info_on(cx, device, function, cx.job.tables.function(function)?)
+    told(cx, function).map(|told| &told.info)
 }
 
-/// As [`info`], of a function that has been looked up.
+/// As [`info`], with what else is known of it.
+pub(crate) fn told(cx: &mut Entered, function: u64) -> Result<&'static Told, Code> {
+    let device = cx.device()?;
+    told_on(cx, device, function, cx.job.tables.function(function)?)
+}
+
+/// As [`told`], of a function that has been looked up.
 #[inline]
-fn info_on(
-    cx: &Entered,
-    device: &'static Device,
-    function: u64,
-    data: &'static FunctionData,
-) -> Result<&'static FunctionInfo, Code> {
-    match data.info() {
-        Some(info) if data.is_known_on(device.index) => Ok(info),
-        _ => ask_info(cx, device, function, data),
+fn told_on(cx: &Entered, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
+    match data.known_on(device.index) {
+        Some(told) => Ok(told),
+        None => ask_info(cx, device, function, data),
     }
 }
 
 #[cold]
-fn ask_info(
-    cx: &Entered,
-    device: &'static Device,
-    function: u64,
-    data: &'static FunctionData,
-) -> Result<&'static FunctionInfo, Code> {
+fn ask_info(cx: &Entered, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
     device.check()?;
     let edges = Edges { uses: [function].into(), ..Edges::default() };
     let body = function.to_le_bytes();
-    let mut ledger = lock(&device.ledger);
-    let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
-    let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
-    // The answer depends on attributes, of which only the last ones are replayed: it is not compared.
-    ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
-    if info.local_grew > 0 {
-        // It stays when the function is gone.
-        let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
-        ledger.append(id, &bytes.to_le_bytes(), &[], &Edges::default(), Keep::stays(id, bytes))?;
+    let told = data.learn(device.index, &device.ledger, |ledger| {
+        let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
+        let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
+        // The answer depends on attributes, of which only the last ones are replayed: it is not compared.
+        ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
+        if info.local_grew > 0 {
+            // It stays when the function is gone.
+            let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
+            ledger.append(id, &bytes.to_le_bytes(), &[], &Edges::default(), Keep::stays(id, bytes))?;
+        }
+        Ok(bytes)
+    })?;
+    if told.info.system_atomics {
+        system_atomics::note_kernel(cx, &told.info.name);
     }
-    // An attribute that another thread sets comes before the question or after what is learned from the answer.
-    data.learn(info, device.index, &ledger);
-    data.info().ok_or(code::ERROR_INVALID_HANDLE)
+    Ok(told)
 }
 
 fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
@@ -276,7 +273,7 @@ unsafe fn launch(
     head.function = function;
     let data = cx.job.tables.function(function)?;
     on.check()?;
-    let info = info_on(cx, on, function, data)?;
+    let info = &told_on(cx, on, function, data)?.info;
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {
         if info.references {
@@ -314,7 +311,10 @@ unsafe fn launch(
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
         let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
-        host_waiting::note(on, head.stream, span.map(|s| s.end), &body[head_bytes..]);
+        crate::stream::note_delay(cx, on, head.stream, span.as_ref());
+        if host_waiting::may_wait(&body[head_bytes..]) {
+            host_waiting::note(on, head.stream, span.map(|s| s.end));
+        }
         Ok(())
     })
 }

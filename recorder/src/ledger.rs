@@ -104,6 +104,8 @@ pub(crate) struct Ledger {
     known: HashMap<Key, u64>,
     /// Handles that end with another: functions with their module, kernels with their library.
     children: HashMap<u64, Vec<(u64, Key)>>,
+    /// And with which.
+    parents: HashMap<u64, u64>,
     /// Arrays that are alive, and memory for tiles, which has some: what is loaded beside them lies where they leave room
     /// (docs/placement.md).
     arrays: BTreeSet<u64>,
@@ -134,6 +136,7 @@ impl Ledger {
             limits: HashMap::new(),
             known: HashMap::new(),
             children: HashMap::new(),
+            parents: HashMap::new(),
             arrays: BTreeSet::new(),
         }
     }
@@ -266,6 +269,11 @@ impl Ledger {
         Ok(self.tail.as_mut().map(std::mem::take).unwrap_or_default())
     }
 
+    /// Whether code was loaded since the last call of [`Ledger::take_tail`].
+    pub(crate) fn has_new_code(&self) -> bool {
+        self.tail.iter().flatten().any(|r| r.id == ops::id::IMAGE_LOAD)
+    }
+
     /// The move is over, one way or the other.
     pub(crate) fn end_move(&mut self) {
         self.tail = None;
@@ -337,6 +345,7 @@ impl Ledger {
         self.known.insert(key.clone(), *made);
         if let Some(parent) = edges.uses.first() {
             self.children.entry(*parent).or_default().push((*made, key));
+            self.parents.insert(*made, *parent);
         }
     }
 
@@ -347,7 +356,22 @@ impl Ledger {
 
     /// Who has lent a handle.
     pub(crate) fn parent(&self, handle: u64) -> Option<u64> {
-        self.children.iter().find(|(_, lent)| lent.iter().any(|(h, _)| *h == handle)).map(|(parent, _)| *parent)
+        self.parents.get(&handle).copied()
+    }
+
+    /// Other handles that mean the same function as this one, or may do so: a kernel of a library, its function, and functions of the
+    /// library's module, which are only told apart by their names.
+    pub(crate) fn aliases(&self, handle: u64) -> Vec<u64> {
+        let of = |parent: u64| self.children.get(&parent).into_iter().flatten().map(|(lent, _)| *lent);
+        let kernel = match self.parent(handle) {
+            _ if kind(handle) == Some(Kind::Kernel) => Some(handle),
+            lender => lender.filter(|lender| kind(*lender) == Some(Kind::Kernel)),
+        };
+        let lender = kernel.or_else(|| self.parent(handle));
+        let Some(library) = lender.and_then(|lender| self.parent(lender)) else { return Vec::new() };
+        let of_modules = of(library).filter(|lent| kind(*lent) == Some(Kind::Module)).flat_map(of);
+        let kernels = of(library).filter(|lent| kind(*lent) == Some(Kind::Kernel) && kernel.is_none_or(|kernel| kernel == *lent));
+        kernels.flat_map(|kernel| of(kernel).chain([kernel])).chain(of_modules).filter(|alias| *alias != handle).collect()
     }
 
     /// Forgets what ended with `parent`, and gives it.
@@ -357,6 +381,7 @@ impl Ledger {
         while let Some(p) = from.pop() {
             for (handle, key) in self.children.remove(&p).unwrap_or_default() {
                 self.known.remove(&key);
+                self.parents.remove(&handle);
                 self.forget_values(handle);
                 gone.push(handle);
                 from.push(handle);
@@ -381,6 +406,7 @@ impl Ledger {
             // Kernels belong to no context.
             for (handle, key) in lent.extract_if(.., |(handle, _)| kind(*handle) != Some(Kind::Kernel)) {
                 self.known.remove(&key);
+                self.parents.remove(&handle);
                 gone.push(handle);
             }
         }

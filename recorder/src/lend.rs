@@ -6,7 +6,7 @@
 //! lent is given to nobody else. A ticket that nobody has used yet holds up nothing.
 
 use crate::enter::Entered;
-use crate::job::{self, Device, Job};
+use crate::job::{self, Device, Job, PutOff};
 use crate::log::{self, lock};
 use crate::memory::{GRANULE, encode, shared_pools};
 use crate::{ipc, peer, vmm};
@@ -323,6 +323,7 @@ pub(crate) fn open(cx: &Entered, device: &'static Device, loan: Loan) -> Result<
     for (offer, bytes) in &loan.pieces {
         let chunk = Chunk { address: at, bytes: *bytes };
         if let Err(rc) = map(cx, device, chunk, *offer) {
+            let _later = PutOff::begin();
             for done in chunks {
                 // The first error is the one to report.
                 let _ = unmap(cx, device, done);
@@ -342,6 +343,7 @@ pub(crate) fn open(cx: &Entered, device: &'static Device, loan: Loan) -> Result<
 /// Gives a borrowed allocation back that nothing uses any more.
 pub(crate) fn close(cx: &Entered, device: &'static Device, address: u64) {
     let Some(gone) = lock(&BORROWED).remove(&address) else { return };
+    let _later = PutOff::begin();
     for chunk in gone.chunks {
         vmm::forget_foreign(chunk.address);
         // It fails only if the place is lost, and then nothing is mapped.

@@ -5,7 +5,7 @@ use crate::context::give;
 use crate::enter::Entered;
 use crate::host_memory::{self, Kind};
 use crate::log::lock;
-use cuda_api::advice::Advice;
+use cuda_api::advice::{self, Advice};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::batch::{self, Location};
 use cuda_api::code::{self, Code};
@@ -17,11 +17,6 @@ use std::sync::Mutex;
 const GLOBAL: u32 = 1;
 const HOST: u32 = 2;
 const SINGLE: u32 = 4;
-/// The last `CUmem_advise`; the first two concern no location.
-const LAST_ADVICE: u32 = 6;
-const OF_A_PLACE: u32 = 3;
-/// `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`
-const NO_PREFERENCE: u32 = 4;
 /// `CU_DEVICE_CPU`
 const CPU: c_int = -1;
 // `CUmemLocationType`
@@ -75,16 +70,13 @@ fn named(device: c_int) -> (u32, c_int) {
     if device == CPU { (ON_HOST, 0) } else { (ON_DEVICE, device) }
 }
 
-fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, (kind, ordinal): (u32, c_int)) -> Result<(), Code> {
+fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, location: (u32, c_int)) -> Result<(), Code> {
     cx.device()?.check()?;
-    if !(1..=LAST_ADVICE).contains(&advice) {
-        return Err(code::ERROR_INVALID_VALUE);
+    let range = check_range(at, bytes as u64);
+    let exists = |(kind, ordinal): (u32, c_int)| check_location(cx, kind, ordinal).is_ok();
+    if advice::check(advice, range, location, exists)? {
+        lock(&ADVICE).advise(at, bytes as u64, advice, location);
     }
-    check_range(at, bytes as u64)?;
-    // As a 580 driver answers: a kind of place there must be, which place is asked only where it matters.
-    let kind_alone = advice < OF_A_PLACE || advice == NO_PREFERENCE;
-    check_location(cx, kind, if kind_alone { 0 } else { ordinal }).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    lock(&ADVICE).advise(at, bytes as u64, advice, (kind, ordinal));
     Ok(())
 }
 

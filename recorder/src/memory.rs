@@ -10,7 +10,7 @@
 
 use crate::context::{self, give};
 use crate::enter::Entered;
-use crate::job::{Device, Job};
+use crate::job::{Device, Job, PutOff};
 use crate::ledger::Keep;
 use crate::log::lock;
 use crate::place::Waiting;
@@ -356,6 +356,16 @@ pub(crate) fn home_index(address: u64) -> Option<u32> {
     u32::try_from(index).ok()
 }
 
+/// Whether an address is another device's memory.
+pub(crate) fn is_anothers(device: &Device, address: u64) -> bool {
+    home_index(address).is_some_and(|index| index != device.index)
+}
+
+/// Whether a device's target has the memory at this address only when the job is at rest: another device's, or the host's.
+pub(crate) fn comes_late(device: &Device, address: u64) -> bool {
+    !is_device(address) || is_anothers(device, address)
+}
+
 /// The device that has this number ([`home_index`]).
 pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
     job.devices.get(home_index(address)? as usize)
@@ -406,6 +416,7 @@ fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Resul
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {
         // The first error is the one to report.
+        let _later = PutOff::begin();
         let _ = unmap(cx, device, address, bytes);
     })
 }
@@ -560,8 +571,8 @@ pub(crate) fn cuMemGetAddressRange_v2(
 ) -> Result<(), Code> {
     cx.device()?;
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
-    let managed = || crate::host_memory::find(ptr).filter(|f| f.managed).map(|f| (f.start, f.bytes));
-    let found = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).or_else(managed);
+    let of_host = || crate::host_memory::find(ptr).map(|f| (f.start, f.bytes));
+    let found = allocated.or_else(|| crate::vmm::find(ptr).map(|f| (f.start, f.bytes))).or_else(of_host);
     let variable = || crate::variables::find(cx, ptr).map(|v| (v.start, v.bytes));
     let (start, bytes) = found.or_else(variable).ok_or(code::ERROR_NOT_FOUND)?;
     if !base.is_null() {

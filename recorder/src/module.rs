@@ -7,9 +7,9 @@ use crate::ledger::{Keep, Ledger};
 use crate::log::lock;
 use crate::managed_variables;
 use cuda_api::arg::{Capture, Edges};
-use cuda_api::calls::module::{cuLibraryGetKernel, cuModuleGetFunction, cuModuleUnload};
+use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
-use cuda_api::handle::Kind;
+use cuda_api::handle::{Kind, kind};
 use cuda_api::image::Image;
 use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
@@ -302,12 +302,19 @@ pub(crate) fn cuKernelGetLibrary(cx: &mut Entered, to: *mut sys::CUlibrary, kern
 
 pub(crate) fn cuFuncGetModule(cx: &mut Entered, to: *mut sys::CUmodule, function: sys::CUfunction) -> Result<(), Code> {
     let function = cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
-    give(to, parent(cx, function)? as sys::CUmodule)
+    let lender = parent(cx, function)?;
+    if kind(lender) != Some(Kind::Kernel) {
+        return give(to, lender as sys::CUmodule);
+    }
+    // That of the kernel's library in the function's context.
+    let mut sent = cuLibraryGetModule::Sent { pMod: cx.new_handle(Kind::Module)?, library: parent(cx, lender)? };
+    cx.carry::<cuLibraryGetModule::Fn>(&mut sent)?;
+    cx.keep(sent.pMod);
+    give(to, sent.pMod as sys::CUmodule)
 }
 
 fn name(cx: &mut Entered, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
-    crate::launch::info(cx, handle)?;
-    give(to, cx.job.tables.function(handle)?.name()?)
+    give(to, crate::launch::told(cx, handle)?.name()?.as_ptr())
 }
 
 pub(crate) fn cuKernelGetName(cx: &mut Entered, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
@@ -380,10 +387,7 @@ pub(crate) fn functions(module: usize) -> Result<Vec<(usize, &'static CStr)>, Co
         let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
         for name in kernel_names(cx, module)? {
             let function = function(cx, module, name)?;
-            crate::launch::info(cx, function)?;
-            let name = cx.job.tables.function(function)?.name()?;
-            // SAFETY: the string lives as long as the module, and is left to the process then.
-            found.push((function as usize, unsafe { CStr::from_ptr(name) }));
+            found.push((function as usize, crate::launch::told(cx, function)?.name()?));
         }
         Ok(())
     };

@@ -13,7 +13,7 @@ use crate::place::{self, Place, Spec};
 use ::control::{Plan, Refusal};
 use faults::Point;
 use leg::Leg;
-use quiesce::quiesce;
+use quiesce::{Quiet, quiesce};
 use rcuda_forwarder::{Control, ControlReply};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -135,6 +135,33 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
     if legs.is_empty() { Err("cannot move: it is there already".to_owned()) } else { Ok(legs) }
 }
 
+/// So often a job goes on again because it has loaded code at the last moment: one that loads all the time stands still for it in the end.
+const LAST_LOADS: usize = 3;
+
+/// Brings the job to rest, with its code at the targets: a place takes longer for code than for all else that is done while the job stands
+/// still.
+fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, String> {
+    let mut left = LAST_LOADS;
+    loop {
+        each(legs, Leg::load_new_code)?;
+        task.phase("quiesce")?;
+        faults::at(Point::Quiesce);
+        let since = Instant::now();
+        let quiet = {
+            let sources: Vec<(&'static Device, &Place)> = legs.iter().map(|leg| (leg.device, &leg.source)).collect();
+            quiesce(&sources, task)
+        };
+        legs.iter_mut().for_each(|leg| leg.note("quiesce", since));
+        let quiet = quiet.map_err(|why| if why.starts_with("cannot") { why } else { format!("quiesce: {why}") })?;
+        if left == 0 || !legs.iter().any(Leg::has_new_code) {
+            return Ok(quiet);
+        }
+        left -= 1;
+        drop(quiet);
+        task.release();
+    }
+}
+
 fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {
     internal_error::blocker().map_or(Ok(()), Err)?;
     each(legs, |leg| leg.check_source(job))?;
@@ -145,15 +172,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;
     each(legs, Leg::precopy)?;
-    task.phase("quiesce")?;
-    faults::at(Point::Quiesce);
-    let since = Instant::now();
-    let quiet = {
-        let sources: Vec<(&'static Device, &Place)> = legs.iter().map(|leg| (leg.device, &leg.source)).collect();
-        quiesce(&sources, task)
-    };
-    legs.iter_mut().for_each(|leg| leg.note("quiesce", since));
-    let quiet = quiet.map_err(|why| if why.starts_with("cannot") { why } else { format!("quiesce: {why}") })?;
+    let quiet = bring_to_rest(task, legs)?;
     for (leg, was_busy) in legs.iter_mut().zip(&quiet.was_busy) {
         leg.told.kernel_running = *was_busy;
     }
@@ -163,7 +182,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
         .and_then(|()| {
             crate::peer::rebuild(&legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, String>>()?)
         })
-        .and_then(|()| each(legs, Leg::replay_late))
+        .and_then(|()| each(legs, |leg| leg.replay_late(job)))
         .and_then(|()| each(legs, Leg::verify))
         .and_then(|()| internal_error::blocker().map_or(Ok(()), Err))
         .and_then(|()| task.commit());
@@ -178,6 +197,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     drop(quiet.gate);
     task.release();
     finished?;
+    legs.iter().for_each(|leg| crate::system_atomics::place_changed(leg.device.place_for_mover(moving)));
     task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
     faults::at(Point::Release);
     let since = Instant::now();

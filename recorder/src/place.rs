@@ -292,16 +292,18 @@ impl Worker<'_> {
 
     /// # Safety
     /// As for [`Place::pin`].
-    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<(), Code> {
+    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
         let _changing = lock(&self.pins.changing);
         if self.has(at) {
             // Somebody else was faster: to do it again would begin anew with zeros.
-            return Ok(());
+            return Ok(None);
         }
         let apart = self.is_apart(filed);
         let mut body = Vec::with_capacity(32);
         HostPin { address: at, bytes, flags, apart }.put(&mut body);
-        match self.link.request(ops::id::HOST_PIN, &[&body]).and_then(Reply::wait).map_err(lost)? {
+        let asked = self.link.request(ops::id::HOST_PIN, &[&body]).map_err(lost)?;
+        let span = asked.span();
+        match asked.wait().map_err(lost)? {
             (code::SUCCESS, _) => {}
             (rc, _) => return Err(rc),
         }
@@ -311,7 +313,7 @@ impl Worker<'_> {
             unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
         lock(&self.pins.all).insert(at, Pin { bytes, apart, gone: false });
-        Ok(())
+        Ok(Some(span))
     }
 }
 
@@ -453,30 +455,34 @@ impl Place {
         self.worker().into_iter().for_each(|w| w.pins.file.store(false, Ordering::Release));
     }
 
-    /// Pins host memory for its driver.
+    /// Pins host memory for its driver. Where the call that does so lies in the place's order, if there was one.
     ///
     /// # Safety
     /// The memory stays until [`Place::unpin`], or [`give_up_memory`] was told that it goes.
-    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<(), Code> {
+    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
         match self {
             // SAFETY: passed on.
             Place::Remote { link, pins, .. } => unsafe { Worker { link, pins }.pin(at, bytes, flags, filed) },
-            Place::Local { exec, .. } => exec.pin_host(at, bytes, flags),
+            Place::Local { exec, .. } => exec.pin_host(at, bytes, flags).map(|()| None),
         }
     }
 
-    /// Takes back [`Place::pin`]; nothing uses the memory any more.
-    pub(crate) fn unpin(&self, at: u64) {
+    /// Takes back [`Place::pin`]; nothing uses the memory any more. A worker is not waited for: it has given the memory up before it looks at
+    /// anything that is handed over later, other memory at the same address too, and it has mappings of its own, so the job's may go at
+    /// once. Where the call lies in the place's order, if there was one.
+    pub(crate) fn unpin(&self, at: u64) -> Option<Range<u64>> {
         match self {
             Place::Remote { link, pins, .. } => {
                 let _changing = lock(&pins.changing);
                 link.forget_memory(host_memory::page(at));
-                if lock(&pins.all).remove(&at).is_some() {
-                    // A worker that is lost has nothing mapped.
-                    let _ = link.request(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).and_then(Reply::wait);
-                }
+                lock(&pins.all).remove(&at)?;
+                // A worker that is lost has nothing mapped.
+                link.send(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).ok()
             }
-            Place::Local { exec, .. } => exec.unpin_host(at),
+            Place::Local { exec, .. } => {
+                exec.unpin_host(at);
+                None
+            }
         }
     }
 
@@ -577,6 +583,16 @@ impl Place {
                 })
             }
         }
+    }
+
+    /// Hands a copy to host memory over, whose bytes go straight there; the answer only tells that they have come. If the copy fails, a
+    /// fault tells.
+    ///
+    /// # Safety
+    /// As for [`Place::begin_into`].
+    pub(crate) unsafe fn send_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Code> {
+        // SAFETY: passed on.
+        unsafe { link.send_into(id, parts, landing) }.map_err(lost)
     }
 
     /// As [`Place::begin`] for a worker; the answer's bytes go straight into host memory.

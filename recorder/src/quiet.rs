@@ -1,9 +1,11 @@
 //! What is known to be done in a place without asking it: where nothing was handed over since, calls that wait need not ask.
 
+use cuda_api::arg::LEGACY;
 use std::ops::Range;
 
 /// A point in a place's order ([`crate::place::Place::position`]) before which streams have done everything.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Quiet {
     epoch: u64,
     /// The point; `u64::MAX` if there is none.
@@ -77,6 +79,14 @@ impl Quiet {
         }
     }
 
+    /// The place was asked whether a stream has done what was handed over before the end of that call, and has said so.
+    pub(crate) fn learn_answer(&mut self, epoch: u64, call: Range<u64>, stream: u64) {
+        // Of the default stream the answer may leave out the streams that its work follows: nothing is learned from it.
+        if stream != LEGACY {
+            self.learn(epoch, call, Some(stream));
+        }
+    }
+
     /// A call that leaves nothing to do in any stream does not end the quiet.
     pub(crate) fn extend(&mut self, epoch: u64, call: Range<u64>) {
         if self.epoch == epoch && self.position == call.start {
@@ -136,5 +146,134 @@ mod tests {
             q.learn_past(2, 95, Some(100 + stream));
         }
         assert!(q.past.len() <= MOST && q.is_past(2, 100 + 2 * MOST as u64 - 1, 95));
+    }
+
+    /// A stream that the default stream's work follows, and one that it does not.
+    const BLOCKING: u64 = 7;
+    const APART: u64 = 8;
+    const STREAMS: [u64; 3] = [LEGACY, BLOCKING, APART];
+
+    /// A place, and what its job knows of it.
+    #[derive(Clone, Default)]
+    struct World {
+        quiet: Quiet,
+        position: u64,
+        /// What was handed over: where it ends, its stream, whether it is done.
+        work: Vec<(u64, u64, bool)>,
+        /// What calls have shown that their threads have not yet taken note of.
+        shown: Vec<(Range<u64>, Option<u64>, bool)>,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Step {
+        Work(u64),
+        /// The first work of a stream that is not done gets done.
+        Finish(u64),
+        Query(u64),
+        /// A wait for a stream or all, which comes to its end.
+        Wait(Option<u64>),
+        /// A thread takes note of what its call has shown.
+        Note(usize),
+    }
+
+    impl World {
+        fn call(&mut self) -> Range<u64> {
+            self.position += 8;
+            self.position - 8..self.position
+        }
+
+        /// Whether everything before a position is done that somebody who waits for a stream waits for.
+        fn is_done(&self, stream: Option<u64>, before: u64) -> bool {
+            let follows = |of: u64| match stream {
+                None => true,
+                Some(LEGACY) => of != APART,
+                Some(s) => of == s,
+            };
+            self.work.iter().all(|(end, of, done)| *end > before || *done || !follows(*of))
+        }
+
+        /// What comes of a step, if it can be made. `believes`: as it once was, all answers to queries were learned from.
+        fn after(&self, step: Step, believes: bool) -> Option<World> {
+            let mut w = self.clone();
+            match step {
+                Step::Work(stream) => {
+                    let end = w.call().end;
+                    w.work.push((end, stream, false));
+                }
+                Step::Finish(stream) => {
+                    let at = w.work.iter().position(|(_, of, done)| *of == stream && !done)?;
+                    let (end, ..) = w.work[at];
+                    // The default stream's work comes after that of the others before it, and theirs after its.
+                    let comes_first = |of: u64| of == stream || stream != APART && of != APART && (of == LEGACY || stream == LEGACY);
+                    if w.work.iter().any(|(before, of, done)| *before < end && !done && comes_first(*of)) {
+                        return None;
+                    }
+                    w.work[at].2 = true;
+                }
+                Step::Query(stream) => {
+                    let call = w.call();
+                    w.quiet.extend(1, call.clone());
+                    // A driver that looks only at the work of this stream itself.
+                    if w.work.iter().all(|(_, of, done)| *of != stream || *done) {
+                        w.shown.push((call, Some(stream), true));
+                    }
+                }
+                Step::Wait(stream) => {
+                    let call = w.call();
+                    if !w.is_done(stream, call.end) {
+                        return None;
+                    }
+                    w.shown.push((call, stream, false));
+                }
+                Step::Note(which) => {
+                    if which >= w.shown.len() {
+                        return None;
+                    }
+                    match w.shown.remove(which) {
+                        (call, Some(stream), true) if !believes => w.quiet.learn_answer(1, call, stream),
+                        (call, stream, _) => w.quiet.learn(1, call, stream),
+                    }
+                }
+            }
+            Some(w)
+        }
+
+        /// Something that is believed and is not so.
+        fn wrong(&self) -> Option<String> {
+            for stream in STREAMS.map(Some).into_iter().chain([None]) {
+                if self.quiet.holds(1, self.position, stream) && !self.is_done(stream, self.position) {
+                    return Some(format!("{stream:?} is quiet at {}", self.position));
+                }
+            }
+            for (stream, end) in STREAMS.into_iter().flat_map(|s| self.work.iter().map(move |(end, ..)| (s, *end))) {
+                if self.quiet.is_past(1, stream, end) && !self.is_done(Some(stream), end) {
+                    return Some(format!("{stream} is past {end}"));
+                }
+            }
+            None
+        }
+
+        /// Goes through everything that can follow in so many steps: how often something was known, and what was wrong.
+        fn explore(&self, steps: usize, believes: bool) -> Result<usize, String> {
+            if let Some(wrong) = self.wrong() {
+                return Err(wrong);
+            }
+            let mut known = usize::from(STREAMS.iter().any(|s| self.quiet.holds(1, self.position, Some(*s))));
+            if steps > 0 {
+                let each = STREAMS.into_iter().flat_map(|s| [Step::Work(s), Step::Finish(s), Step::Query(s), Step::Wait(Some(s))]);
+                let all = each.chain([Step::Wait(None), Step::Note(0), Step::Note(1)]);
+                for after in all.filter_map(|step| self.after(step, believes)) {
+                    known += after.explore(steps - 1, believes)?;
+                }
+            }
+            Ok(known)
+        }
+    }
+
+    #[test]
+    fn in_no_order_of_calls_and_answers_is_work_taken_for_done_that_is_not() {
+        assert!(World::default().explore(6, false).unwrap() > 10_000);
+        let found = World::default().explore(6, true).unwrap_err();
+        assert!(found.contains("quiet") || found.contains("past"), "the model finds what was wrong: {found}");
     }
 }

@@ -6,10 +6,11 @@
 use crate::array::use_array;
 use crate::context::give;
 use crate::enter::Entered;
-use crate::job::Device;
-use crate::ledger::{self, Keep};
+use crate::host_memory;
+use crate::job::{Device, Job};
+use crate::ledger::{self, Keep, Ledger};
 use crate::log::lock;
-use crate::memory::encode;
+use crate::memory::{self, encode};
 use crate::tables::Known;
 use crate::texture::{needs, note_host};
 use cuda_api::arg::{Capture, Edges};
@@ -22,6 +23,7 @@ use cuda_api::ops::id;
 use cuda_api::reference::{ALIGNED, OVERRIDE_FORMAT, Reference, ReferenceSet, Setting, Slot};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use journal::OwnedRecord;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -30,6 +32,8 @@ use std::sync::Mutex;
 #[derive(Debug, Default)]
 struct Kept {
     is: Reference,
+    /// The allocation of host memory that it shows: another one may have its address later.
+    host: Option<u64>,
     /// The names of the records of its settings.
     changes: HashMap<Slot, u64>,
 }
@@ -60,6 +64,46 @@ fn data(cx: &Entered, reference: u64) -> Result<(&'static Device, &'static Refer
     };
     let device = cx.job.devices.get(slot.device() as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
     Ok((device, &slot.data))
+}
+
+/// The reference that a record of a journal sets.
+pub(crate) fn set_by(record: &OwnedRecord) -> Option<u64> {
+    decoded(record).map(|op| op.reference)
+}
+
+/// Whether such a record shows memory that a target has last.
+pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
+    shown(record).is_some_and(|address| memory::comes_late(device, address))
+}
+
+/// Whether a target needs a record that was kept back: not where it sets a reference that has ended with its module, or shows host memory
+/// that the program has freed. Until it is set anew no kernel may use such a reference.
+pub(crate) fn is_needed(job: &Job, record: &OwnedRecord) -> bool {
+    let Some(reference) = set_by(record) else { return true };
+    let tables = &job.tables;
+    let Ok(slot) = tables.textures.get(reference) else { return tables.surfaces.get(reference).is_ok() };
+    shown(record).is_none_or(|address| memory::is_device(address) || is_shown_still(&lock(&slot.data.0), address))
+}
+
+fn is_shown_still(kept: &Kept, address: u64) -> bool {
+    let now = host_memory::find(address).map(|block| block.id);
+    now.is_some() && now == kept.host
+}
+
+/// The reference whose resource a record sets.
+pub(crate) fn resource_set_by(record: &OwnedRecord) -> Option<u64> {
+    decoded(record).filter(|op| matches!(op.setting, Setting::Resource(_))).map(|op| op.reference)
+}
+
+/// The memory that such a record shows, if there is any.
+fn shown(record: &OwnedRecord) -> Option<u64> {
+    let Setting::Resource(r) = decoded(record)?.setting else { return None };
+    let (address, bytes) = r.memory()?;
+    (bytes != 0).then_some(address)
+}
+
+fn decoded(record: &OwnedRecord) -> Option<ReferenceSet> {
+    (record.id == id::REFERENCE_SET).then(|| ReferenceSet::get(&mut &record.body[..]).ok())?
 }
 
 /// A live texture reference; it decides the device of the call.
@@ -104,8 +148,6 @@ fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Co
     let mut kept = lock(&data(cx, reference)?.1.0);
     let mut next = kept.is;
     next.set(&setting)?;
-    let change = ledger::change();
-    let edges = Edges { creates: [change].into(), ends: None, uses };
     let body = encode(&ReferenceSet { reference, setting });
     let mut ledger = lock(&device.ledger);
     let reply = if asks {
@@ -116,12 +158,38 @@ fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Co
         device.noting(cx.place(device).send(id::REFERENCE_SET, &[&body]))?;
         Vec::new()
     };
-    ledger.append(id::REFERENCE_SET, &body, &reply, &edges, Keep::PLAIN)?;
+    let format = kept.is.format;
     kept.is = next;
-    if let Some(old) = kept.changes.insert(setting.slot(), change) {
-        ledger.overtaken(old)?;
+    kept.journal(&mut ledger, setting, (&body, &reply), uses)?;
+    if let Setting::Resource(r) = &setting {
+        kept.host = r.memory().and_then(|(address, _)| host_memory::find(address)).map(|block| block.id);
+        // A format that came with what it sees stays when it sees something else, and so needs a record of its own.
+        if kept.is.format != format && is_plain(kept.is.format) {
+            let brought = Setting::Format(kept.is.format);
+            let body = encode(&ReferenceSet { reference, setting: brought });
+            kept.journal(&mut ledger, brought, (&body, &[]), [reference].into())?;
+        }
     }
     Ok(reply)
+}
+
+/// Whether memory can have this format; arrays can have others, which the driver takes of nothing else.
+fn is_plain([format, _]: [u32; 2]) -> bool {
+    const FLOAT: u32 = 0x20;
+    format <= FLOAT
+}
+
+impl Kept {
+    /// Records a setting instead of the last one of its kind.
+    fn journal(&mut self, ledger: &mut Ledger, setting: Setting, (body, reply): (&[u8], &[u8]), uses: Few) -> Result<(), Code> {
+        let change = ledger::change();
+        let edges = Edges { creates: [change].into(), ends: None, uses };
+        ledger.append(id::REFERENCE_SET, body, reply, &edges, Keep::PLAIN)?;
+        if let Some(old) = self.changes.insert(setting.slot(), change) {
+            ledger.overtaken(old)?;
+        }
+        Ok(())
+    }
 }
 
 fn set_texture(cx: &mut Entered, reference: sys::CUtexref, setting: Setting) -> Result<(), Code> {

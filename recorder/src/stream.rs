@@ -6,9 +6,11 @@ use crate::graph;
 use crate::green;
 use crate::ipc;
 use crate::job::Device;
+use crate::host_waiting;
 use crate::landing;
 use crate::log::lock;
 use crate::memory::pools;
+use crate::spare_events;
 use crate::stream_attributes;
 use crate::tables::{Asked, EventData, Recorded};
 use crate::thread;
@@ -18,10 +20,12 @@ use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::ops::StreamWaitEvent;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// `CU_EVENT_DISABLE_TIMING`
@@ -59,11 +63,16 @@ pub(crate) fn create(cx: &mut Entered, ctx: u64, flags: c_uint, priority: c_int)
     Ok(sent.phStream)
 }
 
+fn end(cx: &mut Entered, device: &'static Device, hStream: u64) -> Result<(), Code> {
+    crate::host_waiting::stream_ends(cx, device, hStream);
+    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
+}
+
 /// Ends these streams and events of a device.
 pub(crate) fn destroy(cx: &mut Entered, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
     for h in streams {
         cx.on(device);
-        cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream: *h })?;
+        end(cx, device, *h)?;
     }
     for h in events {
         cx.on(device);
@@ -78,7 +87,8 @@ pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u6
     let streams = cx.job.tables.streams.all(device.index).into_iter().filter(|(_, s)| s.ends_with(whose));
     let streams: Vec<u64> = streams.map(|(h, _)| h).collect();
     let events = cx.job.tables.events.all(device.index).into_iter().filter(|(_, e)| e.ends_with(whose));
-    let events: Vec<u64> = events.map(|(h, _)| h).collect();
+    let mut events: Vec<u64> = events.map(|(h, _)| h).collect();
+    events.extend(spare_events::take_all(cx, device, whose));
     destroy(cx, device, &streams, &events)
 }
 
@@ -155,10 +165,73 @@ pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Re
     Ok(())
 }
 
-/// Whether a stream's work follows that of others though nobody has asked for it.
-fn follows_default(cx: &Entered, stream: u64) -> bool {
+/// Whether a stream's work follows that of others though nobody has asked for it. An ended stream may have been one.
+pub(crate) fn follows_default(cx: &Entered, stream: u64) -> bool {
     const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
     cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0)
+}
+
+/// Bits of a position in the order of a place, where it is noted beside the place's epoch.
+const POSITION_BITS: u32 = 48;
+
+/// A position in the order of the place of an epoch as one number, which grows with both; the highest one if they are too large for that.
+fn moment(epoch: u64, position: u64) -> u64 {
+    let fits = epoch < u64::MAX >> POSITION_BITS && position < 1 << POSITION_BITS;
+    if fits { epoch << POSITION_BITS | position } else { u64::MAX }
+}
+
+/// Takes note of work of a stream behind which the next may be held up for reasons that only the GPU knows: a kernel or a graph, which may look
+/// for what another stream does, and a wait for an event.
+#[inline]
+pub(crate) fn note_delay(cx: &Entered, device: &Device, stream: u64, call: Option<&Range<u64>>) {
+    if let (Some(call), Ok(s)) = (call, cx.job.tables.streams.get(stream)) {
+        s.data.delay.fetch_max(moment(device.epoch.load(Ordering::Relaxed), call.end), Ordering::Relaxed);
+    }
+}
+
+/// Later work of a stream waits for an event of its device: what the place is asked, and what is noted of copies and kernels before the event.
+pub(crate) fn follow_event(cx: &Entered, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
+    landing::follows_event(device, wait.stream);
+    host_waiting::follows_event(device, wait.stream);
+    let span = cx.operate(device, wait)?;
+    note_delay(cx, device, wait.stream, span.as_ref());
+    Ok(())
+}
+
+/// Whether the next work of a stream follows nothing but copies and functions of the stream itself: it follows no other stream by the rules of
+/// the default one, and such work ([`note_delay`]) is known to be over.
+pub(crate) fn is_undelayed(cx: &Entered, device: &Device, stream: u64) -> bool {
+    let delay = || cx.job.tables.streams.get(stream).map_or(u64::MAX, |s| s.data.delay.load(Ordering::Relaxed));
+    !follows_default(cx, stream) && is_over(device, stream, delay())
+}
+
+/// Whether what a stream had to do at a [`moment`] is known to be over.
+fn is_over(device: &Device, stream: u64, then: u64) -> bool {
+    // A move waits until everything is done.
+    let is_earlier = then < moment(device.epoch.load(Ordering::Relaxed), 0);
+    is_earlier || then != u64::MAX && device.is_past(stream, then & ((1 << POSITION_BITS) - 1))
+}
+
+/// The last launch of an instance of a graph, behind which its next one comes whatever its stream.
+#[derive(Debug, Default)]
+pub(crate) struct LastLaunch(Mutex<Option<(u64, u64)>>);
+
+impl LastLaunch {
+    /// Takes note of a launch.
+    pub(crate) fn note(&self, device: &Device, stream: u64, call: Option<&Range<u64>>) {
+        let then = call.map_or(u64::MAX, |call| moment(device.epoch.load(Ordering::Relaxed), call.end));
+        *lock(&self.0) = Some((stream, then));
+    }
+
+    /// Whether the next launch, in this stream, comes behind nothing but what the stream has to do.
+    pub(crate) fn is_no_delay(&self, device: &Device, stream: u64) -> bool {
+        lock(&self.0).is_none_or(|(before, then)| before == stream || is_over(device, before, then))
+    }
+
+    /// Of another instance.
+    pub(crate) fn forget(&self) {
+        *lock(&self.0) = None;
+    }
 }
 
 pub(crate) fn cuStreamGetFlags(cx: &mut Entered, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
@@ -245,9 +318,8 @@ pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(
         return Ok(());
     }
     let span = cx.query(device, ops::id::STREAM_QUERY, stream)?;
-    // Of the default stream the answer may leave out the streams that its work follows: nothing is learned from it.
-    if let Some(span) = span.filter(|_| stream != LEGACY) {
-        device.quiet_until(device.epoch.load(Ordering::Relaxed), span, Some(stream));
+    if let Some(span) = span {
+        device.quiet_by_answer(device.epoch.load(Ordering::Relaxed), span, stream);
     }
     Ok(())
 }
@@ -353,7 +425,11 @@ impl Unfinished<'_> {
 
 pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
     let Some(e) = unfinished(cx, event)? else { return Ok(()) };
+    let asked = e.data.records();
     let span = cx.query(e.device, ops::id::EVENT_QUERY, e.event)?;
+    if span.is_none() {
+        e.data.was_over(asked);
+    }
     e.has_happened(e.device.epoch.load(Ordering::Relaxed), span);
     Ok(())
 }
@@ -362,7 +438,9 @@ pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Resul
     match unfinished(cx, event)? {
         Some(e) => {
             if let Some(exec) = cx.place(e.device).in_process() {
+                let asked = e.data.records();
                 cx.wait_here(e.device, exec, |exec| exec.wait_for(ops::id::EVENT_SYNC, e.event))?;
+                e.data.was_over(asked);
                 pools::after_event(cx, e.device);
                 return Ok(());
             }
@@ -429,10 +507,26 @@ pub(crate) fn cuEventElapsedTime_v2(cx: &mut Entered, to: *mut f32, start: sys::
 
 pub(crate) fn cuStreamDestroy(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
     let hStream = cx.use_handle(Kind::Stream, Kind::Stream, stream as u64)?;
-    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
+    let device = cx.device()?;
+    end(cx, device, hStream)
 }
 
 pub(crate) fn cuEventDestroy(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+    if spare_events::keep(cx, event)? {
+        return Ok(());
+    }
     let hEvent = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
     cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_grow_with_the_place_and_its_order() {
+        assert!(moment(0, 0) < moment(1, 0) && moment(1, 7) < moment(1, 8) && moment(1, (1 << POSITION_BITS) - 1) < moment(2, 0));
+        // What does not fit is never over.
+        assert_eq!((moment(1, 1 << POSITION_BITS), moment(u64::MAX >> POSITION_BITS, 0)), (u64::MAX, u64::MAX));
+    }
 }

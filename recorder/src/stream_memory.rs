@@ -123,7 +123,7 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
     WAITS.fetch_add(1, Ordering::AcqRel);
     let past = move |answer: Result<(Code, Vec<u8>), _>| {
         WAITS.fetch_sub(1, Ordering::AcqRel);
-        device.note(answer.map_or_else(lost, |(rc, _)| rc));
+        device.failed_late(id::STREAM_MEMORY, answer.map_or_else(lost, |(rc, _)| rc));
     };
     device.noting(link.request_then(id::STREAM_MEMORY, &[&body], past).map_err(|why| {
         WAITS.fetch_sub(1, Ordering::AcqRel);

@@ -7,7 +7,7 @@ use crate::host_memory;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
-use crate::memory::encode;
+use crate::memory::{self, encode};
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{
     OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View, give_resource, give_sampling, give_view, resource, sampling, view,
@@ -16,6 +16,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
+use journal::OwnedRecord;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -56,6 +57,29 @@ pub(crate) fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> 
 /// Notes that the GPU uses host memory that an object or a reference shows by its address.
 pub(crate) fn note_host(cx: &Entered, r: &Resource) -> Result<(), Code> {
     r.memory().map_or(Ok(()), |(address, _)| host_memory::note_words(cx, &address.to_le_bytes()))
+}
+
+/// The object that a record of a journal makes or ends.
+pub(crate) fn object_of(record: &OwnedRecord) -> Option<u64> {
+    match record.id {
+        ops::id::OBJECT_MAKE => record.creates.first().copied(),
+        ops::id::OBJECT_END => record.ends,
+        _ => None,
+    }
+}
+
+/// Whether such a record makes an object that shows memory that a target has last.
+pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
+    let shows = |op: ObjectMake| op.resource.memory().is_some_and(|(address, _)| memory::comes_late(device, address));
+    record.id == ops::id::OBJECT_MAKE && ObjectMake::get(&mut &record.body[..]).is_ok_and(shows)
+}
+
+/// Why an object cannot be made at a target, if it shows host memory that the program has freed before it.
+pub(crate) fn blocker(record: &OwnedRecord) -> Option<String> {
+    let made = || ObjectMake::get(&mut &record.body[..]).ok();
+    let (address, _) = (record.id == ops::id::OBJECT_MAKE).then(made)??.resource.memory()?;
+    let freed = !memory::is_device(address) && host_memory::find(address).is_none();
+    freed.then(|| format!("cannot move now: a texture object shows memory at {address:#x} that has been freed"))
 }
 
 /// Makes an object in the place. Gives its number.

@@ -28,6 +28,8 @@ pub(crate) struct Here {
     pub(crate) in_host_function: Cell<bool>,
     /// Its current context, 0 without one: the last one of its stack.
     pub(crate) context: Cell<u64>,
+    /// How many parts of its present call leave an error that waits to a later call ([`crate::job::PutOff`]).
+    pub(crate) puts_off: Cell<u32>,
 }
 
 /// What a thread has, and gives back when it ends.
@@ -100,6 +102,7 @@ thread_local! {
             is_tidied: Cell::new(false),
             in_host_function: Cell::new(false),
             context: Cell::new(0),
+            puts_off: Cell::new(0),
         }
     };
     static OWN: ManuallyDrop<RefCell<Own>> =
@@ -112,6 +115,12 @@ pub(crate) fn here() -> &'static Here {
     // SAFETY: nothing in it is dropped, so it is there as long as its thread; the reference cannot leave that, since `Here` is
     // not `Sync`.
     HERE.with(|here| unsafe { &*std::ptr::from_ref(here) })
+}
+
+/// The calling thread has ended as far as this library sees.
+#[cfg(test)]
+pub(crate) fn pretend_ended() {
+    here().is_tidied.set(true);
 }
 
 /// Looks at what the calling thread has.

@@ -7,7 +7,7 @@
 
 use crate::context::give;
 use crate::enter::Entered;
-use crate::job::Device;
+use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
 use crate::lend::{self, Lendable, Loan, Ticket};
 use crate::log::{self, lock};
@@ -216,6 +216,7 @@ fn alias_op(cx: &Entered, device: &'static Device, op: u16, alias: &Alias, edges
 
 /// Forgets what is mapped and made on a device whose context ends; its chunks are its owner's affair.
 pub(crate) fn forget(cx: &Entered, device: &'static Device) {
+    let _later = PutOff::begin();
     let mut v = write();
     let mine: Vec<u64> = v.mappings.iter().filter(|(_, m)| m.device == device.index).map(|(at, _)| *at).collect();
     for at in mine {
@@ -606,6 +607,7 @@ pub(crate) fn map_anywhere(cx: &mut Entered, handle: u64, bytes: u64, device: &D
     let mapped = cuMemMap(cx, at, size, 0, handle, 0).and_then(|()| {
         cuMemSetAccess(cx, at, size, access.as_ptr().cast(), 1).inspect_err(|_| {
             // The first error is the one to report.
+            let _later = PutOff::begin();
             let _ = cuMemUnmap(cx, at, size);
         })
     });

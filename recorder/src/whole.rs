@@ -118,7 +118,8 @@ pub(crate) fn record(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code>
     with_own(cx, device, ctx, |cx, own| {
         for stream in streams(cx, device, ctx) {
             cx.operate(device, &EventRecord { event: own.mark, stream, flags: 0 })?;
-            cx.operate(device, &StreamWaitEvent { stream: own.behind, event: own.mark })?;
+            let span = cx.operate(device, &StreamWaitEvent { stream: own.behind, event: own.mark })?;
+            stream::note_delay(cx, device, own.behind, span.as_ref());
         }
         landing::follows_event(device, own.behind);
         host_waiting::follows_event(device, own.behind);
@@ -148,9 +149,7 @@ pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
             if ipc::is_shared(data) {
                 ipc::wait_event(cx, device, &op)?;
             } else {
-                landing::follows_event(device, stream);
-                host_waiting::follows_event(device, stream);
-                cx.operate(device, &op)?;
+                stream::follow_event(cx, device, &op)?;
             }
         }
         cx.operate(device, &EventRecord { event: own.passed, stream: own.gate, flags: 0 })?;
@@ -170,9 +169,7 @@ pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u6
     for of in about.into_iter().flatten() {
         let event = lock(&PASSED).as_ref().and_then(|all| all.get(&of).copied());
         if let Some(event) = event {
-            landing::follows_event(device, stream);
-            host_waiting::follows_event(device, stream);
-            cx.operate(device, &StreamWaitEvent { stream, event })?;
+            stream::follow_event(cx, device, &StreamWaitEvent { stream, event })?;
         }
     }
     Ok(())

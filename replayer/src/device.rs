@@ -66,6 +66,12 @@ impl DeviceInfo {
         })
     }
 
+    /// Its compute capability as code names it: 10 × major + minor.
+    pub(crate) fn sm(&self) -> u32 {
+        let [major, minor] = self.capability.map(|part| u32::try_from(part).unwrap_or_default());
+        major.saturating_mul(10).saturating_add(minor)
+    }
+
     /// Value of an attribute (`CUdevice_attribute`), if the driver knows it.
     pub fn attribute(&self, attribute: i32) -> Option<i32> {
         self.attributes.iter().find(|(id, _)| *id == attribute).map(|(_, v)| *v)

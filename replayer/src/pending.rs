@@ -2,7 +2,7 @@
 
 use crate::executor::Executor;
 use crate::executor::host::Call;
-use crate::pools::{Buffer, Pools};
+use crate::pools::{Buffer, Pools, Recorded};
 use cuda_api::code::{self, Code};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
@@ -18,12 +18,23 @@ pub enum Applied {
 }
 
 /// An event to wait for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Mark {
     /// From the pool, recorded for this wait alone.
     Own(u64),
-    /// Somebody else's: the program's, or one that several wait for.
-    Shared(u64),
+    /// Not from the pool: the reference for times.
+    Other(u64),
+    /// From the pool; several wait for it, and it is not recorded anew meanwhile.
+    Shared(Arc<Recorded>),
+}
+
+impl Mark {
+    fn event(&self) -> u64 {
+        match self {
+            Mark::Own(event) | Mark::Other(event) => *event,
+            Mark::Shared(recorded) => recorded.event(),
+        }
+    }
 }
 
 /// An answer that is on its way. Dropping it gives up the answer, not the work.
@@ -58,7 +69,7 @@ impl Pending {
             return Some(rc);
         }
         while let Some(mark) = self.marks.last() {
-            let (Mark::Own(event) | Mark::Shared(event)) = *mark;
+            let event = mark.event();
             match e.gpu().query_event(event) {
                 Err(code::ERROR_NOT_READY) => return None,
                 Err(rc) => {
@@ -88,7 +99,10 @@ impl Pending {
                     return Some(rc);
                 }
             }
-            call.take_bytes(reply);
+            if let Err(rc) = call.is_there(reply) {
+                self.release();
+                return Some(rc);
+            }
         }
         reply.reserve(self.bytes.iter().map(|(_, n)| n).sum());
         for (buffer, n) in &self.bytes {
@@ -107,9 +121,9 @@ impl Pending {
             }
             if start.elapsed() < SPIN {
                 std::hint::spin_loop();
-            } else if let Some(Mark::Own(event) | Mark::Shared(event)) = self.marks.last().copied() {
+            } else if let Some(mark) = self.marks.last() {
                 // What it says is found by looking.
-                let _ = e.gpu().synchronize_event(event);
+                let _ = e.gpu().synchronize_event(mark.event());
             } else {
                 std::thread::sleep(NAP);
             }

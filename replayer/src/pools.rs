@@ -3,7 +3,7 @@
 use crate::gpu::Gpu;
 use cuda_api::code::{self, Code};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Sizes of buffers: 64 KiB, doubled up to 4 MiB.
@@ -100,6 +100,35 @@ pub(crate) struct Pools {
     gpu: Gpu,
     events: Mutex<Vec<u64>>,
     staging: Mutex<Staging>,
+}
+
+/// A recorded event that several look at: it goes back to its pool when nobody does any more.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    event: u64,
+    pools: Arc<Pools>,
+}
+
+impl Recorded {
+    /// Of an event from this pool.
+    pub(crate) fn new(event: u64, pools: Arc<Pools>) -> Recorded {
+        Recorded { event, pools }
+    }
+
+    pub(crate) fn event(&self) -> u64 {
+        self.event
+    }
+
+    /// Whether it has not happened.
+    pub(crate) fn is_ahead(&self, gpu: &Gpu) -> bool {
+        gpu.query_event(self.event) == Err(code::ERROR_NOT_READY)
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.pools.recycle(self.event);
+    }
 }
 
 impl Pools {

@@ -118,6 +118,14 @@ impl Place {
         (rc, reply)
     }
 
+    /// Applies what is not answered at once.
+    fn later(&self, id: u16, body: &[u8]) -> replayer::Pending {
+        match self.exec.apply(id, body, &mut Vec::new()) {
+            Applied::Pending(w) => w,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn apply(&self, id: u16, body: &[u8]) -> Vec<u8> {
         let (rc, reply) = self.try_apply(id, body);
         assert_eq!(rc, code::SUCCESS, "{}: {}", replayer::replay::call_name(id), String::from_utf8_lossy(&reply));
@@ -498,10 +506,7 @@ fn pending_answers_do_not_hold_up_other_calls() {
     for i in 0..50u64 {
         p.write(a + i * 4, &(i as u32).to_le_bytes(), stream);
         let copy = CopyOut { src: a + i * 4, pitch: 4, width: 4, rows: 1, stream };
-        match p.exec.apply(id::COPY_OUT, &body(&copy, &[]), &mut Vec::new()) {
-            Applied::Pending(w) => waits.push(w),
-            other => panic!("{other:?}"),
-        }
+        waits.push(p.later(id::COPY_OUT, &body(&copy, &[])));
     }
     drop(waits.pop());
     for (i, w) in waits.into_iter().enumerate() {
@@ -523,10 +528,7 @@ fn streams_wait_for_the_job_and_say_for_what() {
     let a = p.map(0, 2 << 20);
     let (work, other) = (p.stream(1, 1), p.stream(2, 1));
     let named = |s: u64, what: &str| format!("stream {s:#x} {what}");
-    let later = |id: u16, body: &[u8]| match p.exec.apply(id, body, &mut Vec::new()) {
-        Applied::Pending(w) => w,
-        other => panic!("{other:?}"),
-    };
+    let later = |id: u16, body: &[u8]| p.later(id, body);
     let polled = |w: &mut replayer::Pending| {
         let mut reply = Vec::new();
         let start = std::time::Instant::now();
@@ -592,6 +594,36 @@ fn streams_wait_for_the_job_and_say_for_what() {
     p.apply(id::CONTEXT_SYNC, &[]);
     assert_eq!(p.exec.busy().unwrap(), "");
     drop((there, behind, past));
+    p.leave();
+}
+
+#[test]
+fn what_waits_for_an_ended_stream_waits_for_no_later_work() {
+    let p = place();
+    let hold = |stream: u64, token: u64| p.later(id::HOST_CALL, &body(&ops::HostCall { token, stream, callback: false }, &[]));
+    let release = |token: u64| assert_eq!(p.try_apply(id::HOST_DONE, &body(&token, &[])).0, code::SUCCESS);
+    let (ended, held) = (p.stream(1, 1), p.stream(2, 1));
+    let _there = hold(ended, 1);
+    p.apply(0x0403, &body(&stream::cuStreamDestroy_v2::Sent { hStream: ended }, &[]));
+    let mut all = p.later(id::CONTEXT_SYNC, &[]);
+    assert!(all.poll(&p.exec, &mut Vec::new()).is_none());
+    let _there = hold(held, 2);
+    release(1);
+    // One of these finds that the ended stream is done. Its event must not be recorded anew behind other work.
+    let mut behind = Vec::new();
+    let start = std::time::Instant::now();
+    let mut answer = None;
+    while answer.is_none() && start.elapsed() < std::time::Duration::from_secs(60) {
+        behind.push(p.later(id::CONTEXT_SYNC, &[]));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        behind.push(p.later(id::CONTEXT_SYNC, &[]));
+        answer = all.poll(&p.exec, &mut Vec::new());
+    }
+    assert_eq!(answer, Some(code::SUCCESS), "it waits for work that came later");
+    release(2);
+    for waits in behind {
+        assert_eq!(waits.wait(&p.exec, &mut Vec::new()), code::SUCCESS);
+    }
     p.leave();
 }
 

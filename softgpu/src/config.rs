@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `SOFTGPU_DEVICES` | number of devices (at most 32) | 1 |
 //! | `SOFTGPU_MEMORY` | bytes of memory of each device | 2 GiB |
+//! | `SOFTGPU_PINNED` | bytes of page-locked memory that a process can have | no limit |
 //! | `SOFTGPU_CC` | compute capability, `major.minor` | 9.0 |
 //! | `SOFTGPU_DRIVER_VERSION` | what `cuDriverGetVersion` says | 13000 |
 //! | `SOFTGPU_DRIVER_BUILD` | what NVML says of the driver's own version | none |
@@ -25,6 +26,8 @@ pub(crate) const MAX_DEVICES: usize = 32;
 pub(crate) struct Config {
     pub devices: usize,
     pub memory: u64,
+    /// Most page-locked memory.
+    pub pinned: u64,
     pub compute: (u32, u32),
     pub driver_version: i32,
     pub driver_build: String,
@@ -53,6 +56,7 @@ impl Config {
         Config {
             devices: (number("SOFTGPU_DEVICES", 1) as usize).min(MAX_DEVICES),
             memory: number("SOFTGPU_MEMORY", 2 << 30),
+            pinned: number("SOFTGPU_PINNED", u64::MAX),
             compute,
             driver_version: i32::try_from(number("SOFTGPU_DRIVER_VERSION", 13000)).unwrap_or(13000),
             driver_build: get("SOFTGPU_DRIVER_BUILD").unwrap_or_default(),

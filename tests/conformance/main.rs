@@ -13,6 +13,7 @@ mod tell;
 mod code;
 mod contexts;
 mod identity;
+mod kinds;
 mod memory;
 mod never;
 mod objects;
@@ -31,7 +32,7 @@ pub struct Section {
     run: fn(&Tell),
 }
 
-const SECTIONS: [Section; 21] = [
+const SECTIONS: [Section; 35] = [
     Section { name: "never", resumes: false, run: never::list },
     Section { name: "errors", resumes: false, run: identity::errors },
     Section { name: "symbols", resumes: false, run: identity::symbols },
@@ -45,6 +46,20 @@ const SECTIONS: [Section; 21] = [
     Section { name: "linker", resumes: false, run: code::linker },
     Section { name: "references", resumes: false, run: references::settings },
     Section { name: "references-bound", resumes: false, run: references::bindings },
+    Section { name: "kinds-copies", resumes: false, run: kinds::copies },
+    Section { name: "kinds-used-copies", resumes: false, run: kinds::copies_of_used },
+    Section { name: "kinds-batches", resumes: false, run: kinds::batches },
+    Section { name: "kinds-fills", resumes: false, run: kinds::fills },
+    Section { name: "kinds-words", resumes: false, run: kinds::words },
+    Section { name: "kinds-used-writes", resumes: false, run: kinds::writes_of_used },
+    Section { name: "kinds-copying-nodes", resumes: false, run: kinds::copying_nodes },
+    Section { name: "kinds-writing-nodes", resumes: false, run: kinds::writing_nodes },
+    Section { name: "kinds-used-nodes", resumes: false, run: kinds::nodes_of_used },
+    Section { name: "kinds-updates", resumes: false, run: kinds::updates },
+    Section { name: "kinds-captures", resumes: false, run: kinds::captures },
+    Section { name: "kinds-arrays", resumes: false, run: kinds::arrays },
+    Section { name: "kinds-attributes", resumes: false, run: kinds::attributes },
+    Section { name: "kinds-advice", resumes: false, run: kinds::advice },
     Section { name: "streams", resumes: false, run: objects::streams },
     Section { name: "settings", resumes: false, run: objects::settings },
     Section { name: "start", resumes: true, run: sweep::before_start },

@@ -11,6 +11,9 @@ use tests::clock;
 
 /// How long one case may take; the start of a process with a GPU is one, too.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// And one that resets a context, which begins a new one with all that its streams will need: that takes long where dozens of processes
+/// share a GPU.
+const RESET_PATIENCE: Duration = Duration::from_secs(240);
 /// How often a section is begun again.
 const TRIES: u32 = 80;
 
@@ -85,7 +88,7 @@ fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, 
     });
     let (mut text, mut open) = (String::new(), None);
     let hangs = loop {
-        match clock::receive(&told, PATIENCE) {
+        match clock::receive(&told, patience(open.as_ref().map(|(_, what): &(u32, String)| what.as_str()))) {
             Ok(line) => read(section, &line, &mut text, &mut open),
             Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => break true,
@@ -110,6 +113,11 @@ fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, 
 }
 
 /// Reads a line of a section's process: the announcement of a case, or its result.
+/// How long a case may take.
+fn patience(case: Option<&str>) -> Duration {
+    if case.is_some_and(|what| what.contains("CtxReset")) { RESET_PATIENCE } else { PATIENCE }
+}
+
 fn read(section: &Section, line: &str, text: &mut String, open: &mut Option<(u32, String)>) {
     if let Some(announced) = line.strip_prefix("> ") {
         let (number, what) = announced.split_once(' ').unwrap_or((announced, ""));

@@ -109,7 +109,10 @@ impl Tell {
         let told = Command::new(mrcuda).args(["migrate", &std::process::id().to_string(), "--to", place]).output();
         let why = match told {
             Ok(output) if output.status.success() => return,
-            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().replace('\n', " "),
+            Ok(output) => {
+                let said = [output.stdout, output.stderr].concat();
+                format!("{} {}", output.status, String::from_utf8_lossy(&said).trim().replace('\n', " "))
+            }
             Err(e) => e.to_string(),
         };
         println!("> 0 the move\n= failed: {why}");

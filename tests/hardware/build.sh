@@ -13,9 +13,14 @@ for k in 0 1 2 3 4; do
     "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -DK=$k -o "$to/module$k.cubin" module.cu &
 done
 "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -o "$to/twin.cubin" twin.cu &
+for k in 0 1; do
+    "$nvcc" -gencode arch=compute_90,code=sm_90 -cubin -DK=$k -o "$to/loads$k.cubin" loads.cu &
+    "$nvcc" -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80 \
+        -fatbin -DK=$k -o "$to/loads$k.fatbin" loads.cu &
+done
 "$nvcc" -arch=compute_75 -ptx -DK=1 -o "$to/module1.ptx" module.cu &
 flags="-std=gnu11 -O2 -Wall -Wextra -isystem $include"
-parts="placement requests memory waits heap globals graphs graph_rest textures sparse hostmem peers legacy"
+parts="placement requests memory waits heap globals graphs graph_rest textures sparse hostmem peers legacy copies staging loads"
 for p in $parts hook; do gcc $flags -c -o "$to/$p.o" $p.c; done
 # Every function that they name, without a body: the loader takes the driver's.
 nm -u "$to"/*.o | awk '$2 ~ /^cu[A-Z]/ { print "void " $2 "(void) {}" }' | sort -u >"$to/names.c"

@@ -17,7 +17,8 @@
     X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuDeviceGetAttribute) X(cuStreamCreate)     \
     X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) X(cuEventCreate) X(cuEventQuery) \
     X(cuEventRecord) X(cuMemAlloc) X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)            \
-    X(cuThreadExchangeStreamCaptureMode) X(cuMemAddressReserve) X(cuMemCreate) X(cuMemMap) X(cuMemSetAccess) X(cuCtxSynchronize)
+    X(cuThreadExchangeStreamCaptureMode) X(cuMemAddressReserve) X(cuMemCreate) X(cuMemMap) X(cuMemSetAccess) X(cuCtxSynchronize) \
+    X(cuEventDestroy) X(cuMemcpyHtoD) X(cuMemcpyDtoH)
 
 struct driver {
 #define POINTER(name) __typeof__(&name) name##_;
@@ -77,6 +78,14 @@ static void query_event(struct made *m) { CK(m->d->cuEventQuery_(m->event)); }
 static void query_stream(struct made *m) { CK(m->d->cuStreamQuery_(m->stream)); }
 static void fill(struct made *m) { CK(m->d->cuMemsetD8Async_(m->memory, 3, 4096, m->stream)); }
 static void wait_idle(struct made *m) { CK(m->d->cuStreamSynchronize_(m->stream)); }
+static void make_event(struct made *m) {
+    CUevent event;
+    CK(m->d->cuEventCreate_(&event, CU_EVENT_DISABLE_TIMING));
+    CK(m->d->cuEventDestroy_(event));
+}
+static char small[4];
+static void copy_in(struct made *m) { CK(m->d->cuMemcpyHtoD_(m->memory, small, sizeof small)); }
+static void copy_out(struct made *m) { CK(m->d->cuMemcpyDtoH_(small, m->memory, sizeof small)); }
 static void start_kernel(struct made *m) {
     uint64_t words[2] = {m->memory, 1};
     uint32_t last = 2;
@@ -90,7 +99,7 @@ static const struct {
 } cases[] = {
     {"clock", 50, look_at_clock},   {"attribute", 50, attribute},       {"current", 50, current},  {"record", 20, record},
     {"query event", 50, query_event}, {"query stream", 50, query_stream}, {"fill", 20, fill},        {"launch", 20, start_kernel},
-    {"wait", 1, wait_idle},
+    {"wait", 1, wait_idle},         {"event", 10, make_event},          {"copy in", 1, copy_in},   {"copy out", 1, copy_out},
 };
 enum { CASES = sizeof cases / sizeof *cases, BATCHES = 400, ROUNDS = 3 };
 static double samples[2][CASES][BATCHES * ROUNDS];

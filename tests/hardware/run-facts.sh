@@ -1,12 +1,12 @@
 #!/bin/bash
 # Measures on this machine's GPU what docs/placement.md and docs/measurements.md state, and prints
 # one table. Arguments: the folder of the programs (built by build.sh, here if it is empty), and
-# optionally which parts to run (default: all). MRCUDA=PATH has `overhead` measure through that mrcuda, too.
+# optionally which parts to run (default: all). MRCUDA=PATH has `overhead` and `loads` measure through that mrcuda, too.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?usage: run-facts.sh FOLDER [PART ...]}
 shift
-parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem legacy}
+parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem legacy copies}
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit
 cd "$bin" || exit
 driver=$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')
@@ -287,6 +287,8 @@ part_sparse() {
     wait
 }
 part_legacy() { timeout 30 ./legacy; }
+part_copies() { timeout 60 ./copies; }
+part_staging() { timeout 200 ./staging; }
 part_hostmem() { timeout 60 ./hostmem; }
 part_peers() { timeout 120 ./peers; }
 part_globals() { timeout 30 ./globals; }
@@ -303,6 +305,39 @@ part_overhead() {
         return
     fi
     for how in 1 2; do timeout 60 "$MRCUDA" run --server local -- ./overhead beside "$(realpath "$driver")"; done
+}
+# Runs the words behind it as a job in a place: natively, in the job's process, at a server on this machine over shared memory or TCP.
+at_place() {
+    local place=$1 at=127.0.0.1:21399 server code
+    shift
+    case $place in
+        natively) timeout 60 "$@"; return ;;
+        local) timeout 60 "$MRCUDA" run --server local -- "$@"; return ;;
+        unix) at=unix:$work/server ;;
+    esac
+    : >"$work/served"
+    "$MRCUDA" serve --listen 127.0.0.1:21399 --unix "$work/server" >"$work/served" 2>&1 &
+    server=$!
+    for code in 1 2 3 4 5 6 7 8 9 10; do
+        grep -q serving "$work/served" && break
+        sleep 0.5
+    done
+    timeout 60 "$MRCUDA" run --server "$at" -- "$@"
+    code=$?
+    kill "$server"
+    wait "$server"
+    return "$code"
+}
+part_loads() {
+    local places=natively place run
+    [ -z "${MRCUDA:-}" ] || places="natively local unix tcp"
+    for place in $places; do
+        # Each place begins without anything compiled; its second run finds what the first one has kept. The third compiles.
+        for run in first second fresh; do
+            echo "$place, $run run"
+            CUDA_CACHE_PATH=$work/compiled-$place at_place "$place" ./loads "$run"
+        done
+    done
 }
 part_loader() { LD_LIBRARY_PATH=stand-in:${LD_LIBRARY_PATH:-} timeout 60 ./loader "$driver"; }
 

@@ -122,6 +122,22 @@ static void calls_return(World &w, int *host) {
     w.expect("out of a symbol", host, 3);
 }
 
+// The address of memory to which a copy is on its way: the program and a kernel get it at once, and find what the copy has brought.
+static void addresses_are_told(World &w) {
+    int *host = pinned(), *there = nullptr;
+    std::vector<int> from(N);
+    w.set(from.data(), 20);
+    CHECK(cudaMemcpy(w.device, from.data(), BYTES, cudaMemcpyHostToDevice));
+    held(w.one, [&] {
+        CHECK(cudaMemcpyAsync(host, w.device, BYTES, cudaMemcpyDeviceToHost, w.one));
+        if (w.step % 2 == 0) CHECK(cudaHostGetDevicePointer(&there, host, 0));
+        add<<<1, 64, 0, w.one>>>(host, host, 1);
+        CHECK_LAUNCH();
+    });
+    w.expect("behind a copy", host, 21);
+    CHECK(cudaFreeHost(host));
+}
+
 // Copies that read what the stream before them leaves, and go both ways, beside a stream that is held back.
 static void others_go_on(World &w, int *host, int *managed) {
     w.set(host, 4);
@@ -327,6 +343,7 @@ int main(int argc, char **argv) {
         graphs_go_on(w, made, used);
         graphs_go_on(w, own, made);
         graphs_go_on(w, used, own);
+        addresses_are_told(w);
         names(w);
         options.pace();
         CHECK(cudaFreeHost(made));

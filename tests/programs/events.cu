@@ -6,6 +6,46 @@ constexpr int KEPT = 8;
 
 __global__ void step(unsigned long long *sum, long round) { *sum = *sum * 3 + round; }
 
+constexpr int ENDED = 24;
+
+// Events that have happened and were ended, and one that was ended before it has happened: what is made next was never recorded.
+static long made_again(cudaStream_t now, cudaStream_t next, cudaEvent_t start) {
+    long wrong = 0;
+    float ms;
+    cudaEvent_t ended[ENDED], busy, fresh[2 * ENDED];
+    for (cudaEvent_t &event : ended) {
+        CHECK(cudaEventCreate(&event));
+        CHECK(cudaEventRecord(event, now));
+    }
+    for (int i = 0; i < ENDED; i++) {
+        if (i % 2) CHECK(cudaEventSynchronize(ended[i]));
+        else while (cudaEventQuery(ended[i]) == cudaErrorNotReady) {}
+    }
+    for (cudaEvent_t event : ended) CHECK(cudaEventDestroy(event));
+    CHECK(cudaEventCreate(&busy));
+    program::linger<<<1, 1, 0, now>>>(300000);
+    CHECK_LAUNCH();
+    CHECK(cudaEventRecord(busy, now));
+    CHECK(cudaEventDestroy(busy));
+    for (cudaEvent_t &event : fresh) {
+        CHECK(cudaEventCreate(&event));
+        wrong += cudaEventQuery(event) != cudaSuccess;
+        wrong += cudaEventElapsedTime(&ms, start, event) != cudaErrorInvalidResourceHandle;
+        (void)cudaGetLastError();
+        CHECK(cudaStreamWaitEvent(next, event, 0));
+    }
+    CHECK(cudaStreamSynchronize(next));
+    for (cudaEvent_t event : fresh) CHECK(cudaEventRecord(event, now));
+    // Not before what was recorded in this life has happened.
+    CHECK(cudaEventSynchronize(fresh[2 * ENDED - 1]));
+    CHECK(cudaStreamSynchronize(now));
+    for (cudaEvent_t event : fresh) {
+        wrong += cudaEventElapsedTime(&ms, start, event) != cudaSuccess || ms < 0.0f;
+        CHECK(cudaEventDestroy(event));
+    }
+    return wrong;
+}
+
 int main(int argc, char **argv) {
     program::Options options(argc, argv, 4000);
     unsigned long long *sum, host = 0;
@@ -46,6 +86,7 @@ int main(int argc, char **argv) {
             since = all;
             wrong += cudaEventQuery(never) != cudaSuccess;
             (void)cudaGetLastError();
+            wrong += made_again(now, next, start);
         }
         if (round % 16 == 15) CHECK(cudaEventSynchronize(kept[(round - 7) % KEPT]));
         for (cudaEvent_t event : events) CHECK(cudaEventDestroy(event));

@@ -25,6 +25,8 @@ std::string only;
 std::vector<std::string> except;
 
 cudaStream_t work, other;
+// Streams that the default stream waits for, and that wait for it.
+cudaStream_t blocking, another_blocking;
 cudaEvent_t began, ended, plain;
 int *device, *round_on_device, *seen;
 std::atomic<int> told{0}, released{0};
@@ -165,7 +167,7 @@ int wrong_words(const int *data, int n, int value) {
 }
 
 cudaArray_t array;
-cudaGraphExec_t instance;
+cudaGraphExec_t instance, waiting_instance;
 bool graph_sets_flag;
 
 // Ways of bytes to the host. What is copied lies in `device` already.
@@ -194,7 +196,7 @@ void out_array(const Round &r, cudaStream_t stream) {
     CHECK(cudaMemcpy2DFromArrayAsync(r.data, 4 * ROW, array, 0, 0, 4 * ROW, r.n / ROW, cudaMemcpyDeviceToHost, stream));
 }
 // A graph whose copy, and flag, are captured anew in each round.
-void launch_captured(cudaStream_t stream, const std::function<void(cudaStream_t)> &calls) {
+void launch_captured(cudaStream_t stream, const std::function<void(cudaStream_t)> &calls, cudaGraphExec_t &instance = ::instance) {
     cudaGraph_t graph;
     if (instance != nullptr) CHECK(cudaGraphExecDestroy(instance));
     CHECK(cudaStreamBeginCapture(work, cudaStreamCaptureModeThreadLocal));
@@ -203,6 +205,18 @@ void launch_captured(cudaStream_t stream, const std::function<void(cudaStream_t)
     CHECK(cudaGraphInstantiate(&instance, graph, 0));
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaGraphLaunch(instance, stream));
+}
+
+// A graph that does nothing but wait for an event.
+void launch_wait(cudaEvent_t event, cudaStream_t stream) {
+    cudaGraph_t graph;
+    cudaGraphNode_t node;
+    if (waiting_instance != nullptr) CHECK(cudaGraphExecDestroy(waiting_instance));
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddEventWaitNode(&node, graph, nullptr, 0, event));
+    CHECK(cudaGraphInstantiate(&waiting_instance, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphLaunch(waiting_instance, stream));
 }
 
 void out_linear(const Round &r, cudaStream_t stream) {
@@ -371,10 +385,22 @@ void to_the_gpu() {
     for (const Memory &data : kinds)
         for (const Memory &memory : flags) {
             // The kernel that waits reads the data itself, or another kernel behind it, or a copy.
-            for (const char *way : {"same_kernel", "next_kernel", "copy", "graph"})
-                for (const char *flag : {"store", "wait_value", "host_function"}) {
+            // That copy is in the same stream, or in another one that follows it: by work of the default stream, by a graph that
+            // waits for an event, or by both.
+            for (const char *way :
+                 {"same_kernel", "next_kernel", "copy", "graph", "copy_behind_default", "copy_behind_wait", "copy_behind_both"})
+                for (const char *flag : {"store", "store_graph", "wait_value", "host_function"}) {
                     bool same = std::strcmp(way, "same_kernel") == 0, copies = way[0] == 'c' || way[0] == 'g';
-                    bool spins = std::strcmp(flag, "store") == 0, waits = std::strcmp(flag, "wait_value") == 0;
+                    bool both = std::strcmp(way, "copy_behind_both") == 0;
+                    bool by_default = both || std::strcmp(way, "copy_behind_default") == 0;
+                    bool by_wait = both || std::strcmp(way, "copy_behind_wait") == 0;
+                    if ((by_default || by_wait) && std::strcmp(flag, "store") != 0) continue;
+                    cudaStream_t first = by_default && !both ? blocking : work;
+                    cudaStream_t waiting = both ? blocking : other;
+                    cudaStream_t last = by_default ? another_blocking : by_wait ? other : work;
+                    bool spins = std::strncmp(flag, "store", 5) == 0, waits = std::strcmp(flag, "wait_value") == 0;
+                    // The kernel that waits is one of a graph.
+                    bool in_graph = spins && flag[5] != 0;
                     if ((!copies && !data.mapped) || (same && !spins)) continue;
                     // Pageable memory is read when the call is made.
                     if (copies && std::strcmp(data.name, "pageable") == 0) continue;
@@ -385,11 +411,17 @@ void to_the_gpu() {
                     attempt(name, [&](long round) {
                         Round r = round_of(data, memory, round);
                         if (!copies && r.n > 4096) r.n = 4096;
-                        CHECK(cudaMemsetAsync(device, 0, sizeof(int) * r.n, work));
-                        if (same) {
-                            await_and_check<<<1, 1, 0, work>>>(r.flag, r.data, r.n, r.value, seen);
+                        // The driver reads a few bytes of pinned memory at the call if only the default stream's work is between.
+                        if (by_default) r.n = static_cast<int>(words);
+                        CHECK(cudaMemsetAsync(device, 0, sizeof(int) * r.n, first));
+                        auto kernel = [&](cudaStream_t s) {
+                            if (same) await_and_check<<<1, 1, 0, s>>>(r.flag, r.data, r.n, r.value, seen);
+                            else await_flag<<<1, 1, 0, s>>>(r.flag, r.value);
+                        };
+                        if (in_graph) {
+                            launch_captured(work, kernel, waiting_instance);
                         } else if (spins) {
-                            await_flag<<<1, 1, 0, work>>>(r.flag, r.value);
+                            kernel(first);
                         } else if (waits) {
                             DRIVER(cuStreamWaitValue32, work, reinterpret_cast<CUdeviceptr>(r.flag), r.value, CU_STREAM_WAIT_VALUE_EQ);
                         } else {
@@ -399,7 +431,12 @@ void to_the_gpu() {
                         auto copy = [&](cudaStream_t s) {
                             CHECK(cudaMemcpyAsync(device, r.data, sizeof(int) * r.n, cudaMemcpyDefault, s));
                         };
-                        if (way[0] == 'c') copy(work);
+                        if (by_wait) {
+                            CHECK(cudaEventRecord(plain, first));
+                            launch_wait(plain, waiting);
+                        }
+                        if (by_default) CHECK(cudaMemsetAsync(seen, 0, sizeof *seen, nullptr));
+                        if (way[0] == 'c') copy(last);
                         if (way[0] == 'g') launch_captured(work, copy);
                         if (!copies && !same) check<<<1, 1, 0, work>>>(r.data, r.n, r.value, seen);
                         CHECK_LAUNCH();
@@ -408,7 +445,7 @@ void to_the_gpu() {
                         std::atomic_thread_fence(std::memory_order_seq_cst);
                         *r.flag = r.value;
                         released = r.value;
-                        CHECK(cudaStreamSynchronize(work));
+                        CHECK(cudaStreamSynchronize(last));
                         std::vector<int> got(r.n);
                         int wrong = 0;
                         if (copies) {
@@ -476,6 +513,8 @@ int main(int argc, char **argv) {
     make_memory();
     CHECK(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking));
     CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreate(&blocking));
+    CHECK(cudaStreamCreate(&another_blocking));
     CHECK(cudaEventCreate(&began));
     CHECK(cudaEventCreate(&ended));
     CHECK(cudaEventCreateWithFlags(&plain, cudaEventDisableTiming));

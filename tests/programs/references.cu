@@ -160,8 +160,9 @@ static void make_memory(Set &set) {
     const int f = set.first;
     std::vector<uint2> line;
     for (long x = 0; x < 4096; x++) line.push_back(make_uint2(static_cast<unsigned>(texel(f, x, 0, 0)), static_cast<unsigned>(texel(f, x, 1, 0))));
-    CHECK(cudaMalloc(&set.line, 4096 * sizeof(uint2)));
-    CHECK(cudaMemcpy(set.line, line.data(), 4096 * sizeof(uint2), cudaMemcpyHostToDevice));
+    // That of the second set is the host's.
+    CHECK(f ? cudaMallocHost(&set.line, 4096 * sizeof(uint2)) : cudaMalloc(&set.line, 4096 * sizeof(uint2)));
+    CHECK(cudaMemcpy(set.line, line.data(), 4096 * sizeof(uint2), cudaMemcpyDefault));
 }
 
 static void make_plane(Set &set) {
@@ -224,7 +225,7 @@ static void compare_set(const Set &set, program::Report &report) {
 }
 
 static void end_set(Set &set) {
-    CHECK(cudaFree(set.line));
+    CHECK(set.first ? cudaFreeHost(set.line) : cudaFree(set.line));
     CHECK(cudaFree(set.sheet));
     for (cudaArray_t array : {set.plane, set.volume, set.colours, set.shorts, set.board, set.slab}) CHECK(cudaFreeArray(array));
     CHECK(cudaFreeMipmappedArray(set.levels));
@@ -245,14 +246,31 @@ struct How {
     bool linear, border;
 };
 
-static Code load() {
+static CUDA_ARRAY_DESCRIPTOR rows(size_t width, CUarray_format format, unsigned channels) {
+    CUDA_ARRAY_DESCRIPTOR what = {};
+    what.Width = width;
+    what.Height = 32;
+    what.Format = format;
+    what.NumChannels = channels;
+    return what;
+}
+
+// The format of the line comes with rows that it sees for a moment, and stays: saying it again changes nothing.
+static void bring_format(const Code &code, const Set &set) {
+    DRIVER(cuTexRefSetFormat, code.textures[LINE], CU_AD_FORMAT_FLOAT, 1);
+    const CUDA_ARRAY_DESCRIPTOR pairs = rows(32, CU_AD_FORMAT_UNSIGNED_INT32, 2);
+    DRIVER(cuTexRefSetAddress2D, code.textures[LINE], &pairs, reinterpret_cast<CUdeviceptr>(set.sheet), set.pitch);
+    DRIVER(cuTexRefSetFormat, code.textures[LINE], CU_AD_FORMAT_UNSIGNED_INT32, 2);
+}
+
+static Code load(const Set &set) {
     Code code;
     DRIVER(cuModuleLoadData, &code.module, CODE);
     DRIVER(cuModuleGetFunction, &code.look, code.module, "look");
     for (int k = 0; k < 7; k++) DRIVER(cuModuleGetTexRef, &code.textures[k], code.module, NAMES[k]);
     for (int k = 0; k < 2; k++) DRIVER(cuModuleGetSurfRef, &code.surfaces[k], code.module, NAMES[7 + k]);
     // What does not change any more.
-    DRIVER(cuTexRefSetFormat, code.textures[LINE], CU_AD_FORMAT_UNSIGNED_INT32, 2);
+    bring_format(code, set);
     DRIVER(cuTexRefSetFlags, code.textures[LINE], CU_TRSF_READ_AS_INTEGER);
     DRIVER(cuTexRefSetFormat, code.textures[SHEET], CU_AD_FORMAT_FLOAT, 1);
     for (int d = 0; d < 2; d++) {
@@ -284,12 +302,8 @@ static CUarray driver(cudaArray_t array) { return reinterpret_cast<CUarray>(arra
 
 static void bind(const Code &code, const Set &set, How how) {
     DRIVER(cuTexRefSetAddress, nullptr, code.textures[LINE], reinterpret_cast<CUdeviceptr>(set.line), 4096 * sizeof(uint2));
-    CUDA_ARRAY_DESCRIPTOR rows = {};
-    rows.Width = 64;
-    rows.Height = 32;
-    rows.Format = CU_AD_FORMAT_FLOAT;
-    rows.NumChannels = 1;
-    DRIVER(cuTexRefSetAddress2D, code.textures[SHEET], &rows, reinterpret_cast<CUdeviceptr>(set.sheet), set.pitch);
+    const CUDA_ARRAY_DESCRIPTOR sheet = rows(64, CU_AD_FORMAT_FLOAT, 1);
+    DRIVER(cuTexRefSetAddress2D, code.textures[SHEET], &sheet, reinterpret_cast<CUdeviceptr>(set.sheet), set.pitch);
     DRIVER(cuTexRefSetFilterMode, code.textures[SHEET], how.linear ? CU_TR_FILTER_MODE_LINEAR : CU_TR_FILTER_MODE_POINT);
     DRIVER(cuTexRefSetArray, code.textures[PLANE], driver(set.plane), CU_TRSA_OVERRIDE_FORMAT);
     DRIVER(cuTexRefSetArray, code.textures[VOLUME], driver(set.volume), CU_TRSA_OVERRIDE_FORMAT);
@@ -406,8 +420,8 @@ int main(int argc, char **argv) {
     program::Report report;
     CHECK(cudaFree(nullptr));
     // Two modules of the same code: their references have the same names, and are bound to different things.
-    Code codes[2] = {load(), load()};
     Set sets[2] = {make_set(0), make_set(20)};
+    Code codes[2] = {load(sets[0]), load(sets[0])};
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     uint32_t *out;
@@ -444,7 +458,7 @@ int main(int argc, char **argv) {
         Set &old = sets[step % 2];
         if (step % 4 == 1) {
             CHECK(cudaFreeArray(old.plane));
-            CHECK(cudaFree(old.line));
+            CHECK(old.first ? cudaFreeHost(old.line) : cudaFree(old.line));
         }
         options.pace();
         if (step % 4 == 1) {
@@ -462,7 +476,7 @@ int main(int argc, char **argv) {
             CHECK(cudaMemcpy(&counted, reinterpret_cast<void *>(at), sizeof counted, cudaMemcpyDeviceToHost));
             report.expect_value("launches", counted, launches[step / 8 % 2]);
             DRIVER(cuModuleUnload, code.module);
-            code = load();
+            code = load(sets[0]);
             launches[step / 8 % 2] = 0;
         }
     }

@@ -45,7 +45,7 @@ template <class T, class F> void expect_filled(program::Report &report, const ch
     cudaMemcpy3DParms p = {};
     p.dstPtr = make_cudaPitchedPtr(got.data(), w * sizeof(T), w, h);
     p.extent = make_cudaExtent(in.array != nullptr ? w : w * sizeof(T), h, d);
-    p.kind = cudaMemcpyDeviceToHost;
+    p.kind = cudaMemcpyDefault;
     if (in.array != nullptr) p.srcArray = in.array;
     else p.srcPtr = make_cudaPitchedPtr(const_cast<void *>(in.memory), in.pitch, w, h);
     CHECK(cudaMemcpy3D(&p));

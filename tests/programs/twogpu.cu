@@ -1,6 +1,7 @@
 // Two GPUs that work side by side and exchange through the host: each runs a chain of its own, every few rounds each gets what the
 // other one has just computed. With one GPU both chains run on it; the result is the same.
 #include "program.cuh"
+#include "driver.cuh"
 
 constexpr int N = 8192;
 constexpr int BLOCK = 128;
@@ -23,6 +24,96 @@ __global__ void advance(const uint32_t *from, uint32_t *to, uint32_t step) {
 __global__ void blend(uint32_t *own, const uint32_t *other) {
     int i = blockIdx.x * BLOCK + threadIdx.x;
     own[i] ^= other[i] >> 3;
+}
+
+constexpr int LARGE = 60 << 10;
+
+__global__ void use_shared(uint32_t *to, int bytes) {
+    extern __shared__ uint32_t shared[];
+    shared[bytes / 4 - 1] = static_cast<uint32_t>(bytes);
+    *to = shared[bytes / 4 - 1];
+}
+
+// A kernel may use more shared memory on the GPU for which that was set, and on no other.
+static void limits_are_each_gpus_own(program::Report &report) {
+    uint32_t *on[GPUS];
+    for (int g = 0; g < GPUS; g++) {
+        CHECK(cudaSetDevice(g));
+        CHECK(cudaMalloc(&on[g], sizeof **on));
+    }
+    auto launch = [&](int g, int bytes) {
+        CHECK(cudaSetDevice(g));
+        use_shared<<<1, 1, bytes>>>(on[g], bytes);
+        return cudaGetLastError() == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
+    };
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaFuncSetAttribute(use_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, LARGE));
+    for (int round = 0; round < 3; round++) {
+        report.expect_value("large on the first", launch(0, LARGE), 1);
+        report.expect_value("small on the second", launch(1, 1024), 1);
+        report.expect_value("large on the second", launch(1, LARGE), 0);
+    }
+    for (uint32_t *word : on) CHECK(cudaFree(word));
+}
+
+static const char *const LIBRARY = ".version 7.0\n.target sm_75\n.address_size 64\n"
+                                   ".extern .shared .align 4 .b8 room[];\n"
+                                   ".visible .entry shared(.param .u64 to) {\n"
+                                   "  .reg .b64 %a;\n  .reg .b32 %v;\n"
+                                   "  ld.param.u64 %a, [to];\n  mov.u32 %v, 1;\n  st.shared.u32 [room], %v;\n"
+                                   "  st.global.u32 [%a], %v;\n  ret;\n}\n";
+
+// A kernel of a library, its function, and the function of the library's module are one function: what is set of one of them counts for
+// all. The line is that of the driver, whatever that does.
+static void handles_of_one_kernel(program::Report &report) {
+    constexpr CUfunction_attribute SHARED = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    CUlibrary library;
+    CUmodule module, of;
+    CUkernel kernel;
+    CUfunction function, same;
+    uint32_t *word;
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&word, sizeof *word));
+    DRIVER(cuLibraryLoadData, &library, LIBRARY, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    DRIVER(cuLibraryGetKernel, &kernel, library, "shared");
+    DRIVER(cuKernelGetFunction, &function, kernel);
+    DRIVER(cuLibraryGetModule, &module, library);
+    DRIVER(cuModuleGetFunction, &same, module, "shared");
+    DRIVER(cuFuncGetModule, &of, function);
+    report.expect_value("module of the function", of == module, 1);
+    const CUfunction all[] = {reinterpret_cast<CUfunction>(kernel), function, same};
+    std::string line = "one kernel:";
+    auto look = [&] {
+        int of_kernel, of_function, of_same;
+        DRIVER(cuKernelGetAttribute, &of_kernel, SHARED, kernel, 0);
+        DRIVER(cuFuncGetAttribute, &of_function, SHARED, function);
+        DRIVER(cuFuncGetAttribute, &of_same, SHARED, same);
+        line += " " + std::to_string(of_kernel) + "," + std::to_string(of_function) + "," + std::to_string(of_same);
+        auto launch = program::entry<decltype(&cuLaunchKernel)>("cuLaunchKernel");
+        void *params[] = {&word};
+        for (int bytes : {1000, 49000, 60000}) {
+            for (CUfunction f : all) line += launch(f, 1, 1, 1, 1, 1, 1, bytes, nullptr, params, nullptr) == CUDA_SUCCESS ? "+" : "-";
+        }
+    };
+    look();
+    for (int round = 0; round < 2; round++) {
+        DRIVER(cuFuncSetAttribute, function, SHARED, 60000);
+        look();
+        DRIVER(cuKernelSetAttribute, SHARED, 500, kernel, 0);
+        look();
+        DRIVER(cuFuncSetAttribute, same, SHARED, 49000);
+        look();
+        DRIVER(cuKernelSetAttribute, SHARED, 60000, kernel, 0);
+        look();
+        DRIVER(cuFuncSetAttribute, function, SHARED, 2000);
+        look();
+        DRIVER(cuFuncSetAttribute, same, SHARED, 60000);
+        look();
+    }
+    std::printf("%s\n", line.c_str());
+    CHECK(cudaDeviceSynchronize());
+    DRIVER(cuLibraryUnload, library);
+    CHECK(cudaFree(word));
 }
 
 struct Gpu {
@@ -107,6 +198,8 @@ int main(int argc, char **argv) {
         CHECK(cudaStreamSynchronize(gpu.stream));
     }
     program::Report report;
+    handles_of_one_kernel(report);
+    if (there > 1) limits_are_each_gpus_own(report);
     uint64_t rounds = 0;
     for (int g = 0; g < GPUS; g++) {
         Gpu &gpu = gpus[g];

@@ -132,6 +132,8 @@ impl<'a> Job<'a> {
         let said = said.map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
         match (said["error"].as_str(), said["reason"].as_str()) {
             (Some("no_job" | "no_answer"), Some(why)) => Err(why.to_owned()),
+            // As when it has ended a moment before.
+            (_, Some(why)) if why.ends_with("the program ends") => Err(why.to_owned()),
             _ => Ok(Report(said)),
         }
     }

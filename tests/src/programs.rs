@@ -1,10 +1,10 @@
-//! The CUDA programs in `programs/`, compiled by nvcc.
+//! The CUDA programs in `programs/` and `apps/`, compiled by nvcc.
 
 use crate::install::{self, Install};
 use crate::toolchain::{Toolchain, cudart_11, cudart_12};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 /// How a program is linked with the CUDA runtime.
@@ -33,7 +33,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 52] = [
+pub const NAMES: [&str; 53] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -86,16 +86,43 @@ pub const NAMES: [&str; 52] = [
     "differences",
     "simulations",
     "blocked",
+    "pageable",
 ];
-/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late` and `reloads` have arguments of their own;
-/// `ipc` and `handles` are two processes; [`LITMUS`] prints what order it has seen.
-const SPECIAL: [&str; 8] = ["assertion", "stuck", "endings", "late", "ipc", "handles", "reloads", LITMUS];
+/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`, `unheard` and `reloads` have
+/// arguments of their own, `trips` too; `freed` needs two GPUs; `scopes` counts in memory and with a scope that a variable names; `ipc` and `handles` are two
+/// processes; [`LITMUS`] prints what order it has seen.
+const SPECIAL: [&str; 12] =
+    ["assertion", "stuck", "endings", "late", "unheard", "freed", "ipc", "handles", "reloads", "scopes", "trips", LITMUS];
 /// The program that tries in which order host and GPU see each other's writes (docs/consistency.md).
 pub const LITMUS: &str = "litmus";
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.
 const NAMES_11: [&str; 2] = ["vecadd", "stencil"];
+/// Programs in the patterns of real ones (tests/apps), in the order of its README.
+pub const APPS: [&str; 21] = [
+    "decode",
+    "allocations",
+    "streams",
+    "graphs",
+    "registered",
+    "base64",
+    "pipeline",
+    "zerocopy",
+    "managed",
+    "queens",
+    "btree",
+    "particles",
+    "heat",
+    "hydro",
+    "solver",
+    "radix",
+    "hashtable",
+    "filters",
+    "alignment",
+    "triangles",
+    "gemm",
+];
 /// Modules that `killer` loads by itself, from files beside it.
 const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
 /// PTX for any device, machine code for one: the driver of the place takes what fits.
@@ -122,11 +149,22 @@ impl Programs {
         self.folder.join(linkage.name()).join(name)
     }
 
-    /// Compiles what is missing or older than its source.
+    /// The folder with the compiled apps.
+    pub fn apps(&self) -> PathBuf {
+        self.folder.join("apps")
+    }
+
+    /// A compiled app.
+    pub fn app(&self, name: &str) -> PathBuf {
+        self.apps().join(name)
+    }
+
+    /// Compiles what is missing or older than its source, as much at a time as there are processors.
     pub fn build(target: &Path) -> Result<Programs, String> {
         let programs = Programs { folder: target.join("programs") };
-        let sources = Sources::find()?;
-        let stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
+        let (sources, apps) = (Sources::find("tests/programs")?, Sources::find("tests/apps")?);
+        let mut stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
+        stale.extend(programs.app_steps(&apps).into_iter().filter(|s| apps.newer_than(s)));
         if stale.is_empty() {
             return Ok(programs);
         }
@@ -142,12 +180,32 @@ impl Programs {
             let name = runtime.file_name().unwrap_or_default();
             std::fs::copy(&runtime, lib.join(name)).map_err(|e| format!("{}: {e}", runtime.display()))?;
         }
-        std::fs::create_dir_all(programs.folder.join("static")).map_err(|e| e.to_string())?;
-        for step in stale {
-            eprintln!("compiling {}", step.product.display());
-            step.run(&toolchain)?;
+        for folder in ["static", "apps"] {
+            std::fs::create_dir_all(programs.folder.join(folder)).map_err(|e| e.to_string())?;
         }
+        let next = Mutex::new(stale.into_iter());
+        let work = || -> Result<(), String> {
+            // The lock is free again before the compiler runs.
+            while let Some(step) = { next.lock().unwrap_or_else(PoisonError::into_inner).next() } {
+                eprintln!("compiling {}", step.product.display());
+                step.run(&toolchain)?;
+            }
+            Ok(())
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|s| {
+            let workers: Vec<_> = (0..processors).map(|_| s.spawn(work)).collect();
+            workers.into_iter().try_for_each(|w| w.join().unwrap_or_else(|_| Err("a compiler thread panicked".to_owned())))
+        })?;
         Ok(programs)
+    }
+
+    fn app_steps(&self, sources: &Sources) -> Vec<Step> {
+        // Without fused multiply-add the host's own results are the device's, bit for bit.
+        let options = ["-std=c++17", "-O2", "-fmad=false"].into_iter().chain(ARCHITECTURES);
+        let args: Vec<String> = options.map(str::to_owned).collect();
+        let step = |name| Step { source: sources.file(name), product: self.app(name), args: args.clone(), older: None };
+        APPS.into_iter().map(step).collect()
     }
 
     fn steps(&self, sources: &Sources) -> Vec<Step> {
@@ -225,19 +283,23 @@ fn check(command: &mut Command) -> Result<(), String> {
 /// The sources, and when each of the headers was written.
 struct Sources {
     folder: PathBuf,
-    /// By their names.
+    /// By the names under which sources of the folder include them.
     headers: Vec<(String, SystemTime)>,
 }
 
 impl Sources {
-    fn find() -> Result<Sources, String> {
-        let folder = install::root().join("tests/programs");
-        let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let header = |e: std::fs::DirEntry| {
-            let name = e.file_name().into_string().ok().filter(|name| name.ends_with(".cuh"))?;
-            Some((name, e.metadata().ok()?.modified().ok()?))
-        };
-        let headers = entries.filter_map(Result::ok).filter_map(header).collect();
+    fn find(folder: &str) -> Result<Sources, String> {
+        let folder = install::root().join(folder);
+        let mut headers = Vec::new();
+        // Apps use headers of the test programs.
+        for (part, prefix) in [(".", ""), ("../programs", "../programs/")] {
+            let path = folder.join(part);
+            let entries = std::fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            headers.extend(entries.filter_map(Result::ok).filter_map(|entry| {
+                let name = entry.file_name().into_string().ok().filter(|name| name.ends_with(".cuh"))?;
+                Some((format!("{prefix}{name}"), entry.metadata().ok()?.modified().ok()?))
+            }));
+        }
         Ok(Sources { folder, headers })
     }
 
@@ -245,12 +307,18 @@ impl Sources {
         self.folder.join(name).with_extension("cu")
     }
 
-    /// Whether its source, or a header that the source includes (headers include none of the others), is newer than what it makes.
+    /// Whether its source, or a header that the source includes (itself or by another header), is newer than what it makes.
     fn newer_than(&self, step: &Step) -> bool {
         let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified());
-        let (Ok(made), Ok(source)) = (written(&step.product), written(&step.source)) else { return true };
-        let text = std::fs::read_to_string(&step.source).unwrap_or_default();
-        let included = |name: &str| text.contains(&format!("#include \"{name}\""));
+        let (Ok(made), Ok(source)) = (written(&step.product), written(&step.source)) else {
+            return true;
+        };
+        let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let names = |text: &str, header: &str| text.contains(&format!("#include \"{header}\""));
+        let direct = text(&step.source);
+        let through: String =
+            self.headers.iter().filter(|(name, _)| names(&direct, name)).map(|(name, _)| text(&self.folder.join(name))).collect();
+        let included = |name: &str| names(&direct, name) || names(&through, name);
         made < source || self.headers.iter().any(|(name, written)| made < *written && included(name))
     }
 }

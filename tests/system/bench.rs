@@ -162,3 +162,24 @@ fn mistakes_have_clear_errors() {
     let output = output(scene.mrcuda().args(["bench", "--only", "everything"]));
     assert!(output.status.code() == Some(2) && words(&output).contains("calls, start, record, moves"), "{}", words(&output));
 }
+
+#[test]
+fn whole_programs_are_compared_with_native_runs() {
+    let scene = Scene::new("bench-apps");
+    let folder = scene.path.join("two");
+    std::fs::create_dir(&folder).unwrap();
+    for name in ["base64", "streams"] {
+        std::os::unix::fs::symlink(tests::Programs::get().app(name), folder.join(name)).unwrap();
+    }
+    let options = ["--only", "apps", "--apps", folder.to_str().unwrap()];
+    let (said, file) = bench(&scene, &scene.path.join("out"), &options);
+    assert!(said.contains("local    2 of 2 as native"), "{said}");
+    for mode in ["tcp", "unix", "local", "helper", "moved"] {
+        let figures = &file["apps"]["modes"][mode];
+        assert_eq!((figures["runs"].as_u64(), figures["as_native"].as_u64()), (Some(2), Some(2)), "{mode}: {said}");
+        assert!(figures["median_ratio"].as_f64() > Some(0.0), "{mode}: {figures}");
+    }
+    assert!(file["calls"].is_null(), "other parts were measured, too");
+    let goals = file["goals"].as_array().unwrap();
+    assert!(goals.iter().any(|g| g["what"].as_str().is_some_and(|what| what.starts_with("apps, tcp: "))), "{goals:?}");
+}

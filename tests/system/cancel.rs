@@ -16,25 +16,25 @@ use tests::{Job, Scene, Server};
 const STEPS: [&str; 5] = ["--steps", "1500", "--pace", "2000", "--progress"];
 
 /// Whoever passes the armed point waits here.
-struct Holder {
+pub(crate) struct Holder {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl Holder {
-    fn new(scene: &Scene) -> Holder {
+    pub(crate) fn new(scene: &Scene) -> Holder {
         let path = scene.runtime().join("hold");
         let listener = UnixListener::bind(&path).unwrap();
         Holder { listener, path }
     }
 
     /// The value of `MRCUDA_FAULT`.
-    fn at(&self, point: Point) -> String {
+    pub(crate) fn at(&self, point: Point) -> String {
         format!("{}@{}", point.name(), self.path.display())
     }
 
     /// Waits until someone is held, and says which process. Whoever comes after that passes.
-    fn wait(self) -> (u32, Held) {
+    pub(crate) fn wait(self) -> (u32, Held) {
         self.listener.set_nonblocking(true).unwrap();
         let stream = wait_for(LIMIT, || self.listener.accept().ok()).expect("nobody gets to the point").0;
         stream.set_nonblocking(false).unwrap();
@@ -46,7 +46,7 @@ impl Holder {
 }
 
 /// Those who are held: the one who was heard, and others who came in the same instant. They go on when it is dropped.
-struct Held {
+pub(crate) struct Held {
     _stream: UnixStream,
     _listener: UnixListener,
 }
@@ -155,8 +155,28 @@ fn while_a_server_does_not_answer() {
 }
 
 #[test]
+fn when_a_round_of_pre_copy_does_not_get_on() {
+    let scene = Scene::new("cancel-slow");
+    let native = native_orbit(&scene, &STEPS);
+    // The source stands still in the middle of its first round, until the end of this: no limit that is ever over is too short.
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::PrecopySend);
+    let server = Server::start_with(&scene, "one", &[], &[("MRCUDA_FAULT", &fault)]);
+    let from = server.place(0);
+    let mut job = remote_orbit(&scene, "moved", &from, &STEPS, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "300")]);
+    wait_for_step(&mut job, 20);
+    let given_up = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
+    assert_eq!((given_up.state, given_up.ok), (MoveState::Failed, false), "{:?}", given_up.reason);
+    let reason = given_up.reason.unwrap_or_default();
+    assert!(reason.contains("could not be looked through and copied within"), "{reason}");
+    assert!(job.runs() && place(&scene, &job) == from);
+    drop(holder);
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
 fn when_the_program_ends() {
-    let steps = ["--steps", "300", "--pace", "1000", "--progress"];
+    let steps = ["--steps", "3000", "--pace", "1000", "--progress"];
     let scene = Scene::new("cancel-end");
     let native = native_orbit(&scene, &steps);
     let holder = Holder::new(&scene);

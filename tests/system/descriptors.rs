@@ -7,7 +7,7 @@ use tests::server::helpers;
 use tests::{Job, Report, Scene, Server};
 
 /// Arguments that let orbit work for as long as these moves take.
-const STEPS: [&str; 3] = ["--steps", "3000", "--progress"];
+const STEPS: [&str; 5] = ["--steps", "3000", "--pace", "2000", "--progress"];
 
 /// Bytes that GPU copied to GPU, and why others went over connections.
 fn ways(report: &Report) -> (u64, String) {

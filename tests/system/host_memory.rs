@@ -23,9 +23,24 @@ fn native(scene: &Scene, name: &str) -> Outcome {
 
 /// Runs a program from the first place through the others, each in its turn, and wants what it prints natively.
 fn through(scene: &Scene, name: &str, native: &Outcome, places: &[&str]) {
+    through_with(scene, name, native, places, &ARGS);
+}
+
+/// Arguments with a longer pause behind each step. What is printed does not depend on it.
+fn slower(args: &[&str], times: u32) -> Vec<String> {
+    let mut args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+    if let Some(at) = args.iter().position(|a| a == "--pace") {
+        args[at + 1] = (args[at + 1].parse::<u32>().expect("microseconds") * times).to_string();
+    }
+    args
+}
+
+fn through_with(scene: &Scene, name: &str, native: &Outcome, places: &[&str], args: &[&str]) {
     // On a busy machine a run can end before its last move: such a run must be right all the same, and another one is made.
-    for attempt in 1.. {
-        let mut job = Job::start(scene, "job", &["--server", places[0]], &program(name), &ARGS, &[]);
+    for attempt in 1..=5 {
+        let slower = slower(args, 1 << (attempt - 1));
+        let slower: Vec<&str> = slower.iter().map(String::as_str).collect();
+        let mut job = Job::start(scene, "job", &["--server", places[0]], &program(name), &slower, &[]);
         job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
         let mut late = None;
         for to in &places[1..] {
@@ -162,6 +177,20 @@ fn calls_return_while_their_stream_is_held_back() {
     }
 }
 
+/// Copies that take long, of pageable memory.
+#[test]
+fn large_copies_of_pageable_memory_are_moved_in_the_middle() {
+    let scene = Scene::new("pageable");
+    let args = ["--steps", "24", "--pace", "30000"];
+    let native = Job::native(&scene, "native", &program("pageable"), &args).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+    let server = Server::start(&scene, "one");
+    let (near, far) = (server.near(0), server.place(0));
+    // What it prints depends on its steps only.
+    let slow = ["--steps", "24", "--pace", "600000"];
+    through_with(&scene, "pageable", &native, &["local", &near, "local", "helper", "local", &far, "local"], &slow);
+}
+
 #[test]
 fn a_lost_helper_leaves_nothing_behind() {
     let scene = Scene::new("mapped-lost");
@@ -182,4 +211,15 @@ fn a_lost_helper_leaves_nothing_behind() {
     let outcome = job.wait(LIMIT);
     assert!(!ended || outcome.code == Some(2), "{outcome:?}");
     assert!(helpers(pid).is_empty());
+}
+
+#[test]
+fn memory_that_ends_with_a_context_takes_no_bytes_of_another_gpus_copy() {
+    let scene = Scene::new("freed");
+    let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_DEVICES", "2")]);
+    for (name, first, second) in [("remote", server.place(0), server.place(1)), ("near", server.near(0), server.near(1))] {
+        let places = format!("{first},{second}");
+        let outcome = Job::start(&scene, name, &["--server", &places], &program("freed"), &[], &[]).wait(LIMIT);
+        assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{name}: {outcome:?}");
+    }
 }

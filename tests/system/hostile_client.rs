@@ -2,29 +2,45 @@
 
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{At, Copy3, CopyEnd, Spec, SpecNode, Work};
+use cuda_api::graph::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{Chunk, CopyOut, Fill, GraphChange, GraphMake, HOST, HostPin, id};
+use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, id};
 use cuda_api::wire::Wire;
 use rcuda_forwarder::{JobHello, Link, Lost, Token};
 use std::sync::Arc;
+use crate::LIMIT;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tests::scene::wait_for;
 use tests::{Scene, Server};
 
 /// First address of the job's device memory.
 const OWN: u64 = 0x2000_0000_0000;
 const CHUNK: u64 = 2 << 20;
 const BYTES: u64 = 64;
-/// Number of the process that the client says that it is.
-const PID: u32 = 4242;
+/// A client, and the number of the process that it says that it is, by which the server's log names it.
+struct Client {
+    link: Arc<Link>,
+    pid: u32,
+}
 
-fn client(scene: &Scene, server: &Server) -> Arc<Link> {
+impl std::ops::Deref for Client {
+    type Target = Arc<Link>;
+
+    fn deref(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+fn client(scene: &Scene, server: &Server) -> Client {
+    static NEXT: AtomicU32 = AtomicU32::new(4242);
+    let pid = NEXT.fetch_add(1, Ordering::Relaxed);
     let token = Token::load(&scene.token()).expect("token");
-    let hello = JobHello { virtual_device: 0, pid: PID, env: vec![] };
+    let hello = JobHello { virtual_device: 0, pid, env: vec![] };
     let link = Link::connect(&server.place(0).parse().expect("place"), Some(&token), &hello, None).expect("connect");
     assert_eq!(ask(&link, id::CHUNK_MAP, &Chunk { address: OWN, bytes: CHUNK }), Ok(code::SUCCESS));
     let fill = Fill { dst: OWN, pitch: 0, value: 0, element: 1, width: CHUNK, rows: 1, stream: LEGACY };
     assert_eq!(ask(&link, id::FILL, &fill), Ok(code::SUCCESS));
-    link
+    Client { link, pid }
 }
 
 fn ask(link: &Arc<Link>, call: u16, op: &impl Wire) -> Result<Code, Lost> {
@@ -33,10 +49,10 @@ fn ask(link: &Arc<Link>, call: u16, op: &impl Wire) -> Result<Code, Lost> {
     link.request(call, &[&body])?.wait().map(|(rc, _)| rc)
 }
 
-/// The worker that serves the last client.
-fn worker(server: &Server) -> u32 {
-    let log = server.errors();
-    let line = log.lines().rev().find(|l| l.contains(&format!("serves job {PID}"))).expect("a worker is named").to_owned();
+/// The worker that serves a client: the log says so when the client has called it already.
+fn worker(server: &Server, client: &Client) -> u32 {
+    let words = format!("serves job {} ", client.pid);
+    let line = wait_for(LIMIT, || server.errors().lines().find(|l| l.contains(&words)).map(str::to_owned)).expect("a worker is named");
     let pid = line.split_whitespace().skip_while(|w| *w != "worker").nth(1).expect("its number");
     pid.parse().expect("a number")
 }
@@ -63,7 +79,7 @@ fn nodes_of_graphs_reach_no_memory_of_the_worker() {
     let scene = Scene::new("hostile-graph");
     let server = Server::start(&scene, "one");
     let link = client(&scene, &server);
-    let (program, heap) = layout(worker(&server));
+    let (program, heap) = layout(worker(&server, &link));
     let own = end(2, OWN);
     let good = compose(Kind::GraphExec, 1, 1);
     assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(good, end(2, OWN + 4096), own)), Ok(code::SUCCESS));
@@ -82,6 +98,41 @@ fn nodes_of_graphs_reach_no_memory_of_the_worker() {
     CopyOut { src: OWN, pitch: 0, width: BYTES, rows: 1, stream: LEGACY }.put(&mut body);
     let told = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
     assert_eq!(told, (code::SUCCESS, vec![0; BYTES as usize]), "the worker's memory is read");
+    link.close();
+}
+
+/// What a copy of a graph reads at the worker by itself is memory that the job has there; bytes that come with a call are as many as it takes.
+#[test]
+fn copies_of_graphs_read_nothing_else() {
+    let scene = Scene::new("hostile-own");
+    let server = Server::start(&scene, "one");
+    let link = client(&scene, &server);
+    let (program, heap) = layout(worker(&server, &link));
+    let at = At { graph: 0, node: 0 };
+    let call = |instance, token, own| GraphCall { token, stream: LEGACY, instance, at, acknowledged: false, own };
+    for (n, address) in [(1, program), (2, heap), (3, OWN), (4, 0), (5, u64::MAX - 8), (6, HOST)] {
+        let instance = compose(Kind::GraphExec, n, n);
+        assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(instance, end(work::HOST, address), end(2, OWN))), Ok(code::SUCCESS));
+        assert_eq!(ask(&link, id::GRAPH_CALL, &call(instance, u64::from(n), true)), Ok(code::ERROR_INVALID_VALUE), "{address:#x}");
+    }
+    // A copy to the host has no source here.
+    let out = compose(Kind::GraphExec, 7, 7);
+    assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(out, end(2, OWN), end(work::HOST, program))), Ok(code::SUCCESS));
+    assert_eq!(ask(&link, id::GRAPH_CALL, &call(out, 20, true)), Ok(code::ERROR_INVALID_VALUE));
+    let instance = compose(Kind::GraphExec, 1, 1);
+    let mut body = Vec::new();
+    call(instance, 30, false).put(&mut body);
+    for bytes in [1, BYTES - 1, BYTES + 1] {
+        let told = link.request(id::GRAPH_CALL, &[&body, &vec![7; bytes as usize]]).and_then(|r| r.wait()).expect("the worker is there");
+        assert_eq!(told.0, code::ERROR_INVALID_VALUE, "{bytes} bytes");
+    }
+    let there = link.request(id::GRAPH_CALL, &[&body, &[7; BYTES as usize]]).expect("the worker is there");
+    assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[instance, LEGACY, 30]), Ok(code::SUCCESS));
+    assert_eq!(there.wait().map(|(rc, _)| rc), Ok(code::SUCCESS));
+    let mut body = Vec::new();
+    CopyOut { src: OWN, pitch: 0, width: BYTES, rows: 1, stream: LEGACY }.put(&mut body);
+    let told = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
+    assert_eq!(told, (code::SUCCESS, vec![7; BYTES as usize]));
     link.close();
 }
 
@@ -108,7 +159,7 @@ fn pins_do_not_tell_where_the_worker_lies() {
     ];
     for place in places {
         let link = client(&scene, &server);
-        let (program, heap) = layout(worker(&server));
+        let (program, heap) = layout(worker(&server, &link));
         let (at, bytes) = place(program, heap, &around);
         assert_eq!(pin(&link, 0x6000_0000_0000, 4096), Ok(code::SUCCESS));
         let lost = pin(&link, at, bytes).expect_err("the worker tells that something is there");
@@ -116,5 +167,6 @@ fn pins_do_not_tell_where_the_worker_lies() {
     }
     // Others notice nothing.
     assert_eq!(pin(&first, HOST + (1 << 30), 4096), Ok(code::SUCCESS));
-    assert!(server.errors().contains("at an address that this worker uses itself"), "{}", server.errors());
+    let is_told = || server.errors().contains("at an address that this worker uses itself").then_some(());
+    wait_for(LIMIT, is_told).unwrap_or_else(|| panic!("{}", server.errors()));
 }

@@ -1,6 +1,8 @@
 //! Processes that end at the wrong moment.
 
+use crate::cancel::Holder;
 use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
+use faults::Point;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -136,6 +138,25 @@ impl Drop for Leftovers {
     fn drop(&mut self) {
         self.0.iter().for_each(|pid| signal(*pid, libc::SIGKILL));
     }
+}
+
+#[test]
+fn a_child_that_is_forked_while_the_job_connects_gets_an_answer() {
+    let scene = Scene::new("fork-early");
+    let server = Server::start(&scene, "one");
+    let holder = Holder::new(&scene);
+    let (fault, go) = (holder.at(Point::Connect), scene.path.join("go"));
+    let script = tests::install::root().join("tests/process/forked_early.py");
+    let args = ["python3", script.to_str().unwrap(), go.to_str().unwrap()];
+    let options = ["--server", &server.place(0)];
+    let job = Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &args, &[("MRCUDA_FAULT", &fault)]);
+    let (_, held) = holder.wait();
+    std::fs::write(&go, "").unwrap();
+    let child = wait_for(LIMIT, || job.stdout().lines().find_map(|l| l.strip_prefix("child ").map(str::to_owned)));
+    assert_eq!(child.as_deref(), Some("3"), "the child's cuInit: {}", job.stderr());
+    drop(held);
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout.contains("opened 0"), "{outcome:?}");
 }
 
 #[test]

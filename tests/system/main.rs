@@ -5,6 +5,7 @@
 //! | `programs` | every program prints what it prints natively: remote, and moved in the middle |
 //! | `moves` | moves in every direction, by signal and by request; a corrupted byte is found |
 //! | `descriptors` | between places of one machine the GPU copies by itself |
+//! | `apps` | programs in the patterns of real ones compute the same in every place, and moved again and again |
 //! | `repeated` | programs moved again and again: threads that disturb each other, writers that a weak page hash does not see |
 //! | `mix` | random programs, moved at random moments |
 //! | `nvml` | the NVML library says what CUDA says |
@@ -20,6 +21,7 @@
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
 //! | `reloads` | state of code that comes and goes, journals that stay small |
+//! | `trips` | patterns of calls that wait for a remote place no oftener than they must |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `kill` | a part of the kill matrix |
 //! | `lost` | lost workers, killed jobs, forks |
@@ -32,6 +34,7 @@
 //! | `journals` | journal files, whole and damaged |
 //! | `coverage` | which calls the tests have exercised |
 
+mod apps;
 mod bench;
 mod cancel;
 mod code;
@@ -55,12 +58,14 @@ mod places;
 mod process;
 mod programs;
 mod refusals;
-mod repeated;
 mod reloads;
+mod repeated;
 mod scheduler;
+mod scopes;
 mod shortage;
 mod stuck;
 mod surface;
+mod trips;
 mod trust;
 
 use std::collections::BTreeMap;

@@ -6,13 +6,20 @@ use std::process::Command;
 use std::time::Duration;
 use tests::{Job, Random, Scene, Server, install};
 
+/// Builds a program of tests/process in the scene's folder.
+#[track_caller]
+fn build(scene: &Scene, name: &str) -> PathBuf {
+    let program = scene.path.join(name);
+    let source = install::root().join(format!("tests/process/{name}.c"));
+    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    program
+}
+
 /// Builds the program in the scene's folder, and says what it answers natively in this mode.
 #[track_caller]
 fn native(scene: &Scene, mode: &str) -> (PathBuf, String) {
-    let program = scene.path.join("process");
-    let source = install::root().join("tests/process/process.c");
-    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
-    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    let program = build(scene, "process");
     let native = Job::native(scene, "native", &program, &[mode]).wait(LIMIT);
     assert!(native.ok() && native.stdout.lines().count() > 5, "{native:?}");
     (program, native.stdout)
@@ -100,4 +107,22 @@ fn process_execs_children_with_jobs_of_their_own() {
 #[test]
 fn process_resets_the_device() {
     same_as_native("reset");
+}
+
+#[test]
+fn process_finds_code_that_another_one_has_compiled() {
+    let scene = Scene::new("compiled");
+    let (program, server) = (build(&scene, "compiled"), Server::start(&scene, "one"));
+    let places = [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())];
+    let run = |(name, place): (&str, &str), text: &str, env: &[(&str, &str)]| {
+        let job = Job::start(&scene, name, &["--server", place], &program, &[text], env).wait(LIMIT);
+        assert!(job.ok() && job.stderr.is_empty(), "{name}: {job:?}");
+        job.stdout
+    };
+    for (name, place) in &places {
+        // The first text is made by the first of them, and known to the others.
+        assert_eq!(run((name, place), "text", &[]), if *name == "remote" { "made\n" } else { "found\n" }, "{name}");
+        assert_eq!(run((name, place), name, &[]), "made\n", "{name}");
+        assert_eq!(run((name, place), name, &[("CUDA_CACHE_DISABLE", "1")]), "no cache\n", "{name}");
+    }
 }

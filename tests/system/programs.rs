@@ -43,6 +43,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "crowd" => (40, 20000),
         "differences" | "simulations" => (400, 2500),
         "blocked" => (30, 20000),
+        "pageable" => (12, 40000),
         "graphif" | "graphdeep" => (200, 6000),
         other => panic!("{other} is no test program"),
     }
@@ -132,6 +133,7 @@ programs! {
     graphif_static: "graphif", Static;
     graphdeep_static: "graphdeep", Static;
     crowd_static: "crowd", Static;
+    pageable_static: "pageable", Static;
     blocked_static: "blocked", Static;
     blocked_shared: "blocked", Shared;
     batches_static: "batches", Static;

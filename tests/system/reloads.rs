@@ -1,6 +1,8 @@
 //! What a move must carry of code that comes and goes, and journals that stay as small as what is alive.
 
 use crate::{LIMIT, assert_identical};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 use tests::scene::wait_for;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
@@ -63,4 +65,53 @@ fn settings_leave_a_journal_of_the_last_ones() {
 fn resets_end_what_libraries_have_lent() {
     let (records, _, replayed) = moved("reset", 20);
     assert!(records < 40 && replayed < 40, "{records} records, {replayed} replayed");
+}
+
+/// Whoever is held at a point of [`faults`], until it is dropped.
+fn held(at: &UnixListener) -> Option<UnixStream> {
+    at.set_nonblocking(true).unwrap();
+    wait_for(LIMIT, || at.accept().ok()).map(|(stream, _)| stream)
+}
+
+#[test]
+fn code_that_comes_when_a_job_is_about_to_stand_still_is_loaded_while_it_works() {
+    let scene = Scene::new("late-code");
+    let program = scene.path.join("latecode");
+    let source = tests::install::root().join("tests/process/latecode.c");
+    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    let (quiesce, load) = (scene.runtime().join("quiesce"), scene.runtime().join("load"));
+    let (at_quiesce, at_load) = (UnixListener::bind(&quiesce).unwrap(), UnixListener::bind(&load).unwrap());
+    let one = Server::start(&scene, "one");
+    let two = Server::start_with(&scene, "two", &[], &[("MRCUDA_FAULT", &format!("load@{}", load.display()))]);
+    let folder = scene.path.display().to_string();
+    let fault = format!("quiesce@{}", quiesce.display());
+    let options = ["--server", &one.place(0)];
+    let mut job = Job::start(&scene, "job", &options, &program, &[&folder], &[("MRCUDA_FAULT", &fault)]);
+    let steps = || std::fs::read_to_string(scene.path.join("steps")).ok()?.parse::<u64>().ok();
+    let goes_on = || {
+        let from = steps().unwrap_or_default();
+        wait_for(LIMIT, || steps().filter(|now| *now > from + 20)).is_some()
+    };
+    job.wait_ready(LIMIT).unwrap();
+    assert!(goes_on(), "{}", job.stderr());
+    std::thread::scope(|s| {
+        let moving = s.spawn(|| job.migrate(&two.place(0)));
+        // What was loaded before the move.
+        drop(held(&at_load).expect("the target loads"));
+        let before_rest = held(&at_quiesce).expect("it is about to stand still");
+        std::fs::write(scene.path.join("load"), "").unwrap();
+        assert!(wait_for(LIMIT, || scene.path.join("loaded").exists().then_some(())).is_some());
+        drop(before_rest);
+        let late = held(&at_load).expect("the target loads what came late");
+        let worked = goes_on();
+        drop(late);
+        assert!(worked, "it stood still while the target loaded code");
+        drop(held(&at_quiesce).expect("it is about to stand still again"));
+        let report = moving.join().unwrap().unwrap();
+        assert!(report.ok(), "{}", report.reason());
+    });
+    std::fs::write(scene.path.join("go"), "").unwrap();
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout == "right\n", "{outcome:?}");
 }

@@ -1,10 +1,10 @@
 //! Something runs out: the job goes on, and what cannot be done is refused.
 
-use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
 use std::collections::BTreeSet;
 use std::process::Command;
 use tests::scene::wait_for;
-use tests::{Job, Scene, Server};
+use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 /// Starts mill on a server with a limit on the size of files, in KiB; the file ends it.
 fn limited_mill<'a>(scene: &'a Scene, place: &str, kib: &str, pad: &str, env: &[(&str, &str)]) -> Job<'a> {
@@ -122,4 +122,59 @@ fn a_server_without_descriptors_keeps_its_jobs() {
     let later = Job::start(&scene, "later", &["--server", &server.place(0)], &orbit, &["--steps", "50"], &[]).wait(LIMIT);
     assert!(later.ok(), "{later:?}");
     assert_identical(&job.wait(LIMIT), &native);
+}
+
+/// Runs `unheard` at a place without page-locked memory for its copies.
+fn unheard(way: &str) -> Outcome {
+    let scene = Scene::new(&format!("unheard-{way}"));
+    let program = Programs::get().path(Linkage::Static, "unheard");
+    let native = Job::native(&scene, "native", &program, &[way]).wait(LIMIT);
+    assert!(native.ok() && native.stdout == "done\nRESULT ok\n", "natively: {native:?}");
+    let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_PINNED", PINNED), ("SOFTGPU_DEVICES", "2")]);
+    let places = format!("{},{}", server.place(0), server.place(1));
+    Job::start(&scene, "job", &["--server", &places], &program, &[way], &[]).wait(LIMIT)
+}
+
+/// Page-locked memory of a place: enough for its own, not for a buffer of a copy.
+const PINNED: &str = "1048576";
+
+fn assert_told(outcome: &Outcome, call: &str) {
+    assert!(outcome.ok() && outcome.stdout == "told\nRESULT ok\n", "a copy is lost and nobody hears of it: {outcome:?}");
+    let words = words_of_mrcuda(outcome);
+    assert!(words.len() == 1 && words[0].contains(call) && words[0].contains("after its call had returned"), "{words:?}");
+}
+
+#[test]
+fn a_late_copy_without_memory_is_an_error_of_a_later_call() {
+    assert_told(&unheard("in"), "CopyInLate");
+}
+
+#[test]
+fn a_late_copy_to_an_array_without_memory_is_an_error_of_a_later_call() {
+    assert_told(&unheard("array"), "CopyBoxLate");
+}
+
+#[test]
+fn an_answer_without_memory_is_an_error_of_a_later_call() {
+    assert_told(&unheard("out"), "CopyOut");
+}
+
+#[test]
+fn a_context_is_reset_although_an_error_waits_to_be_told() {
+    assert_told(&unheard("reset"), "CopyInLate");
+}
+
+#[test]
+fn who_waits_for_a_copy_that_fails_meanwhile_is_told() {
+    assert_told(&unheard("waits"), "CopyInLate");
+}
+
+#[test]
+fn a_green_context_ends_although_an_error_waits_to_be_told() {
+    assert_told(&unheard("green"), "CopyInLate");
+}
+
+#[test]
+fn a_library_is_unloaded_everywhere_or_nowhere_if_an_error_waits_to_be_told() {
+    assert_told(&unheard("library"), "CopyInLate");
 }

@@ -22,8 +22,9 @@ const FILES: [&str; 10] = [
 ];
 
 /// What is run there.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("run-gpu.sh", include_str!("run-gpu.sh")),
+    ("run-apps.sh", include_str!("run-apps.sh")),
     ("run-bench.sh", include_str!("run-bench.sh")),
     ("run-conformance.sh", include_str!("run-conformance.sh")),
     ("run-litmus.sh", include_str!("run-litmus.sh")),
@@ -52,10 +53,13 @@ pub(crate) fn bundle() -> Result<(), String> {
             copy(&compiled.path(linkage, &name), &target.join(&name), false)?;
         }
     }
+    for name in programs::APPS {
+        copy(&compiled.app(name), &folder.join("programs/apps").join(name), true)?;
+    }
     let runtime = Path::new("shared/lib/libcudart.so.13");
     copy(&compiled.path(Linkage::Shared, "lib/libcudart.so.13"), &folder.join("programs").join(runtime), false)?;
     // Sources that are compiled there: cuBLAS and the checks of the driver need what that machine has. And what runs there by itself.
-    for part in ["tests/programs", "tests/hardware", "tests/frameworks", "tests/samples", "replayer/src/kernels"] {
+    for part in ["tests/programs", "tests/hardware", "tests/frameworks", "replayer/src/kernels"] {
         let from = install::root().join(part);
         for entry in std::fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.filter_map(Result::ok) {
             if entry.path().is_file() {
@@ -71,7 +75,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     pack(&folder, "programs")?;
     let bytes = size(&folder)?;
     println!(
-        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh",
+        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-apps.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh",
         folder.display(),
         bytes as f64 / (1 << 20) as f64
     );

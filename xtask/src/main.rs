@@ -7,9 +7,11 @@
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and cuts off everybody at every point |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
+//! | `apps` | programs of any folder natively, in each place and moved: outputs, times, pauses |
 //! | `programs` | compiles the test programs |
 //! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
 
+mod apps;
 mod bundle;
 mod conformance;
 mod demo;
@@ -39,6 +41,8 @@ enum Command {
     KillMatrix(kill_matrix::KillArgs),
     /// Call every driver function natively and under mrcuda, and compare the answers
     Conformance(conformance::ConformanceArgs),
+    /// Run the programs of a folder natively, in each place and moved, and compare outputs and times
+    Apps(apps::AppsArgs),
     /// Compile the test programs; nvcc comes from PyPI at the first time
     Programs,
     /// Make target/bundle, to be carried to a machine with GPUs
@@ -54,6 +58,7 @@ fn main() {
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Conformance(args) => conformance::run(&args),
+        Command::Apps(args) => apps::apps(&args),
         Command::Programs => suite::programs(),
         Command::Bundle => bundle::bundle(),
         Command::Gpu(args) => gpu::gpu(&args),

@@ -59,7 +59,7 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// Cache preference of a function.
     0x051a state wait fn cuFuncSetCacheConfig(hfunc: Use<Function>, config: Enum<sys::CUfunc_cache>);
     /// The module of a function.
-    0x051b local custom fn cuFuncGetModule(hmod: Raw<*mut sys::CUmodule>, hfunc: Raw<sys::CUfunction>);
+    0x051b state custom fn cuFuncGetModule(hmod: Raw<*mut sys::CUmodule>, hfunc: Raw<sys::CUfunction>);
     /// Name of a function.
     0x051c local custom fn cuFuncGetName(name: Raw<*mut *const c_char>, hfunc: Raw<sys::CUfunction>);
     /// Place and size of a parameter.

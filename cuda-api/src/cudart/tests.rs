@@ -51,9 +51,14 @@ const DEVICE: DeviceIdentity = DeviceIdentity {
     pci_device: 0,
 };
 
+/// Whom the tables of a test belong to.
+pub(super) fn install_host() {
+    install(&TestHost);
+}
+
 /// A word of a table.
 fn word(id: [u8; 16], n: usize) -> usize {
-    install(&TestHost);
+    install_host();
     let table = table(&id).unwrap().cast::<usize>();
     // SAFETY: every table asked for here has more than `n` words.
     unsafe { table.add(n).read() }

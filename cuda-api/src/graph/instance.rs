@@ -325,6 +325,13 @@ fn plain(old: &Work<u64>, new: &Work<u64>) -> bool {
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) => a.function == b.function,
         (Work::Host(_), Work::Host(_)) => true,
+        // The same memory.
+        (Work::Fill(a), Work::Fill(b)) => Fill { value: a.value, ..*b } == *a && fits(b),
         _ => false,
     }
+}
+
+/// Whether the value of a fill has as many bytes as its elements.
+fn fits(f: &Fill) -> bool {
+    f.value.checked_shr(8 * f.element).unwrap_or(0) == 0
 }

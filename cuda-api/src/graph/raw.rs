@@ -4,6 +4,7 @@
 //! This is where CUDA's promise is relied upon: a pointer that is not null points at what the header says.
 
 use super::work::{Attribute, Copy3, CopyEnd, Edge, Fill, HostCall, Kernel, MemAlloc, Work};
+use crate::array::ARRAY;
 use crate::code::{self, Code};
 use crate::ops::MAX_PARAM_BYTES;
 use crate::sys;
@@ -179,7 +180,13 @@ fn copy(c: RawCopy) -> Result<Copy3, Code> {
     if c.src.reserved != 0 || c.dst.reserved != 0 {
         return Err(INVALID);
     }
-    Ok(Copy3 { src: end(c.src), dst: end(c.dst), width: c.width as u64, rows: c.rows as u64, depth: c.depth as u64 })
+    let c = Copy3 { src: end(c.src), dst: end(c.dst), width: c.width as u64, rows: c.rows as u64, depth: c.depth as u64 };
+    // The rows of a slice are inside of it, also where there is one slice only (measured).
+    let is_too_low = |e: &CopyEnd| e.memory != ARRAY && e.height != 0 && e.y.saturating_add(c.rows) > e.height;
+    if is_too_low(&c.src) || is_too_low(&c.dst) {
+        return Err(INVALID);
+    }
+    Ok(c)
 }
 
 fn raw_copy(c: &Copy3) -> RawCopy {
@@ -195,7 +202,7 @@ fn raw_copy(c: &Copy3) -> RawCopy {
 /// Reads a three-dimensional copy.
 ///
 /// # Errors
-/// `INVALID_VALUE` for null or reserved fields that are used.
+/// `INVALID_VALUE` for null, for reserved fields that are used, and for slices with fewer rows than are copied.
 pub fn copy_3d(p: *const sys::CUDA_MEMCPY3D) -> Result<Copy3, Code> {
     copy(read(p.cast::<RawCopy>())?)
 }

@@ -349,6 +349,26 @@ impl Spec {
         })
     }
 
+    /// Whether nothing but a few copies and fills comes before a node of the outermost graph, so that nothing holds it up.
+    pub fn is_unhindered(&self, at: At) -> bool {
+        /// More are not looked at.
+        const FEW: usize = 64;
+        let Some(nodes) = self.graphs.first().filter(|_| at.graph == 0) else { return false };
+        let mut found = vec![at.node];
+        let mut next = 0;
+        while let Some(node) = found.get(next).and_then(|n| nodes.get(*n as usize)) {
+            next += 1;
+            for (before, _) in node.after.iter().filter(|(before, _)| !found.contains(before)).collect::<Vec<_>>() {
+                let work = nodes.get(*before as usize).map(|n| &n.work);
+                if found.len() == FEW || !matches!(work, Some(Work::Copy(_) | Work::Fill(_) | Work::Empty)) {
+                    return false;
+                }
+                found.push(*before);
+            }
+        }
+        next == found.len()
+    }
+
     /// For each graph, whether a launch may run it any number of times: those inside conditional nodes.
     pub fn conditional(&self) -> Vec<bool> {
         let mut inside = vec![false; self.graphs.len()];
@@ -450,6 +470,34 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Spec::get(&mut &bytes[..cut]).is_err());
         }
+    }
+
+    #[test]
+    fn what_may_hold_a_copy_up_is_found() {
+        let copy = || Work::Copy(Copy3::default());
+        let kernel = Work::EventWait(3);
+        let spec = Spec {
+            graphs: vec![
+                vec![
+                    node(copy(), &[]),
+                    node(copy(), &[0, 4]),
+                    node(kernel, &[0]),
+                    node(copy(), &[1, 2]),
+                    // Made later, and comes before.
+                    node(Work::Empty, &[0]),
+                    node(copy(), &[3]),
+                    node(Work::Child(1), &[]),
+                ],
+                vec![node(copy(), &[])],
+            ],
+        };
+        let unhindered = |graph, node| spec.is_unhindered(At { graph, node });
+        assert!(unhindered(0, 0) && unhindered(0, 1) && unhindered(0, 2));
+        assert!(!unhindered(0, 3) && !unhindered(0, 5), "behind the wait for an event, at once and further away");
+        assert!(!unhindered(1, 0) && !unhindered(0, 7) && !unhindered(2, 0));
+        let before = |n: u32| n.checked_sub(1).into_iter().collect::<Vec<u32>>();
+        let spec = Spec { graphs: vec![(0..100).map(|n| node(copy(), &before(n))).collect()] };
+        assert!(spec.is_unhindered(At { graph: 0, node: 50 }) && !spec.is_unhindered(At { graph: 0, node: 99 }));
     }
 
     #[test]

@@ -157,6 +157,12 @@ impl<'a> Cubin<'a> {
         })
     }
 
+    /// Kernels and other functions whose machine code for `sm` has atomic operations with the scope of the whole system.
+    pub(super) fn system_atomics(&self, sm: u32) -> impl Iterator<Item = &'a str> {
+        let code = self.sections.iter().filter_map(|s| Some((s.name.strip_prefix(".text.")?, s.body)));
+        code.filter(move |(_, body)| body.chunks_exact(INSTRUCTION).any(|i| is_system_atomic(i, sm))).map(|(name, _)| name)
+    }
+
     /// Parameters of a kernel, in order; `None` if the cubin does not describe this kernel.
     pub(super) fn params(&self, kernel: &str) -> Option<Vec<Param>> {
         params(self.info.get(kernel)?)
@@ -167,6 +173,24 @@ impl<'a> Cubin<'a> {
 fn variable_memory(section: &str) -> bool {
     section.starts_with(".nv.global")
         || section.strip_prefix(".nv.constant").is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
+}
+
+/// Bytes of an instruction since compute capability 7.0.
+const INSTRUCTION: usize = 16;
+
+/// Whether an instruction is an atomic operation on global memory with the scope of the whole system. Seen in what ptxas 13.0 makes of
+/// `atom` and `red` of every scope, type and operation for 7.5 to 12.0: the operation is in the lowest nine bits, the scope in bits 77 to
+/// 79. Machine code of other kinds is not looked at.
+fn is_system_atomic(instruction: &[u8], sm: u32) -> bool {
+    let scope = match sm {
+        70..80 => 3,
+        80..130 => 2,
+        _ => return false,
+    };
+    // Generic addresses, those that compare and exchange, without result; global addresses of floats with and without result, of integers,
+    // that compare and exchange.
+    let atomic = matches!(u16_at(instruction, 0) & 0x1ff, 0x18a | 0x18b | 0x18e | 0x1a3 | 0x1a6 | 0x1a8 | 0x1a9);
+    atomic && u16_at(instruction, 8) >> 13 == scope
 }
 
 /// Attribute: numbers of the symbols outside of the cubin that a function calls.
@@ -215,4 +239,32 @@ fn string(table: &[u8], at: u32) -> Option<&str> {
     let tail = table.get(at as usize..)?;
     let len = tail.iter().take(MAX_NAME).position(|b| *b == 0)?;
     std::str::from_utf8(&tail[..len]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_system_atomic;
+
+    #[test]
+    fn atomics_of_the_system_are_told_from_others() {
+        let is = |low: u64, high: u64, sm| {
+            let mut instruction = [0; 16];
+            instruction[..8].copy_from_slice(&low.to_le_bytes());
+            instruction[8..].copy_from_slice(&high.to_le_bytes());
+            is_system_atomic(&instruction, sm)
+        };
+        // What ptxas 13.0 makes: of `.sys`, then of the same with `.gpu`, `.cta` and in shared memory; last of no atomic operation.
+        assert!(is(0x0000_0000_ff00_798e, 0x0001_e200_0c11_6104, 75), "red");
+        assert!(is(0x0000_0007_0207_09a8, 0x002e_a200_081f_41c4, 90), "atom");
+        assert!(is(0x0000_0004_0205_73a9, 0x001e_a200_001f_4105, 90), "compare and exchange");
+        assert!(is(0x0000_0009_04ff_198a, 0x002f_e200_081f_41c4, 90), "a generic address");
+        assert!(is(0x0000_0008_0405_738b, 0x000e_a800_001f_4109, 80), "a generic address, compare and exchange");
+        assert!(is(0x0000_0005_0200_79a6, 0x001f_e200_0c11_5384, 90), "red of floats");
+        assert!(is(0x8000_0005_0205_79a3, 0x001e_a800_0c1f_5304, 100), "atom of floats");
+        assert!(is(0x0000_0005_0200_098e, 0x004f_e200_0c13_4104, 120), "red");
+        assert!(!is(0x0000_0005_0200_098e, 0x002f_e800_0c10_e184, 90) && !is(0x0000_0000_ff00_098e, 0x000f_e800_0c11_4104, 75));
+        assert!(!is(0x0000_0007_0207_09a8, 0x002e_a200_081e_a1c4, 90) && !is(0x0000_0000_ff07_098c, 0x000e_a200_0800_0004, 90));
+        assert!(!is(0x0000_0000_0000_79ab, 0x000f_c000_0000_0000, 90), "a fence");
+        assert!(!is(0x0000_0007_0207_09a8, 0x002e_a200_081f_41c4, 60), "machine code of another kind");
+    }
 }

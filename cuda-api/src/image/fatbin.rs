@@ -59,12 +59,58 @@ fn walk<'a>(bytes: &'a [u8], f: &mut dyn FnMut(usize, Stored<'a>) -> Result<()>)
     Ok(())
 }
 
-/// Calls `f` with each entry of the fat binary, or with what is wrong with it.
-pub(super) fn visit(bytes: &[u8], room: &mut Room, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
-    walk(bytes, &mut |number, stored| match decode(&stored, number, room) {
-        // What comes behind it would be too much as well.
-        Err(e @ ImageError::TooLarge { .. }) => Err(e),
-        entry => f(entry),
+impl Stored<'_> {
+    fn kind(&self) -> EntryKind {
+        match u16_at(self.header, 0x00) {
+            PTX => EntryKind::Ptx,
+            CUBIN => EntryKind::Cubin,
+            _ => EntryKind::Other,
+        }
+    }
+
+    /// Compute capability that it is for; 0 if it does not say.
+    fn sm(&self) -> u32 {
+        u32_at(self.header, 0x1C)
+    }
+
+    /// Whether a driver may take it for a GPU of this capability. A cubin is for GPUs of one generation, text for those that came later
+    /// than what it was written for; in doubt it may.
+    fn may_run_on(&self, capability: u32) -> bool {
+        let (sm, same_generation) = (self.sm(), generation(self.sm()) == generation(capability));
+        sm == 0
+            || match self.kind() {
+                EntryKind::Cubin => same_generation,
+                EntryKind::Ptx => same_generation || sm <= capability,
+                EntryKind::Other => true,
+            }
+    }
+}
+
+/// GPUs that run each other's code have the same. One of 10.1 was named 11.0 later.
+fn generation(capability: u32) -> u32 {
+    match capability / 10 {
+        11 => 10,
+        major => major,
+    }
+}
+
+/// Calls `f` with each entry of the fat binary that a GPU of this capability may be given (of any, without one), or with what is wrong
+/// with it.
+pub(super) fn visit(
+    bytes: &[u8],
+    room: &mut Room,
+    capability: Option<u32>,
+    f: &mut dyn FnMut(Result<Entry>) -> Result<()>,
+) -> Result<()> {
+    walk(bytes, &mut |number, stored| {
+        if capability.is_some_and(|capability| !stored.may_run_on(capability)) {
+            return Ok(());
+        }
+        match decode(&stored, number, room) {
+            // What comes behind it would be too much as well.
+            Err(e @ ImageError::TooLarge { .. }) => Err(e),
+            entry => f(entry),
+        }
     })
 }
 
@@ -97,11 +143,7 @@ pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entr
 
 fn decode(stored: &Stored<'_>, number: usize, room: &mut Room) -> Result<Entry> {
     let Stored { header, payload } = *stored;
-    let kind = match u16_at(header, 0x00) {
-        PTX => EntryKind::Ptx,
-        CUBIN => EntryKind::Cubin,
-        _ => EntryKind::Other,
-    };
+    let kind = stored.kind();
     let flags = u64_at(header, 0x28);
     let (packed, expected) = (u32_at(header, 0x10) as usize, u64_at(header, 0x38));
     let failed = || ImageError::Compression { entry: number };
@@ -121,7 +163,7 @@ fn decode(stored: &Stored<'_>, number: usize, room: &mut Room) -> Result<Entry> 
     if kind == EntryKind::Ptx {
         bytes.truncate(trim_zeros(&bytes).len());
     }
-    Ok(Entry { kind, sm: u32_at(header, 0x1C), arch_specific: flags & SPECIFIC != 0, bytes })
+    Ok(Entry { kind, sm: stored.sm(), arch_specific: flags & SPECIFIC != 0, bytes })
 }
 
 /// What comes out of compressed code.

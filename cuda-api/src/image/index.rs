@@ -19,6 +19,8 @@ pub struct Index {
     pub prints: bool,
     /// Whether it cannot be told which kernels may: then each of them may.
     any_prints: bool,
+    /// Whether functions that any kernel may call use atomic operations with the scope of the whole system.
+    any_system_atomics: bool,
     /// Number of entries that could not be read: names may be missing if it is not 0.
     pub unreadable: usize,
     /// Its code takes more memory, decompressed, than it may: it is not to be given to a driver.
@@ -34,12 +36,14 @@ pub struct Kernel {
     prints: bool,
     /// Whether it uses texture or surface references, in some entry.
     references: bool,
+    /// Whether it uses atomic operations with the scope of the whole system, in some entry.
+    system_atomics: bool,
 }
 
 impl Index {
-    pub(super) fn of(image: &Image, most: u64) -> Index {
+    pub(super) fn of(image: &Image, most: u64, capability: Option<u32>) -> Index {
         let mut index = Index::default();
-        let whole = image.visit(most, &mut |entry| {
+        let whole = image.visit(most, capability, &mut |entry| {
             let read = entry.as_ref().is_ok_and(|e| match e.kind {
                 EntryKind::Cubin => index.add_cubin(e),
                 EntryKind::Ptx => {
@@ -78,6 +82,12 @@ impl Index {
         self.kernels.get(name).map(|k| k.references)
     }
 
+    /// Whether a kernel may use atomic operations with the scope of the whole system, as far as its code shows; `None` if there is none of this
+    /// name.
+    pub fn kernel_system_atomics(&self, name: &str) -> Option<bool> {
+        self.kernels.get(name).map(|k| k.system_atomics || self.any_system_atomics)
+    }
+
     fn add_cubin(&mut self, entry: &Entry) -> bool {
         let Ok(cubin) = Cubin::parse(&entry.bytes) else {
             return false;
@@ -103,6 +113,13 @@ impl Index {
                 }
             }
         }
+        for name in cubin.system_atomics(entry.sm) {
+            // Functions that stand alone are there for whatever has been linked with them.
+            match self.kernels.get_mut(name) {
+                Some(kernel) => kernel.system_atomics = true,
+                None => self.any_system_atomics = true,
+            }
+        }
         self.prints |= named;
         self.any_prints |= named && (!told || launches);
         true
@@ -117,7 +134,9 @@ impl Index {
         self.globals.extend(module.variables);
         for (name, params) in module.kernels {
             let (prints, references) = (module.printers.contains(&name), module.referring.contains(name.as_bytes()));
+            let system_atomics = module.system_atomics.contains(name.as_bytes());
             self.add_kernel(&name, entry, params, prints, references);
+            self.kernels.entry(name).or_default().system_atomics |= system_atomics;
         }
     }
 

@@ -31,15 +31,15 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
     match u32_at(&head, 4) {
         1 => {
             // SAFETY: the caller vouches for the pointer.
-            let bytes = unsafe { fatbin_at(data) }?;
-            Image::from_bytes(Kind::Wrapped, bytes.into())
+            let (memory, len) = unsafe { fatbin_at(data) }?;
+            Image::from_bytes(Kind::Wrapped, memory.shared(len)?)
         }
         2 => {
             // A program may be linked from inputs alone.
             let linked = match data {
                 0 => Vec::new(),
                 // SAFETY: as above.
-                _ => unsafe { fatbin_at(data) }?,
+                _ => copy(unsafe { fatbin_at(data) }?)?,
             };
             let mut parts = vec![linked];
             if aux != 0 {
@@ -53,7 +53,7 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
                         break;
                     }
                     // SAFETY: as above.
-                    let part = unsafe { fatbin_at(u64::from_le_bytes(word)) }?;
+                    let part = copy(unsafe { fatbin_at(u64::from_le_bytes(word)) }?)?;
                     total += part.len() as u64;
                     if parts.len() == MAX_PARTS || total > MAX_IMAGE {
                         return Err(ImageError::TooLarge { size: total });
@@ -70,13 +70,19 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
     }
 }
 
+fn copy((memory, len): (Memory, u64)) -> Result<Vec<u8>> {
+    memory.copy(len)
+}
+
+/// A fat binary in memory, and its length.
+///
 /// # Safety
 /// As for [`unwrap`].
-unsafe fn fatbin_at(address: u64) -> Result<Vec<u8>> {
+unsafe fn fatbin_at(address: u64) -> Result<(Memory, u64)> {
     // SAFETY: the caller vouches for the address.
     let memory = unsafe { Memory::new(pointer(address).cast()) }?;
     match size::of(&memory)? {
-        (Kind::Fatbin, len) => memory.copy(len),
+        (Kind::Fatbin, len) => Ok((memory, len)),
         _ => Err(ImageError::Damaged {
             what: "magic of a wrapped fat binary",
             at: 0,

@@ -18,6 +18,8 @@ pub(super) struct Module {
     pub(super) printers: BTreeSet<String>,
     /// Kernels and functions that name a texture or surface reference, or a function above them that does.
     pub(super) referring: BTreeSet<Vec<u8>>,
+    /// Kernels and functions with atomic operations of the whole system's scope, or that name a function above them with some.
+    pub(super) system_atomics: BTreeSet<Vec<u8>>,
     /// Whether any kernel may get there: it is elsewhere in code, or kernels launch others.
     pub(super) prints: bool,
 }
@@ -151,6 +153,9 @@ pub(super) fn module(text: &[u8]) -> Module {
             }
             // After `.func` and what it gives back.
             Token::Word(name) if braces == 0 && parens == 0 && body.is_none() && is_name(name) => body = Some(name),
+            Token::Word(name) if braces > 0 && (is_system_atomic(name) || m.system_atomics.contains(name)) => {
+                m.system_atomics.extend(body.map(<[u8]>::to_vec));
+            }
             Token::Word(name) if braces > 0 && !references.is_empty() && references.contains(name) => {
                 if let Some(body) = body {
                     m.referring.insert(body.to_vec());
@@ -162,6 +167,12 @@ pub(super) fn module(text: &[u8]) -> Module {
     }
     m.prints |= launches && !m.printers.is_empty();
     m
+}
+
+/// Whether an instruction is `atom` or `red` with the scope `.sys`. Without a scope it is the GPU's (PTX ISA, "atom").
+fn is_system_atomic(instruction: &[u8]) -> bool {
+    (instruction.starts_with(b"atom.") || instruction.starts_with(b"red."))
+        && instruction.split(|b| *b == b'.').any(|part| part == b"sys")
 }
 
 /// Names in what follows `.global` or `.const`, up to the semicolon.

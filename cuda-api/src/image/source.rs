@@ -1,7 +1,9 @@
 //! Where the bytes of an image are read from: memory of unknown extent, or a slice.
 
 use super::{ImageError, MAX_IMAGE, Result};
+use std::ffi::CStr;
 use std::io;
+use std::sync::Arc;
 
 /// Bytes at offsets, of which nobody said how many there are.
 pub(super) trait Source {
@@ -41,12 +43,7 @@ impl Source for [u8] {
     }
 
     fn text_len(&self) -> Result<u64> {
-        let zero = self
-            .iter()
-            .position(|b| *b == 0)
-            .ok_or(ImageError::Unreadable {
-                at: self.len() as u64,
-            })?;
+        let zero = first_zero(self).ok_or(ImageError::Unreadable { at: self.len() as u64 })?;
         Ok(zero as u64 + 1)
     }
 
@@ -61,6 +58,11 @@ impl Source for [u8] {
     }
 }
 
+/// Where the first zero is. Texts are long, and the library looks at many bytes at a time.
+fn first_zero(bytes: &[u8]) -> Option<usize> {
+    CStr::from_bytes_until_nul(bytes).ok().map(CStr::count_bytes)
+}
+
 /// Memory of this process from an address on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory(usize);
@@ -68,6 +70,20 @@ pub(super) struct Memory(usize);
 const PAGE: usize = 4096;
 
 impl Memory {
+    /// A copy of the first `len` bytes that can be shared.
+    pub(super) fn shared(&self, len: u64) -> Result<Arc<[u8]>> {
+        if len > MAX_IMAGE {
+            return Err(ImageError::TooLarge { size: len });
+        }
+        // Read where it stays: images are large, and fresh memory costs more than the copy.
+        // SAFETY: zero is a byte.
+        let mut bytes: Arc<[u8]> = unsafe { Arc::new_zeroed_slice(len as usize).assume_init() };
+        if let Some(fresh) = Arc::get_mut(&mut bytes) {
+            self.read(0, fresh)?;
+        }
+        Ok(bytes)
+    }
+
     /// # Safety
     /// What is read from it later must be memory that the caller of the driver handed over for reading.
     pub(super) unsafe fn new(ptr: *const u8) -> Result<Memory> {
@@ -130,7 +146,7 @@ impl Source for Memory {
                 .ok_or(ImageError::Unreadable { at })?;
             let chunk = &mut page[..PAGE - here % PAGE];
             self.read(at, chunk)?;
-            if let Some(zero) = chunk.iter().position(|b| *b == 0) {
+            if let Some(zero) = first_zero(chunk) {
                 return Ok(at + zero as u64 + 1);
             }
             at += chunk.len() as u64;

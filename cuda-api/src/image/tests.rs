@@ -318,6 +318,20 @@ fn kernels_with_references_are_told_from_others() {
 }
 
 #[test]
+fn kernels_with_atomics_of_the_system_are_told_from_others() {
+    let text = ".version 8.0 .target sm_70 .address_size 64
+        .func (.param .b32 r) count (.param .b64 p) { { red.global.sys.add.u32 [p], 1; } ret; }
+        .func (.param .b32 r) other (.param .b64 p) { red.global.add.u32 [p], 1; ret; }
+        .entry plain (.param .u64 p) { atom.global.add.u32 a, [p], 1; call (r), other, (x); fence.sys; ld.relaxed.sys.u32 a, [p]; ret; }
+        .entry device (.param .u64 p) { atom.relaxed.gpu.global.add.u32 a, [p], 1; ret; }
+        .entry itself (.param .u64 p) { atom.acq_rel.sys.global.cas.b32 a, [p], 1, 2; ret; }
+        .entry through (.param .u64 p) { call (r), count, (x); ret; }\0";
+    let index = measured(text.as_bytes()).index();
+    let told = ["plain", "device", "itself", "through", "count"].map(|name| index.kernel_system_atomics(name));
+    assert_eq!(told, [Some(false), Some(false), Some(true), Some(true), None]);
+}
+
+#[test]
 fn cubins_old_and_new() {
     for (sm, modern, extra, heap) in [(75, false, &["free"][..], true), (90, true, &["vprintf", "mallocs"], false)] {
         let bytes = cubin(sm, modern, extra);
@@ -363,6 +377,33 @@ fn what_does_not_decompress_is_an_error_and_is_counted() {
     let index = image.index();
     assert_eq!(index.unreadable, 1);
     assert!(index.globals.contains("plain"), "the other entries are read all the same");
+}
+
+#[test]
+fn only_what_a_gpu_may_be_given_is_looked_at() {
+    let text = |name: &str| format!(".version 9.0\n.target sm_50\n.visible .entry {name}() {{ ret; }}\n").into_bytes();
+    let (of_80, of_90) = (cubin(80, false, &[]), cubin(90, true, &["malloc"]));
+    // What is damaged is known only if it is looked at.
+    let image = measured(&fatbin(&[
+        (2, 80, 0, Pack::Lz4, &of_80),
+        (2, 90, 0, Pack::None, &of_90),
+        (1, 80, 0, Pack::Zstd, &text("old")),
+        (1, 90, 0, Pack::None, &text("new")),
+        (1, 100, 0, Pack::None, &text("newer")),
+        (2, 120, 0, Pack::None, b"no cubin"),
+    ]));
+    let seen = |capability| {
+        let index = image.index_within(u64::MAX, capability);
+        let kernels: Vec<&str> = index.kernels.keys().map(String::as_str).collect();
+        (kernels.join(" "), index.uses_device_heap, index.unreadable)
+    };
+    assert_eq!(seen(None), ("first new newer old".to_owned(), true, 1));
+    assert_eq!(seen(Some(90)), ("first new old".to_owned(), true, 0));
+    // A cubin of the same generation may serve, also for another member of it.
+    assert_eq!(seen(Some(86)), ("first old".to_owned(), false, 0));
+    assert_eq!(seen(Some(120)), ("new newer old".to_owned(), false, 1));
+    // The same GPU by its later name.
+    assert_eq!(seen(Some(110)), seen(Some(101)));
 }
 
 #[test]
@@ -575,7 +616,7 @@ fn little_that_becomes_much_is_refused_before_it_takes_memory() {
     // What a driver would be given is bounded by whoever keeps the image, too.
     for pack in [Pack::Zstd, Pack::Lz4, Pack::Lz4Short, Pack::None] {
         let image = of(&[(1, 80, 0, pack, &[b' '; 2 << 20])]);
-        assert!(image.index_within(1 << 20).too_large && !image.index_within(2 << 20).too_large);
+        assert!(image.index_within(1 << 20, None).too_large && !image.index_within(2 << 20, None).too_large);
         assert!(image.entries().is_ok());
     }
     // A size that is only claimed costs nothing, and damage is damage.

@@ -19,6 +19,8 @@ struct Client {
     times: BTreeMap<Case, Times>,
 }
 
+/// The largest copy.
+const LARGE: usize = 512 << 20;
 /// Calls that go to the driver in the process at once: they may cost little more than the driver's own.
 const HOT: [Case; 6] = [Case::Launch, Case::Record, Case::Fill, Case::QueryEvent, Case::QueryStream, Case::Event];
 
@@ -48,7 +50,7 @@ fn cases(ask: Ask) -> Vec<Case> {
     all.extend([Case::Wait, Case::Record, Case::Reach, Case::QueryEvent, Case::QueryStream, Case::Fill]);
     all.extend([Case::Event, Case::Stream, Case::MemoryInfo, Case::Attribute, Case::Operation]);
     all.extend([4 * kib, mib, 64 * mib].map(Case::Allocate));
-    let sizes: &[usize] = if ask.quick { &[4, 64 * kib, mib] } else { &[4, 64 * kib, mib, 8 * mib, 64 * mib, 512 * mib] };
+    let sizes: &[usize] = if ask.quick { &[4, 64 * kib, mib] } else { &[4, 64 * kib, mib, 8 * mib, 64 * mib, LARGE] };
     all.extend(copies(sizes));
     all
 }
@@ -158,15 +160,17 @@ fn goals(clients: &[Client], figures: &mut Figures) {
         let client = clients.iter().find(|c| c.path == path)?;
         Some(client.times.get(&case)?.median() / case.parts() as f64)
     };
-    for case in HOT {
+    for case in HOT.into_iter().chain([Case::In(Pageable, 4), Case::Out(Pageable, 4)]) {
         if let (Some(native), Some(own)) = (median("native", case), median("in-process", case)) {
             let what = format!("in-process over native: {}", case.words());
             figures.goals.push(Goal::at_most(what, own - native, 50.0, "ns"));
         }
     }
-    if let (Some(native), Some(own)) = (median("native", Case::Event), median("in-process", Case::Event)) {
-        // Two recorded calls.
-        figures.goals.push(Goal::at_most("recording: an event's call in-process over native", (own - native) / 2e3, 0.1, "us"));
+    for case in [Case::In(Pageable, LARGE), Case::Out(Pageable, LARGE)] {
+        if let (Some(native), Some(own)) = (median("native", case), median("in-process", case)) {
+            let what = format!("speed in-process, native is 100: {}", case.words());
+            figures.goals.push(Goal::at_least(what, native / own * 100.0, 100.0, "%"));
+        }
     }
     if let Some(launch) = median("helper", Case::Launch) {
         figures.goals.push(Goal::at_most("launch through the helper, to the caller", launch / 1e3, 1.0, "us"));

@@ -44,8 +44,44 @@ pub(super) fn run(ask: Ask, figures: &mut Figures) -> Result<(), String> {
             }
         }
     }
+    for (name, pattern) in PATTERNS {
+        let (loads, mut times) = (if ask.quick { 3_000 } else { 30_000 }, Times::default());
+        for _ in 0..if ask.quick { 3 } else { 7 } {
+            times.extend([loaded(loads, pattern)?]);
+        }
+        let each = times.median() / loads as f64;
+        println!("{name:<32}{loads:>12}{LOADED:>12}{each:>12.1}");
+        rows.push(json!({"pattern": name, "loads": loads, "bytes": LOADED, "ns": each, "n": times.count()}));
+    }
     figures.parts.insert("record".into(), json!(rows));
     Ok(())
+}
+
+/// Bytes of the record of a load: it names its image.
+const LOADED: usize = 64;
+/// Ways to load code: how many modules are loaded at a time.
+const PATTERNS: [(&str, u64); 4] = [("load and unload", 0), ("windows of 1", 1), ("windows of 7", 7), ("windows of 64", 64)];
+
+/// Nanoseconds for this many loads, each with a function, an attribute of it, and an unload of the oldest module when more than so many
+/// are loaded.
+fn loaded(loads: u64, window: u64) -> Result<u64, String> {
+    let failed = |e: journal::JournalError| e.to_string();
+    let mut writer = Writer::in_memory().map_err(failed)?;
+    let body = [7; LOADED];
+    let since = Instant::now();
+    for seq in 0..loads {
+        let (module, function) = (2 * seq + 10, 2 * seq + 11);
+        let mut put = |role, setting, creates: &[u64], ends, uses: &[u64]| {
+            writer.append(&Record { seq, id: ID, role, setting, device: 0, creates, ends, uses, body: &body, reply: &[] })
+        };
+        put(Role::Load, None, &[module], None, &[]).map_err(failed)?;
+        put(Role::Child, None, &[function], None, &[module]).map_err(failed)?;
+        put(Role::Plain, Some([function, 8]), &[], None, &[function]).map_err(failed)?;
+        if seq >= window {
+            put(Role::Plain, None, &[], Some(module - 2 * window), &[]).map_err(failed)?;
+        }
+    }
+    Ok(since.elapsed().as_nanos() as u64)
 }
 
 /// Nanoseconds for this many records: objects are made, and half of them ended, as programs do.

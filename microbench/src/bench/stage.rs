@@ -15,7 +15,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) struct Stage {
     /// A scratch folder, removed at the end. Its path is short: that of a Unix socket has room for 107 bytes.
     pub(crate) folder: PathBuf,
-    mrcuda: PathBuf,
+    /// The `mrcuda` under measurement.
+    pub(crate) mrcuda: PathBuf,
     own: PathBuf,
     /// The driver of this machine.
     pub(crate) driver: PathBuf,
@@ -30,11 +31,16 @@ impl Stage {
         Ok(Stage { folder, mrcuda: mrcuda.to_owned(), own, driver: driver.to_owned() })
     }
 
+    /// The token of the servers.
+    pub(crate) fn token(&self) -> PathBuf {
+        self.folder.join("token")
+    }
+
     fn dress(&self, command: &mut Command) {
         command
             .env("XDG_RUNTIME_DIR", &self.folder)
             .env("XDG_CONFIG_HOME", &self.folder)
-            .env("MRCUDA_TOKEN_FILE", self.folder.join("token"))
+            .env("MRCUDA_TOKEN_FILE", self.token())
             .env("MRCUDA_DRIVER", &self.driver)
             .env_remove("MRCUDA_SERVERS")
             // CPU drivers of one name are one machine; on hardware nobody reads it.

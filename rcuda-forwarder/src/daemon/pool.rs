@@ -17,13 +17,17 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// How long a client waits at most for a worker that has opened its GPU; it is told when that is over.
 pub(super) const OPENING: Duration = Duration::from_secs(100);
-/// How long a worker may take to end once its channel is closed.
+/// How long a worker may take to end once its channel is closed;
 const ENDING: Duration = Duration::from_secs(2);
+/// and one that has served a job, unless the daemon ends: a context with much memory takes time on a busy machine, and a worker that is
+/// killed looks like one that has failed.
+const LEAVING: Duration = Duration::from_secs(30);
 /// Longest line of a worker that is passed on in one piece.
 const LINE: u64 = 16 << 10;
 /// Most descriptors that a worker may have open: each piece of memory that travels by descriptor takes one for a while.
@@ -127,6 +131,10 @@ pub(crate) struct Worker {
     client: Mutex<Option<(String, Seat)>>,
     phase: Mutex<Phase>,
     changed: Condvar,
+    /// Whether it has opened its GPU, be it gone since.
+    opened: AtomicBool,
+    /// Whether it has taken its client's connection, be it gone since.
+    taken: AtomicBool,
 }
 
 impl Worker {
@@ -137,6 +145,10 @@ impl Worker {
     fn set(&self, phase: Phase) {
         *lock(&self.phase) = phase;
         self.changed.notify_all();
+    }
+
+    pub(super) fn has_opened(&self) -> bool {
+        self.opened.load(Ordering::SeqCst)
     }
 
     /// Waits until the worker has opened its GPU, or `until`: then it is ended.
@@ -171,7 +183,8 @@ impl Worker {
         // Noted first: the worker may end at once.
         *lock(&self.client) = Some((words.to_owned(), seat));
         let sent = self.channel.send(&Message::Job(hello.clone()), Some(conn.as_fd()));
-        let has_it = |phase: &Phase| matches!(phase, Phase::Serving);
+        // A short job may be over by now.
+        let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
         if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {
             return Ok(());
         }
@@ -242,6 +255,8 @@ pub(super) struct Pool {
     gpus: Vec<u32>,
     workers: Arc<Mutex<Workers>>,
     clients: Clients,
+    /// All workers end now.
+    ending: Arc<AtomicBool>,
     limits: Limits,
     targets: Targets,
     log: fn(&str),
@@ -256,7 +271,7 @@ impl Pool {
         targets: Targets,
         log: fn(&str),
     ) -> Pool {
-        Pool { command, driver, gpus, workers: Arc::default(), clients: Clients::default(), limits, targets, log }
+        Pool { command, driver, gpus, workers: Arc::default(), clients: Clients::default(), ending: Arc::default(), limits, targets, log }
     }
 
     /// A place for one more worker of a client. The error is for the client.
@@ -296,11 +311,11 @@ impl Pool {
         command.stdin(theirs).stdout(input.try_clone().map_err(failed)?).stderr(input);
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
         // Before there is a child: without the thread nobody would wait for its end.
-        let (log, workers) = (self.log, self.workers.clone());
+        let (log, workers, ending) = (self.log, self.workers.clone(), self.ending.clone());
         let (give, given) = mpsc::channel::<(Arc<Worker>, Child)>();
         let watched = move || {
             if let Ok((worker, child)) = given.recv() {
-                watch(&worker, child, &workers, log, heard);
+                watch(&worker, child, (&workers, &ending), log, heard);
             }
         };
         threads::spawn("worker", watched).map_err(failed)?;
@@ -322,6 +337,8 @@ impl Pool {
             client: Mutex::default(),
             phase: Mutex::new(Phase::Opening),
             changed: Condvar::new(),
+            opened: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads wait for this; they cannot have ended.
@@ -369,6 +386,7 @@ impl Pool {
 
     /// Ends all workers and waits for that, but not long.
     pub(super) fn end_all(&self) {
+        self.ending.store(true, Ordering::SeqCst);
         let until = Instant::now() + 2 * ENDING;
         lock(&self.workers).all.iter().for_each(|w| w.end());
         while !lock(&self.workers).all.is_empty() && Instant::now() < until {
@@ -378,12 +396,24 @@ impl Pool {
 }
 
 /// Listens to a worker until it ends.
-fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: fn(&str), heard: impl Fn(&Arc<Worker>, Message)) {
+fn watch(
+    worker: &Arc<Worker>,
+    mut child: Child,
+    (workers, ending): (&Mutex<Workers>, &AtomicBool),
+    log: fn(&str),
+    heard: impl Fn(&Arc<Worker>, Message),
+) {
     loop {
         match worker.channel.receive() {
-            Ok(Some((Message::Ready(why), None))) if why.is_empty() => worker.set(Phase::Ready),
+            Ok(Some((Message::Ready(why), None))) if why.is_empty() => {
+                worker.opened.store(true, Ordering::SeqCst);
+                worker.set(Phase::Ready);
+            }
             Ok(Some((Message::Ready(why), None))) => worker.set(Phase::Refused(why)),
-            Ok(Some((Message::Taken, None))) => worker.set(Phase::Serving),
+            Ok(Some((Message::Taken, None))) => {
+                worker.taken.store(true, Ordering::SeqCst);
+                worker.set(Phase::Serving);
+            }
             Ok(Some((message, None))) => heard(worker, message),
             Ok(None) => break,
             Ok(Some((_, Some(_)))) | Err(_) => {
@@ -399,7 +429,7 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
         worker.set(Phase::Ended);
     }
     lock(workers).warm.retain(|o| !Arc::ptr_eq(o, worker));
-    let status = reap(&mut child);
+    let status = reap(&mut child, || if served && !ending.load(Ordering::SeqCst) { LEAVING } else { ENDING });
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Gone);
     }
@@ -422,10 +452,10 @@ fn watch(worker: &Arc<Worker>, mut child: Child, workers: &Mutex<Workers>, log: 
     }
 }
 
-/// Waits for the end of a worker whose channel is closed; helps if it takes long.
-fn reap(child: &mut Child) -> io::Result<ExitStatus> {
-    let until = Instant::now() + ENDING;
-    while Instant::now() < until {
+/// Waits for the end of a worker whose channel is closed; kills it if it takes longer than it may.
+fn reap(child: &mut Child, patience: impl Fn() -> Duration) -> io::Result<ExitStatus> {
+    let since = Instant::now();
+    while since.elapsed() < patience() {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::AtomicU32;
 use std::thread;
@@ -282,9 +283,9 @@ fn waiting_for_the_gpu_ends_in_time() {
         other => panic!("{other:?}"),
     };
     assert_eq!(drain(1000), (true, false, true));
-    kernel(&link, 5, 300_000);
+    kernel(&link, 5, 3_000_000);
     assert_eq!(drain(20), (false, true, false));
-    assert_eq!(drain(5000), (true, true, true));
+    assert_eq!(drain(60_000), (true, true, true));
 }
 
 #[test]
@@ -372,11 +373,11 @@ fn a_silent_worker_is_lost() {
     let waiting = link.request(fake::STUCK, &[&3500u64.to_le_bytes()]).unwrap();
     assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
     let worker = nix::unistd::Pid::from_raw(pid(&link));
+    let began = Instant::now();
     nix::sys::signal::kill(worker, Signal::SIGSTOP).unwrap();
     // A thread that is just running takes notice a little later.
     let stat = format!("/proc/{worker}/stat");
     assert!(soon(|| std::fs::read_to_string(&stat).unwrap().contains(") T ")));
-    let began = Instant::now();
     let lost = link.request(fake::ECHO, &[]).unwrap().wait().unwrap_err();
     let took = began.elapsed();
     assert!(lost.why.contains("no sign of life"), "{lost}");
@@ -407,6 +408,26 @@ fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
 }
 
 #[test]
+fn another_user_is_refused_in_words() {
+    // Only root can be somebody else.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let s = Scene::new();
+    for (path, mode) in [(s.folder.clone(), 0o711), (s.folder.join("socket"), 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let at = s.unix(0);
+    let other = move || {
+        // SAFETY: the system call itself changes the calling thread only, which ends soon.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+        Link::connect(&at, None, &hello(), None).unwrap_err().to_string()
+    };
+    let said = thread::spawn(other).join().unwrap();
+    assert!(said.contains("this socket serves uid 0 only; you are uid 65534"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_had_is_refused_in_words() {
     let s = Scene::lending(vec![0, 7]);
     let refused = |gpu, hello: &JobHello| Link::connect(&s.at(gpu), Some(&s.token), hello, None).unwrap_err().to_string();
@@ -427,6 +448,7 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
         ..hello()
     };
     let connect = || Link::connect(&s.at(0), Some(&s.token), &named, None).unwrap();
+    let began = Instant::now();
     let first = connect();
     assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
     // The next one of this kind is made ready as soon as this one has had some time for itself: it is older than the next connection.
@@ -434,7 +456,7 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
         let profile = Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())] };
         s.daemon.state.pool.warm(&profile).map(|w| w.pid() as i32)
     };
-    assert_eq!(ready(), None);
+    assert!(ready().is_none() || began.elapsed() >= Duration::from_millis(500), "it is made at once");
     assert!(soon(|| ready().is_some()));
     let warm = ready().unwrap();
     let second = connect();
@@ -544,7 +566,8 @@ fn memory_goes_from_worker_to_worker() {
 fn raw(s: &Scene) -> (Conn, i32) {
     let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
     let opening = Opening::Job { gpu: 0, hello: hello() };
-    greet::greet(&conn, &opening, &s.token.0, Instant::now() + Duration::from_secs(5)).unwrap();
+    let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
+    greet::greet(&conn, &opening, &s.token.0, limits).unwrap();
     let about = greet::read_answer(&conn, Instant::now() + Duration::from_secs(30)).unwrap();
     let device = replayer::DeviceInfo::get(&mut &about[..]).unwrap();
     let pid = device.name.split(' ').next().unwrap()[4..].parse().unwrap();

@@ -110,6 +110,9 @@ impl Shared {
             }
             _ => inbox.append(&mut body, bytes)?,
         }
+        if let Some(id) = waiter.unread.filter(|_| head.code != code::SUCCESS) {
+            self.fault(Fault { code: head.code, id });
+        }
         self.replies.forget(head.ticket);
         waiter.complete(Ok((head.code, body)));
         Ok(true)

@@ -1,6 +1,7 @@
 //! Answers on their way.
 
 use super::{Lost, Shared, Source, lock};
+use crate::traffic;
 use cuda_api::code::Code;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,6 +41,8 @@ type Then = Box<dyn FnOnce(Outcome) + Send>;
 /// Where an answer is waited for.
 pub(super) struct Waiter {
     pub(super) landing: Option<Landing>,
+    /// Nobody looks at the result: an error is told as that of a call without an answer, of this number.
+    pub(super) unread: Option<u16>,
     /// Gets the answer instead of who waits.
     then: Mutex<Option<Then>>,
     here: AtomicBool,
@@ -57,11 +60,17 @@ impl Waiter {
     pub(super) fn new(landing: Option<Landing>) -> Waiter {
         Waiter {
             landing,
+            unread: None,
             then: Mutex::new(None),
             here: AtomicBool::new(false),
             outcome: Mutex::new(None),
             arrived: Condvar::new(),
         }
+    }
+
+    /// For bytes whose arrival is all that anybody asks about.
+    pub(super) fn unread(id: u16, landing: Landing) -> Waiter {
+        Waiter { unread: Some(id), ..Waiter::new(Some(landing)) }
     }
 
     pub(super) fn calling(then: Then) -> Waiter {
@@ -86,14 +95,16 @@ impl Waiter {
 /// An answer on its way. Dropping it does not call it off.
 #[derive(Debug)]
 pub struct Reply {
+    /// Row or operation.
+    id: u16,
     waiter: Arc<Waiter>,
     link: Arc<Shared>,
     span: Range<u64>,
 }
 
 impl Reply {
-    pub(super) fn new(waiter: Arc<Waiter>, link: Arc<Shared>, span: Range<u64>) -> Reply {
-        Reply { waiter, link, span }
+    pub(super) fn new(id: u16, waiter: Arc<Waiter>, link: Arc<Shared>, span: Range<u64>) -> Reply {
+        Reply { id, waiter, link, span }
     }
 
     /// Where the call begins and ends in the job's order ([`super::Link::position`]).
@@ -108,6 +119,7 @@ impl Reply {
 
     /// Waits for the answer: the call's result, and its bytes unless they had a landing.
     pub fn wait(self) -> Result<(Code, Vec<u8>), Lost> {
+        traffic::waited(self.id);
         self.spin();
         let mut outcome = lock(&self.waiter.outcome);
         loop {
@@ -120,6 +132,7 @@ impl Reply {
 
     /// Waits at most `limit`; `None` if the answer has not come.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<(Code, Vec<u8>), Lost>> {
+        traffic::waited(self.id);
         let until = Instant::now() + limit;
         let mut outcome = lock(&self.waiter.outcome);
         loop {
@@ -171,11 +184,12 @@ impl Replies {
         lock(&self.table).waiters.get(&ticket).cloned()
     }
 
-    /// Takes an answer off the list.
-    pub(super) fn forget(&self, ticket: u64) {
+    /// Takes an answer off the list; false if it was not there any more, because it has come or cannot come.
+    pub(super) fn forget(&self, ticket: u64) -> bool {
         let mut t = lock(&self.table);
-        t.waiters.remove(&ticket);
+        let was_there = t.waiters.remove(&ticket).is_some();
         self.waiting.store(t.waiters.len(), Ordering::Release);
+        was_there
     }
 
     /// Nothing more can be expected; the first reason is kept.

@@ -39,6 +39,10 @@ impl Place for Executor {
         Executor::host_calls(self)
     }
 
+    fn awaits_job(&self) -> bool {
+        Executor::awaits_job(self)
+    }
+
     fn busy(&self) -> Result<String, Code> {
         Executor::busy(self)
     }

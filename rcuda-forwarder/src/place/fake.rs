@@ -180,6 +180,10 @@ impl Place for Fake {
         lock(&self.host_calls).len()
     }
 
+    fn awaits_job(&self) -> bool {
+        self.host_calls() > 0
+    }
+
     fn busy(&self) -> Result<String, Code> {
         Ok("a stream is busy".into())
     }

@@ -42,7 +42,7 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
     match (item.order, of_host) {
         (Order::Stream, Some((end, span))) if !host_memory::is_pinned(end.address, span) => {
             // As a rule pageable memory is read at the call: here what comes before in the stream may still write it.
-            if stream_memory::waited_here() || copy::changes_later(end.address, span) {
+            if stream_memory::waited_here() || copy::changes_later(cx, device, live, end.address, span) {
                 cx.settle_turn(device, live)?;
             }
             described_copy(cx, c, stream, Until::Submitted)

@@ -3,7 +3,7 @@
 use super::{BLOCKS, Block, CHANGING, Known, around, lands, meant, mirror, pin_everywhere};
 use crate::enter::Entered;
 use crate::log::lock;
-use crate::place::Worker;
+use crate::place::{Place, Worker};
 use cuda_api::code::Code;
 use replayer::twin::Line;
 use std::collections::BTreeMap;
@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Blocks that some place may not have though it could need them,
 static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
-/// and those among them that were found.
+/// those among them that were found,
 static FOUND: AtomicUsize = AtomicUsize::new(0);
+/// and those that do not lie in the file which places of this machine map.
+static UNFILED: AtomicUsize = AtomicUsize::new(0);
 
 /// Blocks that a GPU may use by their addresses.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -27,6 +29,7 @@ fn count(b: &Block, by: isize) {
     };
     add(&UNMAPPED, matches!(b.known, Known::Unused | Known::Found));
     add(&FOUND, b.known == Known::Found);
+    add(&UNFILED, !b.filed && matches!(b.known, Known::Unused | Known::Found));
     add(&MAPPED, matches!(b.known, Known::Found | Known::Everywhere));
 }
 
@@ -87,6 +90,16 @@ pub(crate) fn note_found(cx: &Entered) -> Result<(), Code> {
 /// Whether there is memory of which that has to be noted.
 pub(crate) fn any_unmapped() -> bool {
     UNMAPPED.load(Ordering::Relaxed) != 0
+}
+
+/// Whether all places have all of it now: then no bytes can name what a place does not have.
+pub(crate) fn all_have_all(cx: &Entered) -> bool {
+    let has_all = |place: &Place| match place {
+        Place::Local { .. } => true,
+        near if near.maps_file() => UNFILED.load(Ordering::Relaxed) == 0,
+        _ => !any_unmapped(),
+    };
+    cx.job.devices.iter().all(|d| has_all(cx.place(d)))
 }
 
 /// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
@@ -184,12 +197,13 @@ pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
         set(b, Known::Found);
         (*start, *b, was)
     };
-    // Bytes that are on their way to it are not its contents yet.
-    crate::landing::wait_for(start, block.bytes);
+    // Bytes that are on their way to it are told as the program's own changes are, when they are here. What uses them follows their copy,
+    // and from now on is held until then (`crate::landing`).
     let pinned = pin_everywhere(cx, start, &block, false);
     let known = if pinned.is_ok() { Known::Everywhere } else { was };
     if let Some(b) = lock(&BLOCKS).get_mut(&start).filter(|b| b.known == Known::Found) {
         set(b, known);
     }
+    crate::system_atomics::memory_changed(cx);
     pinned
 }

@@ -4,7 +4,7 @@ use crate::enter::Entered;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,14 +56,46 @@ fn find(cx: &Entered, ptr: u64) -> Option<Known> {
     allocated.or_else(mapped).or_else(|| crate::variables::find(cx, ptr).map(Known::of_variable))
 }
 
-/// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, by device and number, which is never used again.
-static WAITING: Mutex<BTreeSet<(u32, u64)>> = Mutex::new(BTreeSet::new());
+/// A piece of memory: its device, and its number, which is never used again.
+type Name = (u32, u64);
+
+/// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, with an address in it. That it is freed is found out when there is much of it.
+#[derive(Debug)]
+struct Synchronous {
+    all: BTreeMap<Name, u64>,
+    /// From so many on what is gone is dropped.
+    many: usize,
+}
+
+static SYNCHRONOUS: Mutex<Synchronous> = Mutex::new(Synchronous { all: BTreeMap::new(), many: Synchronous::FEW });
+
+impl Synchronous {
+    const FEW: usize = 64;
+
+    fn has(&self, name: Name) -> bool {
+        self.all.contains_key(&name)
+    }
+
+    /// Notes the memory at an address. `lies_at` says what is at one now.
+    fn set(&mut self, name: Name, ptr: u64, on: bool, lies_at: impl Fn(u64) -> Option<Name>) {
+        if !on {
+            self.all.remove(&name);
+            return;
+        }
+        self.all.insert(name, ptr);
+        if self.all.len() >= self.many {
+            self.all.retain(|name, ptr| lies_at(*ptr) == Some(*name));
+            self.many = Synchronous::FEW.max(2 * self.all.len());
+        }
+    }
+}
+
 /// Whether there ever was such memory.
 static ANY_WAITING: AtomicBool = AtomicBool::new(false);
 
 /// Whether synchronous calls about this memory return when they are done, also those that need not.
 pub(crate) fn waits(cx: &Entered, ptr: u64) -> bool {
-    ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&WAITING).contains(&(k.device, k.id)))
+    ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&SYNCHRONOUS).has((k.device, k.id)))
 }
 
 /// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
@@ -101,7 +133,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
             put64(k.handle_types.into());
         } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-            put32(lock(&WAITING).contains(&(k.device, k.id)).into());
+            put32(lock(&SYNCHRONOUS).has((k.device, k.id)).into());
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
             || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
             || of_other_devices(attribute)
@@ -121,9 +153,11 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
             use sys::CUmemorytype_enum as M;
             // Managed memory counts as a device's (cuPointerGetAttribute, with IS_MANAGED).
             put32(if block.managed { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST } as u32);
-        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) || is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-            // Calls about managed memory always wait (measured: it cannot be set).
+        } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
             put32(block.managed.into());
+        } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+            // Calls about managed memory always wait (measured).
+            put32((block.managed || lock(&SYNCHRONOUS).has((block.device, block.id))).into());
         } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
             put64(ptr);
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
@@ -225,15 +259,57 @@ pub(crate) fn cuPointerSetAttribute(
     if value.is_null() || attribute != sync_memops {
         return Err(bad);
     }
-    let memory = find(cx, ptr).ok_or(bad)?;
+    if crate::vmm::find(ptr).is_some() {
+        // Measured: not for memory that the program maps.
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    let name = |ptr: u64| {
+        let host = || crate::host_memory::find(ptr).map(|block| (block.device, block.id));
+        find(cx, ptr).map(|memory| (memory.device, memory.id)).or_else(host)
+    };
+    let this = name(ptr).ok_or(bad)?;
     // SAFETY: not null, so by CUDA's contract a value of this attribute.
     let on = unsafe { value.cast::<u32>().read_unaligned() };
-    let (mut waiting, name) = (lock(&WAITING), (memory.device, memory.id));
-    match on {
-        0 => drop(waiting.remove(&name)),
-        1 => drop(waiting.insert(name)),
-        _ => return Err(bad),
+    if on > 1 {
+        return Err(bad);
     }
+    lock(&SYNCHRONOUS).set(this, ptr, on == 1, name);
     ANY_WAITING.fetch_or(on == 1, Ordering::Relaxed);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn memory_that_is_freed_is_forgotten() {
+        let mut all = Synchronous { all: BTreeMap::new(), many: Synchronous::FEW };
+        // What lies at which address: one piece that stays, and one after the other at another.
+        let mut lies = HashMap::from([(0x1000, (0, 1))]);
+        all.set((0, 1), 0x1000, true, |ptr| lies.get(&ptr).copied());
+        for id in 2..100_000 {
+            lies.insert(0x2000 + id % 3, (0, id));
+            all.set((0, id), 0x2000 + id % 3, true, |ptr| lies.get(&ptr).copied());
+            assert!(all.all.len() <= Synchronous::FEW, "{} pieces of memory of which all but four are gone", all.all.len());
+        }
+        assert!(all.has((0, 1)) && all.has((0, 99_999)));
+        all.set((0, 1), 0x1000, false, |_| None);
+        assert!(!all.has((0, 1)));
+    }
+
+    #[test]
+    fn much_memory_is_kept_and_looked_at_seldom() {
+        let mut all = Synchronous { all: BTreeMap::new(), many: Synchronous::FEW };
+        let looks = std::cell::Cell::new(0u64);
+        for id in 0..10_000 {
+            all.set((0, id), id, true, |ptr| {
+                looks.set(looks.get() + 1);
+                Some((0, ptr))
+            });
+        }
+        assert_eq!(all.all.len(), 10_000);
+        assert!(looks.get() < 40_000, "{} looks", looks.get());
+    }
 }

@@ -1,64 +1,86 @@
-//! Records that a target can replay only when the job is at rest: instances of graphs with nodes that the driver takes only if it knows
-//! their memory, which is there last: other GPUs' (all have their own then) and the host's (which comes and goes while a move goes on).
+//! Records that a target can replay only when the job is at rest, since they name memory that is there last: other GPUs' (all have their
+//! own then) and the host's (which comes and goes while a move goes on). These are instances of graphs with such nodes, which the driver
+//! takes only if it knows the memory, and textures and references that show it.
 
-use crate::graph;
 use crate::job::Device;
+use crate::{graph, reference, texture};
 use journal::OwnedRecord;
 use std::collections::HashMap;
 
 /// What is kept back for a target.
 #[derive(Debug, Default)]
 pub(super) struct Late {
-    /// Instances with records here; whether the one that makes it is among them.
-    instances: HashMap<u64, bool>,
+    /// Instances, textures and references with records here; whether the record that makes it is among them.
+    objects: HashMap<u64, bool>,
     records: Vec<OwnedRecord>,
 }
 
+/// The instance, the texture or the reference that a record is about.
+fn object_of(record: &OwnedRecord) -> Option<u64> {
+    graph::instance_of(record).or_else(|| texture::object_of(record)).or_else(|| reference::set_by(record))
+}
+
 impl Late {
-    /// Takes such records out of those to replay now. Of an instance that has ended meanwhile nothing is left.
+    /// Takes such records out of those to replay now. Of an object that has ended meanwhile nothing is left.
     pub(super) fn keep_back(&mut self, device: &Device, records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
-        self.sort_out(records, |record| graph::comes_late(device, record))
+        let comes_late = |r: &OwnedRecord| graph::comes_late(device, r) || texture::comes_late(device, r) || reference::comes_late(device, r);
+        self.sort_out(records, comes_late)
     }
 
     fn sort_out(&mut self, records: Vec<OwnedRecord>, comes_late: impl Fn(&OwnedRecord) -> bool) -> Vec<OwnedRecord> {
         let mut now = Vec::with_capacity(records.len());
         for record in records {
-            let Some(instance) = graph::instance_of(&record) else {
+            let Some(object) = object_of(&record) else {
                 now.push(record);
                 continue;
             };
-            let made_here = self.instances.get(&instance).copied();
+            let made_here = self.objects.get(&object).copied();
+            if made_here.is_some() && reference::resource_set_by(&record).is_some() {
+                // What it showed before is of no use, and may go away.
+                self.records.retain(|r| reference::resource_set_by(r) != Some(object));
+                if !comes_late(&record) {
+                    self.objects.remove(&object);
+                    now.extend(self.records.extract_if(.., |r| object_of(r) == Some(object)));
+                    now.push(record);
+                    continue;
+                }
+            }
             if made_here.is_none() && !comes_late(&record) {
                 now.push(record);
             } else if made_here == Some(true) && record.ends.is_some() {
-                self.instances.remove(&instance);
-                self.records.retain(|r| graph::instance_of(r) != Some(instance));
+                self.objects.remove(&object);
+                self.records.retain(|r| object_of(r) != Some(object));
             } else {
-                self.instances.entry(instance).or_insert(record.creates.first() == Some(&instance));
+                self.objects.entry(object).or_insert(record.creates.first() == Some(&object));
                 self.records.push(record);
             }
         }
         now
     }
 
-    /// What was kept back.
-    pub(super) fn take(&mut self) -> Vec<OwnedRecord> {
-        self.instances.clear();
-        std::mem::take(&mut self.records)
+    /// What was kept back, as far as it `is_needed` now.
+    pub(super) fn take(&mut self, is_needed: impl Fn(&OwnedRecord) -> bool) -> Vec<OwnedRecord> {
+        self.objects.clear();
+        let mut records = std::mem::take(&mut self.records);
+        records.retain(is_needed);
+        records
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use journal::Role;
+    use crate::memory::encode;
+    use cuda_api::array::Resource;
     use cuda_api::ops::id;
+    use cuda_api::reference::{ReferenceSet, Setting};
+    use journal::Role;
 
     fn record(seq: u64, id: u16, instance: u64) -> OwnedRecord {
         let (mut creates, mut ends, mut uses) = (vec![], None, vec![]);
         match id {
-            id::GRAPH_MAKE => creates.push(instance),
-            id::GRAPH_END => ends = Some(instance),
+            id::GRAPH_MAKE | id::OBJECT_MAKE => creates.push(instance),
+            id::GRAPH_END | id::OBJECT_END => ends = Some(instance),
             // The name of the change itself is another.
             _ => (creates, uses) = (vec![1000 + seq], vec![instance]),
         }
@@ -90,7 +112,50 @@ mod tests {
             record(12, id::EVENT_RECORD, 21),
         ];
         assert_eq!(feed(&mut late, second), [10, 12]);
-        let left: Vec<u64> = late.take().iter().map(|r| r.seq).collect();
+        let left: Vec<u64> = late.take(|_| true).iter().map(|r| r.seq).collect();
         assert_eq!(left, [3, 5, 8, 11]);
+    }
+
+    #[test]
+    fn settings_of_a_reference_wait_and_end_with_it() {
+        let mut late = Late::default();
+        let of = |seq, reference: u64| OwnedRecord {
+            body: encode(&ReferenceSet { reference, setting: Setting::Flags(0) }),
+            ..record(seq, id::REFERENCE_SET, reference)
+        };
+        let feed = |late: &mut Late, records: Vec<OwnedRecord>| -> Vec<u64> {
+            late.sort_out(records, |r| [2, 3].contains(&r.seq)).iter().map(|r| r.seq).collect()
+        };
+        assert_eq!(feed(&mut late, [(1, 10), (2, 20), (3, 30), (4, 10), (5, 20)].map(|(seq, r)| of(seq, r)).to_vec()), [1, 4]);
+        let left: Vec<u64> = late.take(|r| reference::set_by(r) != Some(30)).iter().map(|r| r.seq).collect();
+        assert_eq!(left, [2, 5]);
+    }
+
+    #[test]
+    fn a_reference_that_shows_something_else_waits_no_longer() {
+        let mut late = Late::default();
+        let set = |seq, setting| {
+            let body = encode(&ReferenceSet { reference: 20, setting });
+            OwnedRecord { body, ..record(seq, id::REFERENCE_SET, 20) }
+        };
+        let shows = |seq| set(seq, Setting::Resource(Resource::default()));
+        let mut feed = |records: Vec<OwnedRecord>| -> Vec<u64> {
+            late.sort_out(records, |r| [1, 3].contains(&r.seq)).iter().map(|r| r.seq).collect()
+        };
+        assert!(feed(vec![shows(1), set(2, Setting::Flags(1)), shows(3), set(4, Setting::Filter(0))]).is_empty());
+        // The array that it sees now may go before the job is at rest.
+        assert_eq!(feed(vec![shows(5), record(6, id::OBJECT_END, 9), set(7, Setting::Flags(0))]), [2, 4, 5, 6, 7]);
+        assert!(late.take(|_| true).is_empty());
+    }
+
+    #[test]
+    fn a_texture_of_host_memory_waits_and_one_that_has_ended_is_left_out() {
+        let mut late = Late::default();
+        let mut feed = |records: Vec<OwnedRecord>| -> Vec<u64> {
+            late.sort_out(records, |r| [2, 3].contains(&r.seq)).iter().map(|r| r.seq).collect()
+        };
+        assert_eq!(feed([(1, 10), (2, 20), (3, 30)].map(|(seq, o)| record(seq, id::OBJECT_MAKE, o)).to_vec()), [1]);
+        assert_eq!(feed([(4, 10), (5, 20)].map(|(seq, o)| record(seq, id::OBJECT_END, o)).to_vec()), [4]);
+        assert_eq!(late.take(|_| true).iter().map(|r| r.seq).collect::<Vec<_>>(), [3]);
     }
 }

@@ -16,7 +16,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
-use faults::Point;
+use faults::{Faults, Point};
 use journal::OwnedRecord;
 use memsync::Verify;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
@@ -38,12 +38,19 @@ const SMALL_ROUND: u64 = 64 << 20;
 const SHORT_COPY: f64 = 10.0;
 /// ... or after this many rounds.
 const ROUNDS: usize = 3;
+/// So often what the job has loaded since is loaded before it stands still: one that loads all the time is not waited for.
+const LATE_LOADS: usize = 8;
 /// A round of it that takes longer than this, and than its bytes need at the rate below, does not get on: kernels that never end may
 /// hold every multiprocessor, so that the one that looks for changes does not begin.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 const SLOWEST_BYTES_A_SECOND: u64 = 16 << 20;
 /// Memory of the target that is left free beside the job's.
 const HEADROOM: u64 = 64 << 20;
+
+/// The longest that a round may take while the job works, of a job with so many bytes.
+fn round_limit(live_bytes: u64) -> Duration {
+    ROUND_LIMIT + Duration::from_secs(live_bytes / SLOWEST_BYTES_A_SECOND)
+}
 
 /// What is among the records of a replay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -188,6 +195,7 @@ impl<'a> Leg<'a> {
     pub(super) fn replay(&mut self, job: &Job) -> Result<(), String> {
         self.phase("replay", |leg| {
             let live = objects_by_number(lock(&leg.device.ledger).begin_move()?);
+            none(live.iter().filter_map(crate::texture::blocker).collect())?;
             let count = Count::of(&live);
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
@@ -205,8 +213,9 @@ impl<'a> Leg<'a> {
     }
 
     /// Replays what had to wait: the job is at rest, and all memory is there.
-    pub(super) fn replay_late(&mut self) -> Result<(), String> {
-        let late = self.late.take();
+    pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), String> {
+        let late = objects_by_number(self.late.take(|record| crate::reference::is_needed(job, record)));
+        none(late.iter().filter_map(crate::texture::blocker).collect())?;
         let replayed = replay_to(self.target()?, &late, self.task);
         self.blame(replayed)
     }
@@ -236,14 +245,32 @@ impl<'a> Leg<'a> {
         })
     }
 
+    /// Whether the job has loaded code that the target does not have yet.
+    pub(super) fn has_new_code(&self) -> bool {
+        lock(&self.device.ledger).has_new_code()
+    }
+
+    /// Brings the target to the journal's end if that loads code: the job works meanwhile, and need not stand still for it.
+    pub(super) fn load_new_code(&mut self) -> Result<(), String> {
+        for _ in 0..LATE_LOADS {
+            if !self.has_new_code() {
+                break;
+            }
+            let tail = lock(&self.device.ledger).take_tail()?;
+            self.feed(tail)?;
+            self.task.check()?;
+        }
+        Ok(())
+    }
+
     /// Brings the target to the journal's end and makes a round.
     fn round(&mut self, verify: Verify) -> Result<RoundInfo, String> {
         let tail = lock(&self.device.ledger).take_tail()?;
         self.feed(tail)?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
-        let slow = Duration::from_secs(self.told.live_bytes / SLOWEST_BYTES_A_SECOND);
-        let round = wires.round(verify, self.task, (verify == Verify::Skip).then_some(ROUND_LIMIT + slow));
+        let limit = || Faults::from_env().round_limit.unwrap_or_else(|| round_limit(self.told.live_bytes));
+        let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
         if verify != Verify::Skip && round.is_err() {
             // Perhaps because this process has placed something elsewhere.
             let same = compare(&self.source, self.target()?);
@@ -383,7 +410,9 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
     }
     all.extend(differences(have, want));
     let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
-    let need = device.memory().needed() + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
+    // One lock after the other: whoever holds that of mapped memory takes that of a device's.
+    let allocated = device.memory().needed();
+    let need = allocated + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(unexpected(&other)),
@@ -584,5 +613,11 @@ mod tests {
         let records = vec![object(0, 9), array(1), object(2, 4), end(3), object(4, 3), array(5), object(6, 1)];
         let order: Vec<u64> = objects_by_number(records).iter().map(|r| r.seq).collect();
         assert_eq!(order, [1, 2, 0, 3, 5, 6, 4]);
+    }
+
+    #[test]
+    fn a_round_may_take_as_long_as_its_bytes_need_at_a_low_rate() {
+        assert_eq!(round_limit(0), Duration::from_secs(30));
+        assert_eq!(round_limit(16 << 30), Duration::from_secs(30 + 1024));
     }
 }

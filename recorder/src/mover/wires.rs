@@ -5,7 +5,7 @@ use crate::moves::Task;
 use crate::place::Place;
 use faults::Faults;
 use memsync::Verify;
-use rcuda_forwarder::{Control, ControlReply, RoundInfo};
+use rcuda_forwarder::{Control, ControlReply, RoundInfo, is_of_the_other_end};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -76,12 +76,20 @@ impl Wires {
             });
             (from, to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
         });
-        let (from, to) = (from?, to?);
+        let (from, to) = both(from, to)?;
         if verify != Verify::Skip && from.digest != to.digest {
             return Err("the target holds other bytes than the source".into());
         }
         // Only the target knows what it has fetched, and when everything is there.
         Ok(RoundInfo { bytes_sent: from.bytes_sent, ..to })
+    }
+}
+
+/// What both ends say; of two reasons the one that is not only what the other end's failure looks like.
+fn both<T>(from: Result<T, String>, to: Result<T, String>) -> Result<(T, T), String> {
+    match (from, to) {
+        (Err(from), Err(to)) => Err(if is_of_the_other_end(&from) { to } else { from }),
+        (from, to) => Ok((from?, to?)),
     }
 }
 
@@ -105,5 +113,21 @@ fn hang_up(ends: &[Place; 2], ticket: [u8; 32]) {
 impl Drop for Wires {
     fn drop(&mut self) {
         hang_up(&[self.source.clone(), self.target.clone()], self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_that_says_more_is_told() {
+        let broken = format!("{} while receiving pages: connection reset by peer", memsync::BROKEN);
+        let said = |from: &str, to: &str| both::<()>(Err(from.to_owned()), Err(to.to_owned())).unwrap_err();
+        assert_eq!(said(&broken, "no memory"), "no memory");
+        assert_eq!(said("no memory", &broken), "no memory");
+        assert_eq!(said("one", "two"), "one");
+        assert_eq!(both::<()>(Ok(()), Err("two".to_owned())), Err("two".to_owned()));
+        assert_eq!(both(Ok(1), Ok(2)), Ok((1, 2)));
     }
 }

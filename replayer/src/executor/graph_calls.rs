@@ -6,13 +6,13 @@
 //! instance follow each other, so each node has a queue: what it does in the next launch, in the one after that.
 
 use super::checker::HostEnds;
-use super::host::{Call, Launched};
+use super::host::Call;
 use super::pinned::PinnedMemory;
 use super::transfer::Pinned;
 use super::{Executor, Life, short};
 use crate::gpu::graphs::NodeParams;
 use crate::pending::Pending;
-use crate::pools::lock;
+use crate::pools::{Recorded, lock};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Copy3, CopyEnd, HOST, Spec, Work};
@@ -91,6 +91,14 @@ struct Staging {
     before: Vec<Pinned>,
 }
 
+/// What a node's memory will be when the driver has taken its copy: one that it refuses changes nothing.
+#[derive(Debug)]
+pub(super) struct NewStaging {
+    fresh: Option<Pinned>,
+    bytes: usize,
+    copy: Copy3,
+}
+
 /// What such a node does in one launch.
 #[derive(Debug)]
 pub(crate) struct CopyCall {
@@ -98,9 +106,22 @@ pub(crate) struct CopyCall {
     /// Page-locked memory for the bytes as of then: address and size.
     room: Option<(usize, usize)>,
     /// Where the bytes land in host memory that this place has, too: what follows in the graph may read them there.
-    lands: Option<Landing>,
+    lands: Option<Shared>,
+    /// Of a copy from the job: where its bytes are known to come from.
+    source: Source,
     /// The node goes on when the job has said that the bytes are in its memory, else when they have been sent.
     acknowledged: bool,
+}
+
+/// Where the bytes of a copy from the job come from.
+#[derive(Debug)]
+enum Source {
+    /// The job sends them when it hears that the node is reached.
+    Job,
+    /// They came with the call.
+    Call(Vec<u8>),
+    /// They are read here when the node is reached.
+    Here(Shared),
 }
 
 /// The nodes of an instance that call the job, in the order in which a launch names their tokens; none for a copy that the driver
@@ -111,7 +132,7 @@ pub(super) struct Calls {
     /// The memory of their words.
     _words: Option<Pinned>,
     /// The last launch; held over a launch, so that the queues are in the driver's order.
-    last: Mutex<Option<Arc<Launched>>>,
+    last: Mutex<Option<Arc<Recorded>>>,
 }
 
 /// Entry of the driver's node of a function.
@@ -132,27 +153,38 @@ fn packed(c: &Copy3, at: u64) -> Copy3 {
     c
 }
 
-/// Bytes from the first to the last of where a copy lands.
-fn span(c: &Copy3) -> u64 {
-    let rows = c.depth.saturating_sub(1).saturating_mul(c.dst.height).saturating_add(c.rows.saturating_sub(1));
-    rows.saturating_mul(c.dst.pitch).saturating_add(c.width)
+/// Bytes from the first to the last of one end of a copy.
+fn span(c: &Copy3, end: &CopyEnd) -> u64 {
+    let rows = c.depth.saturating_sub(1).saturating_mul(end.height).saturating_add(c.rows.saturating_sub(1));
+    rows.saturating_mul(end.pitch).saturating_add(c.width)
 }
 
-/// Host memory of the job that this place has, too, and where the bytes of a copy to the host go in it.
+/// Host memory of the job that this place has, too, at one end of a copy.
 #[derive(Debug)]
-struct Landing {
+struct Shared {
     copy: Copy3,
+    end: CopyEnd,
     memory: Arc<PinnedMemory>,
 }
 
-impl Landing {
+impl Shared {
+    /// Addresses of the rows.
+    fn rows(&self) -> impl Iterator<Item = u64> {
+        let (c, end) = (&self.copy, self.end);
+        let rows = c.rows;
+        (0..c.depth).flat_map(move |z| (0..rows).map(move |y| end.host + (z * end.height + y) * end.pitch))
+    }
+
     /// Writes packed rows.
     fn write(&self, bytes: &[u8]) {
-        let c = &self.copy;
-        let rows = (0..c.depth).flat_map(|z| (0..c.rows).map(move |y| (z * c.dst.height + y) * c.dst.pitch));
-        for (row, bytes) in rows.zip(bytes.chunks_exact(c.width.max(1) as usize)) {
-            self.memory.write(c.dst.host + row, bytes);
+        for (row, bytes) in self.rows().zip(bytes.chunks_exact(self.copy.width.max(1) as usize)) {
+            self.memory.write(row, bytes);
         }
+    }
+
+    /// Reads packed rows; false if not all of them are there.
+    fn read(&self, bytes: &mut [u8]) -> bool {
+        self.rows().zip(bytes.chunks_exact_mut(self.copy.width.max(1) as usize)).all(|(row, bytes)| self.memory.read(row, bytes))
     }
 }
 
@@ -180,6 +212,16 @@ impl CopyNode {
         let value = u64::from(on);
         let (reached, go) = if on { (reached as u64, go as u64) } else { (idle as u64, idle as u64) };
         NodeParams::mem_ops(&[[WRITE, reached, value, 0, 0, 0], [WAIT, go, value, 0, 0, 0], [WRITE, go, 0, 0, 0, 0]], context)
+    }
+
+    /// The driver has taken the copy that this was made for.
+    pub(super) fn take(&self, new: NewStaging) {
+        let mut s = lock(&self.staging);
+        if let Some(fresh) = new.fresh {
+            let old = s.now.replace(fresh);
+            s.before.extend(old);
+        }
+        (s.bytes, s.copy) = (new.bytes, Some(new.copy));
     }
 
     /// Whether the driver has nothing to do beside the call.
@@ -220,8 +262,37 @@ impl CopyCall {
         self.node.passes_by(token);
     }
 
-    /// Appends the bytes that the copy has brought, and lets the node go on; false if the job is to say when.
-    pub(super) fn take_bytes(&self, reply: &mut Vec<u8>) -> bool {
+    /// Whether the node goes on only when the job has said so.
+    pub(super) fn awaits_job(&self) -> bool {
+        if self.is_to_host() { self.acknowledged } else { matches!(self.source, Source::Job) }
+    }
+
+    /// Bytes that are kept until the node is reached.
+    pub(super) fn kept(&self) -> usize {
+        if let Source::Call(bytes) = &self.source { bytes.len() } else { 0 }
+    }
+
+    /// The node is reached: appends the bytes that the copy has brought, or takes those that it is to bring, and lets the node go on, unless
+    /// the job has to say when.
+    pub(super) fn at_node(&self, reply: &mut Vec<u8>) -> Result<(), Code> {
+        if self.is_to_host() {
+            self.take_bytes(reply);
+            return Ok(());
+        }
+        match &self.source {
+            Source::Job => Ok(()),
+            Source::Call(bytes) => self.put_bytes(bytes),
+            Source::Here(memory) => {
+                let (at, len) = self.room.unwrap_or((std::ptr::dangling::<u8>() as usize, 0));
+                // SAFETY: the buffer is this launch's until its copy, which begins when the node goes on.
+                let read = memory.read(unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) });
+                self.let_go();
+                if read { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+            }
+        }
+    }
+
+    fn take_bytes(&self, reply: &mut Vec<u8>) {
         if let Some((at, len)) = self.room {
             // SAFETY: the driver's copy has filled the buffer, which the next launch's fills when the node has gone on.
             let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len) };
@@ -233,7 +304,6 @@ impl CopyCall {
         if !self.acknowledged {
             self.let_go();
         }
-        !self.acknowledged
     }
 
     /// Takes the bytes that the copy is to bring, and lets the node go on.
@@ -276,7 +346,7 @@ impl Calls {
     }
 
     /// The last launch that made calls, which may still use what the nodes have.
-    pub(super) fn last(&self) -> Option<Arc<Launched>> {
+    pub(super) fn last(&self) -> Option<Arc<Recorded>> {
         lock(&self.last).clone()
     }
 }
@@ -299,23 +369,18 @@ impl Executor {
         Ok(Arc::new(calls))
     }
 
-    /// The copy that the driver makes for a node; none if the job makes it alone.
-    pub(super) fn staged(&self, node: &CopyNode, c: &Copy3) -> Result<Option<Copy3>, Code> {
+    /// The copy that the driver makes for a node, and what the node [takes](CopyNode::take) once the driver has it; none if the job makes it alone.
+    pub(super) fn staged(&self, node: &CopyNode, c: &Copy3) -> Result<Option<(Copy3, NewStaging)>, Code> {
         if c.src.memory == HOST && c.dst.memory == HOST {
             return Ok(None);
         }
         let bytes = c.bytes().filter(|n| *n <= LARGEST).ok_or(code::ERROR_NOT_SUPPORTED)? as usize;
         let live = self.check_copy(c, HostEnds::Staged)?;
-        let mut s = lock(&node.staging);
-        s.copy = Some(*c);
-        if s.now.as_ref().is_none_or(|p| p.bytes().len() < bytes) {
-            let fresh = self.pinned(bytes.next_multiple_of(4096))?;
-            let old = s.now.replace(fresh);
-            s.before.extend(old);
-        }
-        s.bytes = bytes;
-        let at = s.now.as_ref().map_or(0, |p| p.bytes().as_ptr() as u64);
-        Ok(Some(packed(&live, at)))
+        let s = lock(&node.staging);
+        let large_enough = s.now.as_ref().filter(|p| p.bytes().len() >= bytes);
+        let fresh = if large_enough.is_some() { None } else { Some(self.pinned(bytes.next_multiple_of(4096))?) };
+        let at = fresh.as_ref().or(large_enough).map_or(0, |p| p.bytes().as_ptr() as u64);
+        Ok(Some((packed(&live, at), NewStaging { fresh, bytes, copy: *c })))
     }
 
     /// The job says what a node will do in the launch that names the token.
@@ -327,10 +392,18 @@ impl Executor {
             Node::Copy(node) => {
                 let s = lock(&node.staging);
                 let room = s.now.as_ref().map(|p| (p.bytes().as_ptr() as usize, s.bytes));
-                let lands = s.copy.filter(|_| node.to_host);
-                let lands = lands.filter(|c| self.is_host(c.dst.host, span(c)).unwrap_or(false));
-                let lands = lands.map(|copy| Landing { copy, memory: self.pinned.clone() });
-                Some(CopyCall { node: node.clone(), room, lands, acknowledged: op.acknowledged })
+                let shared = |copy: Copy3, end: CopyEnd| {
+                    let has = self.is_host(end.host, span(&copy, &end)).unwrap_or(false);
+                    has.then(|| Shared { copy, end, memory: self.pinned.clone() })
+                };
+                let lands = s.copy.filter(|_| node.to_host).and_then(|c| shared(c, c.dst));
+                let source = match s.copy.filter(|_| !node.to_host) {
+                    Some(c) if op.own => Source::Here(shared(c, c.src).ok_or(code::ERROR_INVALID_VALUE)?),
+                    Some(_) if body.len() == s.bytes => Source::Call(body.to_vec()),
+                    _ if op.own || !body.is_empty() => return Err(code::ERROR_INVALID_VALUE),
+                    _ => Source::Job,
+                };
+                Some(CopyCall { node: node.clone(), room, lands, source, acknowledged: op.acknowledged })
             }
         };
         let call = self.hosts.begin_in_graph(op.token, op.stream, copy)?;
@@ -377,7 +450,7 @@ impl Executor {
             }
             return launched;
         }
-        let launched = launched.and_then(|()| Ok(Arc::new(Launched::new(life.pools.mark(on)?, life.pools.clone()))));
+        let launched = launched.and_then(|()| Ok(Arc::new(Recorded::new(life.pools.mark(on)?, life.pools.clone()))));
         list.iter().filter_map(|(_, call)| call.as_ref()).for_each(|c| c.launched(launched.clone()));
         *last = Some(launched?);
         Ok(())

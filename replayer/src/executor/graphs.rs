@@ -2,10 +2,9 @@
 
 use super::checker::{AttributeWords, HostEnds, attribute_words};
 use super::graph_calls::{Calls, Node};
-use super::host::Launched;
 use super::{Executor, Life, short};
 use crate::gpu::graphs::NodeParams;
-use crate::pools::lock;
+use crate::pools::{Recorded, lock};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{At, Attribute, Edge, HOST, Kernel, Spec, Work, attribute_id};
@@ -51,7 +50,7 @@ pub(super) struct Graphs {
     homes: HashMap<u64, Home>,
     built: HashMap<u64, Built>,
     /// What ended instances had, until their last launches have ended.
-    ended: Vec<(Arc<Launched>, Arc<Calls>)>,
+    ended: Vec<(Arc<Recorded>, Arc<Calls>)>,
 }
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a call of its own follows.
@@ -169,18 +168,19 @@ impl Executor {
         edges: &mut Vec<(u64, u64, Edge)>,
     ) -> Result<(u64, u64), Code> {
         let copy = match (calling, work) {
-            (Node::Copy(node), Work::Copy(c)) => self.staged(node, c)?.map(|own| (c, own)),
+            (Node::Copy(node), Work::Copy(c)) => self.staged(node, c)?.map(|(own, new)| (node, c, own, new)),
             _ => None,
         };
         let call = self.gpu.add_node(graph, &mut calling.params(self.graph_context()))?;
         if let Node::Copy(_) = calling {
             built.waits.insert(at, call);
         }
-        let Some((c, own)) = copy else {
+        let Some((node, c, own, new)) = copy else {
             built.nodes.insert(at, call);
             return Ok((call, call));
         };
         let made = self.gpu.add_node(graph, &mut NodeParams::copy(&own, self.graph_context()))?;
+        node.take(new);
         built.nodes.insert(at, made);
         let (first, last) = if c.src.memory == HOST { (call, made) } else { (made, call) };
         edges.push((first, last, Edge::default()));
@@ -323,16 +323,17 @@ impl Executor {
         let op = GraphChange::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
         let calls = self.graph_calls(op.instance)?;
-        let mut params = match (calls.at(op.at), &op.work) {
+        match (calls.at(op.at), &op.work) {
             // What the job does is its own affair.
-            (_, Work::Host(_)) => return Ok(()),
-            (Some(Node::Copy(calling)), Work::Copy(c)) => match self.staged(calling, c)? {
-                Some(own) => NodeParams::copy(&own, self.graph_context()),
-                None => return Ok(()),
-            },
-            (_, work) => self.node_params(work)?,
-        };
-        self.gpu.change_node(instance, node, &mut params)
+            (_, Work::Host(_)) => Ok(()),
+            (Some(Node::Copy(calling)), Work::Copy(c)) => {
+                let Some((own, new)) = self.staged(calling, c)? else { return Ok(()) };
+                self.gpu.change_node(instance, node, &mut NodeParams::copy(&own, self.graph_context()))?;
+                calling.take(new);
+                Ok(())
+            }
+            (_, work) => self.gpu.change_node(instance, node, &mut self.node_params(work)?),
+        }
     }
 
     pub(super) fn graph_calls(&self, instance: u64) -> Result<Arc<Calls>, Code> {
@@ -369,9 +370,9 @@ impl Executor {
         self.gpu.destroy_instance(self.bindings.live(Kind::GraphExec, instance)?)?;
         self.bindings.unbind(instance);
         let mut graphs = lock(&self.graphs);
-        graphs.ended.retain(|(last, _)| last.runs(&self.gpu));
+        graphs.ended.retain(|(last, _)| last.is_ahead(&self.gpu));
         let built = graphs.built.remove(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
-        if let Some(last) = built.calls.last().filter(|last| last.runs(&self.gpu)) {
+        if let Some(last) = built.calls.last().filter(|last| last.is_ahead(&self.gpu)) {
             graphs.ended.push((last, built.calls.clone()));
         }
         drop(graphs);

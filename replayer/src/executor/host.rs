@@ -7,9 +7,8 @@
 
 use super::graph_calls::CopyCall;
 use super::{Executor, Life, short};
-use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
-use crate::pools::{Pools, lock};
+use crate::pools::{Recorded, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyInLate, HOLD, HostCall, StreamMemory};
@@ -19,6 +18,9 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
+/// Bytes of copies of graphs that are kept until their nodes are reached, at most: a job sends much less before it has heard of them.
+const MOST_KEPT: usize = 64 << 20;
+
 /// Runs a host function of this process: its token, and what a callback is told.
 pub type Runner = fn(token: u64, status: Code);
 
@@ -27,7 +29,12 @@ pub type Runner = fn(token: u64, status: Code);
 pub(crate) struct Hosts {
     runner: OnceLock<Runner>,
     calls: Mutex<HashMap<u64, Arc<Call>>>,
+    /// How many there are,
     count: AtomicUsize,
+    /// how many of them go on only when the job has said so,
+    awaited: AtomicUsize,
+    /// and the bytes that they keep.
+    kept: AtomicUsize,
     waits: Mutex<Vec<Wait>>,
 }
 
@@ -41,38 +48,13 @@ pub(crate) struct Call {
     /// Of a graph: its copy.
     copy: Option<CopyCall>,
     /// Of a graph: its launch, or why there is none.
-    launch: Option<OnceLock<Result<Arc<Launched>, Code>>>,
+    launch: Option<OnceLock<Result<Arc<Recorded>, Code>>>,
     /// The stream has got there, and what a callback is told.
     reached: OnceLock<Code>,
     /// The job's word that it is done.
     done: Mutex<bool>,
     said: Condvar,
     owner: Arc<Hosts>,
-}
-
-/// A launch of a graph that makes calls.
-#[derive(Debug)]
-pub(crate) struct Launched {
-    /// The event behind it.
-    after: u64,
-    pools: Arc<Pools>,
-}
-
-impl Launched {
-    pub(super) fn new(after: u64, pools: Arc<Pools>) -> Launched {
-        Launched { after, pools }
-    }
-
-    /// Whether it has not ended.
-    pub(super) fn runs(&self, gpu: &Gpu) -> bool {
-        gpu.query_event(self.after) == Err(code::ERROR_NOT_READY)
-    }
-}
-
-impl Drop for Launched {
-    fn drop(&mut self) {
-        self.pools.recycle(self.after);
-    }
 }
 
 impl Call {
@@ -112,7 +94,7 @@ impl Call {
     }
 
     /// Of a graph: its launch has been made, or has failed.
-    pub(super) fn launched(&self, launch: Result<Arc<Launched>, Code>) {
+    pub(super) fn launched(&self, launch: Result<Arc<Recorded>, Code>) {
         if let Some(cell) = &self.launch {
             // A token is named by one launch; a second one changes nothing.
             let _ = cell.set(launch);
@@ -128,13 +110,13 @@ impl Call {
     pub(crate) fn lost(&self, e: &Executor) -> Option<Code> {
         let rc = match self.launch.as_ref()?.get()? {
             Err(rc) => *rc,
-            Ok(launch) => match e.gpu().query_event(launch.after) {
+            Ok(launch) => match e.gpu().query_event(launch.event()) {
                 Err(code::ERROR_NOT_READY) => return None,
                 // It was there meanwhile.
                 Ok(()) if self.reached().is_some() => return None,
                 Ok(()) => code::ERROR_UNKNOWN,
                 Err(rc) => {
-                    e.show_text(launch.after);
+                    e.show_text(launch.event());
                     rc
                 }
             },
@@ -146,13 +128,24 @@ impl Call {
         Some(rc)
     }
 
-    /// Gives the job the bytes that the call has for it; the stream goes on then, unless the job is to say so.
-    pub(crate) fn take_bytes(&self, reply: &mut Vec<u8>) {
-        if let Some(copy) = self.copy.as_ref().filter(|copy| copy.is_to_host()) {
-            if copy.take_bytes(reply) {
-                self.owner.over(self.token);
-            }
+    /// The stream is there: gives the job the bytes that the call has for it, or takes those that it has kept; the stream goes on then, unless
+    /// the job is to say so.
+    pub(crate) fn is_there(&self, reply: &mut Vec<u8>) -> Result<(), Code> {
+        let Some(copy) = &self.copy else { return Ok(()) };
+        let made = copy.at_node(reply);
+        if !copy.awaits_job() {
+            self.owner.over(self.token);
         }
+        made
+    }
+
+    /// Whether it goes on only when the job has said so.
+    fn awaits_job(&self) -> bool {
+        self.copy.as_ref().is_none_or(CopyCall::awaits_job)
+    }
+
+    fn kept(&self) -> usize {
+        self.copy.as_ref().map_or(0, CopyCall::kept)
     }
 
     /// The context has failed before the stream got there. False if the driver will call all the same.
@@ -234,15 +227,27 @@ impl Hosts {
         if calls.contains_key(&call.token) {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        if self.kept.load(Ordering::Relaxed) + call.kept() > MOST_KEPT {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
         calls.insert(call.token, call.clone());
+        self.awaited.fetch_add(usize::from(call.awaits_job()), Ordering::AcqRel);
+        self.kept.fetch_add(call.kept(), Ordering::Relaxed);
         self.count.store(calls.len(), Ordering::Release);
         Ok(call)
     }
 
     fn over(&self, token: u64) {
-        let mut calls = lock(&self.calls);
-        calls.remove(&token);
+        self.remove(&mut lock(&self.calls), token);
+    }
+
+    /// Takes a call off the list; whether it was there.
+    fn remove(&self, calls: &mut HashMap<u64, Arc<Call>>, token: u64) -> bool {
+        let Some(call) = calls.remove(&token) else { return false };
+        self.awaited.fetch_sub(usize::from(call.awaits_job()), Ordering::AcqRel);
+        self.kept.fetch_sub(call.kept(), Ordering::Relaxed);
         self.count.store(calls.len(), Ordering::Release);
+        true
     }
 
     /// The job's word. Waits for nothing.
@@ -255,20 +260,20 @@ impl Hosts {
         };
         // The list is locked: a context that ends takes its calls off it before its memory goes.
         let mut calls = lock(&self.calls);
-        if call.reached.get().is_none() || calls.remove(&token).is_none() {
+        if call.reached.get().is_none() || !call.awaits_job() || !self.remove(&mut calls, token) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        self.count.store(calls.len(), Ordering::Release);
         copy.put_bytes(body)
     }
 
     /// The context is about to end: copies of graphs are waited for by nobody, and the memory of their nodes goes.
     pub(super) fn forget_copies(&self) {
         let mut calls = lock(&self.calls);
-        for (_, call) in calls.extract_if(|_, call| call.copy.is_some()) {
+        let copies: Vec<Arc<Call>> = calls.values().filter(|call| call.copy.is_some()).cloned().collect();
+        for call in copies {
             call.copy.iter().for_each(CopyCall::let_go);
+            self.remove(&mut calls, call.token);
         }
-        self.count.store(calls.len(), Ordering::Release);
     }
 }
 
@@ -279,9 +284,14 @@ impl Executor {
         let _ = self.hosts.runner.set(run);
     }
 
-    /// Host calls that are not over: their end may have to be read from the job while another call waits for the GPU.
+    /// Host calls that are not over.
     pub fn host_calls(&self) -> usize {
         self.hosts.count.load(Ordering::Acquire) + self.holds.count()
+    }
+
+    /// Whether any of them has to hear from the job, whose word may have to be read while another call waits for the GPU.
+    pub fn awaits_job(&self) -> bool {
+        self.hosts.awaited.load(Ordering::Acquire) > 0 || self.holds.count() > 0
     }
 
     /// The job's word that a host call is done, or that a stream may go on. Waits for nothing.
@@ -418,7 +428,7 @@ impl Executor {
                 }
             });
         }
-        if words.is_empty() && self.ended_streams_work(&life) {
+        if words.is_empty() && self.ended_streams_work() {
             words.push((2, "a stream that was destroyed has work that has not ended".to_owned()));
         }
         words.sort();

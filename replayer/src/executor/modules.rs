@@ -10,7 +10,7 @@ use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::Kernel;
 use cuda_api::handle::{Kind, kind, slot};
-use cuda_api::image::{self, Image, Index};
+use cuda_api::image::{self, Image, Index, LoadForm};
 use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
@@ -25,6 +25,9 @@ const LOG: usize = 16 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;
+/// Errors of which it says more: such a load is made again with room for that.
+const EXPLAINED: [Code; 4] =
+    [code::ERROR_INVALID_IMAGE, code::ERROR_NO_BINARY_FOR_GPU, code::ERROR_INVALID_PTX, code::ERROR_UNSUPPORTED_PTX_VERSION];
 /// More options than this there are not.
 const MAX_OPTIONS: usize = 64;
 /// Local memory that a context has from the start: its default stack, in bytes a thread.
@@ -109,6 +112,8 @@ struct Kept {
     all: Arc<AtomicU64>,
     /// Most bytes of its code, decompressed.
     most: u64,
+    /// Of the GPU that it is for: 10 × major + minor.
+    capability: u32,
     index: OnceLock<Index>,
 }
 
@@ -132,7 +137,7 @@ struct Unit {
 
 impl Kept {
     fn index(&self) -> &Index {
-        self.index.get_or_init(|| self.image.index_within(self.most))
+        self.index.get_or_init(|| self.image.index_within(self.most, Some(self.capability)))
     }
 }
 
@@ -214,7 +219,14 @@ impl Executor {
         }
         let mut modules = lock(&self.modules);
         modules.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let kept = Kept { image, bytes, all: modules.bytes.clone(), most: limits.images, index: OnceLock::new() };
+        let kept = Kept {
+            image,
+            bytes,
+            all: modules.bytes.clone(),
+            most: limits.images,
+            capability: self.device.sm(),
+            index: OnceLock::new(),
+        };
         modules.images.insert(head.hash, Arc::new(kept));
         Ok(())
     }
@@ -269,25 +281,15 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         check_options(&op.options)?;
-        let mut log = vec![0u8; LOG];
-        // The driver takes options as an array of keys and one of pointer-sized values.
-        let (mut keys, mut values): (Vec<u32>, Vec<*mut c_void>) = op
-            .options
-            .iter()
-            .map(|(key, value)| (*key, std::ptr::without_provenance_mut(*value as usize)))
-            .chain([(ERROR_LOG, log.as_mut_ptr().cast()), (ERROR_LOG_SIZE, std::ptr::without_provenance_mut(LOG - 1))])
-            .unzip();
         faults::at(faults::Point::Load);
         let _placing = Placing::enter(self.virtual_device);
-        // SAFETY: a checked image that lives across the call; the log's buffer and size agree; other options are numbers.
-        let loaded = unsafe {
-            if as_module {
-                self.gpu.load_module(form.as_ptr(), &mut keys, &mut values)
-            } else {
-                self.gpu.load_library(form.as_ptr(), &mut keys, &mut values)
+        let loaded = self.load_form(&form, as_module, &op.options, None).or_else(|rc| {
+            if !EXPLAINED.contains(&rc) {
+                return Err(rc);
             }
-        };
-        let loaded = loaded.inspect_err(|_| reply.extend_from_slice(log_text(&log)))?;
+            let mut log = vec![0u8; LOG];
+            self.load_form(&form, as_module, &op.options, Some(&mut log)).inspect_err(|_| reply.extend_from_slice(log_text(&log)))
+        })?;
         let make = || -> Result<Unit, Code> {
             let lends = !op.library && !as_module;
             let (live, lender) = if lends { (self.gpu.library_module(loaded)?, Some(loaded)) } else { (loaded, None) };
@@ -299,6 +301,26 @@ impl Executor {
             // The first error is the one to report.
             let _ = if as_module { self.gpu.unload_module(loaded) } else { self.gpu.unload_library(loaded) };
         })
+    }
+
+    /// Has the driver load an image, with room for what it says of it or without: at first it gets no option that it would not get
+    /// natively, so that it finds what it has compiled before.
+    fn load_form(&self, form: &LoadForm, as_module: bool, options: &[(u32, u64)], log: Option<&mut [u8]>) -> Result<u64, Code> {
+        // The driver takes options as an array of keys and one of pointer-sized values.
+        let (mut keys, mut values): (Vec<u32>, Vec<*mut c_void>) =
+            options.iter().map(|(key, value)| (*key, std::ptr::without_provenance_mut(*value as usize))).unzip();
+        if let Some(log) = log {
+            keys.extend([ERROR_LOG, ERROR_LOG_SIZE]);
+            values.extend([log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len().saturating_sub(1))]);
+        }
+        // SAFETY: a checked image that lives across the call; the log's buffer and size agree; other options are numbers.
+        unsafe {
+            if as_module {
+                self.gpu.load_module(form.as_ptr(), &mut keys, &mut values)
+            } else {
+                self.gpu.load_library(form.as_ptr(), &mut keys, &mut values)
+            }
+        }
     }
 
     /// The driver's library that lends a module.
@@ -540,9 +562,12 @@ impl Executor {
         // Of several kernels of that name it is said if it is true of all.
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_references(&name)).peekable();
         let references = named.peek().is_some() && named.all(|references| references);
+        let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_system_atomics(&name));
+        let system_atomics = named.any(|uses| uses);
         drop(modules);
         Ok(FunctionInfo {
             references,
+            system_atomics,
             local_grew,
             params,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,

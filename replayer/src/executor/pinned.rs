@@ -79,14 +79,33 @@ impl PinnedMemory {
     pub(super) fn write(&self, at: u64, bytes: &[u8]) {
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
             let to = at + (number * PIECE) as u64;
-            // Held over the copy: memory is taken out before it is unmapped.
-            let parts = lock(&self.parts);
-            if inside(&parts, to, piece.len() as u64) != Some(true) {
+            // SAFETY: mapped while this runs; others that write there do so as they may in the job.
+            let copy = || unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) };
+            if !self.while_mapped(to, piece.len(), copy) {
                 return;
             }
-            // SAFETY: inside of a part, which stays mapped while the lock is held; others that write there do so as they may in the job.
-            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) };
         }
+    }
+
+    /// Reads bytes of memory that is registered; false where that is not all of them.
+    pub(super) fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        to.chunks_mut(PIECE).enumerate().all(|(number, piece)| {
+            let (from, bytes) = (at + (number * PIECE) as u64, piece.len());
+            // SAFETY: mapped while this runs; others that write there do so as they may in the job.
+            let copy = || unsafe { std::ptr::copy_nonoverlapping(from as *const u8, piece.as_mut_ptr(), bytes) };
+            self.while_mapped(from, bytes, copy)
+        })
+    }
+
+    /// Runs something that uses a range of registered memory; false, and it does not run, if not all of that is registered.
+    fn while_mapped(&self, at: u64, bytes: usize, run: impl FnOnce()) -> bool {
+        // Held meanwhile: memory is taken out before it is unmapped.
+        let parts = lock(&self.parts);
+        let whole = inside(&parts, at, bytes as u64) == Some(true);
+        if whole {
+            run();
+        }
+        whole
     }
 }
 

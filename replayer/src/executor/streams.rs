@@ -4,12 +4,13 @@ use super::checker::attribute_words;
 use super::{Executor, short};
 use crate::executor::life::Life;
 use crate::pending::{Mark, Pending};
-use crate::pools::lock;
+use crate::pools::{Recorded, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
+use std::sync::Arc;
 
 /// What a synchronisation of the whole context must wait for.
 #[derive(Debug, Default)]
@@ -17,7 +18,7 @@ pub(super) struct Streams {
     /// The job's streams: as they travel, and the driver's values.
     live: Vec<(u64, u64)>,
     /// Marks of the work of destroyed streams, which goes on.
-    ended: Vec<u64>,
+    ended: Vec<Arc<Recorded>>,
 }
 
 /// So many marks of destroyed streams may gather before they are looked through.
@@ -39,27 +40,21 @@ impl Executor {
         let mark = life.pools.mark(live)?;
         let mut s = lock(&self.streams);
         s.live.retain(|(_, v)| *v != live);
-        s.ended.push(mark);
+        s.ended.push(Arc::new(Recorded::new(mark, life.pools.clone())));
         if s.ended.len() > MANY {
-            self.forget_finished(life, &mut s);
+            self.forget_finished(&mut s);
         }
         Ok(())
     }
 
-    fn forget_finished(&self, life: &Life, s: &mut Streams) {
-        s.ended.retain(|e| {
-            let going_on = self.gpu.query_event(*e) == Err(code::ERROR_NOT_READY);
-            if !going_on {
-                life.pools.recycle(*e);
-            }
-            going_on
-        });
+    fn forget_finished(&self, s: &mut Streams) {
+        s.ended.retain(|e| e.is_ahead(&self.gpu));
     }
 
     /// Whether streams that were destroyed have unfinished work.
-    pub(super) fn ended_streams_work(&self, life: &Life) -> bool {
+    pub(super) fn ended_streams_work(&self) -> bool {
         let mut s = lock(&self.streams);
-        self.forget_finished(life, &mut s);
+        self.forget_finished(&mut s);
         !s.ended.is_empty()
     }
 
@@ -70,8 +65,8 @@ impl Executor {
 
     pub(super) fn sync_context(&self, life: &Life) -> Result<Pending, Code> {
         let mut s = lock(&self.streams);
-        self.forget_finished(life, &mut s);
-        let mut pending = self.pending(life, s.ended.iter().map(|e| Mark::Shared(*e)).collect());
+        self.forget_finished(&mut s);
+        let mut pending = self.pending(life, s.ended.iter().cloned().map(Mark::Shared).collect());
         for stream in s.live.iter().map(|(_, live)| *live).chain([LEGACY]) {
             // An error drops the marks made so far, which gives them back.
             pending.marks.push(Mark::Own(life.pools.mark(stream)?));
@@ -81,9 +76,9 @@ impl Executor {
 
     pub(super) fn sync_event(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
         let live = self.bindings.live(Kind::Event, event)?;
-        match self.gpu.query_event(live) {
-            Err(code::ERROR_NOT_READY) => Ok(Some(self.pending(life, vec![Mark::Shared(live)]))),
-            Ok(()) => {
+        // What it stands for now: it may be recorded anew before anybody looks.
+        match self.event_reached(life, event) {
+            Ok(None) => {
                 self.show_text(live);
                 Ok(None)
             }
@@ -91,6 +86,7 @@ impl Executor {
                 self.show_failure(live);
                 Err(rc)
             }
+            pending => pending,
         }
     }
 
@@ -145,7 +141,7 @@ impl Executor {
     /// Records the reference event anew; done when it has happened.
     pub(super) fn record_reference(&self, life: &Life) -> Result<Pending, Code> {
         self.gpu.record(life.reference, life.lanes[0])?;
-        Ok(self.pending(life, vec![Mark::Shared(life.reference)]))
+        Ok(self.pending(life, vec![Mark::Other(life.reference)]))
     }
 
     /// When events happened that are older than the reference event, in milliseconds from it. The driver answers in 32 bits, so

@@ -210,7 +210,7 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let stream = life.lane(lane);
-        let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
         let (mut is_there, mut missing) = (self.presence(), 0);
         let submitted = pieces.iter().filter(|p| p.bytes > 0).try_for_each(|p| {
             if !is_there(p.address, p.bytes as u64) {
@@ -232,8 +232,9 @@ impl Executor {
             }
         });
         let flight = self.take_off(&life, buffer, stream);
-        drop(life);
-        // Dropping the flight waits for the parts before the one that failed.
+        // Dropping the flight waits for the parts before the one that failed, and asks for the context's life: whoever maps memory, or
+        // resets the context, must not wait for it meanwhile, and it not for them.
+        drop((staying, life));
         submitted.and(flight).map(|mut flight| {
             flight.missing = missing;
             flight

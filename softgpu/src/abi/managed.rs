@@ -5,7 +5,7 @@ use super::{Out, Res, abi};
 use crate::gpu::lock;
 use crate::gpu::stream::{Default, resolve};
 use crate::gpu::{context, device, graph, host, memory};
-use cuda_api::advice::Advice;
+use cuda_api::advice::{self, Advice};
 use cuda_api::batch;
 use cuda_api::code::Code;
 use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream};
@@ -44,14 +44,11 @@ abi! {
 
     call fn cuMemAdvise_v2(at: CUdeviceptr, size: usize, advice: c_uint as CUmem_advise, location: Location as CUmemLocation) {
         context::current()?;
-        if !(1..=6).contains(&advice) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let (range, location) = (check_range(at, size).map_err(|e| e as Code), (location.kind, location.ordinal));
+        let exists = |(kind, ordinal)| check_location(Location { kind, ordinal }).is_ok();
+        if advice::check(advice, range, location, exists).map_err(graph::error)? {
+            lock(&ADVICE).advise(at, size as u64, advice, location);
         }
-        check_range(at, size)?;
-        // The first two kinds of advice, and the fourth, concern no location in particular (measured).
-        let ordinal = if advice < 3 || advice == 4 { 0 } else { location.ordinal };
-        check_location(Location { ordinal, ..location }).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        lock(&ADVICE).advise(at, size as u64, advice, (location.kind, location.ordinal));
         Ok(())
     }
 

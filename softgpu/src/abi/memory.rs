@@ -98,8 +98,8 @@ abi! {
         if flags != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // Checks that it is page-locked; the device uses the same address.
-        host::flags(address as u64)?;
+        // The device uses the same address.
+        host::check_page_locked(address as u64)?;
         out.set(address as u64)
     }
 

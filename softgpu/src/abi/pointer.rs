@@ -53,8 +53,11 @@ abi! {
         let on = value.get()?;
         let memory = memory::read();
         let (_, alloc) = memory.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if attribute != SYNC_MEMOPS || on > 1 || !matches!(alloc.kind, Kind::Device) {
+        if attribute != SYNC_MEMOPS || on > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if matches!(alloc.kind, Kind::Mapped(_)) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let mut waiting = lock(&WAITING);
         waiting.retain(|buffer| *buffer != alloc.buffer);
@@ -87,7 +90,7 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
         11 | 19 => long(base),
         12 | 18 => long(alloc.size),
         13 => word(1),
-        14 => long(u64::from(matches!(alloc.kind, Kind::Mapped(_)))),
+        14 => long(if let Kind::Mapped(mapping) = &alloc.kind { mapping.physical.handle_types.into() } else { 0 }),
         16 => match &alloc.kind {
             Kind::Mapped(mapping) if mapping.access.is_empty() => word(0),
             _ => word(3),

@@ -5,6 +5,7 @@ use super::memory::{self, Kind, Memory};
 use super::os;
 use super::retire::Then;
 use crate::abi::Res;
+use crate::config;
 use cuda_api::sys::CUresult;
 
 const PAGE: u64 = 4096;
@@ -23,7 +24,15 @@ pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
         // A success that gives nothing.
         return Ok(0);
     }
+    check_room(&memory::read(), size)?;
     make(Some(live), size, Kind::Pinned(flags))
+}
+
+/// Whether so much more memory may be page-locked.
+fn check_room(memory: &Memory, size: u64) -> Res {
+    let most = config::get().pinned;
+    let locked = || memory.allocs.values().filter(|a| matches!(a.kind, Kind::Pinned(_) | Kind::Registered)).map(|a| a.size).sum::<u64>();
+    if most != u64::MAX && locked().saturating_add(size) > most { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 fn make(live: Option<&Live>, size: u64, kind: Kind) -> Res<u64> {
@@ -122,6 +131,7 @@ pub(crate) fn register(live: &Live, address: u64, size: u64, flags: u32) -> Res 
     if memory.overlaps(first, (address + size).next_multiple_of(PAGE) - first) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    check_room(&memory, size)?;
     memory.add(address, size, Kind::Registered, live.device.ordinal as usize, Some(live));
     Ok(())
 }
@@ -141,13 +151,21 @@ pub(crate) fn unregister(live: &Live, address: u64) -> Res {
     Ok(())
 }
 
-/// Flags of a pinned address: every one is mapped, and of what it was made with only this is told (measured).
+/// Whether an address is in page-locked memory, which managed memory is not.
+pub(crate) fn check_page_locked(address: u64) -> Res {
+    match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
+        Some(Kind::Pinned(_) | Kind::Registered) => Ok(()),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Flags of a pinned address: every one is mapped, and of what it was made with only this is told; managed memory counts, too (measured).
 pub(crate) fn flags(address: u64) -> Res<u32> {
     const DEVICE_MAPPED: u32 = 2;
     const WRITE_COMBINED: u32 = 4;
     match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
         Some(Kind::Pinned(flags)) => Ok(flags & WRITE_COMBINED | DEVICE_MAPPED),
-        Some(Kind::Registered) => Ok(DEVICE_MAPPED),
+        Some(Kind::Registered | Kind::Managed | Kind::ManagedVariable) => Ok(DEVICE_MAPPED),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -59,6 +59,7 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
         "vecadd" | "printf" => 120,
         "reduce" | "polls" => 60,
         "sparse" => 20,
+        "pageable" => 4,
         "events" => 1200,
         _ => 300,
     }
@@ -67,6 +68,7 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
 /// Milliseconds that a round of a program takes on a GPU at another place, where it is more than its pace: rounds of many calls that wait.
 fn round_ms(name: &str) -> u32 {
     match name {
+        "pageable" => 80,
         "crowd" => 16,
         "alike" => 12,
         "batches" => 10,

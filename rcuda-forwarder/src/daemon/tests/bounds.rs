@@ -75,6 +75,10 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let warm = s.daemon.state.pool.warm(&profile).unwrap();
     warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
+    // The signal takes a moment to reach all of its threads.
+    let stopped = |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("status")).is_ok_and(|s| s.contains("State:\tT"));
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", warm.pid())).unwrap();
+    assert!(soon(|| threads().all(|thread| stopped(thread.unwrap().path()))));
     let (a, _b) = crate::conn::pair();
     let seat = s.daemon.state.pool.seat(admission::Source::Here).unwrap();
     let until = Instant::now() + Duration::from_millis(300);
@@ -178,9 +182,15 @@ fn workers_get_what_they_need_and_no_more() {
 #[test]
 fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
     let none = Scene::lending(vec![7]);
-    let why = first_workers(&none.daemon.state).unwrap_err();
+    let why = wait_for_first_workers(&none.daemon.state, &none.daemon.first).unwrap_err();
     assert!(why.starts_with("GPU 0: ") && why.contains("fallen off the bus"), "{why}");
     let one = Scene::lending(vec![0, 7]);
-    first_workers(&one.daemon.state).unwrap();
+    // One that has failed is not forgotten once it is gone, and one that has served counts.
+    drop(one.link(0));
+    let gone = |w: &Result<Arc<pool::Worker>, String>| {
+        !std::path::Path::new(&format!("/proc/{}", w.as_ref().unwrap().pid())).exists()
+    };
+    assert!(soon(|| one.daemon.first.iter().all(gone)));
+    wait_for_first_workers(&one.daemon.state, &one.daemon.first).unwrap();
     assert!(logged(|l| l.starts_with("cannot be used: GPU 1: ")));
 }

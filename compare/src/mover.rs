@@ -1,0 +1,148 @@
+//! Moves whatever jobs appear, again and again.
+
+use control::{Answer, AskError, Client, Migrate, Move, Request};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often the folder of sockets is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a job may take to answer a request to move: it refuses much earlier what does not work.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Rest after a move that was refused.
+const AFTER_REFUSAL: Duration = Duration::from_millis(20);
+/// Phases in which the job's calls are held up.
+const HOLDING: [&str; 3] = ["quiesce", "delta", "verify"];
+
+/// How long one move held up the job's calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pause {
+    /// How long, in milliseconds.
+    pub ms: f64,
+    /// The phase that took most of it.
+    pub phase: String,
+    /// What it took, in milliseconds.
+    pub phase_ms: f64,
+    /// Where the job was.
+    pub from: String,
+    /// Where it went.
+    pub to: String,
+}
+
+impl Pause {
+    fn new(it: &Move) -> Pause {
+        let phase = HOLDING.iter().filter_map(|name| Some((*name, *it.phases.get(*name)?))).max_by(|a, b| a.1.total_cmp(&b.1));
+        let (phase, phase_ms) = phase.unwrap_or(("none", 0.0));
+        Pause { ms: it.downtime_ms, phase: phase.to_owned(), phase_ms, from: it.from.clone(), to: it.to.clone() }
+    }
+
+    /// For a file.
+    pub fn json(&self) -> Value {
+        json!({"ms": self.ms, "phase": self.phase, "phase_ms": self.phase_ms, "from": self.from, "to": self.to})
+    }
+}
+
+/// What became of the moves of one run.
+#[derive(Debug, Clone, Default)]
+pub struct Moves {
+    /// The pause of each move that succeeded.
+    pub pauses: Vec<Pause>,
+    /// Moves that were under way when the program ended.
+    pub unfinished: usize,
+    /// Why others did not, and how often.
+    pub refusals: BTreeMap<String, usize>,
+}
+
+/// Moves every job that appears in a runtime folder to one target after the other until `over` is set.
+pub(crate) fn move_all(folder: &Path, targets: &[String], every: Duration, over: &AtomicBool) -> Moves {
+    let sockets = folder.join("mrcuda");
+    let (moves, mut known) = (Mutex::new(Moves::default()), BTreeSet::<PathBuf>::new());
+    std::thread::scope(|s| {
+        while !over.load(Ordering::Relaxed) {
+            let entries = std::fs::read_dir(&sockets).into_iter().flatten().filter_map(Result::ok);
+            let jobs = entries.filter(|e| e.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit())).map(|e| e.path());
+            for path in jobs.filter(|path| !known.contains(path)).collect::<Vec<_>>() {
+                known.insert(path.clone());
+                let moves = &moves;
+                s.spawn(move || move_one(&path, targets, every, over, moves));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    });
+    moves.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends with the job, whose last answer may be missing then.
+fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBool, moves: &Mutex<Moves>) {
+    let Ok(mut client) = Client::connect_at(socket) else {
+        return;
+    };
+    let mut next = targets.iter().cycle();
+    while let Some(target) = next.next().filter(|_| !over.load(Ordering::Relaxed)) {
+        let done = match client.ask(&Request::Migrate(Migrate::to(target)), Some(PATIENCE)) {
+            Ok(Answer::Move(it)) if it.ok => Ok(Pause::new(&it)),
+            Ok(Answer::Move(it)) => Err(it.reason.unwrap_or_else(|| "no reason was given".to_owned())),
+            Ok(other) => Err(format!("another answer came: {other:?}")),
+            Err(AskError::Refused(refusal)) => Err(refusal.reason),
+            // It has ended.
+            Err(AskError::NoJob | AskError::Failed(_)) => {
+                moves.lock().unwrap_or_else(PoisonError::into_inner).unfinished += 1;
+                return;
+            }
+        };
+        let mut moves = moves.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = match done {
+            Ok(pause) => {
+                moves.pauses.push(pause);
+                every
+            }
+            Err(why) if why.contains("the program ends") => {
+                moves.unfinished += 1;
+                return;
+            }
+            Err(why) => {
+                *moves.refusals.entry(in_short(&why)).or_default() += 1;
+                AFTER_REFUSAL
+            }
+        };
+        drop(moves);
+        std::thread::sleep(rest);
+    }
+}
+
+/// A reason without addresses and ports, so that the same ones are counted together.
+fn in_short(reason: &str) -> String {
+    let mut parts = reason.split("0x");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let short = parts.fold(first, |all, part| all + "0x…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    short.chars().take(240).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_names_its_longest_phase() {
+        let mut report: Move = serde_json::from_value(json!({
+            "id": "m1", "state": "done", "ok": true, "by": "request", "from": "local", "to": "helper", "transport": "shm",
+            "at_unix_ms": 0, "phase": null, "phases": {"precopy": 90.0, "quiesce": 1.0, "delta": 5.0, "verify": 2.0},
+            "bytes": 0, "delta_bytes": 0, "bytes_by_descriptor": 0, "live_bytes": 0, "records": 0, "chunks": 0, "chunk_bytes": 0,
+            "modules": 0, "live_objects": 0, "kernel_running": false, "downtime_ms": 8.5, "gpu_idle_ms": 0.0, "total_ms": 100.0,
+            "digest": "", "reason": null, "legs": []
+        }))
+        .unwrap();
+        let pause = Pause::new(&report);
+        assert_eq!((pause.phase.as_str(), pause.phase_ms, pause.ms), ("delta", 5.0, 8.5));
+        report.phases.clear();
+        assert_eq!(Pause::new(&report).phase, "none");
+    }
+
+    #[test]
+    fn reasons_that_differ_in_addresses_are_the_same() {
+        assert_eq!(in_short("stream 0x12af waits"), in_short("stream 0x3 waits"));
+    }
+}

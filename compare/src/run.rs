@@ -1,0 +1,289 @@
+//! One program: natively, in each place, moved.
+
+use crate::Mode;
+use crate::list::Program;
+use crate::mover::{Moves, Pause, move_all};
+use crate::output::{Ending, Expected, Verdict};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a running program is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What runs share.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The `mrcuda` under test.
+    pub mrcuda: PathBuf,
+    /// The driver that is used instead of this machine's own: the CPU driver.
+    pub driver: Option<PathBuf>,
+    /// How many GPUs a program sees.
+    pub gpus: u32,
+    /// A scratch folder. Its path is short: that of a Unix socket has room for 107 bytes.
+    pub folder: PathBuf,
+    /// The token of the servers.
+    pub token: PathBuf,
+    /// Rest between the end of a move and the next one.
+    pub every: Duration,
+}
+
+/// Two servers on this machine.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Over TCP, without the numbers of GPUs: `HOST:PORT`.
+    pub tcp: [String; 2],
+    /// Over shared memory, likewise: `unix:PATH`.
+    pub unix: [String; 2],
+}
+
+impl Places {
+    /// Of two servers' places, as programs name them: the numbers of their GPUs are left out.
+    pub fn of_servers(tcp: [&str; 2], unix: [&str; 2]) -> Places {
+        let without_gpu = |place: &str| place.trim_end_matches("/0").to_owned();
+        Places { tcp: tcp.map(without_gpu), unix: unix.map(without_gpu) }
+    }
+}
+
+/// One run.
+#[derive(Debug)]
+struct Run {
+    ending: Ending,
+    out: String,
+    err: String,
+    seconds: f64,
+}
+
+/// A run under mrcuda, compared.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// Whether it was as native.
+    pub verdict: Verdict,
+    /// From start to end.
+    pub seconds: f64,
+    /// The same as a multiple of native.
+    pub ratio: f64,
+    /// Pauses of the moves that succeeded.
+    pub pauses: Vec<Pause>,
+    /// Moves that were under way at its end.
+    pub unfinished: usize,
+    /// Why moves were refused, and how often.
+    pub refusals: BTreeMap<String, usize>,
+    /// What mrcuda said on stderr, each line once.
+    pub words: Vec<String>,
+}
+
+/// All runs of one program.
+#[derive(Debug)]
+pub struct Comparison {
+    /// Its name.
+    pub name: String,
+    /// What both native runs have in common.
+    pub expected: Expected,
+    /// Seconds of both native runs.
+    pub native: [f64; 2],
+    /// What it wrote to stdout natively.
+    pub out: String,
+    /// The last line that it wrote to stderr natively.
+    pub last_word: String,
+    /// By mode.
+    pub cells: BTreeMap<Mode, Cell>,
+}
+
+impl std::fmt::Display for Comparison {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: natively {:.2} s", self.name, self.native[0].min(self.native[1]))?;
+        for (mode, cell) in &self.cells {
+            write!(f, ", {} {} {:.2} s", mode.name(), cell.verdict.word(), cell.seconds)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a program twice natively and once in each of the modes.
+///
+/// # Errors
+/// It cannot be started, or folders for it cannot be made.
+pub fn compare(setup: &Setup, places: &Places, program: &Program, modes: &[Mode]) -> Result<Comparison, String> {
+    let mut comparison = Comparison::natively(setup, program)?;
+    for mode in modes.iter().filter(|_| comparison.expected.ending != Ending::Hung) {
+        let cell = comparison.run(setup, places, program, *mode)?;
+        comparison.cells.insert(*mode, cell);
+    }
+    Ok(comparison)
+}
+
+impl Comparison {
+    /// Two native runs, and none under mrcuda yet.
+    ///
+    /// # Errors
+    /// See [`compare`].
+    pub fn natively(setup: &Setup, program: &Program) -> Result<Comparison, String> {
+        let (first, second) = (native(setup, program)?, native(setup, program)?);
+        Ok(Comparison {
+            name: program.name.clone(),
+            expected: Expected::new(first.ending, &first.out, &second.out),
+            native: [first.seconds, second.seconds],
+            last_word: first.err.trim().lines().next_back().unwrap_or_default().to_owned(),
+            out: first.out,
+            cells: BTreeMap::new(),
+        })
+    }
+
+    /// A run under mrcuda, of the same program; its arguments may be others that should not change its output.
+    ///
+    /// # Errors
+    /// See [`compare`].
+    pub fn run(&self, setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<Cell, String> {
+        let (run, moves) = under_mrcuda(setup, places, program, mode)?;
+        let mut words: Vec<String> = Vec::new();
+        for line in run.err.lines().filter(|line| line.starts_with("mrcuda")) {
+            if !words.iter().any(|w| w == line) {
+                words.push(line.to_owned());
+            }
+        }
+        Ok(Cell {
+            verdict: self.expected.compare(run.ending, &run.out, &run.err),
+            seconds: run.seconds,
+            ratio: run.seconds / self.native[0].min(self.native[1]).max(1e-3),
+            pauses: moves.pauses,
+            unfinished: moves.unfinished,
+            refusals: moves.refusals,
+            words,
+        })
+    }
+}
+
+fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
+    let mut command = Command::new(&program.path);
+    dress(setup, &mut command, &setup.folder);
+    if let Some(driver) = &setup.driver {
+        let folder = setup.folder.join("native");
+        let link = folder.join("libcuda.so.1");
+        // Another run may have made it already; that it is there is seen below.
+        let _ = std::fs::create_dir_all(&folder);
+        let _ = std::os::unix::fs::symlink(driver, &link);
+        if !link.exists() {
+            return Err(format!("cannot make {}", link.display()));
+        }
+        let before = std::env::var("LD_LIBRARY_PATH").map(|path| format!(":{path}")).unwrap_or_default();
+        command.env("LD_LIBRARY_PATH", format!("{}{before}", folder.display()));
+        command.env("SOFTGPU_DEVICES", setup.gpus.to_string());
+    } else if std::env::var_os("CUDA_VISIBLE_DEVICES").is_none() {
+        let list: Vec<String> = (0..setup.gpus).map(|n| n.to_string()).collect();
+        command.env("CUDA_VISIBLE_DEVICES", list.join(","));
+    }
+    execute(setup, program, command)
+}
+
+fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<(Run, Moves), String> {
+    let runtime = own_folder(&setup.folder, "r")?;
+    let all = |place: &str| (0..setup.gpus).map(|n| format!("{place}/{n}")).collect::<Vec<_>>().join(",");
+    let near = |place: &str| vec![place; setup.gpus as usize].join(",");
+    let start = match mode {
+        Mode::Tcp | Mode::Moved => all(&places.tcp[0]),
+        Mode::Unix => all(&places.unix[0]),
+        // The first in the process, the others in helpers.
+        Mode::Local => [vec!["local"], vec!["helper"; setup.gpus as usize - 1]].concat().join(","),
+        Mode::Helper => near("helper"),
+    };
+    let mut command = Command::new(&setup.mrcuda);
+    command.arg("run");
+    if let Some(driver) = &setup.driver {
+        command.arg("--driver").arg(driver);
+    }
+    command.args(["--server", &start, "--"]).arg(&program.path);
+    dress(setup, &mut command, &runtime);
+    let over = AtomicBool::new(mode != Mode::Moved);
+    let targets = [
+        "local".to_owned(),
+        all(&places.tcp[1]),
+        near("helper"),
+        all(&places.unix[0]),
+        all(&places.unix[1]),
+        all(&places.tcp[0]),
+    ];
+    let done = std::thread::scope(|s| {
+        let mover = s.spawn(|| move_all(&runtime, &targets, setup.every, &over));
+        let run = execute(setup, program, command);
+        over.store(true, Ordering::Relaxed);
+        let moves = mover.join().map_err(|_| "the thread that moves jobs panicked".to_owned());
+        Ok((run?, moves?))
+    });
+    // What is left there only costs space.
+    let _ = std::fs::remove_dir_all(&runtime);
+    done
+}
+
+/// Folders and a token of its own; the CPU driver's name of this machine.
+fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
+    command.env("XDG_RUNTIME_DIR", runtime).env("XDG_CONFIG_HOME", &setup.folder).env("MRCUDA_TOKEN_FILE", &setup.token);
+    for name in ["MRCUDA_DRIVER", "MRCUDA_SERVERS", "MRCUDA_LOG"] {
+        command.env_remove(name);
+    }
+    if setup.driver.is_some() {
+        command.env("SOFTGPU_SEED_ID", "local").env_remove("CUDA_VISIBLE_DEVICES");
+    }
+}
+
+/// Runs a command to its end, or to its limit; then all its processes are killed.
+fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run, String> {
+    let own = own_folder(&setup.folder, "w")?;
+    let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
+    let work = match &program.folder {
+        Some(folder) => folder.clone(),
+        None => {
+            let work = own.join("work");
+            std::fs::create_dir(&work).map_err(|e| failed(&work, e))?;
+            // Programs write files where they are, and look for data there.
+            let beside = program.path.parent().unwrap_or(Path::new("/"));
+            for entry in std::fs::read_dir(beside).map_err(|e| failed(beside, e))?.filter_map(Result::ok) {
+                std::os::unix::fs::symlink(entry.path(), work.join(entry.file_name())).map_err(|e| failed(&work, e))?;
+            }
+            work
+        }
+    };
+    let [out, err] = ["out", "err"].map(|name| own.join(name));
+    let file = |path: &Path| File::create(path).map_err(|e| failed(path, e));
+    command.args(&program.args).current_dir(&work).stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&err)?).process_group(0);
+    let begin = Instant::now();
+    let mut child = command.spawn().map_err(|e| failed(&program.path, e))?;
+    let status = loop {
+        match child.try_wait().map_err(|e| e.to_string())? {
+            Some(status) => break Some(status),
+            None if begin.elapsed() > program.limit => break None,
+            None => std::thread::sleep(POLL_INTERVAL),
+        }
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    // Also processes that it has left behind; an empty group is not an error.
+    if let Ok(group) = i32::try_from(child.id()) {
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+    if status.is_none() {
+        child.wait().map_err(|e| e.to_string())?;
+    }
+    let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+    let ending = match status {
+        None => Ending::Hung,
+        Some(status) => status.code().map_or(Ending::Signal(status.signal().unwrap_or(0)), Ending::Code),
+    };
+    let run = Run { ending, out: read(&out), err: read(&err), seconds };
+    // What is left there only costs space.
+    let _ = std::fs::remove_dir_all(&own);
+    Ok(run)
+}
+
+fn own_folder(parent: &Path, prefix: &str) -> Result<PathBuf, String> {
+    use std::os::unix::fs::DirBuilderExt;
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let path = parent.join(format!("{prefix}{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(path)
+}

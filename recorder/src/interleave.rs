@@ -1,0 +1,661 @@
+//! Runs the code itself in all orders in which the steps of a few threads can follow each other, up to a number of preemptions. A
+//! step is an access to a word of [`crate::sync`], a lock, a wait or a barrier. As on x86-64 a plain store may become visible to others
+//! later than what its thread does next: it stands in the thread's buffer, and when it leaves that is a step of its own.
+//!
+//! Threads that are not part of a model pass through all of this unchanged.
+
+use crate::log::lock;
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{self as real, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// What one of a model's threads does. What it uses stays until all its stores are visible.
+pub(crate) type Body = Box<dyn Fn() + Send>;
+
+/// Orders that a model may have: more would take too long, and show that it does not end.
+const MOST: usize = 100_000;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Standing {
+    Ready,
+    /// Looks again when others have made more changes than these.
+    Waits(u64),
+    /// Goes on when a lock is free ([`State::locks`]).
+    Locked,
+    /// Sleeps on the word at this address.
+    Sleeps(usize),
+    Over,
+}
+
+type IsFree = Box<dyn Fn() -> bool + Send>;
+
+/// A store that only its own thread sees.
+struct Store {
+    at: usize,
+    value: u64,
+    make: Box<dyn FnOnce() + Send>,
+}
+
+#[derive(Clone, Copy)]
+enum Next {
+    Run(usize),
+    /// The oldest store of a thread becomes visible.
+    Show(usize),
+}
+
+const NOWHERE: usize = 0;
+const ANYWHERE: usize = usize::MAX;
+
+struct State {
+    standing: Vec<Standing>,
+    buffers: Vec<VecDeque<Store>>,
+    /// The address of the word that each thread's next step looks at or changes ([`NOWHERE`], [`ANYWHERE`]).
+    next: Vec<usize>,
+    /// For who waits for a lock: whether it is free.
+    locks: Vec<Option<IsFree>>,
+    /// The locks that each thread had at its last step, in the same form.
+    held: Vec<Vec<IsFree>>,
+    /// Changes so far that all can see, and those of each thread.
+    changes: u64,
+    own_changes: Vec<u64>,
+    running: usize,
+    /// Which of how many possibilities was taken, at each point of this order.
+    path: Vec<(usize, usize)>,
+    at: usize,
+    preemptions: usize,
+    most_preemptions: usize,
+    failed: Option<String>,
+    barrier: Barrier,
+}
+
+/// What the barrier of the whole process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Barrier {
+    Works,
+    Refused,
+    /// It says that it has worked, and has not: what a model must find.
+    Lies,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    turn: Condvar,
+}
+
+thread_local! {
+    static ME: RefCell<Option<(Arc<Shared>, usize)>> = const { RefCell::new(None) };
+}
+
+/// The model that the calling thread is part of, and its number there.
+fn me() -> Option<(Arc<Shared>, usize)> {
+    // A thread whose model has failed unwinds without taking turns.
+    if std::thread::panicking() {
+        return None;
+    }
+    ME.try_with(|me| me.borrow().clone()).ok().flatten()
+}
+
+/// Ends a thread of a model that has failed elsewhere.
+struct GivenUp;
+
+impl State {
+    fn others_changes(&self, who: usize) -> u64 {
+        self.changes - self.own_changes[who]
+    }
+
+    fn can_run(&self, who: usize) -> bool {
+        match self.standing[who] {
+            Standing::Ready => true,
+            Standing::Waits(changes) => self.others_changes(who) > changes,
+            Standing::Locked => self.locks[who].as_ref().is_none_or(|is_free| is_free()),
+            Standing::Sleeps(_) | Standing::Over => false,
+        }
+    }
+
+    /// Whether it makes a difference to somebody's next step that a thread's store becomes visible: if not, that can as well come later.
+    fn matters(&self, thread: usize) -> bool {
+        let looks = |at: usize| (0..self.next.len()).any(|t| t != thread && [at, ANYWHERE].contains(&self.next[t]));
+        self.buffers[thread].iter().any(|store| looks(store.at))
+    }
+
+    /// Chooses what comes next, as this order says or, after its end, the first possibility. None: nothing can.
+    fn choose(&mut self) -> Option<Next> {
+        if self.standing.iter().all(|s| *s == Standing::Over) {
+            return None;
+        }
+        let current = self.running;
+        let goes_on = self.can_run(current);
+        let mut all = Vec::new();
+        if goes_on {
+            all.push(Next::Run(current));
+        }
+        all.extend((0..self.buffers.len()).filter(|t| self.matters(*t)).map(Next::Show));
+        if !goes_on || self.preemptions < self.most_preemptions {
+            all.extend((0..self.standing.len()).filter(|t| *t != current && self.can_run(*t)).map(Next::Run));
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let taken = match self.path.get(self.at) {
+            Some((taken, of)) => {
+                assert_eq!(*of, all.len(), "the same order of steps does the same");
+                *taken
+            }
+            None => {
+                self.path.push((0, all.len()));
+                0
+            }
+        };
+        self.at += 1;
+        let next = all[taken];
+        if matches!(next, Next::Run(t) if t != current && goes_on) {
+            self.preemptions += 1;
+        }
+        Some(next)
+    }
+
+    fn show(&mut self, thread: usize) {
+        if let Some(store) = self.buffers[thread].pop_front() {
+            (store.make)();
+            self.changed(thread);
+        }
+    }
+
+    fn show_all(&mut self, thread: usize) {
+        while !self.buffers[thread].is_empty() {
+            self.show(thread);
+        }
+    }
+
+    /// What a thread stored while it had a lock is visible to who has it next.
+    fn gave_back(&mut self, who: usize) {
+        let before = self.held[who].len();
+        self.held[who].retain(|is_free| !is_free());
+        if self.held[who].len() < before {
+            self.show_all(who);
+        }
+    }
+
+    fn changed(&mut self, who: usize) {
+        self.changes += 1;
+        self.own_changes[who] += 1;
+    }
+
+    /// Gives the turn to whoever comes next.
+    fn pass_on(&mut self) {
+        loop {
+            match self.choose() {
+                Some(Next::Show(thread)) => self.show(thread),
+                Some(Next::Run(thread)) => {
+                    self.running = thread;
+                    if self.standing[thread] != Standing::Over {
+                        self.standing[thread] = Standing::Ready;
+                    }
+                    return;
+                }
+                None => {
+                    if self.standing.iter().any(|s| *s != Standing::Over) {
+                        self.failed.get_or_insert_with(|| format!("nothing happens any more: {:?}", self.standing));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for this thread's turn.
+    fn wait_for_turn<'a>(&'a self, who: usize, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.failed.is_none() && state.running != who {
+            state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.failed.is_some() {
+            drop(state);
+            resume_unwind(Box::new(GivenUp));
+        }
+        state
+    }
+
+    /// A step of this thread at a word follows: others may come first.
+    fn step(&self, who: usize, standing: Standing, at: usize) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.gave_back(who);
+        state.standing[who] = standing;
+        state.next[who] = at;
+        state.pass_on();
+        if state.running != who || state.failed.is_some() {
+            self.turn.notify_all();
+        }
+        self.wait_for_turn(who, state)
+    }
+
+    /// Runs a thread from its first turn to its end.
+    fn run(self: Arc<Shared>, who: usize, body: Body) {
+        ME.with(|me| *me.borrow_mut() = Some((self.clone(), who)));
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            drop(self.wait_for_turn(who, self.lock()));
+            body();
+            self.step(who, Standing::Ready, NOWHERE).show_all(who);
+        }));
+        ME.with(|me| *me.borrow_mut() = None);
+        let mut state = self.lock();
+        if let Err(why) = ended
+            && !why.is::<GivenUp>()
+        {
+            let text = why.downcast_ref::<String>().cloned().or_else(|| why.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            state.failed.get_or_insert(text.unwrap_or_else(|| "it has panicked".to_owned()));
+        }
+        state.standing[who] = Standing::Over;
+        state.next[who] = NOWHERE;
+        state.changed(who);
+        if state.failed.is_none() {
+            state.pass_on();
+        }
+        self.turn.notify_all();
+    }
+}
+
+/// Runs what `bodies` makes, once for each order of its steps with at most so many preemptions; gives the number of orders, or what went
+/// wrong in the first one where something did.
+pub(crate) fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
+    let mut path = Vec::new();
+    for orders in 1.. {
+        if orders > MOST {
+            return Err(format!("more than {MOST} orders"));
+        }
+        let bodies = bodies();
+        let n = bodies.len();
+        let state = State {
+            standing: vec![Standing::Ready; n],
+            buffers: (0..n).map(|_| VecDeque::new()).collect(),
+            next: vec![NOWHERE; n],
+            locks: (0..n).map(|_| None).collect(),
+            held: (0..n).map(|_| Vec::new()).collect(),
+            changes: 0,
+            own_changes: vec![0; n],
+            running: 0,
+            path: std::mem::take(&mut path),
+            at: 0,
+            preemptions: 0,
+            most_preemptions,
+            failed: None,
+            barrier,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), turn: Condvar::new() });
+        {
+            // Who begins is a choice, too.
+            shared.lock().pass_on();
+        }
+        let start = |(who, body)| {
+            let shared = shared.clone();
+            std::thread::spawn(move || shared.run(who, body))
+        };
+        let threads: Vec<_> = bodies.into_iter().enumerate().map(start).collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a thread of the model has ended by itself")?;
+        }
+        let mut state = shared.lock();
+        if let Some(why) = state.failed.take() {
+            return Err(why);
+        }
+        path = std::mem::take(&mut state.path);
+        loop {
+            match path.pop() {
+                Some((taken, of)) if taken + 1 < of => {
+                    path.push((taken + 1, of));
+                    break;
+                }
+                Some(_) => {}
+                None => return Ok(orders),
+            }
+        }
+    }
+    unreachable!("the range has no end")
+}
+
+/// A lock that nobody holds now: in a model a step, which comes when that is so.
+pub(crate) fn when_free<T>(m: &Mutex<T>) -> &Mutex<T> {
+    let Some((shared, who)) = me() else { return m };
+    let at = At(&raw const *m);
+    let is_free = move || {
+        let at = &at;
+        // SAFETY: the bodies of a model, which are kept until it is over, or the process hold its locks.
+        !matches!(unsafe { &*at.0 }.try_lock(), Err(TryLockError::WouldBlock))
+    };
+    let is_free: Box<dyn Fn() -> bool + Send + '_> = Box::new(is_free);
+    // SAFETY: what it refers to stays, as above.
+    let is_free = unsafe { std::mem::transmute::<Box<dyn Fn() -> bool + Send + '_>, IsFree>(is_free) };
+    shared.lock().locks[who] = Some(is_free);
+    let mut state = shared.step(who, Standing::Locked, NOWHERE);
+    let is_free = state.locks[who].take();
+    state.held[who].extend(is_free);
+    state.show_all(who);
+    state.changed(who);
+    m
+}
+
+/// A pause of somebody who then looks again; false outside of a model.
+pub(crate) fn pause() -> bool {
+    let Some((shared, who)) = me() else { return false };
+    let waits = Standing::Waits(shared.lock().others_changes(who));
+    drop(shared.step(who, waits, ANYWHERE));
+    true
+}
+
+/// A barrier of all threads, and whether it has worked; none outside of a model.
+pub(crate) fn barrier() -> Option<bool> {
+    let (shared, who) = me()?;
+    let mut state = shared.step(who, Standing::Ready, NOWHERE);
+    if state.barrier == Barrier::Works {
+        (0..state.buffers.len()).for_each(|t| state.show_all(t));
+    }
+    Some(state.barrier != Barrier::Refused)
+}
+
+/// Sleeps on a word while it has a value; false outside of a model. Here no time ever passes.
+pub(crate) fn sleep(word: &AtomicI32, value: i32) -> bool {
+    let Some((shared, who)) = me() else { return false };
+    let mut state = shared.step(who, Standing::Ready, address(word));
+    state.show_all(who);
+    if word.word.load(Ordering::SeqCst) == value {
+        drop(state);
+        drop(shared.step(who, Standing::Sleeps(address(word)), NOWHERE));
+    }
+    true
+}
+
+/// Wakes who sleeps on a word; false outside of a model.
+pub(crate) fn wake(word: &AtomicI32) -> bool {
+    let Some((shared, who)) = me() else { return false };
+    let mut state = shared.step(who, Standing::Ready, address(word));
+    state.show_all(who);
+    for standing in state.standing.iter_mut().filter(|s| **s == Standing::Sleeps(address(word))) {
+        *standing = Standing::Ready;
+    }
+    state.changed(who);
+    true
+}
+
+pub(crate) fn fence(order: Ordering) {
+    real::fence(order);
+    if let Some((shared, who)) = me()
+        && order == Ordering::SeqCst
+    {
+        shared.step(who, Standing::Ready, NOWHERE).show_all(who);
+    }
+}
+
+fn address<T>(of: &T) -> usize {
+    std::ptr::from_ref(of).addr()
+}
+
+/// A value as it stands in a buffer.
+trait Bits: Copy {
+    fn bits(self) -> u64;
+    fn of(bits: u64) -> Self;
+}
+
+impl Bits for bool {
+    fn bits(self) -> u64 {
+        self.into()
+    }
+    fn of(bits: u64) -> bool {
+        bits != 0
+    }
+}
+
+impl Bits for i32 {
+    fn bits(self) -> u64 {
+        u64::from(self.cast_unsigned())
+    }
+    fn of(bits: u64) -> i32 {
+        (bits as u32).cast_signed()
+    }
+}
+
+impl Bits for u32 {
+    fn bits(self) -> u64 {
+        self.into()
+    }
+    fn of(bits: u64) -> u32 {
+        bits as u32
+    }
+}
+
+impl<T> Bits for *mut T {
+    fn bits(self) -> u64 {
+        self.expose_provenance() as u64
+    }
+    fn of(bits: u64) -> *mut T {
+        std::ptr::with_exposed_provenance_mut(bits as usize)
+    }
+}
+
+/// A word that a buffered store will be made to, or a lock that is waited for.
+struct At<W>(*const W);
+
+// SAFETY: words and locks can be used from all threads, and a thread's body, which holds them, is dropped only after the thread's last store has been made.
+unsafe impl<W> Send for At<W> {}
+
+macro_rules! atomic {
+    ($name:ident $(<$t:ident>)?, $value:ty) => {
+        /// As the standard library's.
+        #[derive(Debug)]
+        pub(crate) struct $name $(<$t>)? {
+            word: real::$name $(<$t>)?,
+        }
+
+        impl $(<$t>)? Default for $name $(<$t>)? {
+            fn default() -> Self {
+                Self { word: real::$name::default() }
+            }
+        }
+
+        // Not every word is used in every way.
+        #[allow(dead_code)]
+        impl $(<$t: 'static>)? $name $(<$t>)? {
+            pub(crate) const fn new(value: $value) -> Self {
+                Self { word: real::$name::new(value) }
+            }
+
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                let Some((shared, who)) = me() else { return self.word.load(order) };
+                let state = shared.step(who, Standing::Ready, address(self));
+                let own = state.buffers[who].iter().rev().find(|s| s.at == address(self));
+                own.map_or_else(|| self.word.load(order), |store| <$value>::of(store.value))
+            }
+
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                let Some((shared, who)) = me() else { return self.word.store(value, order) };
+                let mut state = shared.step(who, Standing::Ready, address(self));
+                if order == Ordering::SeqCst {
+                    state.show_all(who);
+                    state.changed(who);
+                    return self.word.store(value, order);
+                }
+                let (at, bits) = (At(&raw const self.word), value.bits());
+                let make = move || {
+                    let at = at;
+                    // SAFETY: see `At`.
+                    unsafe { (*at.0).store(<$value>::of(bits), order) }
+                };
+                state.buffers[who].push_back(Store { at: address(self), value: bits, make: Box::new(make) });
+            }
+
+            /// A step that reads and writes: it comes after all stores of its thread.
+            fn update<R>(&self, change: impl FnOnce(&real::$name $(<$t>)?) -> R) -> R {
+                let Some((shared, who)) = me() else { return change(&self.word) };
+                let mut state = shared.step(who, Standing::Ready, address(self));
+                state.show_all(who);
+                state.changed(who);
+                change(&self.word)
+            }
+        }
+    };
+}
+
+atomic!(AtomicBool, bool);
+atomic!(AtomicI32, i32);
+atomic!(AtomicU32, u32);
+atomic!(AtomicPtr<T>, *mut T);
+
+impl AtomicBool {
+    pub(crate) fn compare_exchange(&self, old: bool, new: bool, yes: Ordering, no: Ordering) -> Result<bool, bool> {
+        self.update(|w| w.compare_exchange(old, new, yes, no))
+    }
+}
+
+impl AtomicI32 {
+    pub(crate) fn fetch_or(&self, value: i32, order: Ordering) -> i32 {
+        self.update(|w| w.fetch_or(value, order))
+    }
+
+    pub(crate) fn fetch_and(&self, value: i32, order: Ordering) -> i32 {
+        self.update(|w| w.fetch_and(value, order))
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut i32 {
+        self.word.as_ptr()
+    }
+}
+
+impl AtomicU32 {
+    pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.update(|w| w.fetch_add(value, order))
+    }
+
+    pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+        self.update(|w| w.fetch_sub(value, order))
+    }
+}
+
+/// What comes out of two threads in all orders.
+fn outcomes<T: Debug + Eq + std::hash::Hash + Send + 'static>(run: impl Fn(Arc<Mutex<Option<T>>>) -> Vec<Body>) -> HashSet<T> {
+    let seen = Arc::new(Mutex::new(HashSet::new()));
+    let last = Arc::new(Mutex::new(None::<T>));
+    let keep = |last: &Mutex<Option<T>>| {
+        if let Some(value) = last.lock().unwrap().take() {
+            seen.lock().unwrap().insert(value);
+        }
+    };
+    explore(9, Barrier::Works, || {
+        keep(&last);
+        run(last.clone())
+    })
+    .unwrap();
+    keep(&last);
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+/// Two threads that each store to a word of their own and then read the other's, with `between` in between: what they read.
+fn store_buffering(between: fn()) -> HashSet<(u32, u32)> {
+    outcomes(|out| {
+        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let read = Arc::new(Mutex::new([None; 2]));
+        (0..2)
+            .map(|me| {
+                let (words, read, out) = (words.clone(), read.clone(), out.clone());
+                Box::new(move || {
+                    words[me].store(1, Ordering::Release);
+                    between();
+                    let other = words[1 - me].load(Ordering::Acquire);
+                    let mut read = read.lock().unwrap();
+                    read[me] = Some(other);
+                    if let [Some(a), Some(b)] = *read {
+                        *out.lock().unwrap() = Some((a, b));
+                    }
+                }) as Body
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn models_show_what_processors_do() {
+    assert_eq!(store_buffering(|| ()), HashSet::from([(0, 0), (0, 1), (1, 0), (1, 1)]));
+    assert_eq!(store_buffering(|| fence(Ordering::SeqCst)), HashSet::from([(0, 1), (1, 0), (1, 1)]));
+    // What is written first is seen first.
+    let message = outcomes(|out| {
+        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let theirs = words.clone();
+        let write = move || {
+            theirs[0].store(1, Ordering::Relaxed);
+            theirs[1].store(1, Ordering::Release);
+        };
+        let read = move || {
+            let flag = words[1].load(Ordering::Acquire);
+            *out.lock().unwrap() = Some((flag, words[0].load(Ordering::Relaxed)));
+        };
+        vec![Box::new(write), Box::new(read)]
+    });
+    assert_eq!(message, HashSet::from([(0, 0), (0, 1), (1, 1)]));
+}
+
+#[test]
+fn models_find_what_hangs_and_what_is_wrong() {
+    // Each of two threads waits for what the other one holds.
+    let crossed = explore(2, Barrier::Works, || {
+        let locks = Arc::new([Mutex::new(()), Mutex::new(())]);
+        (0..2)
+            .map(|me| {
+                let locks = locks.clone();
+                Box::new(move || {
+                    let _first = lock(&locks[me]);
+                    let _second = lock(&locks[1 - me]);
+                }) as Body
+            })
+            .collect()
+    });
+    assert!(crossed.unwrap_err().starts_with("nothing happens any more"));
+    // A count by two accesses loses one.
+    let counted = |by_one: bool| {
+        explore(2, Barrier::Works, || {
+            let (count, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            (0..2)
+                .map(|_| {
+                    let (count, over) = (count.clone(), over.clone());
+                    Box::new(move || {
+                        if by_one {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        } else {
+                            let seen = count.load(Ordering::SeqCst);
+                            count.store(seen + 1, Ordering::SeqCst);
+                        }
+                        if over.fetch_add(1, Ordering::SeqCst) == 1 {
+                            assert_eq!(count.load(Ordering::SeqCst), 2);
+                        }
+                    }) as Body
+                })
+                .collect()
+        })
+    };
+    assert!(counted(true).unwrap() > 10);
+    assert!(counted(false).is_err());
+    // Somebody who sleeps on a word is woken only by who wakes.
+    let slept = |wakes: bool| {
+        explore(2, Barrier::Works, || {
+            let word = Arc::new(AtomicI32::new(0));
+            let theirs = word.clone();
+            let sleeper = move || {
+                while word.load(Ordering::Acquire) == 0 {
+                    assert!(sleep(&word, 0));
+                }
+            };
+            let waker = move || {
+                theirs.fetch_or(1, Ordering::SeqCst);
+                assert!(!wakes || wake(&theirs));
+            };
+            vec![Box::new(sleeper), Box::new(waker)]
+        })
+    };
+    assert!(slept(true).unwrap() > 3);
+    assert!(slept(false).is_err());
+}

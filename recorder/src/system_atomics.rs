@@ -1,0 +1,39 @@
+//! Atomic operations with the scope of the whole system: natively those of a kernel and of the processor on one word of managed memory, or
+//! of memory that both use, see each other. Managed memory lies with the host here, and other places have copies of what GPUs use, so there
+//! they do not (docs/features.md). A program that has both, such a kernel and such memory, is told so: once.
+
+use crate::enter::Entered;
+use crate::host_memory;
+use crate::log;
+use crate::place::Place;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The first kernel that uses such operations.
+static KERNEL: OnceLock<String> = OnceLock::new();
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// A kernel that uses such operations is about to be used for the first time.
+#[cold]
+pub(crate) fn note_kernel(cx: &Entered, name: &str) {
+    KERNEL.get_or_init(|| name.to_owned());
+    memory_changed(cx);
+}
+
+/// There may be more memory of the host's that GPUs use.
+pub(crate) fn memory_changed(cx: &Entered) {
+    if KERNEL.get().is_some() {
+        cx.job.devices.iter().for_each(|d| place_changed(cx.place(d)));
+    }
+}
+
+/// A device is at a place.
+pub(crate) fn place_changed(place: &Place) {
+    let Some(kernel) = KERNEL.get() else { return };
+    if !TOLD.load(Ordering::Relaxed) && host_memory::splits_atomics(place) && !TOLD.swap(true, Ordering::Relaxed) {
+        log::tell(&format!(
+            "kernel {kernel} uses atomic operations with the scope of the whole system: on memory that the processor changes at the same time they \
+             are not atomic here (README, \"Limits\")"
+        ));
+    }
+}

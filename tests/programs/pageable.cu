@@ -1,0 +1,129 @@
+// Large copies of pageable memory: many sizes, at odd addresses, to and from the device, in the default stream and in others, waited for and
+// not, by several threads at a time; beside them children are forked, and at the end a thread is cancelled in the middle of its copies.
+#include "program.cuh"
+
+#include <atomic>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <thread>
+
+constexpr size_t MIB = 1 << 20;
+constexpr size_t ROOM = 20 * MIB;
+constexpr int THREADS = 3;
+
+// Adds to one word of each 4 KiB.
+__global__ void add(uint64_t *words, size_t count, uint64_t what) {
+    size_t i = (blockIdx.x * size_t(blockDim.x) + threadIdx.x) * 512;
+    if (i < count) words[i] += what;
+}
+
+static void launch(void *at, size_t bytes, uint64_t what, cudaStream_t stream) {
+    size_t count = bytes / 8;
+    unsigned blocks = static_cast<unsigned>((count / 512 + 1 + 127) / 128);
+    add<<<blocks, 128, 0, stream>>>(static_cast<uint64_t *>(at), count, what);
+    CHECK_LAUNCH();
+}
+
+// One thread: its own memory, and a digest of all that it has seen.
+struct Worker {
+    uint64_t seed, seen = 0;
+    cudaStream_t stream;
+    unsigned char *device;
+    std::vector<unsigned char> host, back;
+
+    explicit Worker(int number) : seed(program::mix(number + 1)), host(ROOM + 64), back(ROOM + 64) {
+        // The default stream, one that follows it, one that does not.
+        stream = nullptr;
+        if (number > 0) CHECK(cudaStreamCreateWithFlags(&stream, number == 1 ? cudaStreamDefault : cudaStreamNonBlocking));
+        CHECK(cudaMalloc(&device, ROOM));
+        uint64_t word = seed;
+        for (size_t i = 0; i + 8 <= host.size(); i += 8) {
+            word = program::mix(word);
+            std::memcpy(&host[i], &word, 8);
+        }
+    }
+
+    uint64_t below(uint64_t n) {
+        seed = program::mix(seed);
+        return seed % n;
+    }
+
+    void step(program::Report &report) {
+        // Some around the size from which on several threads copy.
+        size_t bytes = below(3) == 0 ? 8 * MIB - 4 + below(9) : 8 * MIB + below(ROOM - 8 * MIB);
+        size_t from = below(64), to = 8 * below((ROOM - bytes) / 8 + 1);
+        bytes = bytes + to > ROOM ? ROOM - to : bytes;
+        uint64_t what = below(1000);
+        bool waits = below(2) == 0;
+        // What comes before the copy in its stream must not be seen, what comes after must.
+        CHECK(cudaMemsetAsync(device + to, 0x5a, bytes, stream));
+        if (waits && stream == nullptr) CHECK(cudaMemcpy(device + to, &host[from], bytes, cudaMemcpyHostToDevice));
+        else CHECK(cudaMemcpyAsync(device + to, &host[from], bytes, cudaMemcpyHostToDevice, stream));
+        launch(device + to, bytes, what, stream);
+        if (waits && stream == nullptr) CHECK(cudaMemcpy(&back[from], device + to, bytes, cudaMemcpyDeviceToHost));
+        else CHECK(cudaMemcpyAsync(&back[from], device + to, bytes, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t at = 0; at / 8 < bytes / 8; at += 4096) {
+            uint64_t word;
+            std::memcpy(&word, &host[from + at], 8);
+            word += what;
+            std::memcpy(&host[from + at], &word, 8);
+        }
+        report.expect("what came back", &back[from], &host[from], bytes);
+        seen = program::mix(seen ^ what ^ bytes) ^ program::digest(&back[from], 4096) ^ program::digest(&back[from + bytes - 4096], 4096);
+    }
+};
+
+static std::atomic<bool> done{false};
+
+// Children that use no CUDA, as programs make them that start others.
+static void fork_children() {
+    while (!done) {
+        pid_t child = fork();
+        if (child == 0) _exit(7);
+        int status = 0;
+        if (child < 0 || waitpid(child, &status, 0) != child || WEXITSTATUS(status) != 7) std::_Exit(3);
+        usleep(20000);
+    }
+}
+
+static void *copy_until_cancelled(void *first) {
+    // No destructor: it would not run in every C library.
+    static unsigned char memory[9 * MIB];
+    unsigned char *device;
+    CHECK(cudaMalloc(&device, sizeof memory));
+    for (;;) {
+        CHECK(cudaMemcpyAsync(device, memory, sizeof memory, cudaMemcpyHostToDevice, cudaStreamPerThread));
+        CHECK(cudaMemcpyAsync(memory, device, sizeof memory, cudaMemcpyDeviceToHost, cudaStreamPerThread));
+        *static_cast<std::atomic<bool> *>(first) = true;
+        pthread_testcancel();
+    }
+}
+
+int main(int argc, char **argv) {
+    program::Options options(argc, argv, 8);
+    program::Report report;
+    program::Bystanders bystanders;
+    std::vector<Worker> workers;
+    for (int i = 0; i < THREADS; i++) workers.emplace_back(i);
+    std::thread forker(fork_children);
+    for (long step = 0; step < options.steps; step++) {
+        std::vector<std::thread> threads;
+        for (Worker &worker : workers) threads.emplace_back([&] { worker.step(report); });
+        for (std::thread &thread : threads) thread.join();
+        options.pace();
+    }
+    done = true;
+    forker.join();
+    pthread_t copies;
+    std::atomic<bool> copied{false};
+    if (pthread_create(&copies, nullptr, copy_until_cancelled, &copied) != 0) return 3;
+    while (!copied) usleep(1000);
+    pthread_cancel(copies);
+    void *how;
+    if (pthread_join(copies, &how) != 0 || how != PTHREAD_CANCELED) return 3;
+    workers[0].step(report);
+    for (Worker &worker : workers) report.line("copies", "seen", &worker.seen, sizeof worker.seen);
+    bystanders.end(report);
+    return report.finish();
+}
