@@ -105,10 +105,8 @@ const TILE_ORDER: [u8; 16] = 0x1734DC26_800D_4745_8726_C0F1E7DD8BCA_u128.to_be_b
 /// Without a name of its own: the cache of compiled code, for NVRTC and nvJitLink.
 const COMPILED: [u8; 16] = 0xDA9151D3_3AE6_CC41_A5C0_4F26D533E328_u128.to_be_bytes();
 /// Refused: PyTorch with cuBLAS, cuDNN and cuSOLVER gave the same results without them (measured on an H200 machine).
-const REFUSED: [[u8; 16]; 2] = [
-    0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9_u128.to_be_bytes(),
-    0x69A28E9F_2449_8B47_B030_C5DA330EA4E9_u128.to_be_bytes(),
-];
+const REFUSED: [[u8; 16]; 2] =
+    [0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9_u128.to_be_bytes(), 0x69A28E9F_2449_8B47_B030_C5DA330EA4E9_u128.to_be_bytes()];
 
 /// One word of a table: its size, a function, or nothing.
 #[repr(transparent)]

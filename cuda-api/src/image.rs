@@ -194,11 +194,7 @@ impl Image {
                 load::parts(&bytes)?;
             }
             _ => {
-                let plain = if kind == Kind::Wrapped {
-                    Kind::Fatbin
-                } else {
-                    kind
-                };
+                let plain = if kind == Kind::Wrapped { Kind::Fatbin } else { kind };
                 if size::of(&*bytes)? != (plain, bytes.len() as u64) {
                     return Err(ImageError::NotThis { kind });
                 }
@@ -307,12 +303,7 @@ impl Image {
                         Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
                         // A member has a length of its own and needs no terminating zero.
                         _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,
-                        _ => f(Ok(Entry {
-                            kind: EntryKind::Other,
-                            sm: 0,
-                            arch_specific: false,
-                            bytes: bytes.to_vec(),
-                        }))?,
+                        _ => f(Ok(Entry { kind: EntryKind::Other, sm: 0, arch_specific: false, bytes: bytes.to_vec() }))?,
                     }
                 }
                 Ok(())
@@ -324,30 +315,17 @@ impl Image {
 }
 
 fn cubin_entry(bytes: &[u8]) -> Entry {
-    Entry {
-        kind: EntryKind::Cubin,
-        sm: cubin::sm(bytes),
-        arch_specific: false,
-        bytes: bytes.to_vec(),
-    }
+    Entry { kind: EntryKind::Cubin, sm: cubin::sm(bytes), arch_specific: false, bytes: bytes.to_vec() }
 }
 
 fn ptx_entry(bytes: &[u8]) -> Entry {
     let text = trim_zeros(bytes);
     let (sm, arch_specific) = ptx::target(text);
-    Entry {
-        kind: EntryKind::Ptx,
-        sm,
-        arch_specific,
-        bytes: text.to_vec(),
-    }
+    Entry { kind: EntryKind::Ptx, sm, arch_specific, bytes: text.to_vec() }
 }
 
 /// PTX is stored with padding zeros behind it.
 fn trim_zeros(bytes: &[u8]) -> &[u8] {
-    let len = bytes
-        .iter()
-        .rposition(|b| *b != 0)
-        .map_or(0, |last| last + 1);
+    let len = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
     &bytes[..len]
 }

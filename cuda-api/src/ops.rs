@@ -24,11 +24,21 @@ pub enum Memory {
 }
 
 macro_rules! memory {
-    (nothing) => { Memory::Nothing };
-    (named) => { Memory::Named };
-    (known) => { Memory::Known };
-    (placed) => { Memory::Placed };
-    (inside) => { Memory::Inside };
+    (nothing) => {
+        Memory::Nothing
+    };
+    (named) => {
+        Memory::Named
+    };
+    (known) => {
+        Memory::Known
+    };
+    (placed) => {
+        Memory::Placed
+    };
+    (inside) => {
+        Memory::Inside
+    };
 }
 
 macro_rules! ids {
@@ -813,7 +823,8 @@ mod tests {
     fn parameters_that_a_place_tells_of_are_those_of_a_kernel() {
         let sound = |params: &[(u32, u32)]| FunctionInfo { params: params.to_vec(), ..FunctionInfo::default() }.is_sound();
         assert!(sound(&[]) && sound(&[(0, 8), (8, 4), (16, 8)]) && sound(&[(0, 32764)]));
-        for wrong in [&[(0, 32765)][..], &[(u32::MAX, u32::MAX)], &[(8, 8), (0, 8)], &[(0, 8), (4, 8)], &[(0, u32::MAX), (8, 8)]] {
+        for wrong in [&[(0, 32765)][..], &[(u32::MAX, u32::MAX)], &[(8, 8), (0, 8)], &[(0, 8), (4, 8)], &[(0, u32::MAX), (8, 8)]]
+        {
             assert!(!sound(wrong), "{wrong:?}");
         }
     }

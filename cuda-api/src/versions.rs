@@ -65,9 +65,8 @@ pub fn resolve(base: &str, version: i32, flags: u64) -> Lookup {
         m
     });
     let Some(forms) = map.get(base) else { return Lookup::Unknown };
-    let newest = |per_thread: bool| {
-        forms.iter().filter(|s| s.per_thread == per_thread && s.since <= version).max_by_key(|s| s.since)
-    };
+    let newest =
+        |per_thread: bool| forms.iter().filter(|s| s.per_thread == per_thread && s.since <= version).max_by_key(|s| s.since);
     // A function that has per-thread forms has none of them before CUDA 7 (measured: nor is its other form given instead).
     let found = match flags & 2 != 0 && forms.iter().any(|s| s.per_thread) {
         true if version < PER_THREAD_SINCE => None,

@@ -8,10 +8,10 @@
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
-use crate::{Stream, Verify};
 use crate::error::SyncError;
 use crate::memory::{BATCH, BATCH_PAGES};
 use crate::region::{Kind, Pages, REGION_BYTES, Region};
+use crate::{Stream, Verify};
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
 use replayer::{NO_HASH, PageHash, PageKey, Shown, share};
@@ -287,7 +287,9 @@ mod tests {
             Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        Hello { sent: Verify::Hash, seen: Verify::Bytes, regions: regions.to_vec(), in_view: vec![true, true] }.send(&mut s).expect("sent");
+        Hello { sent: Verify::Hash, seen: Verify::Bytes, regions: regions.to_vec(), in_view: vec![true, true] }
+            .send(&mut s)
+            .expect("sent");
         s.into_inner()
     }
 
@@ -320,7 +322,8 @@ mod tests {
 
     #[test]
     fn hashes_arrive_whole_or_not_at_all() {
-        let hashes: Vec<PageHash> = (0..100_000u32).map(|n| [n.to_le_bytes(); 8].as_flattened().try_into().expect("32 bytes")).collect();
+        let hashes: Vec<PageHash> =
+            (0..100_000u32).map(|n| [n.to_le_bytes(); 8].as_flattened().try_into().expect("32 bytes")).collect();
         let mut s = Cursor::new(Vec::new());
         send_hashes(&mut s, &hashes).expect("sent");
         s.set_position(0);

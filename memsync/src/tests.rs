@@ -422,7 +422,9 @@ fn a_comparison_that_leaves_pages_out_proves_nothing() {
     let pages = |count: u32| (0..count).collect::<Vec<u32>>();
     let all = Pages::of(job(1).regions().expect("regions")).len() as u32;
     let twice = || [pages(all - 1), vec![0]].concat();
-    for (numbers, complete) in [(pages(all), true), (Vec::new(), false), (pages(all - 1), false), (pages(all)[1..].to_vec(), false), (twice(), false)] {
+    for (numbers, complete) in
+        [(pages(all), true), (Vec::new(), false), (pages(all - 1), false), (pages(all)[1..].to_vec(), false), (twice(), false)]
+    {
         let (from, to) = (job(1), job(1));
         let (mut a, mut b) = connections(1);
         std::thread::scope(|s| {

@@ -6,7 +6,7 @@ use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
 use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
-use memsync::{Verify, Faults, Round, Stream, SyncError, run_source, run_target};
+use memsync::{Faults, Round, Stream, SyncError, Verify, run_source, run_target};
 use replayer::{Applied, Executor, Options, steer};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -140,7 +140,13 @@ fn second(list: &str) {
     let mut word = [0];
     while told.read_exact(&mut word).is_ok() {
         let answer = match word[0] {
-            b'p' | b'v' | b'c' => match run_target(&p.0, &mut conns, if word[0] == b'p' { Verify::Skip } else { Verify::Auto }, true, &faults(word[0] == b'c')) {
+            b'p' | b'v' | b'c' => match run_target(
+                &p.0,
+                &mut conns,
+                if word[0] == b'p' { Verify::Skip } else { Verify::Auto },
+                true,
+                &faults(word[0] == b'c'),
+            ) {
                 Ok(round) => format!("ok {:02x?} {} {}", round.digest, round.bytes_fetched, round.not_in_view),
                 Err(e) => e.to_string(),
             },

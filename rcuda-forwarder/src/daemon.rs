@@ -245,13 +245,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn accept(
-        &mut self,
-        name: &str,
-        listener: OwnedFd,
-        budget: Budget,
-        trust: Trust,
-    ) -> Result<(), ServeError> {
+    fn accept(&mut self, name: &str, listener: OwnedFd, budget: Budget, trust: Trust) -> Result<(), ServeError> {
         let listener = Arc::new(listener);
         self.listeners.push(listener.clone());
         let (state, door) = (self.state.clone(), Door::new(budget));

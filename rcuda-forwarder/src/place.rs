@@ -57,7 +57,12 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// Is the source of a round over these connections.
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String>;
     /// Is the target of a round over these connections.
-    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: Verify, near: bool) -> Result<memsync::Round, String>;
+    fn round_target(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        verify: Verify,
+        near: bool,
+    ) -> Result<memsync::Round, String>;
     /// There is no other round: what rounds have kept for the next one goes.
     fn end_rounds(&self);
     /// Frees everything on the GPU.

@@ -17,10 +17,10 @@
 use crate::conn::Ahead;
 use crate::frame::{HEAD, Head, MAX_BODY, NO_TICKET, filled};
 use crate::futex;
-use cuda_api::ops::id::HOST_DONE;
 use crate::link::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
+use cuda_api::ops::id::HOST_DONE;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

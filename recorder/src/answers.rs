@@ -89,7 +89,10 @@ mod tests {
         let version = a.find(0, 7, b"x").unwrap_err();
         a.forget_setting(0, 8);
         a.keep(version, 0, 7, b"x", b"old");
-        assert!(!a.is_set(0, 8, 100) && a.is_set(1, 8, 100) && a.find(0, 7, b"x").is_err(), "changed by another name on one device");
+        assert!(
+            !a.is_set(0, 8, 100) && a.is_set(1, 8, 100) && a.find(0, 7, b"x").is_err(),
+            "changed by another name on one device"
+        );
         a.forget();
         assert!(!a.is_set(1, 8, 100));
     }

@@ -444,7 +444,8 @@ impl Host for Entered {
         let mut spec = spec.clone();
         spec.graphs.iter_mut().flatten().try_for_each(|n| named(self, &mut n.work))?;
         let waits = spec.graphs.iter().flatten().any(|n| may_wait(&n.work));
-        let node = |(at, work): (At, &Work<u32>)| GraphNode { at, work: work.clone(), on: true, unhindered: spec.is_unhindered(at) };
+        let node =
+            |(at, work): (At, &Work<u32>)| GraphNode { at, work: work.clone(), on: true, unhindered: spec.is_unhindered(at) };
         let calls = spec.calls().map(node).collect();
         let mut body = Vec::new();
         Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);

@@ -7,8 +7,8 @@ use crate::across;
 use crate::copy::{HostCopy, HostFill, Rect};
 use crate::enter::Entered;
 use crate::graph;
-use crate::landing;
 use crate::job::Device;
+use crate::landing;
 use crate::log::{self, lock};
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
@@ -344,7 +344,8 @@ fn is_fixed(cx: &Entered, device: &'static Device, stream: u64, node: &GraphNode
     }
     let source = crate::copy::source(copy);
     let overlaps = |to: Range<u64>| to.start < source.end && source.start < to.end;
-    let writes = |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(crate::copy::destination(c)));
+    let writes =
+        |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(crate::copy::destination(c)));
     !crate::copy::is_read_there(cx.place(device), copy)
         && !nodes.iter().any(writes)
         && crate::stream::is_undelayed(cx, device, stream)

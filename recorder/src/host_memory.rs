@@ -23,7 +23,8 @@ mod named;
 
 pub(crate) use mirror::is_needed as copies_are_needed;
 pub(crate) use named::{
-    all_have_all, any_mapped, any_unmapped, is_mapped, may_be_named, named_by, named_in, note_copied, note_found, note_mapped, note_words,
+    all_have_all, any_mapped, any_unmapped, is_mapped, may_be_named, named_by, named_in, note_copied, note_found, note_mapped,
+    note_words,
 };
 
 /// Where pinned memory lies (docs/design.md, "Addresses").

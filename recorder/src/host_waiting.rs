@@ -104,8 +104,7 @@ pub(crate) fn holds(cx: &Entered, device: &'static Device, stream: u64) -> bool 
     drop_past(&mut all, device);
     // Work of the default stream may stand between those of two streams that wait for it.
     let by_default = stream::follows_default(cx, stream);
-    let behind = |k: &Kernel| {
-        [k.stream].iter().chain(&k.followers).any(|s| *s == stream || by_default && stream::follows_default(cx, *s))
-    };
+    let behind =
+        |k: &Kernel| [k.stream].iter().chain(&k.followers).any(|s| *s == stream || by_default && stream::follows_default(cx, *s));
     all.iter().any(|k| k.device == device.index && behind(k))
 }

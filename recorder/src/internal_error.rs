@@ -93,7 +93,9 @@ pub(crate) fn caught(call: &str) {
         error.during = Some(call.to_owned());
         let what = error.describe();
         drop(first);
-        log::tell(&format!("{what}: CUDA calls return CUDA_ERROR_UNKNOWN from now on, and the job cannot move; please report it"));
+        log::tell(&format!(
+            "{what}: CUDA calls return CUDA_ERROR_UNKNOWN from now on, and the job cannot move; please report it"
+        ));
     }
     fail_calls();
 }

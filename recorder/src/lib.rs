@@ -35,9 +35,9 @@ mod green;
 mod host_function;
 mod host_memory;
 mod host_waiting;
-mod internal_error;
 #[cfg(test)]
 mod interleave;
+mod internal_error;
 mod ipc;
 mod job;
 mod landing;

@@ -204,7 +204,8 @@ mod tests {
                     let at = w.work.iter().position(|(_, of, done)| *of == stream && !done)?;
                     let (end, ..) = w.work[at];
                     // The default stream's work comes after that of the others before it, and theirs after its.
-                    let comes_first = |of: u64| of == stream || stream != APART && of != APART && (of == LEGACY || stream == LEGACY);
+                    let comes_first =
+                        |of: u64| of == stream || stream != APART && of != APART && (of == LEGACY || stream == LEGACY);
                     if w.work.iter().any(|(before, of, done)| *before < end && !done && comes_first(*of)) {
                         return None;
                     }
@@ -260,7 +261,8 @@ mod tests {
             }
             let mut known = usize::from(STREAMS.iter().any(|s| self.quiet.holds(1, self.position, Some(*s))));
             if steps > 0 {
-                let each = STREAMS.into_iter().flat_map(|s| [Step::Work(s), Step::Finish(s), Step::Query(s), Step::Wait(Some(s))]);
+                let each =
+                    STREAMS.into_iter().flat_map(|s| [Step::Work(s), Step::Finish(s), Step::Query(s), Step::Wait(Some(s))]);
                 let all = each.chain([Step::Wait(None), Step::Note(0), Step::Note(1)]);
                 for after in all.filter_map(|step| self.after(step, believes)) {
                     known += after.explore(steps - 1, believes)?;

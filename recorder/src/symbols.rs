@@ -65,7 +65,12 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
 }
 
 /// Version 1 must fail for what is not there: CUDA 11's runtime calls whatever it is given (driver-abi 1.15).
-pub(crate) fn cuGetProcAddress(symbol: *const c_char, to: *mut *mut c_void, version: c_int, flags: sys::cuuint64_t) -> Result<(), Code> {
+pub(crate) fn cuGetProcAddress(
+    symbol: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: sys::cuuint64_t,
+) -> Result<(), Code> {
     let (found, _) = look_up(symbol, version, flags)?;
     give(to, found.unwrap_or(std::ptr::null_mut()))?;
     found.map(drop).ok_or(code::ERROR_NOT_FOUND)

@@ -63,8 +63,7 @@ pub fn call_name(id: u16) -> String {
 }
 
 fn code_name(rc: Code) -> String {
-    code::describe(rc)
-        .map_or_else(|| format!("error {rc}"), |(name, _)| format!("{} ({rc})", name.trim_end_matches('\0')))
+    code::describe(rc).map_or_else(|| format!("error {rc}"), |(name, _)| format!("{} ({rc})", name.trim_end_matches('\0')))
 }
 
 /// The first bytes of an answer, in hexadecimal.
@@ -74,8 +73,7 @@ fn bytes(reply: &[u8]) -> String {
 }
 
 fn check(record: &Record<'_>, (rc, reply): (Code, Vec<u8>)) -> Result<(), Divergence> {
-    let differs =
-        |expected: String, got: String| Divergence { seq: record.seq, call: call_name(record.id), expected, got };
+    let differs = |expected: String, got: String| Divergence { seq: record.seq, call: call_name(record.id), expected, got };
     if rc != code::SUCCESS {
         return Err(differs(code_name(code::SUCCESS), code_name(rc)));
     }
@@ -193,9 +191,8 @@ mod tests {
     #[test]
     fn a_failed_record_is_named() {
         let mut sink = Fake { answers: vec![(0, vec![]), (2, vec![])].into(), ..Fake::default() };
-        let e =
-            replay([record(7, ops::id::CHUNK_MAP, &[]), record(9, ops::id::CHUNK_MAP, &[])].into_iter(), &mut sink, 8)
-                .unwrap_err();
+        let e = replay([record(7, ops::id::CHUNK_MAP, &[]), record(9, ops::id::CHUNK_MAP, &[])].into_iter(), &mut sink, 8)
+            .unwrap_err();
         assert_eq!((e.seq, e.call.as_str(), e.got.as_str()), (9, "ChunkMap", "CUDA_ERROR_OUT_OF_MEMORY (2)"));
     }
 

@@ -102,9 +102,8 @@ const PLACEHOLDER: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NOR
 /// Covers a range with a placeholder, if nothing lies in it.
 fn hold(base: u64, bytes: u64) -> io::Result<()> {
     // SAFETY: MAP_FIXED_NOREPLACE leaves alone whatever is mapped already.
-    let at = unsafe {
-        libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED_NOREPLACE, -1, 0)
-    };
+    let at =
+        unsafe { libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED_NOREPLACE, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

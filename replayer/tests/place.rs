@@ -8,7 +8,7 @@ use cuda_api::image::{self, Image};
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use replayer::replay::{LocalSink, Record, replay};
-use replayer::{Applied, Difference, Executor, NO_HASH, OpenError, PageKey, Options, Piece, compare_globals, steer, twin};
+use replayer::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, steer, twin};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -573,7 +573,10 @@ fn streams_wait_for_the_job_and_say_for_what() {
     assert_eq!((p.read(a + 64, 8, work), p.read(a + 96, 8, work)), (vec![5; 8], vec![6; 8]));
     // One that cannot be made is refused, and its stream does not wait.
     let to = CopyIn { dst: 0x1000, pitch: 8, width: 8, rows: 1, stream: work };
-    assert_eq!(p.try_apply(id::COPY_IN_LATE, &body(&ops::CopyInLate { token: ops::HOLD | 11, to }, &[])).0, code::ERROR_INVALID_VALUE);
+    assert_eq!(
+        p.try_apply(id::COPY_IN_LATE, &body(&ops::CopyInLate { token: ops::HOLD | 11, to }, &[])).0,
+        code::ERROR_INVALID_VALUE
+    );
     p.apply(id::STREAM_SYNC, &body(&work, &[]));
 
     // A value that another stream writes.

@@ -36,7 +36,22 @@ impl Install {
             .current_dir(root())
             .args(["build", "--release", "--target-dir"])
             .arg(&target)
-            .args(["-p", "mrcuda", "-p", "mhelper", "-p", "nvml", "-p", "recorder", "-p", "softgpu", "-p", "tests", "-p", "microbench"])
+            .args([
+                "-p",
+                "mrcuda",
+                "-p",
+                "mhelper",
+                "-p",
+                "nvml",
+                "-p",
+                "recorder",
+                "-p",
+                "softgpu",
+                "-p",
+                "tests",
+                "-p",
+                "microbench",
+            ])
             .status()
             .map_err(|e| format!("cannot start cargo: {e}"))?;
         if !status.success() {

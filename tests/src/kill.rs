@@ -10,8 +10,8 @@ mod proxy;
 mod referee;
 mod run;
 
-pub use left::gpu_bytes;
 pub use cell::{Action, Cell, Spot, Victim, Way};
+pub use left::gpu_bytes;
 pub use run::End;
 use run::{native, run};
 

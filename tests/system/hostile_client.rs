@@ -1,5 +1,6 @@
 //! A client that has the token and means no good: what it can reach of its worker.
 
+use crate::LIMIT;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
@@ -8,7 +9,6 @@ use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOS
 use cuda_api::wire::Wire;
 use rcuda_forwarder::{JobHello, Link, Lost, Token};
 use std::sync::Arc;
-use crate::LIMIT;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tests::scene::wait_for;
 use tests::{Scene, Server};
@@ -52,7 +52,8 @@ fn ask(link: &Arc<Link>, call: u16, op: &impl Wire) -> Result<Code, Lost> {
 /// The worker that serves a client: the log says so when the client has called it already.
 fn worker(server: &Server, client: &Client) -> u32 {
     let words = format!("serves job {} ", client.pid);
-    let line = wait_for(LIMIT, || server.errors().lines().find(|l| l.contains(&words)).map(str::to_owned)).expect("a worker is named");
+    let line =
+        wait_for(LIMIT, || server.errors().lines().find(|l| l.contains(&words)).map(str::to_owned)).expect("a worker is named");
     let pid = line.split_whitespace().skip_while(|w| *w != "worker").nth(1).expect("its number");
     pid.parse().expect("a number")
 }
@@ -113,7 +114,11 @@ fn copies_of_graphs_read_nothing_else() {
     for (n, address) in [(1, program), (2, heap), (3, OWN), (4, 0), (5, u64::MAX - 8), (6, HOST)] {
         let instance = compose(Kind::GraphExec, n, n);
         assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(instance, end(work::HOST, address), end(2, OWN))), Ok(code::SUCCESS));
-        assert_eq!(ask(&link, id::GRAPH_CALL, &call(instance, u64::from(n), true)), Ok(code::ERROR_INVALID_VALUE), "{address:#x}");
+        assert_eq!(
+            ask(&link, id::GRAPH_CALL, &call(instance, u64::from(n), true)),
+            Ok(code::ERROR_INVALID_VALUE),
+            "{address:#x}"
+        );
     }
     // A copy to the host has no source here.
     let out = compose(Kind::GraphExec, 7, 7);
@@ -123,7 +128,8 @@ fn copies_of_graphs_read_nothing_else() {
     let mut body = Vec::new();
     call(instance, 30, false).put(&mut body);
     for bytes in [1, BYTES - 1, BYTES + 1] {
-        let told = link.request(id::GRAPH_CALL, &[&body, &vec![7; bytes as usize]]).and_then(|r| r.wait()).expect("the worker is there");
+        let told =
+            link.request(id::GRAPH_CALL, &[&body, &vec![7; bytes as usize]]).and_then(|r| r.wait()).expect("the worker is there");
         assert_eq!(told.0, code::ERROR_INVALID_VALUE, "{bytes} bytes");
     }
     let there = link.request(id::GRAPH_CALL, &[&body, &[7; BYTES as usize]]).expect("the worker is there");
@@ -143,7 +149,9 @@ fn pins_do_not_tell_where_the_worker_lies() {
     let pin = |link: &Arc<Link>, address, bytes| ask(link, id::HOST_PIN, &HostPin { address, bytes, flags: 0, apart: true });
     let first = client(&scene, &server);
     // What is the executor's or the job's on the device is no host memory, whether something lies there or not.
-    for at in [OWN, OWN + CHUNK, OWN + (1 << 44), 0x3000_0000_0000, 0x4800_0000_0000, 0x4a00_0000_0000, 0x1080_0000_0000, 0x2_0000_0000] {
+    for at in
+        [OWN, OWN + CHUNK, OWN + (1 << 44), 0x3000_0000_0000, 0x4800_0000_0000, 0x4a00_0000_0000, 0x1080_0000_0000, 0x2_0000_0000]
+    {
         assert_eq!(pin(&first, at, 8192), Ok(code::ERROR_INVALID_VALUE), "{at:#x}");
     }
     // Pinned memory has a range of its own, in which only the job can be in its own way.
@@ -152,11 +160,8 @@ fn pins_do_not_tell_where_the_worker_lies() {
     // Elsewhere an answer says that the memory was free; where it was not there is nobody who answers.
     // A page of the program, one of its heap, and much around it in which it lies somewhere.
     let around = |at: u64| at & !((256 << 20) - 1);
-    let places: [fn(u64, u64, &dyn Fn(u64) -> u64) -> (u64, u64); 3] = [
-        |program, _, _| (program + 4096, 4096),
-        |_, heap, _| (heap, 4096),
-        |program, _, around| (around(program), 256 << 20),
-    ];
+    let places: [fn(u64, u64, &dyn Fn(u64) -> u64) -> (u64, u64); 3] =
+        [|program, _, _| (program + 4096, 4096), |_, heap, _| (heap, 4096), |program, _, around| (around(program), 256 << 20)];
     for place in places {
         let link = client(&scene, &server);
         let (program, heap) = layout(worker(&server, &link));

@@ -167,7 +167,8 @@ fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
     let script = tests::install::root().join("tests/process/children.py");
     let args = [script.to_str().unwrap(), go.to_str().unwrap()];
     let options = ["--server", &server.place(0), "--on-usr1", &server.near(0)];
-    let mut job = Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &[&["python3"], &args[..]].concat(), &[]);
+    let mut job =
+        Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &[&["python3"], &args[..]].concat(), &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
     let path = scene.runtime().join("mrcuda").join(job.pid().to_string());
     let mut listener = UnixStream::connect(path).unwrap();
@@ -184,7 +185,8 @@ fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
     let children = Leftovers(pids.expect("the children"));
     let [forked, begun] = children.0[..] else { panic!("{:?}", children.0) };
     // The one that has begun another program may be on the way there.
-    wait_for(LIMIT, || std::fs::read_to_string(format!("/proc/{begun}/comm")).is_ok_and(|c| c == "sleep\n").then_some(())).unwrap();
+    wait_for(LIMIT, || std::fs::read_to_string(format!("/proc/{begun}/comm")).is_ok_and(|c| c == "sleep\n").then_some(()))
+        .unwrap();
     for child in [forked, begun] {
         signal(child, libc::SIGUSR1);
         assert!(ignores(child, libc::SIGUSR1), "child {child}");

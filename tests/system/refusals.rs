@@ -68,7 +68,10 @@ fn a_gpu_that_cannot_run_the_code() {
     // Our own kernels are for nothing that old, so its server says at its start that it cannot serve.
     let scene = Scene::new("too-old");
     let mut serve = scene.mrcuda();
-    serve.args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--token-file"]).arg(scene.path.join("token")).env("SOFTGPU_CC", "6.0");
+    serve
+        .args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--token-file"])
+        .arg(scene.path.join("token"))
+        .env("SOFTGPU_CC", "6.0");
     let output = serve.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("CUDA_ERROR_NO_BINARY_FOR_GPU"), "{said}");

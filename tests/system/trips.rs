@@ -61,7 +61,8 @@ fn cheap(place: impl Fn(&Server) -> String, name: &str, patterns: &[(&str, u64, 
 #[test]
 fn what_need_not_wait_does_not_over_the_network() {
     // A free waits for work that may use the memory, as natively; physical memory that is made anew may not be there.
-    let allocations = [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 0, 0), ("managed", 1, 0)];
+    let allocations =
+        [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 0, 0), ("managed", 1, 0)];
     // What the program itself waits for; the end of registration, which waits as natively; a function of the program that has returned.
     let work = [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 2, 0), ("pipeline", 1, 1)];
     cheap(|s| s.place(0), "trips-far", &[&allocations[..], &work[..]].concat());
@@ -69,7 +70,8 @@ fn what_need_not_wait_does_not_over_the_network() {
 
 #[test]
 fn what_need_not_wait_does_not_in_shared_memory() {
-    let allocations = [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 1, 0), ("managed", 1, 0)];
+    let allocations =
+        [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 1, 0), ("managed", 1, 0)];
     let work = [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 2, 0), ("pipeline", 1, 1)];
     cheap(|s| s.near(0), "trips-near", &[&allocations[..], &work[..]].concat());
 }

@@ -263,7 +263,12 @@ fn settings_of_a_server_that_mean_nothing_are_refused() {
         ("--allow-target", "everywhere"),
         ("--allow-target", "10.0.0.0/33"),
     ] {
-        let output = scene.mrcuda().args(["serve", "--listen", "127.0.0.1:0", "--driver", "soft"]).arg(format!("{option}={value}")).output().unwrap();
+        let output = scene
+            .mrcuda()
+            .args(["serve", "--listen", "127.0.0.1:0", "--driver", "soft"])
+            .arg(format!("{option}={value}"))
+            .output()
+            .unwrap();
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && err.contains(option), "{option} {value}: {err}");
     }

@@ -138,7 +138,9 @@ fn programs(args: &AppsArgs) -> Result<Vec<Program>, String> {
 /// `2/4`
 fn part(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once('/').and_then(|(which, parts)| Some((which.parse().ok()?, parts.parse().ok()?)));
-    numbers.filter(|(which, parts)| (1..=*parts).contains(which)).ok_or_else(|| format!("`{text}` is not a part: it is written as 2/4"))
+    numbers
+        .filter(|(which, parts)| (1..=*parts).contains(which))
+        .ok_or_else(|| format!("`{text}` is not a part: it is written as 2/4"))
 }
 
 fn write(path: &PathBuf, text: &str) -> Result<(), String> {

@@ -96,7 +96,12 @@ pub(super) unsafe extern "C" fn make_key(
     debug: u32,
 ) -> Code {
     guard(|_| {
-        if to.is_null() || data.is_null() || bytes == 0 || bytes > MOST || [options, machine, compiler].contains(&std::ptr::null()) {
+        if to.is_null()
+            || data.is_null()
+            || bytes == 0
+            || bytes > MOST
+            || [options, machine, compiler].contains(&std::ptr::null())
+        {
             return Err(code::ERROR_INVALID_VALUE);
         }
         // SAFETY: not null, and the caller vouches for the bytes.
@@ -130,7 +135,9 @@ pub(super) unsafe extern "C" fn end_key(key: *mut Key) -> Code {
 pub(super) unsafe extern "C" fn find(key: *const Key, other: u32, to: *mut *mut c_void, bytes: *mut u32) -> Code {
     guard(|_| {
         // SAFETY: the caller vouches for the key.
-        let key = unsafe { key.as_ref() }.filter(|_| other == 0 && !to.is_null() && !bytes.is_null()).ok_or(code::ERROR_INVALID_VALUE)?;
+        let key = unsafe { key.as_ref() }
+            .filter(|_| other == 0 && !to.is_null() && !bytes.is_null())
+            .ok_or(code::ERROR_INVALID_VALUE)?;
         let found = store().and_then(|store| store.find(key)).ok_or(code::ERROR_NOT_FOUND)?;
         let len = u32::try_from(found.len()).map_err(|_| code::ERROR_NOT_FOUND)?;
         // SAFETY: no preconditions; it is looked at.

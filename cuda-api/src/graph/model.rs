@@ -465,7 +465,11 @@ mod tests {
         s.add(g, vec![], conditional, 1).unwrap();
         s.graph_mut(body).unwrap().conditions = vec![(3, false)];
         assert_eq!((s.condition_owner(body, 2), s.condition_owner(body, 3), s.condition_owner(g, 2)), (Ok(g), Ok(body), Ok(g)));
-        assert_eq!((s.condition_owner(g, 3), s.condition_owner(body, 1)), (Err(INVALID), Err(INVALID)), "inside only; one node each");
+        assert_eq!(
+            (s.condition_owner(g, 3), s.condition_owner(body, 1)),
+            (Err(INVALID), Err(INVALID)),
+            "inside only; one node each"
+        );
         s.graph_mut(g).unwrap().conditions[1].1 = true;
         assert!(s.has_loose_condition(g), "the one inside");
         s.graph_mut(body).unwrap().conditions[0].1 = true;

@@ -32,23 +32,14 @@ fn walk<'a>(bytes: &'a [u8], f: &mut dyn FnMut(usize, Stored<'a>) -> Result<()>)
     let mut at = usize::from(u16_at(bytes, 6));
     let mut number = 0;
     while at < bytes.len() {
-        let damaged = |what| ImageError::Damaged {
-            what,
-            at: at as u64,
-        };
+        let damaged = |what| ImageError::Damaged { what, at: at as u64 };
         let rest = &bytes[at..];
         if rest.len() < ENTRY_HEADER {
             // Padding behind the last entry.
-            return if rest.iter().all(|b| *b == 0) {
-                Ok(())
-            } else {
-                Err(damaged("header of an entry"))
-            };
+            return if rest.iter().all(|b| *b == 0) { Ok(()) } else { Err(damaged("header of an entry")) };
         }
         let header = u32_at(rest, 0x04) as usize;
-        let end = usize::try_from(u64_at(rest, 0x08))
-            .ok()
-            .and_then(|size| size.checked_add(header));
+        let end = usize::try_from(u64_at(rest, 0x08)).ok().and_then(|size| size.checked_add(header));
         let Some(end) = end.filter(|end| header >= ENTRY_HEADER && *end <= rest.len()) else {
             return Err(damaged("size of an entry"));
         };

@@ -63,10 +63,7 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
             }
             Image::from_bytes(Kind::Linked, contain(&parts).into())
         }
-        _ => Err(ImageError::Damaged {
-            what: "version of a fat binary wrapper",
-            at: 4,
-        }),
+        _ => Err(ImageError::Damaged { what: "version of a fat binary wrapper", at: 4 }),
     }
 }
 
@@ -83,10 +80,7 @@ unsafe fn fatbin_at(address: u64) -> Result<(Memory, u64)> {
     let memory = unsafe { Memory::new(pointer(address).cast()) }?;
     match size::of(&memory)? {
         (Kind::Fatbin, len) => Ok((memory, len)),
-        _ => Err(ImageError::Damaged {
-            what: "magic of a wrapped fat binary",
-            at: 0,
-        }),
+        _ => Err(ImageError::Damaged { what: "magic of a wrapped fat binary", at: 0 }),
     }
 }
 
@@ -114,10 +108,7 @@ pub(super) fn contain(parts: &[Vec<u8>]) -> Vec<u8> {
 
 /// Where the fat binaries of a container are: the linked one (empty if there is none), then its inputs.
 pub(super) fn parts(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
-    let damaged = |what, at: usize| ImageError::Damaged {
-        what,
-        at: at as u64,
-    };
+    let damaged = |what, at: usize| ImageError::Damaged { what, at: at as u64 };
     if !bytes.starts_with(CONTAINER_MAGIC) {
         return Err(damaged("magic of a container", 0));
     }
@@ -130,13 +121,9 @@ pub(super) fn parts(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
     for n in 0..count {
         let row = CONTAINER_HEADER + n * CONTAINER_ROW;
         let part = usize::try_from(u64_at(bytes, row)).ok();
-        let part = part.and_then(|at| {
-            Some(at..at.checked_add(usize::try_from(u64_at(bytes, row + 8)).ok()?)?)
-        });
+        let part = part.and_then(|at| Some(at..at.checked_add(usize::try_from(u64_at(bytes, row + 8)).ok()?)?));
         // Each follows the one before: there is one container for the same parts, hence one hash.
-        let Some(part) =
-            part.filter(|p| p.start == end.next_multiple_of(ALIGN) && p.end <= bytes.len())
-        else {
+        let Some(part) = part.filter(|p| p.start == end.next_multiple_of(ALIGN) && p.end <= bytes.len()) else {
             return Err(damaged("place of a part in a container", row));
         };
         let absent = n == 0 && part.is_empty();
@@ -146,11 +133,7 @@ pub(super) fn parts(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
         end = part.end;
         all.push(part);
     }
-    if end != bytes.len() {
-        Err(damaged("end of a container", end))
-    } else {
-        Ok(all)
-    }
+    if end != bytes.len() { Err(damaged("end of a container", end)) } else { Ok(all) }
 }
 
 #[repr(C)]
@@ -182,9 +165,7 @@ unsafe impl Sync for LoadForm {}
 
 impl std::fmt::Debug for LoadForm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LoadForm")
-            .field("ptr", &self.ptr)
-            .finish_non_exhaustive()
+        f.debug_struct("LoadForm").field("ptr", &self.ptr).finish_non_exhaustive()
     }
 }
 
@@ -198,41 +179,22 @@ impl LoadForm {
         let (mut list, mut wrapper) = (Vec::<*const c_void>::new(), Vec::new());
         match image.kind {
             Kind::Wrapped if wrapped => {
-                wrapper.push(Wrapper {
-                    magic: WRAPPER_MAGIC,
-                    version: 1,
-                    data: base.cast(),
-                    aux: std::ptr::null(),
-                });
+                wrapper.push(Wrapper { magic: WRAPPER_MAGIC, version: 1, data: base.cast(), aux: std::ptr::null() });
             }
             Kind::Linked => {
                 for part in parts(&image.bytes)? {
                     let at = base.wrapping_add(part.start).cast();
-                    list.push(if part.is_empty() {
-                        std::ptr::null()
-                    } else {
-                        at
-                    });
+                    list.push(if part.is_empty() { std::ptr::null() } else { at });
                 }
                 list.push(std::ptr::null());
                 // The first is the linked one; the inputs and the null that ends them follow it.
                 let aux = list[1..].as_ptr().cast();
-                wrapper.push(Wrapper {
-                    magic: WRAPPER_MAGIC,
-                    version: 2,
-                    data: list[0],
-                    aux,
-                });
+                wrapper.push(Wrapper { magic: WRAPPER_MAGIC, version: 2, data: list[0], aux });
             }
             Kind::Wrapped | Kind::Fatbin | Kind::Cubin | Kind::Archive | Kind::Ptx => {}
         }
-        let ptr = wrapper
-            .first()
-            .map_or(base.cast(), |w| std::ptr::from_ref(w).cast());
-        Ok(LoadForm {
-            ptr,
-            _keep: (store, list, wrapper),
-        })
+        let ptr = wrapper.first().map_or(base.cast(), |w| std::ptr::from_ref(w).cast());
+        Ok(LoadForm { ptr, _keep: (store, list, wrapper) })
     }
 
     /// The pointer to give to the driver; valid while this object lives.

@@ -29,19 +29,12 @@ pub(super) fn of<S: Source + ?Sized>(s: &S) -> Result<(Kind, u64)> {
     } else {
         match s.text_len()? {
             0 | 1 => {
-                return Err(ImageError::Damaged {
-                    what: "empty text",
-                    at: 0,
-                });
+                return Err(ImageError::Damaged { what: "empty text", at: 0 });
             }
             len => (Kind::Ptx, len),
         }
     };
-    if len > MAX_IMAGE {
-        Err(ImageError::TooLarge { size: len })
-    } else {
-        Ok((kind, len))
-    }
+    if len > MAX_IMAGE { Err(ImageError::TooLarge { size: len }) } else { Ok((kind, len)) }
 }
 
 fn of_fatbin<S: Source + ?Sized>(s: &S) -> Result<u64> {
@@ -49,22 +42,15 @@ fn of_fatbin<S: Source + ?Sized>(s: &S) -> Result<u64> {
     s.read(0, &mut header)?;
     let own = u64::from(u16_at(&header, 6));
     if own < FATBIN_HEADER {
-        return Err(ImageError::Damaged {
-            what: "header size of a fat binary",
-            at: 6,
-        });
+        return Err(ImageError::Damaged { what: "header size of a fat binary", at: 6 });
     }
-    own.checked_add(u64_at(&header, 8))
-        .ok_or(ImageError::TooLarge { size: u64::MAX })
+    own.checked_add(u64_at(&header, 8)).ok_or(ImageError::TooLarge { size: u64::MAX })
 }
 
 /// The section types that occupy no bytes in the file: none, ordinary zero-initialised memory, and the vendor's own types
 /// for global, local and shared memory, which relocatable cubins use.
 pub(super) fn no_bytes(section_type: u32) -> bool {
-    matches!(
-        section_type,
-        0 | 8 | 0x7000_0007 | 0x7000_0009 | 0x7000_000A | 0x7000_0015
-    )
+    matches!(section_type, 0 | 8 | 0x7000_0007 | 0x7000_0009 | 0x7000_000A | 0x7000_0015)
 }
 
 /// Where the tables of an ELF file are.
@@ -91,11 +77,8 @@ pub(super) fn elf_tables<S: Source + ?Sized>(s: &S) -> Result<ElfTables> {
         return damaged("ELF class or byte order", 4);
     }
     let (phoff, shoff) = (u64_at(&h, 0x20), u64_at(&h, 0x28));
-    let (mut phnum, mut shnum, mut names) = (
-        u64::from(u16_at(&h, 0x38)),
-        u64::from(u16_at(&h, 0x3C)),
-        u64::from(u16_at(&h, 0x3E)),
-    );
+    let (mut phnum, mut shnum, mut names) =
+        (u64::from(u16_at(&h, 0x38)), u64::from(u16_at(&h, 0x3C)), u64::from(u16_at(&h, 0x3E)));
     if shoff != 0 && (shnum == 0 || phnum == 0xFFFF || names == 0xFFFF) {
         let mut first = [0; SECTION_ROW as usize];
         s.read(shoff, &mut first)?;
@@ -118,11 +101,7 @@ pub(super) fn elf_tables<S: Source + ?Sized>(s: &S) -> Result<ElfTables> {
     if phnum > MAX_TABLE / PROGRAM_ROW || shnum > MAX_TABLE / SECTION_ROW {
         return damaged("number of headers", 0x38);
     }
-    Ok(ElfTables {
-        sections: (shoff, shnum),
-        names,
-        programs: (phoff, phnum),
-    })
+    Ok(ElfTables { sections: (shoff, shnum), names, programs: (phoff, phnum) })
 }
 
 fn of_elf<S: Source + ?Sized>(s: &S) -> Result<u64> {
@@ -133,25 +112,17 @@ fn of_elf<S: Source + ?Sized>(s: &S) -> Result<u64> {
             end = end.max(to);
             Ok(())
         }
-        to => Err(ImageError::TooLarge {
-            size: to.unwrap_or(u64::MAX),
-        }),
+        to => Err(ImageError::TooLarge { size: to.unwrap_or(u64::MAX) }),
     };
     if t.programs.1 != 0 {
         reach(t.programs.0, t.programs.1 * PROGRAM_ROW)?;
-        for row in s
-            .copy_from(t.programs.0, t.programs.1 * PROGRAM_ROW)?
-            .chunks_exact(PROGRAM_ROW as usize)
-        {
+        for row in s.copy_from(t.programs.0, t.programs.1 * PROGRAM_ROW)?.chunks_exact(PROGRAM_ROW as usize) {
             reach(u64_at(row, 0x08), u64_at(row, 0x20))?;
         }
     }
     if t.sections.1 != 0 {
         reach(t.sections.0, t.sections.1 * SECTION_ROW)?;
-        for row in s
-            .copy_from(t.sections.0, t.sections.1 * SECTION_ROW)?
-            .chunks_exact(SECTION_ROW as usize)
-        {
+        for row in s.copy_from(t.sections.0, t.sections.1 * SECTION_ROW)?.chunks_exact(SECTION_ROW as usize) {
             if !no_bytes(u32_at(row, 0x04)) {
                 reach(u64_at(row, 0x18), u64_at(row, 0x20))?;
             }
@@ -165,9 +136,7 @@ fn of_archive<S: Source + ?Sized>(s: &S) -> Result<u64> {
     let mut end = ARCHIVE_MAGIC.len() as u64;
     while let Some(size) = member_size(s, end) {
         // A member that starts on an odd byte is preceded by a newline; the last member may lack it.
-        let body_end = end
-            .checked_add(MEMBER_HEADER + size)
-            .ok_or(ImageError::TooLarge { size: u64::MAX })?;
+        let body_end = end.checked_add(MEMBER_HEADER + size).ok_or(ImageError::TooLarge { size: u64::MAX })?;
         if body_end > MAX_IMAGE {
             return Err(ImageError::TooLarge { size: body_end });
         }
@@ -185,11 +154,7 @@ fn member_size<S: Source + ?Sized>(s: &S, at: u64) -> Option<u64> {
     if h[58..] != *b"`\n" {
         return None;
     }
-    std::str::from_utf8(&h[48..58])
-        .ok()?
-        .trim_end()
-        .parse()
-        .ok()
+    std::str::from_utf8(&h[48..58]).ok()?.trim_end().parse().ok()
 }
 
 /// Where the members of an archive are, without its tables of symbols and names.
@@ -198,15 +163,9 @@ pub(super) fn members(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
     let mut at = ARCHIVE_MAGIC.len();
     while let Some(size) = member_size(bytes, at as u64) {
         let from = at + MEMBER_HEADER as usize;
-        let to = usize::try_from(size)
-            .ok()
-            .and_then(|size| from.checked_add(size))
-            .filter(|to| *to <= bytes.len());
+        let to = usize::try_from(size).ok().and_then(|size| from.checked_add(size)).filter(|to| *to <= bytes.len());
         let Some(to) = to else {
-            return Err(ImageError::Damaged {
-                what: "size of an archive member",
-                at: at as u64,
-            });
+            return Err(ImageError::Damaged { what: "size of an archive member", at: at as u64 });
         };
         // Ordinary members are named "name/" or "/number"; the tables are "/", "//" and "/SYM64/".
         let name = bytes[at..at + 16].trim_ascii_end();

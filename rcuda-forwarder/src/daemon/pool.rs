@@ -271,7 +271,17 @@ impl Pool {
         targets: Targets,
         log: fn(&str),
     ) -> Pool {
-        Pool { command, driver, gpus, workers: Arc::default(), clients: Clients::default(), ending: Arc::default(), limits, targets, log }
+        Pool {
+            command,
+            driver,
+            gpus,
+            workers: Arc::default(),
+            clients: Clients::default(),
+            ending: Arc::default(),
+            limits,
+            targets,
+            log,
+        }
     }
 
     /// A place for one more worker of a client. The error is for the client.

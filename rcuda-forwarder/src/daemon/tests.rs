@@ -261,8 +261,7 @@ fn a_failed_send_is_told_at_once() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ours = heard.clone();
     link.send(fake::FAIL, &[&700i32.to_le_bytes()]).unwrap();
-    assert!(soon(|| !link.is_lost()
-        && link.take_fault().is_some_and(|f| f.code == 700 && f.id == fake::FAIL)));
+    assert!(soon(|| !link.is_lost() && link.take_fault().is_some_and(|f| f.code == 700 && f.id == fake::FAIL)));
     link.set_fault_hook(move |f| lock(&ours).push(f.code));
     // The same lasting error is told once; others each time.
     for rc in [700, 700, 1, 1, 719] {
@@ -525,7 +524,10 @@ fn memory_goes_from_worker_to_worker() {
     assert!(get(&target, 0, fake::MEMORY / 2) == data[..fake::MEMORY / 2]);
     source.control(&Control::HangUp { ticket }).unwrap();
     assert!(reason(source.control(&Control::RoundSource { ticket })).contains("not known"));
-    assert!(target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }).is_err(), "the other end has hung up");
+    assert!(
+        target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }).is_err(),
+        "the other end has hung up"
+    );
     // A job's own process can be an end, too.
     target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     let mut streams = bulk_connect(&t.unix(1), &ticket, 2).unwrap();
@@ -545,7 +547,8 @@ fn memory_goes_from_worker_to_worker() {
         let mut streams = bulk_connect(&t.at(1), &ticket, 4).unwrap();
         target.control(&Control::Accept { ticket }).unwrap();
         thread::scope(|scope| {
-            let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
+            let done =
+                scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
             for (number, stream) in (0..).zip(&mut streams) {
                 scope.spawn(move || stream.write_all(&vec![number; fake::MEMORY / 4]));
             }

@@ -3,7 +3,7 @@
 use super::reply::Landing;
 use super::{Fault, Shared, lock};
 use crate::conn::Conn;
-use crate::frame::{ANSWER_HEAD, CHANGES, AnswerHead, HEARTBEAT, NO_TICKET, TEXT};
+use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
 use cuda_api::code;
 use nix::poll::PollFlags;

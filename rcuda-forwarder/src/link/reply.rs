@@ -4,8 +4,8 @@ use super::{Lost, Shared, Source, lock};
 use crate::traffic;
 use cuda_api::code::Code;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 

@@ -139,7 +139,8 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     // SAFETY: the pages outlive the link's use of them, which ends below.
     unsafe { link.keep_alike(first + 4096, 4096) }.unwrap();
     let line = |at: u64| [at, u64::MAX, 1, 2, 3, 4, 5, 6, 7, 8];
-    let outside = [first, first + 4096 - 64, first + 8192, first + 12288 - 64, first + 4096 + 8, first + 8192 - 56, 0, 64, u64::MAX - 63];
+    let outside =
+        [first, first + 4096 - 64, first + 8192, first + 12288 - 64, first + 4096 + 8, first + 8192 - 56, 0, 64, u64::MAX - 63];
     let lines: Vec<[u64; 10]> = outside.into_iter().chain([first + 4096, first + 8192 - 64]).map(line).collect();
     let message: Vec<u8> = [0u64].iter().chain(lines.iter().flatten()).flat_map(|w| w.to_le_bytes()).collect();
     answer(&mut peer, 0, CHANGES, &message);
@@ -194,7 +195,10 @@ fn random_messages_write_nowhere_but_where_an_answer_lands() {
         drop(peer);
         // Every wait ends, also that of a call whose ticket the peer has guessed before it was made.
         let _ = reply.wait();
-        assert!(host[..32].iter().chain(&host[64..]).all(|b| *b == GUARD), "round {round}: memory beside the landing has changed");
+        assert!(
+            host[..32].iter().chain(&host[64..]).all(|b| *b == GUARD),
+            "round {round}: memory beside the landing has changed"
+        );
         let end = Instant::now() + LONG;
         while link.request(7, &[]).and_then(Reply::wait).is_ok() {
             assert!(Instant::now() < end, "round {round}: the peer has gone and the link goes on");

@@ -87,7 +87,12 @@ impl Place for Executor {
         memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(|e| e.to_string())
     }
 
-    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: Verify, near: bool) -> Result<memsync::Round, String> {
+    fn round_target(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        verify: Verify,
+        near: bool,
+    ) -> Result<memsync::Round, String> {
         memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(|e| e.to_string())
     }
 

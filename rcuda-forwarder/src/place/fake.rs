@@ -231,7 +231,12 @@ impl Place for Fake {
         Ok(round(&memory))
     }
 
-    fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: Verify, _near: bool) -> Result<memsync::Round, String> {
+    fn round_target(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        verify: Verify,
+        _near: bool,
+    ) -> Result<memsync::Round, String> {
         let mut memory = lock(&self.memory);
         let part = MEMORY / conns.len();
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks_mut(part)) {

@@ -31,7 +31,12 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
     let device = cx.device()?;
     let c = &item.copy;
     let ends = ends(c)?;
-    if let [Some((dst, _)), Some((src, _))] = ends && !dst.device && !src.device && c.rows == 1 && c.depth == 1 {
+    if let [Some((dst, _)), Some((src, _))] = ends
+        && !dst.device
+        && !src.device
+        && c.rows == 1
+        && c.depth == 1
+    {
         let r = Rect { dst, src, width: c.width, rows: 1 };
         // Unlike copies on their own (measured).
         if item.order == Order::Stream && src.is_pinned(&r)? && dst.is_pinned(&r)? {

@@ -83,7 +83,9 @@ fn come_to_rest(place: &Place, until: Instant) -> Result<(), String> {
         let left = until.saturating_duration_since(Instant::now());
         match place.control(&Control::Drain { limit_ms: left.min(Duration::from_millis(100)).as_millis() as u32 })? {
             ControlReply::Drained { idle: true, .. } if place.outstanding() == 0 => return Ok(()),
-            ControlReply::Drained { waits_for, .. } if left.is_zero() => return Err(format!("it does not come to rest: {waits_for}")),
+            ControlReply::Drained { waits_for, .. } if left.is_zero() => {
+                return Err(format!("it does not come to rest: {waits_for}"));
+            }
             ControlReply::Drained { .. } => std::thread::sleep(POLL_INTERVAL),
             _ => return Err("it has answered something else".to_owned()),
         }

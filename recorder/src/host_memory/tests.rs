@@ -29,7 +29,9 @@ fn addresses_are_found_among_bytes() {
         assert_eq!(named::may_name(&bytes, &[ARENA..highest, u64::MAX..0]), found, "{word:#x}");
     }
     let own = 0x7f12_0000_0000..0x7f13_0000_1000u64;
-    for (word, found) in [(ARENA, true), (own.start, true), (own.end - 1, true), (own.start - 1, false), (own.end + (1 << 32), false)] {
+    for (word, found) in
+        [(ARENA, true), (own.start, true), (own.end - 1, true), (own.start - 1, false), (own.end + (1 << 32), false)]
+    {
         let mut bytes = vec![0xffu8; 80];
         bytes[72..].copy_from_slice(&word.to_le_bytes());
         assert_eq!(named::may_name(&bytes, &[ARENA..highest, own.clone()]), found, "{word:#x}");
@@ -39,7 +41,8 @@ fn addresses_are_found_among_bytes() {
 #[test]
 fn addresses_just_outside_of_a_block_stand_for_it() {
     let own = 0x7f00_0000_0000;
-    let blocks = BTreeMap::from([(ARENA, block(2 * PAGE)), (ARENA + 3 * PAGE, block(100)), (own, block(64)), (own + 64, block(64))]);
+    let blocks =
+        BTreeMap::from([(ARENA, block(2 * PAGE)), (ARENA + 3 * PAGE, block(100)), (own, block(64)), (own + 64, block(64))]);
     let second = ARENA + 3 * PAGE;
     for (address, is) in [
         (ARENA - OUTSIDE - 1, None),

@@ -23,7 +23,8 @@ fn object_of(record: &OwnedRecord) -> Option<u64> {
 impl Late {
     /// Takes such records out of those to replay now. Of an object that has ended meanwhile nothing is left.
     pub(super) fn keep_back(&mut self, device: &Device, records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
-        let comes_late = |r: &OwnedRecord| graph::comes_late(device, r) || texture::comes_late(device, r) || reference::comes_late(device, r);
+        let comes_late =
+            |r: &OwnedRecord| graph::comes_late(device, r) || texture::comes_late(device, r) || reference::comes_late(device, r);
         self.sort_out(records, comes_late)
     }
 

@@ -90,9 +90,11 @@ fn rest(
     let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck()) {
         Ok(closed) => closed,
         Err(NotClosed::NoBarrier) => {
-            return Err("cannot move: the system refuses membarrier now (a seccomp filter?), so it cannot be shown that no thread \
+            return Err(
+                "cannot move: the system refuses membarrier now (a seccomp filter?), so it cannot be shown that no thread \
                         is inside a CUDA call"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         Err(NotClosed::Busy) => {
             task.check()?;

@@ -15,7 +15,9 @@ use super::{Executor, Life, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{Buffer, PIECE, lock};
 use cuda_api::arg::stage_stream;
-use cuda_api::array::{ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts};
+use cuda_api::array::{
+    ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts,
+};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::work::{Copy3, CopyEnd};
 use cuda_api::handle::{Kind, kind};

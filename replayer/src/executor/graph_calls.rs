@@ -326,7 +326,10 @@ impl Calls {
     fn of(spec: &Spec, here: bool) -> Calls {
         let node = |work: &Work<u32>| match work {
             Work::Copy(_) if here => None,
-            Work::Copy(c) => Some(Node::Copy(Arc::new(CopyNode { to_host: c.dst.memory == HOST && c.src.memory != HOST, ..CopyNode::default() }))),
+            Work::Copy(c) => Some(Node::Copy(Arc::new(CopyNode {
+                to_host: c.dst.memory == HOST && c.src.memory != HOST,
+                ..CopyNode::default()
+            }))),
             _ => Some(Node::Function(Arc::default())),
         };
         Calls { nodes: spec.calls().map(|(at, work)| (at, node(work))).collect(), ..Calls::default() }

@@ -98,7 +98,8 @@ impl Executor {
 
     /// Builds one graph of a spec with what is inside it; on failure nothing is left.
     fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
-        let mut built = Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
+        let mut built =
+            Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
@@ -188,14 +189,7 @@ impl Executor {
     }
 
     /// The driver has copied graph `number` into a node: finds each node's copy, also in graphs further inside.
-    fn copied(
-        &self,
-        spec: &Spec,
-        number: u32,
-        copy: u64,
-        from: &Built,
-        to: &mut Built,
-    ) -> Result<(), Code> {
+    fn copied(&self, spec: &Spec, number: u32, copy: u64, from: &Built, to: &mut Built) -> Result<(), Code> {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         for (node, i) in nodes.iter().zip(0..) {
             let at = At { graph: number, node: i };

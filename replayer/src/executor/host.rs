@@ -187,12 +187,7 @@ impl Hosts {
     }
 
     /// A call of a graph that will be launched.
-    pub(super) fn begin_in_graph(
-        self: &Arc<Self>,
-        token: u64,
-        stream: u64,
-        copy: Option<CopyCall>,
-    ) -> Result<Arc<Call>, Code> {
+    pub(super) fn begin_in_graph(self: &Arc<Self>, token: u64, stream: u64, copy: Option<CopyCall>) -> Result<Arc<Call>, Code> {
         self.add(Call { copy, launch: Some(OnceLock::new()), ..self.call(token, stream) })
     }
 

@@ -208,7 +208,8 @@ impl Executor {
             if modules.images.contains_key(&head.hash) {
                 return Ok(());
             }
-            if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES {
+            if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES
+            {
                 tell_once(&modules.told, "module images", limits.images, "--max-images");
                 return Err(code::ERROR_OUT_OF_MEMORY);
             }

@@ -89,7 +89,15 @@ impl Own {
 
     /// Compares `count` pages of a table as for [`Own::hash`] with memory that lies `distance` bytes behind each of them. Sets the
     /// page's 32-bit word of `differs` to 1 where they differ.
-    pub(crate) fn compare(&self, gpu: &Gpu, pages: u64, distance: u64, differs: u64, count: u32, stream: u64) -> Result<(), Code> {
+    pub(crate) fn compare(
+        &self,
+        gpu: &Gpu,
+        pages: u64,
+        distance: u64,
+        differs: u64,
+        count: u32,
+        stream: u64,
+    ) -> Result<(), Code> {
         let params: Vec<u8> = [pages, distance, differs].iter().flat_map(|v| v.to_le_bytes()).collect();
         gpu.launch(self.compare, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }

@@ -119,16 +119,11 @@ fn protection(maps: &str, address: usize) -> Option<i32> {
 
 /// Stores the address of a function or variable in a slot, also where the linker has made the page read-only (RELRO).
 fn store(slot: usize, target: usize, maps: &str) -> io::Result<()> {
-    let before =
-        protection(maps, slot).ok_or_else(|| io::Error::other("a slot of the library's offset table is not mapped"))?;
+    let before = protection(maps, slot).ok_or_else(|| io::Error::other("a slot of the library's offset table is not mapped"))?;
     let page = slot & !4095;
     let protect = |bits: i32| {
         // SAFETY: the page belongs to the library's data; rights are only added, and put back below.
-        if unsafe { libc::mprotect(page as *mut c_void, 4096, bits) } == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        if unsafe { libc::mprotect(page as *mut c_void, 4096, bits) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     protect(before | libc::PROT_READ | libc::PROT_WRITE)?;
     // SAFETY: a slot is an aligned word that other threads read as a whole: an atomic store is what they can stand.
@@ -204,8 +199,7 @@ mod tests {
             int last(void (*f)(void)) { return atexit(f); }\n\
             char *seen(void) { return getenv(\"CUDA_VISIBLE_DEVICES\"); }\n";
         std::fs::write(&source, text).expect("source");
-        let built =
-            Command::new("cc").args(["-shared", "-fPIC"]).args(flags).arg(&source).arg("-o").arg(&object).status();
+        let built = Command::new("cc").args(["-shared", "-fPIC"]).args(flags).arg(&source).arg("-o").arg(&object).status();
         assert!(built.expect("a C compiler").success());
         let path = std::ffi::CString::new(object.to_str().expect("path")).expect("path");
         // SAFETY: a library of ours without constructors.
@@ -227,7 +221,8 @@ mod tests {
     fn calls_of_the_library_go_to_the_hooks() {
         let _turn = super::super::TURN.lock();
         static SAID: Mutex<[Vec<u8>; 2]> = Mutex::new([Vec::new(), Vec::new()]);
-        super::super::catch_text(|to, text| SAID.lock().expect("unpoisoned")[to as usize - 1].extend_from_slice(text)).expect("streams");
+        super::super::catch_text(|to, text| SAID.lock().expect("unpoisoned")[to as usize - 1].extend_from_slice(text))
+            .expect("streams");
         super::super::hold_ranges(26).expect("address space");
         static ENDED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
         extern "C" fn first() {
@@ -236,11 +231,9 @@ mod tests {
         extern "C" fn second() {
             ENDED.lock().expect("unpoisoned").push(2);
         }
-        for (name, flags) in [
-            ("lazy", ["-Wl,-z,lazy", "-O1"]),
-            ("relro", ["-Wl,-z,relro,-z,now", "-O1"]),
-            ("noplt", ["-fno-plt", "-Wl,-z,now"]),
-        ] {
+        for (name, flags) in
+            [("lazy", ["-Wl,-z,lazy", "-O1"]), ("relro", ["-Wl,-z,relro,-z,now", "-O1"]), ("noplt", ["-fno-plt", "-Wl,-z,now"])]
+        {
             let handle = library(name, &flags);
             // SAFETY: opened above, never closed.
             let slots = unsafe { patch(handle) }.expect("patched");
@@ -250,10 +243,7 @@ mod tests {
             let placing = super::super::Placing::enter(26);
             let at = ask(2 << 20);
             drop(placing);
-            assert!(
-                (super::super::placed_base(26)..super::super::placed_base(27)).contains(&(at as u64)),
-                "{name}: {at:x}"
-            );
+            assert!((super::super::placed_base(26)..super::super::placed_base(27)).contains(&(at as u64)), "{name}: {at:x}");
             assert_eq!(back(at, 2 << 20), 0);
             let say: extern "C" fn(*const c_char) -> i32 = symbol(handle, c"say");
             assert!(say(c"text".as_ptr()) >= 0);

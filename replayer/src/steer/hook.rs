@@ -113,8 +113,7 @@ unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset:
     for _ in 0..TRIES {
         let want = (base + take(&ranges(device).scratch_next, bytes, SCRATCH_BYTES)?) as *mut c_void;
         // SAFETY: the caller's own contract; nothing that is mapped is replaced.
-        let got =
-            unsafe { libc::mmap(want, bytes as usize, protection, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) };
+        let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) };
         if got != libc::MAP_FAILED {
             return Some(got);
         }

@@ -8,8 +8,8 @@ use crate::gpu::module::{self, FUNCTIONS};
 use crate::gpu::{context, device};
 use crate::ptx::FunctionInfo;
 use cuda_api::sys::{
-    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUlaunchConfig, CUmodule,
-    CUoccupancyB2DSize, CUresult, CUsharedconfig,
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUlaunchConfig, CUmodule, CUoccupancyB2DSize,
+    CUresult, CUsharedconfig,
 };
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicI32, Ordering};

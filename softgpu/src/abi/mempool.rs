@@ -6,8 +6,8 @@ use crate::gpu::mempool;
 use crate::gpu::stream::resolve;
 use crate::gpu::{context, device, lock, shared_pool};
 use cuda_api::sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPoolPtrExportData, CUmemPool_attribute,
-    CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
 };
 use std::ffi::{c_int, c_uint, c_void};
 

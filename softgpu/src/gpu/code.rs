@@ -51,8 +51,7 @@ fn refuse(error: &ImageError) -> CUresult {
 fn choose(image: &Image) -> Res<String> {
     let entries = image.entries().map_err(|e| refuse(&e))?;
     let best = newest(&entries, config::get().sm()).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
-    let parts =
-        entries.iter().filter(|e| e.kind == EntryKind::Ptx && (e.sm, e.arch_specific) == (best.sm, best.arch_specific));
+    let parts = entries.iter().filter(|e| e.kind == EntryKind::Ptx && (e.sm, e.arch_specific) == (best.sm, best.arch_specific));
     if image.kind == Kind::Linked && parts.count() > 1 {
         complain("relocatable code of several files has to be linked for the device beforehand");
         return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);

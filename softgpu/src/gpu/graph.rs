@@ -368,7 +368,9 @@ pub(crate) fn end_context(live: &Arc<Live>) {
 
 fn work(op: Op) -> Work {
     match op {
-        Op::Kernel(function, shape, params) => Work::Kernel(Box::new(move |live| launch::run_node(live, &function, &shape, &params))),
+        Op::Kernel(function, shape, params) => {
+            Work::Kernel(Box::new(move |live| launch::run_node(live, &function, &shape, &params)))
+        }
         Op::Copy(c) => match copy::at_launch(&c) {
             Some((own, bytes)) => Work::Run(Box::new(move |_| {
                 let done = copy::perform(&own);

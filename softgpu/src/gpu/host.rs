@@ -31,7 +31,8 @@ pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
 /// Whether so much more memory may be page-locked.
 fn check_room(memory: &Memory, size: u64) -> Res {
     let most = config::get().pinned;
-    let locked = || memory.allocs.values().filter(|a| matches!(a.kind, Kind::Pinned(_) | Kind::Registered)).map(|a| a.size).sum::<u64>();
+    let locked =
+        || memory.allocs.values().filter(|a| matches!(a.kind, Kind::Pinned(_) | Kind::Registered)).map(|a| a.size).sum::<u64>();
     if most != u64::MAX && locked().saturating_add(size) > most { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
 }
 

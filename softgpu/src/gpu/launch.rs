@@ -32,7 +32,11 @@ impl Attributes {
     pub fn fresh(image: &Image) -> Vec<Arc<Attributes>> {
         let of = |info: &FunctionInfo| {
             let dynamic = device::SHARED_PER_BLOCK.saturating_sub(info.static_shared) as i32;
-            Arc::new(Attributes { max_dynamic_shared: AtomicI32::new(dynamic), carveout: AtomicI32::new(-1), clusters: Default::default() })
+            Arc::new(Attributes {
+                max_dynamic_shared: AtomicI32::new(dynamic),
+                carveout: AtomicI32::new(-1),
+                clusters: Default::default(),
+            })
         };
         image.functions.iter().map(of).collect()
     }
@@ -180,9 +184,7 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
     let used_gone_memory = running.end();
     match outcome {
         Err(fault) => fail(live, function, fault),
-        Ok(_) if used_gone_memory => {
-            Err(report(function, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "use of unmapped memory"))
-        }
+        Ok(_) if used_gone_memory => Err(report(function, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "use of unmapped memory")),
         Ok(_) => Ok(()),
     }
 }
@@ -200,12 +202,8 @@ fn fail(live: &Live, function: &Function, fault: Fault) -> Res {
             return Err(CUresult::CUDA_ERROR_ASSERT);
         }
         Fault::IllegalAddress(at) => (CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, format!("illegal address {at:#x}")),
-        Fault::MisalignedAddress(at) => {
-            (CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, format!("misaligned address {at:#x}"))
-        }
-        Fault::IllegalInstruction(what) => {
-            (CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION, format!("illegal instruction: {what}"))
-        }
+        Fault::MisalignedAddress(at) => (CUresult::CUDA_ERROR_MISALIGNED_ADDRESS, format!("misaligned address {at:#x}")),
+        Fault::IllegalInstruction(what) => (CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION, format!("illegal instruction: {what}")),
         Fault::Trap => (CUresult::CUDA_ERROR_LAUNCH_FAILED, "trap".to_owned()),
         Fault::InvalidPc(at) => (CUresult::CUDA_ERROR_INVALID_PC, format!("no code at {at:#x}")),
         Fault::Timeout => (CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "timeout".to_owned()),
@@ -240,8 +238,7 @@ pub(crate) fn blocks_per_multiprocessor(info: &FunctionInfo, threads: u32, dynam
     if threads > 1024 || shared > u64::from(device::SHARED_OPTIN) || registers > device::REGISTERS {
         return 0;
     }
-    let by_shared =
-        u64::from(device::SHARED_PER_SM) / (shared + u64::from(device::SHARED_RESERVED)).next_multiple_of(128);
+    let by_shared = u64::from(device::SHARED_PER_SM) / (shared + u64::from(device::SHARED_RESERVED)).next_multiple_of(128);
     let by_threads = device::THREADS_PER_SM / (warps * 32);
     device::BLOCKS_PER_SM.min(by_threads).min(device::REGISTERS / registers).min(by_shared as u32)
 }

@@ -67,7 +67,9 @@ impl Alloc {
     fn usable_by(&self, live: &Live, peers: u32) -> bool {
         let device = live.device.ordinal as usize;
         match &self.kind {
-            Kind::Device | Kind::Pooled(_) | Kind::Freed | Kind::Variable => self.device == device || peers & (1 << self.device) != 0,
+            Kind::Device | Kind::Pooled(_) | Kind::Freed | Kind::Variable => {
+                self.device == device || peers & (1 << self.device) != 0
+            }
             Kind::Heap => self.owner == live.number,
             Kind::Mapped(mapping) => mapping.access.contains(&device),
             Kind::Pinned(_) | Kind::Managed | Kind::ManagedVariable | Kind::Registered => true,

@@ -7,8 +7,8 @@
 //! streams, events and allocations change nothing. All of this is what was measured of the real driver (docs/placement.md).
 
 use super::device::Device;
-use super::pool::BLOCK;
 use super::memory;
+use super::pool::BLOCK;
 use crate::abi::Res;
 use cuda_api::sys::CUresult;
 

@@ -69,8 +69,7 @@ impl Retired {
         if self.running.is_empty() {
             return finish(address, len, then);
         }
-        let mut users =
-            self.running.iter().filter(|(_, ranges)| ranges.find(address).is_some()).map(|(context, _)| *context);
+        let mut users = self.running.iter().filter(|(_, ranges)| ranges.find(address).is_some()).map(|(context, _)| *context);
         let suspect = users.next().filter(|first| users.all(|other| other == *first));
         // If fresh pages cannot be had the old ones stay until the kernels have ended.
         let fresh = os::replace(address, len, Protection::ReadWrite).is_ok();
@@ -159,10 +158,7 @@ mod tests {
         retired.take_away(at, 12288, Then::Reserve);
         touch(at + 4096);
         retired.reuse(at + 4096, 4096);
-        assert_eq!(
-            retired.leaving.iter().map(|r| (r.address - at, r.len)).collect::<Vec<_>>(),
-            [(0, 4096), (8192, 4096)]
-        );
+        assert_eq!(retired.leaving.iter().map(|r| (r.address - at, r.len)).collect::<Vec<_>>(), [(0, 4096), (8192, 4096)]);
         assert!(retired.kernel_ends(1));
         os::unmap(at, 12288);
     }

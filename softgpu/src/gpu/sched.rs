@@ -210,9 +210,7 @@ impl State {
                     continue;
                 }
                 Work::Until(condition)
-                    if op.live.error().is_none()
-                        && !op.live.cancelled()
-                        && matches!(condition(&op.live), Ok(false)) =>
+                    if op.live.error().is_none() && !op.live.cancelled() && matches!(condition(&op.live), Ok(false)) =>
                 {
                     again = again.min(POLL);
                     continue;

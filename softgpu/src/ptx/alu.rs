@@ -109,17 +109,9 @@ binary!(Or, u16, u32, u64, |a, b| a | b);
 binary!(Xor, u16, u32, u64, |a, b| a ^ b);
 // The hardware answers all ones to a division by zero.
 binary!(Div, true, u16, u32, u64, |a, b| a.checked_div(b).unwrap_or(!0));
-binary!(DivSigned, true, i16, i32, i64, |a, b| if b == 0 {
-    -1
-} else {
-    a.wrapping_div(b)
-});
+binary!(DivSigned, true, i16, i32, i64, |a, b| if b == 0 { -1 } else { a.wrapping_div(b) });
 binary!(Rem, true, u16, u32, u64, |a, b| a.checked_rem(b).unwrap_or(a));
-binary!(RemSigned, true, i16, i32, i64, |a, b| if b == 0 {
-    a
-} else {
-    a.wrapping_rem(b)
-});
+binary!(RemSigned, true, i16, i32, i64, |a, b| if b == 0 { a } else { a.wrapping_rem(b) });
 
 /// High half of a product.
 pub(crate) struct MulHi<T>(PhantomData<T>);
@@ -219,19 +211,11 @@ fixed!(SzextClampSigned, a: u32, b: u32 => u32, if b >= 32 { a } else { bfe_s32(
 
 /// Position and length of a bit field. The 32-bit instructions use the low 8 bits of each, the 64-bit ones all.
 fn field(pos: u32, len: u32, bits: u32) -> (u32, u32) {
-    if bits == 32 {
-        (pos & 255, len & 255)
-    } else {
-        (pos.min(64), len.min(64))
-    }
+    if bits == 32 { (pos & 255, len & 255) } else { (pos.min(64), len.min(64)) }
 }
 fn bfe_u64(a: u64, pos: u32, len: u32, bits: u32) -> u64 {
     let (pos, len) = field(pos, len, bits);
-    if pos >= bits || len == 0 {
-        0
-    } else {
-        (a >> pos) & if len >= 64 { u64::MAX } else { (1 << len) - 1 }
-    }
+    if pos >= bits || len == 0 { 0 } else { (a >> pos) & if len >= 64 { u64::MAX } else { (1 << len) - 1 } }
 }
 /// Signed bit-field extract: the sign is the field's highest bit, or the value's where the field reaches past it.
 fn bfe_signed(a: i64, pos: u32, len: u32, bits: u32) -> i64 {
@@ -241,17 +225,9 @@ fn bfe_signed(a: i64, pos: u32, len: u32, bits: u32) -> i64 {
     }
     let top = (pos + len - 1).min(bits - 1);
     let sign = a >> top & 1;
-    let field = if pos >= bits {
-        0
-    } else {
-        bfe_u64(a.cast_unsigned(), pos, len.min(bits - pos), bits).cast_signed()
-    };
+    let field = if pos >= bits { 0 } else { bfe_u64(a.cast_unsigned(), pos, len.min(bits - pos), bits).cast_signed() };
     let width = if pos >= bits { 0 } else { len.min(bits - pos) };
-    if sign == 0 || width >= 64 {
-        field
-    } else {
-        field | -1 << width
-    }
+    if sign == 0 || width >= 64 { field } else { field | -1 << width }
 }
 fn bfe_s32(a: u32, pos: u32, len: u32) -> u32 {
     bfe_signed(i64::from(a.cast_signed()), pos, len, 32) as u32
@@ -320,12 +296,7 @@ impl<const SA: bool, const SB: bool, const HIGH: bool> Tern for Dp2a<SA, SB, HIG
         };
         let bytes = if SB { sbytes(b) } else { ubytes(b) };
         let first = if HIGH { 2 } else { 0 };
-        c.wrapping_add(
-            (half(0)
-                .wrapping_mul(bytes[first])
-                .wrapping_add(half(1).wrapping_mul(bytes[first + 1])))
-            .cast_unsigned(),
-        )
+        c.wrapping_add((half(0).wrapping_mul(bytes[first]).wrapping_add(half(1).wrapping_mul(bytes[first + 1]))).cast_unsigned())
     }
 }
 
@@ -417,11 +388,7 @@ impl<W: Word, const FLOAT: bool> Exec for Slct<W, FLOAT> {
         let mut out = [W::default(); LANES];
         let (a, b, c) = (W::row(w, i.s[0]), W::row(w, i.s[1]), w.row32(i.s[2]));
         for l in 0..LANES {
-            let first = if FLOAT {
-                f32::from_bits(c[l]) >= 0.0
-            } else {
-                c[l].cast_signed() >= 0
-            };
+            let first = if FLOAT { f32::from_bits(c[l]) >= 0.0 } else { c[l].cast_signed() >= 0 };
             out[l] = W::blend(first, a[l], b[l]);
         }
         store(w, i.d, &out, w.mask);
@@ -442,11 +409,7 @@ impl<W: Word> Exec for Carry<W> {
         for l in 0..LANES {
             let (a, b) = (u128::from(a[l].to_u64()), u128::from(b[l].to_u64()));
             let c = u128::from(carry_in >> l & 1);
-            let r = if i.imm & 4 == 0 {
-                a + b + c
-            } else {
-                a.wrapping_sub(b).wrapping_sub(c)
-            };
+            let r = if i.imm & 4 == 0 { a + b + c } else { a.wrapping_sub(b).wrapping_sub(c) };
             out[l] = W::from_u64(r as u64);
             carries |= ((r >> bits & 1) as u32) << l;
         }
@@ -468,11 +431,7 @@ where
     fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
         let mut out = [T::Word::default(); LANES];
         let mut carries = 0;
-        let (a, b, c) = (
-            T::Word::row(w, i.s[0]),
-            T::Word::row(w, i.s[1]),
-            T::Word::row(w, i.s[2]),
-        );
+        let (a, b, c) = (T::Word::row(w, i.s[0]), T::Word::row(w, i.s[1]), T::Word::row(w, i.s[2]));
         let bits = size_of::<T::Word>() * 8;
         let carry_in = if i.imm & 1 != 0 { w.carry } else { 0 };
         for l in 0..LANES {

@@ -104,11 +104,7 @@ pub(crate) enum InitItem {
     /// Integer or the bits of a float literal.
     Number(Number),
     /// Address of a symbol plus an offset; `mask` is the byte selector of `0xFF00(symbol)`, if any.
-    Symbol {
-        name: String,
-        addend: i64,
-        mask: Option<u64>,
-    },
+    Symbol { name: String, addend: i64, mask: Option<u64> },
 }
 
 /// A literal.

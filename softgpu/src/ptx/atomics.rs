@@ -123,18 +123,13 @@ impl Exec for Atom {
     fn exec<'a>(w: &mut Warp<'a>, c: &mut Cta<'a>, i: &Instr) -> Flow {
         let spec = w.frame.func.atoms[i.x as usize];
         let wide = spec.size == 8;
-        let read =
-            |w: &Warp<'_>, s: Src| -> [u64; LANES] { if wide { *w.row64(s) } else { w.row32(s).map(u64::from) } };
+        let read = |w: &Warp<'_>, s: Src| -> [u64; LANES] { if wide { *w.row64(s) } else { w.row32(s).map(u64::from) } };
         let (address, b, second) = (addresses(w, i), read(w, i.s[1]), read(w, i.s[2]));
         let cut = if spec.size == 2 { 0xffff } else { u64::MAX };
         let mask = w.mask;
         let mut out = [0u64; LANES];
         for l in lanes(mask) {
-            let at = if spec.shared {
-                address[l].wrapping_add(SHARED_WINDOW)
-            } else {
-                address[l]
-            };
+            let at = if spec.shared { address[l].wrapping_add(SHARED_WINDOW) } else { address[l] };
             match update_one(w, c, l, at, spec, b[l] & cut, second[l] & cut) {
                 Ok(old) => out[l] = old,
                 Err(error) => return w.fail(error.into()),

@@ -25,20 +25,11 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
     let Ok(image) = Image::parse(include_str!("testdata/matmul.ptx")) else {
         return (0, 0.0);
     };
-    let program = Program::link(
-        image,
-        Placement {
-            globals: Vec::new(),
-            code_base: 0x1000,
-        },
-    );
+    let program = Program::link(image, Placement { globals: Vec::new(), code_base: 0x1000 });
     let cells = n as usize * n as usize;
     // Atomics, because the kernel writes behind the compiler's back.
-    let matrix = |period: usize| -> Vec<AtomicU32> {
-        (0..cells)
-            .map(|i| AtomicU32::new(((i % period) as f32).to_bits()))
-            .collect()
-    };
+    let matrix =
+        |period: usize| -> Vec<AtomicU32> { (0..cells).map(|i| AtomicU32::new(((i % period) as f32).to_bits())).collect() };
     let (a, b, c) = (matrix(7), matrix(5), matrix(1));
     let bytes = cells as u64 * 4;
     let addresses = [a.as_ptr() as u64, b.as_ptr() as u64, c.as_ptr() as u64];

@@ -46,11 +46,7 @@ pub(crate) fn check(kind: Builtin, site: &CallSite) -> Result<(), String> {
         Builtin::Free => sizes == [8],
         Builtin::SetCondition => sizes == [8, 4],
     };
-    if fits {
-        Ok(())
-    } else {
-        Err("call of a runtime function with other parameters than it has".into())
-    }
+    if fits { Ok(()) } else { Err("call of a runtime function with other parameters than it has".into()) }
 }
 
 /// Call of the runtime function `imm`; `x` indexes `Function::calls`.

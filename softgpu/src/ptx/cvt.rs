@@ -45,20 +45,14 @@ fn read(bits: u64, ty: Ty, ftz: bool) -> Value {
             Value::Float(f64::from(if ftz { flush(x) } else { x }))
         }
         Ty::F64 => Value::Float(f64::from_bits(bits)),
-        Ty::Pred | Ty::U32 | Ty::B32 | Ty::U16x2 | Ty::S16x2 | Ty::F16x2 | Ty::Bf16x2 => {
-            Value::Int(i128::from(bits as u32))
-        }
+        Ty::Pred | Ty::U32 | Ty::B32 | Ty::U16x2 | Ty::S16x2 | Ty::F16x2 | Ty::Bf16x2 => Value::Int(i128::from(bits as u32)),
     }
 }
 
 /// Least and greatest value of an integer type.
 fn range(ty: Ty) -> (i128, i128) {
     let bits = ty.size() * 8;
-    if ty.signed() {
-        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    } else {
-        (0, (1 << bits) - 1)
-    }
+    if ty.signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
 /// Converts one value, as bits.
@@ -129,11 +123,7 @@ impl Exec for Convert {
         let spec = w.frame.func.cvts[i.x as usize];
         let mut out = [0u64; LANES];
         for l in lanes(w.mask) {
-            let bits = if spec.wide_src {
-                w.row64(i.s[0])[l]
-            } else {
-                u64::from(w.row32(i.s[0])[l])
-            };
+            let bits = if spec.wide_src { w.row64(i.s[0])[l] } else { u64::from(w.row32(i.s[0])[l]) };
             out[l] = convert(&spec, bits);
         }
         if spec.wide_dst {
@@ -297,14 +287,7 @@ mod tests {
     #[test]
     fn floats_to_integers_saturate() {
         let to_s32 = spec(Ty::S32, Ty::F32, Round::Zero);
-        for (x, want) in [
-            (1.9, 1),
-            (-1.9, -1),
-            (3e9, i32::MAX),
-            (-3e9, i32::MIN),
-            (f32::NAN, 0),
-            (f32::INFINITY, i32::MAX),
-        ] {
+        for (x, want) in [(1.9, 1), (-1.9, -1), (3e9, i32::MAX), (-3e9, i32::MIN), (f32::NAN, 0), (f32::INFINITY, i32::MAX)] {
             assert_eq!(convert(&to_s32, u64::from(x.to_bits())) as i32, want, "{x}");
         }
         let to_u8 = spec(Ty::U8, Ty::F32, Round::Zero);
@@ -326,10 +309,7 @@ mod tests {
         assert_eq!(convert(&spec(Ty::S64, Ty::S8, Round::Zero), 0xff), u64::MAX);
         assert_eq!(convert(&spec(Ty::U32, Ty::S8, Round::Zero), 0x80) as u32, 0xffff_ff80);
         assert_eq!(convert(&spec(Ty::S8, Ty::U32, Round::Zero), 0x1ff) as i32, -1);
-        let sat = CvtSpec {
-            sat: true,
-            ..spec(Ty::U16, Ty::S32, Round::Zero)
-        };
+        let sat = CvtSpec { sat: true, ..spec(Ty::U16, Ty::S32, Round::Zero) };
         assert_eq!(convert(&sat, -5i32 as u32 as u64), 0);
         assert_eq!(convert(&sat, 70000), 65535);
     }

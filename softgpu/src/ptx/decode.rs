@@ -75,13 +75,7 @@ pub(crate) fn function(number: usize, raw: &RawFunction, symbols: &Symbols) -> D
         number,
         raw,
         symbols,
-        out: Function {
-            name: raw.name.clone(),
-            n32: 1,
-            n64: 1,
-            npred: 1,
-            ..Function::default()
-        },
+        out: Function { name: raw.name.clone(), n32: 1, n64: 1, npred: 1, ..Function::default() },
         regs: HashMap::new(),
         places: HashMap::new(),
         consts32: HashMap::new(),
@@ -105,12 +99,7 @@ pub(crate) fn function(number: usize, raw: &RawFunction, symbols: &Symbols) -> D
         d.emit(trap);
     }
     d.out.shared_vars = !d.shared.is_empty();
-    Decoded {
-        function: d.out,
-        shared: d.shared,
-        callees: d.callees,
-        indirect: d.indirect,
-    }
+    Decoded { function: d.out, shared: d.shared, callees: d.callees, indirect: d.indirect }
 }
 
 impl Decoder<'_> {
@@ -124,8 +113,7 @@ impl Decoder<'_> {
         let mut positions = Vec::with_capacity(body.len() + 1);
         for instr in body {
             positions.push(self.out.code.len());
-            self.instruction(instr)
-                .map_err(|problem| format!("line {}: {}: {problem}", instr.line, instr.op.join(".")))?;
+            self.instruction(instr).map_err(|problem| format!("line {}: {}: {problem}", instr.line, instr.op.join(".")))?;
         }
         positions.push(self.out.code.len());
         // Falling off the end returns.
@@ -151,10 +139,7 @@ impl Decoder<'_> {
             if end > MAX_FRAME {
                 return Err("local variables are too large".to_string());
             }
-            Ok(Slot {
-                offset: offset as u32,
-                size: size as u32,
-            })
+            Ok(Slot { offset: offset as u32, size: size as u32 })
         };
         if raw.is_kernel {
             let mut end = 0u64;
@@ -177,11 +162,8 @@ impl Decoder<'_> {
             }
         }
         for (scope, names) in raw.scopes.iter().enumerate() {
-            let mut vars: Vec<_> = names
-                .names
-                .values()
-                .filter_map(|l| if let Local::Var(v) = l { Some(v) } else { None })
-                .collect();
+            let mut vars: Vec<_> =
+                names.names.values().filter_map(|l| if let Local::Var(v) = l { Some(v) } else { None }).collect();
             vars.sort_by(|a, b| (a.line, &a.name).cmp(&(b.line, &b.name)));
             for var in vars {
                 let found = match var.space {
@@ -206,11 +188,7 @@ impl Decoder<'_> {
             Some((name, negated)) => self.pred_named(name)? | if *negated { NEGATED } else { 0 },
         };
         let mods: Vec<&str> = raw.op.iter().skip(1).map(String::as_str).collect();
-        let o = Op {
-            name: &raw.op[0],
-            mods: &mods,
-            args: &raw.operands,
-        };
+        let o = Op { name: &raw.op[0], mods: &mods, args: &raw.operands };
         if self.decode_memory(&o)? || self.decode_control(&o)? || self.decode_texture(&o)? || self.decode_alu(&o)? {
             return Ok(());
         }
@@ -219,15 +197,7 @@ impl Decoder<'_> {
 
     /// An instruction that does nothing else but run `exec`, under the current guard.
     pub(crate) fn instr(&self, exec: Handler) -> Instr {
-        Instr {
-            exec,
-            guard: self.guard,
-            d: NONE,
-            s: [Src::NONE; 4],
-            imm: 0,
-            x: NONE,
-            base: Base::Wide,
-        }
+        Instr { exec, guard: self.guard, d: NONE, s: [Src::NONE; 4], imm: 0, x: NONE, base: Base::Wide }
     }
 
     pub(crate) fn emit(&mut self, instr: Instr) {
@@ -322,21 +292,15 @@ impl Decoder<'_> {
 
     /// A destination of the type's width.
     pub(crate) fn dst(&mut self, operand: &Operand, ty: Ty) -> Result<u32, Problem> {
-        if ty.size() == 8 {
-            self.dst64(operand)
-        } else {
-            self.dst32(operand)
-        }
+        if ty.size() == 8 { self.dst64(operand) } else { self.dst32(operand) }
     }
 
     /// A destination of whatever width it has; `_` is 64 bits wide if `wide`.
     pub(crate) fn any_dst(&mut self, operand: &Operand, wide: bool) -> Result<Reg, Problem> {
         match operand {
-            Operand::Name { name, .. } if name == "_" => Ok(if wide {
-                Reg::R64(self.new_reg64())
-            } else {
-                Reg::R32(self.new_reg32())
-            }),
+            Operand::Name { name, .. } if name == "_" => {
+                Ok(if wide { Reg::R64(self.new_reg64()) } else { Reg::R32(self.new_reg32()) })
+            }
             Operand::Name { name, offset: 0 } => self.reg(name).ok_or_else(|| format!("'{name}' is not a register")),
             _ => Err("destination is not a register".into()),
         }
@@ -397,11 +361,7 @@ impl Decoder<'_> {
         match operand {
             Operand::Number(number) => {
                 let bits = bits_of(*number, ty);
-                Ok(if wide {
-                    self.const64(bits)
-                } else {
-                    self.const32(bits as u32)
-                })
+                Ok(if wide { self.const64(bits) } else { self.const32(bits as u32) })
             }
             Operand::Name { name, offset } => {
                 if *offset == 0 {
@@ -411,11 +371,7 @@ impl Decoder<'_> {
                         (None, _) => {}
                     }
                     if let Some(index) = special::index(name) {
-                        return if wide {
-                            Err(format!("'{name}' is 32 bits wide"))
-                        } else {
-                            Ok(Src::special(index))
-                        };
+                        return if wide { Err(format!("'{name}' is 32 bits wide")) } else { Ok(Src::special(index)) };
                     }
                 }
                 self.address_src(name, *offset, wide)
@@ -433,11 +389,7 @@ impl Decoder<'_> {
                 Ok(self.const64(PARAM_WINDOW.wrapping_add(u64::from(at)).wrapping_add_signed(offset)))
             }
             Place::Frame(slot) | Place::FrameParam(slot) => {
-                let window = if matches!(place, Place::FrameParam(_)) {
-                    (LOCAL_WINDOW >> 56) as u32
-                } else {
-                    0
-                };
+                let window = if matches!(place, Place::FrameParam(_)) { (LOCAL_WINDOW >> 56) as u32 } else { 0 };
                 Ok(self.frame_address(i64::from(slot.offset) + offset, window, wide))
             }
             Place::Symbol(_) | Place::KernelParam(_) => Err(format!("address of '{name}' cannot be used like this")),
@@ -479,22 +431,12 @@ impl Decoder<'_> {
         match place {
             Place::Symbol(Symbol::Address(target)) => Ok((self.address_const(target, 0), Base::Wide, *offset)),
             Place::Symbol(Symbol::Shared(index)) => {
-                let window = if space == Some(VarSpace::Shared) {
-                    0
-                } else {
-                    SHARED_WINDOW.cast_signed()
-                };
+                let window = if space == Some(VarSpace::Shared) { 0 } else { SHARED_WINDOW.cast_signed() };
                 Ok((self.shared_src(index), Base::Wide, offset + window))
             }
             Place::Frame(slot) | Place::FrameParam(slot) => match space {
-                Some(VarSpace::Local | VarSpace::Param) => {
-                    Ok((Src::NONE, Base::Frame, i64::from(slot.offset) + offset))
-                }
-                _ => Ok((
-                    self.frame_address(i64::from(slot.offset) + offset, (LOCAL_WINDOW >> 56) as u32, true),
-                    Base::Wide,
-                    0,
-                )),
+                Some(VarSpace::Local | VarSpace::Param) => Ok((Src::NONE, Base::Frame, i64::from(slot.offset) + offset)),
+                _ => Ok((self.frame_address(i64::from(slot.offset) + offset, (LOCAL_WINDOW >> 56) as u32, true), Base::Wide, 0)),
             },
             Place::KernelParam(at) => Ok((self.const64(PARAM_WINDOW + u64::from(at)), Base::Wide, *offset)),
         }
@@ -556,10 +498,7 @@ impl<'o> Op<'o> {
 
     /// The first type.
     pub(crate) fn ty(&self) -> Result<Ty, Problem> {
-        self.mods
-            .iter()
-            .find_map(|m| Ty::named(m))
-            .ok_or_else(|| "no type".to_string())
+        self.mods.iter().find_map(|m| Ty::named(m)).ok_or_else(|| "no type".to_string())
     }
 
     pub(crate) fn arg(&self, n: usize) -> Result<&'o Operand, Problem> {

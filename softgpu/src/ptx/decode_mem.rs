@@ -8,8 +8,8 @@ use super::decode::{Decoder, Op, Place, Problem, Reg};
 use super::image::Symbol;
 use super::lanes::{Handler, Instr, NONE, Src, U1, handler};
 use super::mem::{
-    Fence, Generic, Global, IsSpace, LOCAL_WINDOW, Load, LoadParam, LoadVec, Local, PARAM_WINDOW, SHARED_WINDOW,
-    Shared, Store, StoreVec,
+    Fence, Generic, Global, IsSpace, LOCAL_WINDOW, Load, LoadParam, LoadVec, Local, PARAM_WINDOW, SHARED_WINDOW, Shared, Store,
+    StoreVec,
 };
 use super::sync::{Bar, BarKind, BarSpec, Collective, SyncKind, SyncSpec};
 use super::warp::{Bra, BraIndexed, Call, CallIndirect, Exit, Rest, Ret, Trap};
@@ -22,9 +22,7 @@ macro_rules! by_elem {
             (Ty::S8, false) => handler::<$op<$space, i8, u32>>(),
             (Ty::B16 | Ty::U16 | Ty::F16 | Ty::Bf16, false) => handler::<$op<$space, u16, u32>>(),
             (Ty::S16, false) => handler::<$op<$space, i16, u32>>(),
-            (Ty::B32 | Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16x2 | Ty::Bf16x2, false) => {
-                handler::<$op<$space, u32, u32>>()
-            }
+            (Ty::B32 | Ty::U32 | Ty::S32 | Ty::F32 | Ty::F16x2 | Ty::Bf16x2, false) => handler::<$op<$space, u32, u32>>(),
             (Ty::B8 | Ty::U8, true) => handler::<$op<$space, u8, u64>>(),
             (Ty::S8, true) => handler::<$op<$space, i8, u64>>(),
             (Ty::B16 | Ty::U16, true) => handler::<$op<$space, u16, u64>>(),
@@ -186,11 +184,7 @@ impl Decoder<'_> {
             space = None;
         }
         let (base, kind, offset) = self.address(address, space)?;
-        let mut instr = self.instr(if regs.len() == 1 {
-            load(space, ty, wide)?
-        } else {
-            load_vec(space, ty, wide)?
-        });
+        let mut instr = self.instr(if regs.len() == 1 { load(space, ty, wide)? } else { load_vec(space, ty, wide)? });
         instr.s[0] = base;
         instr.base = kind;
         instr.imm = offset;
@@ -236,11 +230,7 @@ impl Decoder<'_> {
             space = None;
         }
         let (base, kind, offset) = self.address(o.arg(0)?, space)?;
-        let mut instr = self.instr(if sources.len() == 1 {
-            store(space, ty, wide)?
-        } else {
-            store_vec(space, ty, wide)?
-        });
+        let mut instr = self.instr(if sources.len() == 1 { store(space, ty, wide)? } else { store_vec(space, ty, wide)? });
         instr.s[0] = base;
         instr.base = kind;
         instr.imm = offset;
@@ -274,33 +264,16 @@ impl Decoder<'_> {
         let ty = o.ty()?;
         let space = space_of(o);
         let words = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
-        let op = o
-            .mods
-            .iter()
-            .find(|m| words.contains(m))
-            .ok_or("no such form of the instruction")?;
-        let update = atomics::update(op, ty)
-            .filter(|_| count_of(o) == 1 && ty.size() >= 2)
-            .ok_or("no such form of the instruction")?;
+        let op = o.mods.iter().find(|m| words.contains(m)).ok_or("no such form of the instruction")?;
+        let update =
+            atomics::update(op, ty).filter(|_| count_of(o) == 1 && ty.size() >= 2).ok_or("no such form of the instruction")?;
         let first = usize::from(returns);
-        let d = if returns && self.name_of(o.arg(0)?) != Some("_") {
-            self.dst(o.arg(0)?, ty)?
-        } else {
-            NONE
-        };
+        let d = if returns && self.name_of(o.arg(0)?) != Some("_") { self.dst(o.arg(0)?, ty)? } else { NONE };
         let b = self.src(o.arg(first + 1)?, ty)?;
-        let c = if *op == "cas" {
-            self.src(o.arg(first + 2)?, ty)?
-        } else {
-            b
-        };
+        let c = if *op == "cas" { self.src(o.arg(first + 2)?, ty)? } else { b };
         let (base, kind, offset) = self.address(o.arg(first)?, space)?;
         let shared = space == Some(VarSpace::Shared);
-        self.out.atoms.push(AtomSpec {
-            update,
-            size: ty.size(),
-            shared,
-        });
+        self.out.atoms.push(AtomSpec { update, size: ty.size(), shared });
         let mut instr = self.instr(handler::<Atom>());
         instr.d = d;
         instr.s = [base, b, c, Src::NONE];
@@ -372,10 +345,7 @@ impl Decoder<'_> {
         if let Some(Operand::List(values)) = rest.first() {
             site.args = self.slots(values)?;
         }
-        let name = self
-            .name_of(target)
-            .ok_or("call of something without a name")?
-            .to_string();
+        let name = self.name_of(target).ok_or("call of something without a name")?.to_string();
         let mut instr: Instr;
         match self.reg(&name) {
             Some(Reg::R64(r)) => {
@@ -398,9 +368,7 @@ impl Decoder<'_> {
                     }
                     None => {
                         // Only a call that happens is an error: libraries declare more than they use.
-                        self.out
-                            .messages
-                            .push(format!("{}: call of '{name}', which no module defines", self.raw.name));
+                        self.out.messages.push(format!("{}: call of '{name}', which no module defines", self.raw.name));
                         instr = self.instr(handler::<Trap>());
                         instr.x = (self.out.messages.len() - 1) as u32;
                         self.emit(instr);
@@ -431,10 +399,7 @@ impl Decoder<'_> {
     fn barrier(&mut self, o: &Op<'_>) -> Result<(), Problem> {
         if o.has("warp") {
             let members = self.src(o.arg(0)?, Ty::U32)?;
-            self.sync(SyncSpec {
-                members: Some(members),
-                ..blank(SyncKind::WarpBarrier)
-            });
+            self.sync(SyncSpec { members: Some(members), ..blank(SyncKind::WarpBarrier) });
             return Ok(());
         }
         if o.has("cluster") {
@@ -443,13 +408,7 @@ impl Decoder<'_> {
                 return Ok(());
             }
             let id = self.const32(0);
-            self.bar(BarSpec {
-                kind: BarKind::Sync,
-                id,
-                count: None,
-                pred: NONE,
-                d: NONE,
-            });
+            self.bar(BarSpec { kind: BarKind::Sync, id, count: None, pred: NONE, d: NONE });
             return Ok(());
         }
         let kind = if o.has("red") {
@@ -466,19 +425,9 @@ impl Decoder<'_> {
             BarKind::Sync
         };
         let mut args = o.args;
-        let mut spec = BarSpec {
-            kind,
-            id: Src::NONE,
-            count: None,
-            pred: NONE,
-            d: NONE,
-        };
+        let mut spec = BarSpec { kind, id: Src::NONE, count: None, pred: NONE, d: NONE };
         if o.has("red") {
-            spec.d = if kind == BarKind::Popc {
-                self.dst32(o.arg(0)?)?
-            } else {
-                self.pred(o.arg(0)?)?
-            };
+            spec.d = if kind == BarKind::Popc { self.dst32(o.arg(0)?)? } else { self.pred(o.arg(0)?)? };
             let (last, rest) = args[1..].split_last().ok_or("too few operands")?;
             spec.pred = self.pred(last)?;
             args = rest;
@@ -522,11 +471,7 @@ impl Decoder<'_> {
             "match" if o.has("all") => SyncKind::MatchAll,
             "redux" => {
                 let ty = o.ty()?;
-                let op = o
-                    .mods
-                    .iter()
-                    .find(|m| ["add", "min", "max", "and", "or", "xor"].contains(m))
-                    .ok_or_else(missing)?;
+                let op = o.mods.iter().find(|m| ["add", "min", "max", "and", "or", "xor"].contains(m)).ok_or_else(missing)?;
                 match (*op, ty) {
                     ("add", Ty::U32 | Ty::S32) => SyncKind::ReduxAdd,
                     ("min", Ty::U32) => SyncKind::ReduxMinU,
@@ -547,9 +492,7 @@ impl Decoder<'_> {
                 spec.d = self.dst32(d)?;
                 spec.p = self.pred_dst(p)?;
             }
-            d if matches!(kind, SyncKind::VoteAll | SyncKind::VoteAny | SyncKind::VoteUni) => {
-                spec.p = self.pred_dst(d)?
-            }
+            d if matches!(kind, SyncKind::VoteAll | SyncKind::VoteAny | SyncKind::VoteUni) => spec.p = self.pred_dst(d)?,
             d => spec.d = self.dst32(d)?,
         }
         let mut args = &o.args[1..];
@@ -583,15 +526,5 @@ impl Decoder<'_> {
 
 /// A specification without operands.
 fn blank(kind: SyncKind) -> SyncSpec {
-    SyncSpec {
-        kind,
-        members: None,
-        a: Src::NONE,
-        wide: false,
-        pred: false,
-        b: Src::NONE,
-        c: Src::NONE,
-        d: NONE,
-        p: NONE,
-    }
+    SyncSpec { kind, members: None, a: Src::NONE, wide: false, pred: false, b: Src::NONE, c: Src::NONE, d: NONE, p: NONE }
 }

@@ -1,10 +1,9 @@
 //! Decoding of arithmetic, logic, comparisons, conversions and moves.
 
 use super::alu::{
-    self, AddSat, Bfi, Bmsk, BmskWrap, Carry, Cut16, Dp2a, Dp4aSS, Dp4aSU, Dp4aUS, Dp4aUU, Lop3, Low32, MadCarry, Mov,
-    Mul24Hi, Mul24HiSigned, Mul24Lo, Mul24LoSigned, Pack16, Pack32, PredOp, Prmt, PrmtB4e, PrmtEcl, PrmtEcr, PrmtF4e,
-    PrmtRc8, PrmtRc16, Selp, ShfLClamp, ShfLWrap, ShfRClamp, ShfRWrap, Shr, Slct, SubSat, SzextClamp, SzextClampSigned,
-    Vabsdiff4, Vabsdiff4Add,
+    self, AddSat, Bfi, Bmsk, BmskWrap, Carry, Cut16, Dp2a, Dp4aSS, Dp4aSU, Dp4aUS, Dp4aUU, Lop3, Low32, MadCarry, Mov, Mul24Hi,
+    Mul24HiSigned, Mul24Lo, Mul24LoSigned, Pack16, Pack32, PredOp, Prmt, PrmtB4e, PrmtEcl, PrmtEcr, PrmtF4e, PrmtRc8, PrmtRc16,
+    Selp, ShfLClamp, ShfLWrap, ShfRClamp, ShfRWrap, Shr, Slct, SubSat, SzextClamp, SzextClampSigned, Vabsdiff4, Vabsdiff4Add,
 };
 use super::ast::{Number, Operand, Ty};
 use super::builtin::{Clock, ReadClock};
@@ -42,8 +41,9 @@ impl Decoder<'_> {
     pub(crate) fn decode_alu(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
         match o.name {
             "mov" => self.mov(o)?,
-            "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr"
-            | "copysign" => self.binary(o)?,
+            "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr" | "copysign" => {
+                self.binary(o)?
+            }
             "addc" | "subc" => self.carry(o)?,
             "not" | "cnot" | "neg" | "abs" | "brev" | "popc" | "clz" | "bfind" => self.unary(o)?,
             "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" => self.float_unary(o)?,
@@ -52,11 +52,7 @@ impl Decoder<'_> {
             "sad" | "bfe" => self.ternary(o)?,
             "bfi" => {
                 let ty = o.ty()?;
-                let exec = if ty.size() == 8 {
-                    handler::<Bfi<u64>>()
-                } else {
-                    handler::<Bfi<u32>>()
-                };
+                let exec = if ty.size() == 8 { handler::<Bfi<u64>>() } else { handler::<Bfi<u32>>() };
                 let d = self.dst(o.arg(0)?, ty)?;
                 let s = [
                     self.src(o.arg(1)?, ty)?,
@@ -90,42 +86,22 @@ impl Decoder<'_> {
             "lop3" => self.lop3(o)?,
             "dp4a" | "dp2a" => self.dot_product(o)?,
             "vabsdiff4" if !o.has("sat") && o.types().iter().all(|t| *t == Ty::U32) => {
-                let exec = if o.has("add") {
-                    handler::<T3<Vabsdiff4Add>>()
-                } else {
-                    handler::<T3<Vabsdiff4>>()
-                };
+                let exec = if o.has("add") { handler::<T3<Vabsdiff4Add>>() } else { handler::<T3<Vabsdiff4>>() };
                 self.three(o, exec)?;
             }
             "bmsk" => {
-                let exec = if o.has("wrap") {
-                    handler::<B2<BmskWrap>>()
-                } else {
-                    handler::<B2<Bmsk>>()
-                };
+                let exec = if o.has("wrap") { handler::<B2<BmskWrap>>() } else { handler::<B2<Bmsk>>() };
                 self.two(o, exec)?;
             }
             "szext" if o.has("clamp") => {
-                let exec = if o.ty()?.signed() {
-                    handler::<B2<SzextClampSigned>>()
-                } else {
-                    handler::<B2<SzextClamp>>()
-                };
+                let exec = if o.ty()?.signed() { handler::<B2<SzextClampSigned>>() } else { handler::<B2<SzextClamp>>() };
                 self.two(o, exec)?;
             }
             "selp" => {
                 let ty = o.ty()?;
-                let exec = if ty.size() == 8 {
-                    handler::<Selp<u64>>()
-                } else {
-                    handler::<Selp<u32>>()
-                };
+                let exec = if ty.size() == 8 { handler::<Selp<u64>>() } else { handler::<Selp<u32>>() };
                 let d = self.dst(o.arg(0)?, ty)?;
-                let s = [
-                    self.src(o.arg(1)?, ty)?,
-                    self.src(o.arg(2)?, ty)?,
-                    Src(self.pred(o.arg(3)?)?),
-                ];
+                let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, Src(self.pred(o.arg(3)?)?)];
                 self.emit_op(exec, d, &s);
             }
             "slct" => self.slct(o)?,
@@ -149,11 +125,7 @@ impl Decoder<'_> {
     /// Three 32-bit sources.
     fn three(&mut self, o: &Op<'_>, exec: Handler) -> Result<(), Problem> {
         let d = self.dst32(o.arg(0)?)?;
-        let s = [
-            self.src(o.arg(1)?, Ty::U32)?,
-            self.src(o.arg(2)?, Ty::U32)?,
-            self.src(o.arg(3)?, Ty::U32)?,
-        ];
+        let s = [self.src(o.arg(1)?, Ty::U32)?, self.src(o.arg(2)?, Ty::U32)?, self.src(o.arg(3)?, Ty::U32)?];
         self.emit_op(exec, d, &s);
         Ok(())
     }
@@ -187,11 +159,7 @@ impl Decoder<'_> {
                     self.emit(instr);
                     return Ok(());
                 }
-                let exec = if ty.size() == 8 {
-                    handler::<U1<Mov<u64>>>()
-                } else {
-                    handler::<U1<Mov<u32>>>()
-                };
+                let exec = if ty.size() == 8 { handler::<U1<Mov<u64>>>() } else { handler::<U1<Mov<u32>>>() };
                 let d = self.dst(d, ty)?;
                 let s = self.src(s, ty)?;
                 self.emit_op(exec, d, &[s]);
@@ -213,12 +181,7 @@ impl Decoder<'_> {
                 self.emit_op(handler::<B2<Pack32>>(), d, &s);
             }
             (8, [p0, p1, p2, p3]) => {
-                let s = [
-                    self.src(p0, Ty::B16)?,
-                    self.src(p1, Ty::B16)?,
-                    self.src(p2, Ty::B16)?,
-                    self.src(p3, Ty::B16)?,
-                ];
+                let s = [self.src(p0, Ty::B16)?, self.src(p1, Ty::B16)?, self.src(p2, Ty::B16)?, self.src(p3, Ty::B16)?];
                 let (low, high) = (self.new_reg32(), self.new_reg32());
                 self.emit_op(handler::<B2<Pack16>>(), low, &s[..2]);
                 self.emit_op(handler::<B2<Pack16>>(), high, &s[2..]);
@@ -254,11 +217,7 @@ impl Decoder<'_> {
         for (piece, part) in pieces.into_iter().zip(parts) {
             if self.name_of(part) != Some("_") {
                 let d = self.dst32(part)?;
-                let exec = if bits == 16 {
-                    handler::<U1<Cut16<u32>>>()
-                } else {
-                    handler::<U1<Mov<u32>>>()
-                };
+                let exec = if bits == 16 { handler::<U1<Cut16<u32>>>() } else { handler::<U1<Mov<u32>>>() };
                 self.emit_op(exec, d, &[Src(piece)]);
             }
         }
@@ -314,11 +273,7 @@ impl Decoder<'_> {
             alu::binary(name, ty)
         }
         .ok_or_else(missing)?;
-        let d = if name == "mul.wide" && ty.size() == 4 {
-            self.dst64(o.arg(0)?)?
-        } else {
-            self.dst(o.arg(0)?, ty)?
-        };
+        let d = if name == "mul.wide" && ty.size() == 4 { self.dst64(o.arg(0)?)? } else { self.dst(o.arg(0)?, ty)? };
         let a = self.src(o.arg(1)?, ty)?;
         let count = matches!(name, "shl" | "shr");
         let b = self.src(o.arg(2)?, if count { Ty::U32 } else { ty })?;
@@ -337,11 +292,7 @@ impl Decoder<'_> {
     /// `add.cc`, `addc`, `addc.cc` and the same of `sub`.
     fn carry(&mut self, o: &Op<'_>) -> Result<(), Problem> {
         let ty = o.ty()?;
-        let exec = if ty.size() == 8 {
-            handler::<Carry<u64>>()
-        } else {
-            handler::<Carry<u32>>()
-        };
+        let exec = if ty.size() == 8 { handler::<Carry<u64>>() } else { handler::<Carry<u32>>() };
         let mut instr = self.instr(exec);
         instr.d = self.dst(o.arg(0)?, ty)?;
         instr.s[0] = self.src(o.arg(1)?, ty)?;
@@ -367,11 +318,7 @@ impl Decoder<'_> {
         if ty.float() {
             return self.float_unary(o);
         }
-        let name = if o.name == "bfind" && o.has("shiftamt") {
-            "bfind.shiftamt"
-        } else {
-            o.name
-        };
+        let name = if o.name == "bfind" && o.has("shiftamt") { "bfind.shiftamt" } else { o.name };
         let exec = alu::unary(name, ty).ok_or_else(missing)?;
         let counts = matches!(o.name, "popc" | "clz" | "bfind");
         let d = self.dst(o.arg(0)?, if counts { Ty::U32 } else { ty })?;
@@ -395,11 +342,7 @@ impl Decoder<'_> {
         if ty.float() {
             let exec = falu::fma(ty, rounding(o).0.unwrap_or(Round::Nearest), o.has("ftz")).ok_or_else(missing)?;
             let d = self.dst(o.arg(0)?, ty)?;
-            let s = [
-                self.src(o.arg(1)?, ty)?,
-                self.src(o.arg(2)?, ty)?,
-                self.src(o.arg(3)?, ty)?,
-            ];
+            let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, ty)?];
             self.emit_op(exec, d, &s);
             return self.finish_float(o, ty, d);
         }
@@ -438,11 +381,7 @@ impl Decoder<'_> {
             (false, _) => ty,
         };
         let d = self.dst(o.arg(0)?, sum)?;
-        let s = [
-            self.src(o.arg(1)?, ty)?,
-            self.src(o.arg(2)?, ty)?,
-            self.src(o.arg(3)?, sum)?,
-        ];
+        let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, sum)?];
         self.emit_op(exec, d, &s);
         Ok(())
     }
@@ -472,11 +411,7 @@ impl Decoder<'_> {
         let exec = alu::ternary(o.name, ty).ok_or_else(missing)?;
         let rest = if o.name == "bfe" { Ty::U32 } else { ty };
         let d = self.dst(o.arg(0)?, ty)?;
-        let s = [
-            self.src(o.arg(1)?, ty)?,
-            self.src(o.arg(2)?, rest)?,
-            self.src(o.arg(3)?, rest)?,
-        ];
+        let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, rest)?, self.src(o.arg(3)?, rest)?];
         self.emit_op(exec, d, &s);
         Ok(())
     }
@@ -526,11 +461,7 @@ impl Decoder<'_> {
             _ => handler::<Slct<u32, false>>(),
         };
         let d = self.dst(o.arg(0)?, ty)?;
-        let s = [
-            self.src(o.arg(1)?, ty)?,
-            self.src(o.arg(2)?, ty)?,
-            self.src(o.arg(3)?, Ty::U32)?,
-        ];
+        let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, self.src(o.arg(3)?, Ty::U32)?];
         self.emit_op(exec, d, &s);
         Ok(())
     }
@@ -648,24 +579,13 @@ impl Decoder<'_> {
         let d = self.pred(o.arg(0)?)?;
         let a = self.src(o.arg(1)?, ty)?;
         let (least, infinity) = match ty {
-            Ty::F32 => (
-                u64::from(f32::MIN_POSITIVE.to_bits()),
-                u64::from(f32::INFINITY.to_bits()),
-            ),
+            Ty::F32 => (u64::from(f32::MIN_POSITIVE.to_bits()), u64::from(f32::INFINITY.to_bits())),
             Ty::F64 => (f64::MIN_POSITIVE.to_bits(), f64::INFINITY.to_bits()),
             _ => return Err(missing()),
         };
-        let magnitude = if ty.size() == 8 {
-            self.new_reg64()
-        } else {
-            self.new_reg32()
-        };
+        let magnitude = if ty.size() == 8 { self.new_reg64() } else { self.new_reg32() };
         let constant = |s: &mut Self, bits: u64| {
-            if ty.size() == 8 {
-                s.const64(bits)
-            } else {
-                s.const32(bits as u32)
-            }
+            if ty.size() == 8 { s.const64(bits) } else { s.const32(bits as u32) }
         };
         let (least, infinity, zero) = (constant(self, least), constant(self, infinity), constant(self, 0));
         let abs = falu::unary("abs", ty, Round::Nearest, false, false).ok_or_else(missing)?;
@@ -742,9 +662,7 @@ impl Decoder<'_> {
                 self.src(source, from)?
             }
         };
-        if spec.wide_src != (from.size() == 8) && from.size() == 8
-            || spec.wide_dst != (to.size() == 8) && to.size() == 8
-        {
+        if spec.wide_src != (from.size() == 8) && from.size() == 8 || spec.wide_dst != (to.size() == 8) && to.size() == 8 {
             return Err("register is narrower than the type".into());
         }
         if let Some(exec) = cvt::direct(&spec) {

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use super::ast::Ty;
 use super::float::{
-    Bf16, Ftz, Half, NAN32, RM, RN, RP, RZ, Round, Small, Two, add_odd, add32, add64, div32, div64, fma_odd, fma32,
-    fma64, mul32, mul64, round, sqrt32, sqrt64,
+    Bf16, Ftz, Half, NAN32, RM, RN, RP, RZ, Round, Small, Two, add_odd, add32, add64, div32, div64, fma_odd, fma32, fma64, mul32,
+    mul64, round, sqrt32, sqrt64,
 };
 use super::lanes::{B2, Bin, Cmp, Handler, Lane, Set, Setp, T3, Tern, U1, Un, handler};
 
@@ -84,27 +84,15 @@ single_binary!(Sub32, false, |a, b| add32(a, -b, const { round(R) }));
 single_binary!(Mul32, false, |a, b| mul32(a, b, const { round(R) }));
 single_binary!(Div32, false, |a, b| div32(a, b, const { round(R) }));
 // Documented for divisors beyond 2^126: the reciprocal underflows.
-single_binary!(
-    DivApprox,
-    false,
-    |a, b| if b.abs() > f32::from_bits(0x7e80_0000) && b.abs() < f32::INFINITY {
-        a * 0f32.copysign(b)
-    } else {
-        a / b
-    }
-);
+single_binary!(DivApprox, false, |a, b| if b.abs() > f32::from_bits(0x7e80_0000) && b.abs() < f32::INFINITY {
+    a * 0f32.copysign(b)
+} else {
+    a / b
+});
 single_binary!(Min32, false, |a, b| min(a, b));
 single_binary!(Max32, false, |a, b| max(a, b));
-single_binary!(MinNan32, false, |a, b| if a.is_nan() || b.is_nan() {
-    f32::NAN
-} else {
-    min(a, b)
-});
-single_binary!(MaxNan32, false, |a, b| if a.is_nan() || b.is_nan() {
-    f32::NAN
-} else {
-    max(a, b)
-});
+single_binary!(MinNan32, false, |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { min(a, b) });
+single_binary!(MaxNan32, false, |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { max(a, b) });
 single_unary!(Rcp32, false, |a| div32(1.0, a, const { round(R) }));
 single_unary!(Sqrt32, false, |a| sqrt32(a, const { round(R) }));
 single_unary!(Rsqrt32, false, |a| (1.0 / f64::from(a).sqrt()) as f32);
@@ -114,11 +102,7 @@ single_unary!(Sin, true, |a| a.sin());
 single_unary!(Cos, true, |a| a.cos());
 single_unary!(Tanh, true, |a| a.tanh());
 // `.sat`: NaN becomes 0.
-single_unary!(Sat32, false, |a| if a > 0.0 {
-    if a < 1.0 { a } else { 1.0 }
-} else {
-    0.0
-});
+single_unary!(Sat32, false, |a| if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 });
 
 /// `neg` and `abs` change the sign bit only, also of a NaN.
 pub(crate) struct Neg<T>(PhantomData<T>);
@@ -155,43 +139,23 @@ impl<T: Single, const R: u8> Tern for Fma32<T, R> {
 /// The number if one operand is NaN; -0 is less than +0.
 #[inline(always)]
 fn min(a: f32, b: f32) -> f32 {
-    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) {
-        a
-    } else {
-        b
-    }
+    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
 }
 #[inline(always)]
 fn max(a: f32, b: f32) -> f32 {
-    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) {
-        a
-    } else {
-        b
-    }
+    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
 }
 #[inline(always)]
 fn min_f64(a: f64, b: f64) -> f64 {
-    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) {
-        a
-    } else {
-        b
-    }
+    if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }
 }
 #[inline(always)]
 fn max_f64(a: f64, b: f64) -> f64 {
-    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) {
-        a
-    } else {
-        b
-    }
+    if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }
 }
 #[inline(always)]
 fn flush64(x: f64) -> f64 {
-    if x.abs() < f64::MIN_POSITIVE {
-        0f64.copysign(x)
-    } else {
-        x
-    }
+    if x.abs() < f64::MIN_POSITIVE { 0f64.copysign(x) } else { x }
 }
 
 macro_rules! double_binary {
@@ -378,11 +342,7 @@ small_unary!(AbsH, |a| Small::from_bits(a.bits() & 0x7fff));
 small_unary!(Ex2H, |a| nearest(wide(a).exp2()));
 small_unary!(TanhH, |a| nearest(wide(a).tanh()));
 small_unary!(SatH, |a| nearest(if wide(a) > 0.0 { wide(a).min(1.0) } else { 0.0 }));
-small_unary!(ReluH, |a| if a.wide().is_nan() {
-    Small::NAN
-} else {
-    nearest(wide(a).max(0.0))
-});
+small_unary!(ReluH, |a| if a.wide().is_nan() { Small::NAN } else { nearest(wide(a).max(0.0)) });
 small_binary!(AddH, |a, b| nearest(wide(a) + wide(b)));
 small_binary!(SubH, |a, b| nearest(wide(a) - wide(b)));
 small_binary!(MulH, |a, b| nearest(wide(a) * wide(b)));
@@ -542,18 +502,10 @@ macro_rules! rounded {
 /// Picks the instance for flushing and a rounding direction.
 macro_rules! single {
     ($wrap:ident, $op:ident, $mode:expr, $ftz:expr) => {
-        if $ftz {
-            rounded!($wrap, $mode, $op, Ftz)
-        } else {
-            rounded!($wrap, $mode, $op, f32)
-        }
+        if $ftz { rounded!($wrap, $mode, $op, Ftz) } else { rounded!($wrap, $mode, $op, f32) }
     };
     ($wrap:ident, $op:ident, $ftz:expr) => {
-        if $ftz {
-            handler::<$wrap<$op<Ftz, RN>>>()
-        } else {
-            handler::<$wrap<$op<f32, RN>>>()
-        }
+        if $ftz { handler::<$wrap<$op<Ftz, RN>>>() } else { handler::<$wrap<$op<f32, RN>>>() }
     };
 }
 macro_rules! small {

@@ -49,11 +49,7 @@ pub(crate) struct Ftz(pub(crate) f32);
 /// Replaces a subnormal by zero of its sign.
 #[inline(always)]
 pub(crate) fn flush(x: f32) -> f32 {
-    if x.abs() < f32::MIN_POSITIVE {
-        f32::from_bits(x.to_bits() & 0x8000_0000)
-    } else {
-        x
-    }
+    if x.abs() < f32::MIN_POSITIVE { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x }
 }
 
 impl Lane for Ftz {
@@ -111,11 +107,7 @@ pub(crate) trait Small: Copy {
 impl Small for Half {
     const NAN: Half = Half(0x7fff);
     fn wide(self) -> f32 {
-        let (sign, exponent, fraction) = (
-            u32::from(self.0 >> 15) << 31,
-            u32::from(self.0 >> 10 & 31),
-            u32::from(self.0 & 0x3ff),
-        );
+        let (sign, exponent, fraction) = (u32::from(self.0 >> 15) << 31, u32::from(self.0 >> 10 & 31), u32::from(self.0 & 0x3ff));
         let magnitude = match exponent {
             0 => (fraction as f32 * f32::from_bits(0x3380_0000)).to_bits(),
             31 => 0x7f80_0000 | fraction << 13,
@@ -124,11 +116,7 @@ impl Small for Half {
         f32::from_bits(sign | magnitude)
     }
     fn narrow(x: f64, mode: Round) -> Self {
-        if x.is_nan() {
-            Half::NAN
-        } else {
-            Half(round_small(x, 10, 15, mode))
-        }
+        if x.is_nan() { Half::NAN } else { Half(round_small(x, 10, 15, mode)) }
     }
     fn bits(self) -> u16 {
         self.0
@@ -144,11 +132,7 @@ impl Small for Bf16 {
         f32::from_bits(u32::from(self.0) << 16)
     }
     fn narrow(x: f64, mode: Round) -> Self {
-        if x.is_nan() {
-            Bf16::NAN
-        } else {
-            Bf16(round_small(x, 7, 127, mode))
-        }
+        if x.is_nan() { Bf16::NAN } else { Bf16(round_small(x, 7, 127, mode)) }
     }
     fn bits(self) -> u16 {
         self.0
@@ -173,11 +157,8 @@ fn round_small(x: f64, fraction: u32, bias: i32, mode: Round) -> u16 {
     // Bits to drop so that the unit in the last place is that of the format, subnormals included.
     let lost = (52 - fraction as i32) + (1 - bias - exponent).max(0);
     let biased = (exponent + bias).max(1);
-    let (kept, rest, half) = if lost >= 63 {
-        (0, 1u64, 2u64)
-    } else {
-        (significand >> lost, significand & ((1 << lost) - 1), 1u64 << (lost - 1))
-    };
+    let (kept, rest, half) =
+        if lost >= 63 { (0, 1u64, 2u64) } else { (significand >> lost, significand & ((1 << lost) - 1), 1u64 << (lost - 1)) };
     let up = rest != 0
         && match mode {
             Round::Nearest => rest > half || rest == half && kept & 1 == 1,
@@ -302,11 +283,7 @@ pub(crate) fn sqrt_odd(a: f64) -> f64 {
 /// Sum of zeros of opposite sign is -0 only when rounding down.
 #[inline(always)]
 fn zero_sum(s: f64, a: f64, b: f64, mode: Round) -> f64 {
-    if s == 0.0 && mode == Round::Down && (a != 0.0 || a.is_sign_negative() || b.is_sign_negative()) {
-        -0.0
-    } else {
-        s
-    }
+    if s == 0.0 && mode == Round::Down && (a != 0.0 || a.is_sign_negative() || b.is_sign_negative()) { -0.0 } else { s }
 }
 
 /// f32 addition in a direction.
@@ -322,11 +299,7 @@ pub(crate) fn add32(a: f32, b: f32, mode: Round) -> f32 {
 /// f32 multiplication in a direction.
 #[inline(always)]
 pub(crate) fn mul32(a: f32, b: f32, mode: Round) -> f32 {
-    if mode == Round::Nearest {
-        a * b
-    } else {
-        narrow32(f64::from(a) * f64::from(b), mode)
-    }
+    if mode == Round::Nearest { a * b } else { narrow32(f64::from(a) * f64::from(b), mode) }
 }
 
 /// f32 fused multiply-add in a direction.
@@ -342,31 +315,19 @@ pub(crate) fn fma32(a: f32, b: f32, c: f32, mode: Round) -> f32 {
 /// f32 division in a direction.
 #[inline(always)]
 pub(crate) fn div32(a: f32, b: f32, mode: Round) -> f32 {
-    if mode == Round::Nearest {
-        a / b
-    } else {
-        narrow32(div_odd(f64::from(a), f64::from(b)), mode)
-    }
+    if mode == Round::Nearest { a / b } else { narrow32(div_odd(f64::from(a), f64::from(b)), mode) }
 }
 
 /// f32 square root in a direction.
 #[inline(always)]
 pub(crate) fn sqrt32(a: f32, mode: Round) -> f32 {
-    if mode == Round::Nearest {
-        a.sqrt()
-    } else {
-        narrow32(sqrt_odd(f64::from(a)), mode)
-    }
+    if mode == Round::Nearest { a.sqrt() } else { narrow32(sqrt_odd(f64::from(a)), mode) }
 }
 
 /// Where finite operands overflowed to infinity, the exact value lies below it.
 #[inline(always)]
 fn overflow_error(r: f64, finite: bool, error: f64) -> f64 {
-    if r.is_infinite() {
-        if finite { -r } else { 0.0 }
-    } else {
-        error
-    }
+    if r.is_infinite() { if finite { -r } else { 0.0 } } else { error }
 }
 
 /// f64 addition in a direction.
@@ -382,16 +343,9 @@ pub(crate) fn add64(a: f64, b: f64, mode: Round) -> f64 {
 
 /// Brings a finite nonzero `x` near 1 in magnitude; also the power of two that undoes it.
 fn normalised(x: f64) -> (f64, i32) {
-    let (x, pre) = if x.abs() < f64::MIN_POSITIVE {
-        (x * 2f64.powi(60), -60)
-    } else {
-        (x, 0)
-    };
+    let (x, pre) = if x.abs() < f64::MIN_POSITIVE { (x * 2f64.powi(60), -60) } else { (x, 0) };
     let exponent = (x.to_bits() >> 52 & 0x7ff) as i32 - 1023;
-    (
-        f64::from_bits(x.to_bits() & !(0x7ff << 52) | 1023 << 52),
-        exponent + pre,
-    )
+    (f64::from_bits(x.to_bits() & !(0x7ff << 52) | 1023 << 52), exponent + pre)
 }
 
 /// `x * 2^exponent` without intermediate rounding for results in range; saturates to 0 or infinity far outside.
@@ -421,11 +375,7 @@ pub(crate) fn fma64(a: f64, b: f64, c: f64, mode: Round) -> f64 {
     if mode == Round::Nearest || !(a.is_finite() && b.is_finite() && c.is_finite()) {
         return r;
     }
-    directed64(
-        zero_sum(r, a * b, c, mode),
-        overflow_error(r, true, fma_error(a, b, c, r)),
-        mode,
-    )
+    directed64(zero_sum(r, a * b, c, mode), overflow_error(r, true, fma_error(a, b, c, r)), mode)
 }
 
 /// A value with the sign of `a * b + c - r`, for `r` the nearest value to `a * b + c`.
@@ -565,10 +515,7 @@ mod tests {
         assert_eq!(mul64(1e-200, 1e-200, Round::Down), 0.0);
         assert_eq!(div64(6.0, 3.0, Round::Up), 2.0);
         assert_eq!(div64(1.0, 3.0, Round::Up), div64(1.0, 3.0, Round::Down).next_up());
-        assert_eq!(
-            fma64(1.0 + f64::EPSILON, 1.0 - f64::EPSILON, -1.0, Round::Up),
-            -(2f64.powi(-104))
-        );
+        assert_eq!(fma64(1.0 + f64::EPSILON, 1.0 - f64::EPSILON, -1.0, Round::Up), -(2f64.powi(-104)));
         assert_eq!(fma64(3.0, 1.0, 1e-300, Round::Up), 3f64.next_up());
         assert_eq!(fma64(1e-300, 1e-300, 3.0, Round::Up), 3f64.next_up());
         assert_eq!(fma64(-1e-300, 1e-300, 1e-310, Round::Zero), 1e-310f64.next_down());
@@ -582,10 +529,7 @@ mod tests {
     fn integers_round_once() {
         assert_eq!(narrow32(int_odd((1 << 54) + 1), Round::Nearest), 2f32.powi(54));
         // Exactly between two floats plus one: must go up.
-        assert_eq!(
-            narrow32(int_odd((1 << 60) + (1 << 36) + 1), Round::Nearest),
-            2f32.powi(60).next_up()
-        );
+        assert_eq!(narrow32(int_odd((1 << 60) + (1 << 36) + 1), Round::Nearest), 2f32.powi(60).next_up());
         assert_eq!(int64(i128::from(u64::MAX), Round::Zero), 2f64.powi(64).next_down());
     }
 }

@@ -49,9 +49,7 @@ impl Cta<'_> {
     /// The accessible range that holds `address`.
     pub(crate) fn find_range(&self, address: u64) -> Option<(u64, u64)> {
         let ranges: &Ranges = &self.env.ranges;
-        ranges
-            .find(address)
-            .or((self.workspace.0 <= address && address < self.workspace.1).then_some(self.workspace))
+        ranges.find(address).or((self.workspace.0 <= address && address < self.workspace.1).then_some(self.workspace))
     }
 
     pub(crate) fn exited(&mut self, threads: u32) {
@@ -161,13 +159,7 @@ impl<'a> Grid<'a> {
         let warps = (0..threads.div_ceil(LANES as u32))
             .map(|w| {
                 let lanes = (threads - w * 32).min(32);
-                Warp::new(
-                    launch.program,
-                    function,
-                    &self.shared_symbols,
-                    u32::MAX >> (32 - lanes),
-                    special::rows(&place(w)),
-                )
+                Warp::new(launch.program, function, &self.shared_symbols, u32::MAX >> (32 - lanes), special::rows(&place(w)))
             })
             .collect();
         let cta = Cta {
@@ -245,49 +237,25 @@ impl<'a> Grid<'a> {
 /// limits is an `IllegalInstruction`; the driver checks those before.
 pub fn run(launch: &Launch<'_>, env: &Env) -> Result<RunStats, Fault> {
     let refuse = |why: &str| Err(Fault::IllegalInstruction(why.into()));
-    let Some(info) = launch
-        .program
-        .image
-        .functions
-        .get(launch.function)
-        .filter(|f| f.is_kernel)
-    else {
+    let Some(info) = launch.program.image.functions.get(launch.function).filter(|f| f.is_kernel) else {
         return refuse("launch of something that is not a kernel");
     };
-    let threads = launch
-        .block
-        .iter()
-        .map(|&n| u64::from(n))
-        .try_fold(1u64, u64::checked_mul);
-    let ctas = launch
-        .grid
-        .iter()
-        .map(|&n| u64::from(n))
-        .try_fold(1u64, u64::checked_mul);
+    let threads = launch.block.iter().map(|&n| u64::from(n)).try_fold(1u64, u64::checked_mul);
+    let ctas = launch.grid.iter().map(|&n| u64::from(n)).try_fold(1u64, u64::checked_mul);
     let (Some(threads @ 1..=MAX_THREADS), Some(ctas @ 1..)) = (threads, ctas) else {
         return refuse("launch with an impossible shape");
     };
     if (launch.params.len() as u64) < u64::from(info.param_bytes()) {
         return refuse("launch with too few parameters");
     }
-    let layout = launch
-        .program
-        .image
-        .shared_layout(launch.function, launch.dynamic_shared);
+    let layout = launch.program.image.shared_layout(launch.function, launch.dynamic_shared);
     let Some(shared_bytes) = layout.bytes.filter(|&b| u64::from(b) <= MAX_SHARED) else {
         return refuse("launch with too much shared memory");
     };
     debug_assert!(threads <= MAX_THREADS);
-    let workspace: Vec<AtomicU64> = if launch.cooperative {
-        (0..WORKSPACE / 8).map(|_| AtomicU64::new(0)).collect()
-    } else {
-        Vec::new()
-    };
-    let start = if launch.cooperative {
-        workspace.as_ptr() as u64
-    } else {
-        0
-    };
+    let workspace: Vec<AtomicU64> =
+        if launch.cooperative { (0..WORKSPACE / 8).map(|_| AtomicU64::new(0)).collect() } else { Vec::new() };
+    let start = if launch.cooperative { workspace.as_ptr() as u64 } else { 0 };
     let grid = Grid {
         env,
         launch,
@@ -308,21 +276,12 @@ pub fn run(launch: &Launch<'_>, env: &Env) -> Result<RunStats, Fault> {
     std::thread::scope(|scope| {
         for _ in 1..workers {
             // Fewer threads than asked for are enough: every CTA will be run by those that there are.
-            let _ = std::thread::Builder::new()
-                .name("softgpu-cta".into())
-                .spawn_scoped(scope, || grid.work());
+            let _ = std::thread::Builder::new().name("softgpu-cta".into()).spawn_scoped(scope, || grid.work());
         }
         grid.work();
     });
-    match grid
-        .fault
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-    {
+    match grid.fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         Some(fault) => Err(fault),
-        None => Ok(RunStats {
-            thread_instructions: grid.executed.into_inner(),
-            warp_instructions: grid.issued.into_inner(),
-        }),
+        None => Ok(RunStats { thread_instructions: grid.executed.into_inner(), warp_instructions: grid.issued.into_inner() }),
     }
 }

@@ -52,9 +52,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(Token, usize)>, PtxError> {
             b' ' | b'\t' | b'\r' | 0 => at += 1,
             b'/' if next == b'/' => at += bytes[at..].iter().take_while(|&&b| b != b'\n').count(),
             b'/' if next == b'*' => {
-                let end = text[at + 2..]
-                    .find("*/")
-                    .ok_or_else(|| PtxError::new(line, "comment without an end"))?;
+                let end = text[at + 2..].find("*/").ok_or_else(|| PtxError::new(line, "comment without an end"))?;
                 line += bytes[at..at + 2 + end].iter().filter(|&&b| b == b'\n').count();
                 at += end + 4;
             }
@@ -91,8 +89,8 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(Token, usize)>, PtxError> {
                 out.push((Token::Number(number), line));
                 at += length;
             }
-            b'(' | b')' | b'{' | b'}' | b'[' | b']' | b'<' | b'>' | b',' | b';' | b':' | b'+' | b'-' | b'|' | b'!'
-            | b'@' | b'=' => {
+            b'(' | b')' | b'{' | b'}' | b'[' | b']' | b'<' | b'>' | b',' | b';' | b':' | b'+' | b'-' | b'|' | b'!' | b'@'
+            | b'=' => {
                 out.push((Token::Punct(c as char), line));
                 at += 1;
             }
@@ -108,13 +106,10 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(Token, usize)>, PtxError> {
 /// Reads the literal that `text` begins with; also its length in bytes.
 fn number(text: &str) -> Option<(Number, usize)> {
     let bytes = text.as_bytes();
-    let run =
-        |from: usize, ok: fn(&u8) -> bool| from + bytes.get(from..).unwrap_or(&[]).iter().take_while(|b| ok(b)).count();
+    let run = |from: usize, ok: fn(&u8) -> bool| from + bytes.get(from..).unwrap_or(&[]).iter().take_while(|b| ok(b)).count();
     let hex = |from: usize| {
         let end = run(from, u8::is_ascii_hexdigit);
-        u64::from_str_radix(text.get(from..end)?, 16)
-            .ok()
-            .map(|value| (value, end))
+        u64::from_str_radix(text.get(from..end)?, 16).ok().map(|value| (value, end))
     };
     // `U` marks an unsigned literal and changes nothing here.
     let suffix = |end: usize| if bytes.get(end) == Some(&b'U') { end + 1 } else { end };
@@ -133,10 +128,7 @@ fn number(text: &str) -> Option<(Number, usize)> {
         }
         (b'0', Some(b'b' | b'B')) => {
             let end = run(2, |b| matches!(b, b'0' | b'1'));
-            Some((
-                Number::Int(i128::from(u64::from_str_radix(text.get(2..end)?, 2).ok()?)),
-                suffix(end),
-            ))
+            Some((Number::Int(i128::from(u64::from_str_radix(text.get(2..end)?, 2).ok()?)), suffix(end)))
         }
         _ => {
             let whole = run(0, u8::is_ascii_digit);
@@ -152,11 +144,8 @@ fn number(text: &str) -> Option<(Number, usize)> {
                 return Some((Number::F64(text.get(..end)?.parse().ok()?), end));
             }
             let digits = text.get(..whole)?;
-            let value = if whole > 1 && digits.starts_with('0') {
-                u64::from_str_radix(digits, 8).ok()?
-            } else {
-                digits.parse().ok()?
-            };
+            let value =
+                if whole > 1 && digits.starts_with('0') { u64::from_str_radix(digits, 8).ok()? } else { digits.parse().ok()? };
             Some((Number::Int(i128::from(value)), suffix(whole)))
         }
     }
@@ -175,10 +164,7 @@ mod tests {
         assert_eq!(words("0x1F"), [Token::Number(Number::Int(31))]);
         assert_eq!(words("017 0b101 9U"), [15, 5, 9].map(|n| Token::Number(Number::Int(n))));
         assert_eq!(words("0f3F800000"), [Token::Number(Number::F32(1.0))]);
-        assert_eq!(
-            words("0d4000000000000000 1.5e1"),
-            [2.0, 15.0].map(|n| Token::Number(Number::F64(n)))
-        );
+        assert_eq!(words("0d4000000000000000 1.5e1"), [2.0, 15.0].map(|n| Token::Number(Number::F64(n))));
     }
 
     #[test]
@@ -189,13 +175,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        for (text, line) in [
-            ("\n#", 2),
-            ("\"abc\n", 1),
-            ("/* \n", 1),
-            ("0xZ", 1),
-            ("99999999999999999999999", 1),
-        ] {
+        for (text, line) in [("\n#", 2), ("\"abc\n", 1), ("/* \n", 1), ("0xZ", 1), ("99999999999999999999999", 1)] {
             assert_eq!(tokens(text).expect_err("bad text").line, line, "{text:?}");
         }
     }
@@ -204,11 +184,7 @@ mod tests {
     fn modifiers_keep_colons() {
         assert_eq!(
             words("ld.global.L2::128B"),
-            [
-                Token::Word("ld".into()),
-                Token::Dot("global".into()),
-                Token::Dot("L2::128B".into())
-            ]
+            [Token::Word("ld".into()), Token::Dot("global".into()), Token::Dot("L2::128B".into())]
         );
     }
 }

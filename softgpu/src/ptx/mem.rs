@@ -47,10 +47,7 @@ impl Ranges {
     ///
     /// Every byte of them must stay mapped, readable and writable for as long as a launch uses the value.
     pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Ranges {
-        let mut all: Vec<_> = ranges
-            .into_iter()
-            .filter(|r| r.0 < r.1 && r.1 <= SHARED_WINDOW)
-            .collect();
+        let mut all: Vec<_> = ranges.into_iter().filter(|r| r.0 < r.1 && r.1 <= SHARED_WINDOW).collect();
         all.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::with_capacity(all.len());
         for (start, end) in all {
@@ -153,17 +150,13 @@ fn check_global_slow(w: &mut Warp<'_>, c: &Cta<'_>, address: u64, size: u64) -> 
 #[inline(always)]
 fn slice(bytes: &[u8], offset: u64, size: u64, window: u64) -> Result<&[u8], MemError> {
     let start = offset as usize;
-    bytes
-        .get(start..start.wrapping_add(size as usize))
-        .ok_or(MemError::Illegal(window.wrapping_add(offset)))
+    bytes.get(start..start.wrapping_add(size as usize)).ok_or(MemError::Illegal(window.wrapping_add(offset)))
 }
 
 #[inline(always)]
 fn slice_mut(bytes: &mut [u8], offset: u64, size: u64, window: u64) -> Result<&mut [u8], MemError> {
     let start = offset as usize;
-    bytes
-        .get_mut(start..start.wrapping_add(size as usize))
-        .ok_or(MemError::Illegal(window.wrapping_add(offset)))
+    bytes.get_mut(start..start.wrapping_add(size as usize)).ok_or(MemError::Illegal(window.wrapping_add(offset)))
 }
 
 /// A state space: how one lane reads and writes it.
@@ -179,11 +172,7 @@ pub(crate) struct Generic;
 
 #[inline(always)]
 fn aligned<E: Elem>(address: u64) -> Result<(), MemError> {
-    if address & (E::SIZE - 1) == 0 {
-        Ok(())
-    } else {
-        Err(MemError::Misaligned(address))
-    }
+    if address & (E::SIZE - 1) == 0 { Ok(()) } else { Err(MemError::Misaligned(address)) }
 }
 
 impl Space for Global {
@@ -241,12 +230,7 @@ impl Space for Generic {
             LOCAL_WINDOW => Local::read(w, c, lane, address - LOCAL_WINDOW),
             PARAM_WINDOW => {
                 aligned::<E>(address)?;
-                Ok(E::from_slice(slice(
-                    c.params,
-                    address - PARAM_WINDOW,
-                    E::SIZE,
-                    PARAM_WINDOW,
-                )?))
+                Ok(E::from_slice(slice(c.params, address - PARAM_WINDOW, E::SIZE, PARAM_WINDOW)?))
             }
             _ => Err(MemError::Illegal(address)),
         }
@@ -301,11 +285,7 @@ impl<S: Space, E: Elem, W: Word> Exec for Load<S, E, W> {
             Err(error) => Some(error),
         };
         let mask = w.mask;
-        let error = if mask == u32::MAX {
-            (0..LANES).find_map(|l| one(w, l))
-        } else {
-            lanes(mask).find_map(|l| one(w, l))
-        };
+        let error = if mask == u32::MAX { (0..LANES).find_map(|l| one(w, l)) } else { lanes(mask).find_map(|l| one(w, l)) };
         if let Some(error) = error {
             return w.fail(error.into());
         }
@@ -323,11 +303,7 @@ impl<S: Space, E: Elem, W: Word> Exec for Store<S, E, W> {
         let values = *W::row(w, i.s[1]);
         let mask = w.mask;
         let mut one = |w: &mut Warp<'a>, l: usize| S::write(w, c, l, address[l], E::cut(values[l].to_u64())).err();
-        let error = if mask == u32::MAX {
-            (0..LANES).find_map(|l| one(w, l))
-        } else {
-            lanes(mask).find_map(|l| one(w, l))
-        };
+        let error = if mask == u32::MAX { (0..LANES).find_map(|l| one(w, l)) } else { lanes(mask).find_map(|l| one(w, l)) };
         match error {
             Some(error) => w.fail(error.into()),
             None => Flow::Next,
@@ -433,35 +409,19 @@ pub(crate) struct IsSpace;
 impl Exec for IsSpace {
     fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
         let row = w.row64(i.s[0]);
-        let bits = (0..LANES).fold(0, |bits, l| {
-            bits | u32::from(window(row[l]) == i.imm.cast_unsigned()) << l
-        });
+        let bits = (0..LANES).fold(0, |bits, l| bits | u32::from(window(row[l]) == i.imm.cast_unsigned()) << l);
         w.set_pred(i.d, bits);
         Flow::Next
     }
 }
 
 /// Bytes `[address, address + size)` of generic memory, as the lane sees it; for the device functions of the runtime.
-pub(crate) fn read_bytes(
-    w: &mut Warp<'_>,
-    c: &Cta<'_>,
-    lane: usize,
-    address: u64,
-    size: u64,
-) -> Result<Vec<u8>, MemError> {
-    (0..size)
-        .map(|n| Generic::read::<u8>(w, c, lane, address.wrapping_add(n)))
-        .collect()
+pub(crate) fn read_bytes(w: &mut Warp<'_>, c: &Cta<'_>, lane: usize, address: u64, size: u64) -> Result<Vec<u8>, MemError> {
+    (0..size).map(|n| Generic::read::<u8>(w, c, lane, address.wrapping_add(n))).collect()
 }
 
 /// The string at `address` without its terminating zero; cut after `limit` bytes.
-pub(crate) fn read_text(
-    w: &mut Warp<'_>,
-    c: &Cta<'_>,
-    lane: usize,
-    address: u64,
-    limit: usize,
-) -> Result<Vec<u8>, MemError> {
+pub(crate) fn read_text(w: &mut Warp<'_>, c: &Cta<'_>, lane: usize, address: u64, limit: usize) -> Result<Vec<u8>, MemError> {
     let mut text = Vec::new();
     while text.len() < limit {
         match Generic::read::<u8>(w, c, lane, address.wrapping_add(text.len() as u64))? {
@@ -478,13 +438,7 @@ mod tests {
 
     #[test]
     fn ranges_merge_and_find() {
-        let ranges = Ranges::new([
-            (0x3000, 0x4000),
-            (0x1000, 0x2000),
-            (0x2000, 0x2800),
-            (5, 5),
-            (1 << 60, 1 << 61),
-        ]);
+        let ranges = Ranges::new([(0x3000, 0x4000), (0x1000, 0x2000), (0x2000, 0x2800), (5, 5), (1 << 60, 1 << 61)]);
         assert_eq!(ranges.find(0x27ff), Some((0x1000, 0x2800)));
         assert_eq!(ranges.find(0x2800), None);
         assert_eq!(ranges.find(0xfff), None);

@@ -48,8 +48,8 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub use bench::bench_tiled_matmul;
 pub use ast::Reference;
+pub use bench::bench_tiled_matmul;
 pub use code::Target;
 pub use grid::run;
 pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space, unlinkable};
@@ -68,10 +68,7 @@ pub struct PtxError {
 
 impl PtxError {
     pub(crate) fn new(line: usize, message: impl Into<String>) -> PtxError {
-        PtxError {
-            line,
-            message: message.into(),
-        }
+        PtxError { line, message: message.into() }
     }
 }
 

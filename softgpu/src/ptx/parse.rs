@@ -1,9 +1,7 @@
 //! Parser: tokens to a `RawModule`. Syntax errors are errors of the module; what is merely unknown is left to decoding.
 
 use super::PtxError;
-use super::ast::{
-    InitItem, Local, Number, Operand, RawFunction, RawInstr, RawModule, Reference, Scope, Ty, VarDecl, VarSpace,
-};
+use super::ast::{InitItem, Local, Number, Operand, RawFunction, RawInstr, RawModule, Reference, Scope, Ty, VarDecl, VarSpace};
 use super::lex::{Token, tokens};
 
 /// No variable of a module may be larger (bytes): a larger one cannot be placed anyway.
@@ -18,10 +16,7 @@ struct Parser {
 
 /// Parses the text of a module.
 pub(crate) fn parse(text: &str) -> Result<RawModule, PtxError> {
-    let mut parser = Parser {
-        tokens: tokens(text)?,
-        at: 0,
-    };
+    let mut parser = Parser { tokens: tokens(text)?, at: 0 };
     let mut module = RawModule::default();
     while parser.at < parser.tokens.len() {
         parser.module_item(&mut module)?;
@@ -44,10 +39,7 @@ impl Parser {
 
     fn error<T>(&self, expected: &str) -> Result<T, PtxError> {
         let found = self.peek().map_or("the end of the text".into(), Token::describe);
-        Err(PtxError::new(
-            self.line(),
-            format!("expected {expected}, found {found}"),
-        ))
+        Err(PtxError::new(self.line(), format!("expected {expected}, found {found}")))
     }
 
     fn eat(&mut self, c: char) -> bool {
@@ -57,11 +49,7 @@ impl Parser {
     }
 
     fn expect(&mut self, c: char) -> Result<(), PtxError> {
-        if self.eat(c) {
-            Ok(())
-        } else {
-            self.error(&format!("'{c}'"))
-        }
+        if self.eat(c) { Ok(()) } else { self.error(&format!("'{c}'")) }
     }
 
     fn word(&mut self) -> Result<String, PtxError> {
@@ -115,10 +103,7 @@ impl Parser {
             Number::Int(n) => i64::try_from(n)
                 .or_else(|_| u64::try_from(n).map(u64::cast_signed))
                 .map_err(|_| PtxError::new(line, "integer out of range")),
-            _ => Err(PtxError::new(
-                line,
-                "expected an integer, found a floating-point number",
-            )),
+            _ => Err(PtxError::new(line, "expected an integer, found a floating-point number")),
         }
     }
 
@@ -361,11 +346,7 @@ impl Parser {
 
     /// `+n` or `-n`, if there is one.
     fn offset(&mut self) -> Result<i64, PtxError> {
-        if self.eat('+') || self.peek() == Some(&Token::Punct('-')) {
-            self.integer()
-        } else {
-            Ok(0)
-        }
+        if self.eat('+') || self.peek() == Some(&Token::Punct('-')) { self.integer() } else { Ok(0) }
     }
 
     fn params(&mut self) -> Result<Vec<VarDecl>, PtxError> {
@@ -440,13 +421,7 @@ impl Parser {
     }
 
     /// Statements up to the closing brace.
-    fn block(
-        &mut self,
-        f: &mut RawFunction,
-        body: &mut Vec<RawInstr>,
-        scope: usize,
-        depth: usize,
-    ) -> Result<(), PtxError> {
+    fn block(&mut self, f: &mut RawFunction, body: &mut Vec<RawInstr>, scope: usize, depth: usize) -> Result<(), PtxError> {
         if depth > MAX_NESTING {
             return self.error("fewer nested braces");
         }
@@ -454,18 +429,13 @@ impl Parser {
             match self.peek() {
                 Some(Token::Punct('{')) => {
                     self.at += 1;
-                    f.scopes.push(Scope {
-                        parent: Some(scope),
-                        ..Scope::default()
-                    });
+                    f.scopes.push(Scope { parent: Some(scope), ..Scope::default() });
                     let inner = f.scopes.len() - 1;
                     self.block(f, body, inner, depth + 1)?;
                 }
                 Some(Token::Punct(';')) => self.at += 1,
                 Some(Token::Dot(_)) => self.directive(f, scope)?,
-                Some(Token::Word(_)) if self.peek_at(1) == Some(&Token::Punct(':')) => {
-                    self.label(f, scope, body.len())?
-                }
+                Some(Token::Word(_)) if self.peek_at(1) == Some(&Token::Punct(':')) => self.label(f, scope, body.len())?,
                 Some(Token::Word(_) | Token::Punct('@')) => body.push(self.instruction(scope)?),
                 _ => return self.error("a statement"),
             }
@@ -559,13 +529,7 @@ impl Parser {
             }
             self.expect(';')?;
         }
-        Ok(RawInstr {
-            line,
-            scope,
-            guard,
-            op,
-            operands,
-        })
+        Ok(RawInstr { line, scope, guard, op, operands })
     }
 
     fn operand(&mut self, depth: usize) -> Result<Operand, PtxError> {
@@ -579,21 +543,12 @@ impl Parser {
                     let name = self.word()?;
                     if self.eat(',') {
                         self.expect('{')?;
-                        Operand::Sample {
-                            object: name,
-                            at: self.operands_until('}', depth)?,
-                        }
+                        Operand::Sample { object: name, at: self.operands_until('}', depth)? }
                     } else {
-                        Operand::Address {
-                            name,
-                            offset: self.offset()?,
-                        }
+                        Operand::Address { name, offset: self.offset()? }
                     }
                 } else {
-                    Operand::Address {
-                        name: String::new(),
-                        offset: self.integer()?,
-                    }
+                    Operand::Address { name: String::new(), offset: self.integer()? }
                 };
                 self.expect(']')?;
                 address
@@ -618,10 +573,7 @@ impl Parser {
                     name = format!("{name}.{word}");
                     self.at += 1;
                 }
-                Operand::Name {
-                    name,
-                    offset: self.offset()?,
-                }
+                Operand::Name { name, offset: self.offset()? }
             }
         };
         if self.eat('|') {

@@ -37,10 +37,7 @@ pub(crate) fn format<S: Source>(format: &[u8], source: &mut S, out: &mut Vec<u8>
             continue;
         }
         let start = at - 1;
-        let mut spec = Spec {
-            size: 4,
-            ..Spec::default()
-        };
+        let mut spec = Spec { size: 4, ..Spec::default() };
         while let Some(flag) = format.get(at) {
             match flag {
                 b'-' => spec.left = true,
@@ -110,14 +107,8 @@ pub(crate) fn format<S: Source>(format: &[u8], source: &mut S, out: &mut Vec<u8>
                     _ => bits,
                 };
                 let (prefix, digits) = match conversion {
-                    b'x' => (
-                        if spec.alternate && value != 0 { "0x" } else { "" },
-                        format!("{value:x}"),
-                    ),
-                    b'X' => (
-                        if spec.alternate && value != 0 { "0X" } else { "" },
-                        format!("{value:X}"),
-                    ),
+                    b'x' => (if spec.alternate && value != 0 { "0x" } else { "" }, format!("{value:x}")),
+                    b'X' => (if spec.alternate && value != 0 { "0X" } else { "" }, format!("{value:X}")),
                     b'o' if spec.alternate && value != 0 => ("", format!("0{value:o}")),
                     b'o' => ("", format!("{value:o}")),
                     _ => ("", value.to_string()),
@@ -130,21 +121,13 @@ pub(crate) fn format<S: Source>(format: &[u8], source: &mut S, out: &mut Vec<u8>
             }
             b's' => {
                 let address = source.word(8)?;
-                let mut text = if address == 0 {
-                    b"(null)".to_vec()
-                } else {
-                    source.text(address)?
-                };
+                let mut text = if address == 0 { b"(null)".to_vec() } else { source.text(address)? };
                 text.truncate(spec.precision.unwrap_or(text.len()));
                 pad(&spec, &text, out);
             }
             b'p' => {
                 let address = source.word(8)?;
-                let text = if address == 0 {
-                    "(nil)".to_string()
-                } else {
-                    format!("{address:#x}")
-                };
+                let text = if address == 0 { "(nil)".to_string() } else { format!("{address:#x}") };
                 pad(&spec, text.as_bytes(), out);
             }
             b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
@@ -270,11 +253,7 @@ fn general(x: f64, precision: usize, alternate: bool) -> String {
         Some(at) => text.split_at(at),
         None => (text.as_str(), ""),
     };
-    let mantissa = if mantissa.contains('.') {
-        mantissa.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        mantissa
-    };
+    let mantissa = if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
     format!("{mantissa}{rest}")
 }
 
@@ -295,11 +274,7 @@ fn hexadecimal(x: f64, precision: Option<usize>) -> String {
             let kept = kept + u64::from(rest > half || rest == half && kept & 1 == 1);
             lead = kept >> (4 * p);
             fraction = kept & ((1u64 << (4 * p)) - 1);
-            if p == 0 {
-                String::new()
-            } else {
-                format!("{fraction:0p$x}")
-            }
+            if p == 0 { String::new() } else { format!("{fraction:0p$x}") }
         }
         Some(p) => format!("{fraction:013x}{}", "0".repeat(p - 13)),
         None => format!("{fraction:013x}").trim_end_matches('0').to_string(),
@@ -332,56 +307,29 @@ mod tests {
 
     #[test]
     fn integers() {
-        assert_eq!(
-            print("%d|%5d|%-5d|%05d|%+d", &[u64::MAX, 42, 42, 42, 7]),
-            "-1|   42|42   |00042|+7"
-        );
-        assert_eq!(
-            print("%lld %llu %u", &[u64::MAX, u64::MAX, u64::MAX]),
-            "-1 18446744073709551615 4294967295"
-        );
-        assert_eq!(
-            print("%x %#X %o %#o %.3d %hhd", &[255, 255, 8, 8, 5, 511]),
-            "ff 0XFF 10 010 005 -1"
-        );
+        assert_eq!(print("%d|%5d|%-5d|%05d|%+d", &[u64::MAX, 42, 42, 42, 7]), "-1|   42|42   |00042|+7");
+        assert_eq!(print("%lld %llu %u", &[u64::MAX, u64::MAX, u64::MAX]), "-1 18446744073709551615 4294967295");
+        assert_eq!(print("%x %#X %o %#o %.3d %hhd", &[255, 255, 8, 8, 5, 511]), "ff 0XFF 10 010 005 -1");
         assert_eq!(print("%*d|%.*d", &[4, 9, 3, 9]), "   9|009");
     }
 
     #[test]
     fn floats() {
         let f = |x: f64| x.to_bits();
-        assert_eq!(
-            print("%f %.2f %8.3f|%-8.1f|", &[f(1.5), f(3.14159), f(-2.0), f(0.25)]),
-            "1.500000 3.14   -2.000|0.2     |"
-        );
-        assert_eq!(
-            print("%e %.0e %E", &[f(12345.678), f(5.0), f(1e-7)]),
-            "1.234568e+04 5e+00 1.000000E-07"
-        );
+        assert_eq!(print("%f %.2f %8.3f|%-8.1f|", &[f(1.5), f(3.14159), f(-2.0), f(0.25)]), "1.500000 3.14   -2.000|0.2     |");
+        assert_eq!(print("%e %.0e %E", &[f(12345.678), f(5.0), f(1e-7)]), "1.234568e+04 5e+00 1.000000E-07");
         assert_eq!(
             print("%g %g %g %g %#g", &[f(100000.0), f(1e6), f(0.0001), f(1e-5), f(1.0)]),
             "100000 1e+06 0.0001 1e-05 1.00000"
         );
-        assert_eq!(
-            print(
-                "%g %g %G %f",
-                &[f(0.0), f(9.9999995e5), f(f64::INFINITY), f(-f64::NAN.abs())]
-            ),
-            "0 1e+06 INF -nan"
-        );
-        assert_eq!(
-            print("%a %.1a %a", &[f(3.0), f(1.96875), f(0.0)]),
-            "0x1.8p+1 0x2.0p+0 0x0p+0"
-        );
+        assert_eq!(print("%g %g %G %f", &[f(0.0), f(9.9999995e5), f(f64::INFINITY), f(-f64::NAN.abs())]), "0 1e+06 INF -nan");
+        assert_eq!(print("%a %.1a %a", &[f(3.0), f(1.96875), f(0.0)]), "0x1.8p+1 0x2.0p+0 0x0p+0");
         assert_eq!(print("%08.2f|%+.1f", &[f(-3.14159), f(2.0)]), "-0003.14|+2.0");
     }
 
     #[test]
     fn the_rest() {
-        assert_eq!(
-            print("%s|%.2s|%6s|%c|%%|%p|%p|%s", &[1, 1, 1, 65, 16, 0, 0]),
-            "text|te|  text|A|%|0x10|(nil)|(null)"
-        );
+        assert_eq!(print("%s|%.2s|%6s|%c|%%|%p|%p|%s", &[1, 1, 1, 65, 16, 0, 0]), "text|te|  text|A|%|0x10|(nil)|(null)");
         assert_eq!(print("100%", &[]), "100%");
         assert_eq!(print("%y", &[]), "%y");
     }

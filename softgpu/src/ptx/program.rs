@@ -19,10 +19,7 @@ pub struct Program {
 
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program")
-            .field("placement", &self.placement)
-            .field("functions", &self.image.functions.len())
-            .finish()
+        f.debug_struct("Program").field("placement", &self.placement).field("functions", &self.image.functions.len()).finish()
     }
 }
 

@@ -83,10 +83,7 @@ const NAMES: [&str; 57] = [
 
 /// Index of the row of a special register.
 pub(crate) fn index(name: &str) -> Option<u32> {
-    NAMES
-        .iter()
-        .position(|n| *n == name)
-        .and_then(|n| u32::try_from(n).ok())
+    NAMES.iter().position(|n| *n == name).and_then(|n| u32::try_from(n).ok())
 }
 
 /// The rows of a warp, in the order of `index`.
@@ -159,9 +156,6 @@ mod tests {
         // Thread 37 = 37 % 5, 37 / 5 % 3, 37 / 15.
         assert_eq!([at("%tid.x", 5), at("%tid.y", 5), at("%tid.z", 5)], [2, 1, 2]);
         assert_eq!([at("%envreg1", 0), at("%envreg2", 0), at("%nwarpid", 0)], [7, 9, 2]);
-        assert_eq!(
-            [at("%lanemask_gt", 31), at("%lanemask_le", 31), at("%lanemask_lt", 0)],
-            [0, u32::MAX, 0]
-        );
+        assert_eq!([at("%lanemask_gt", 31), at("%lanemask_le", 31), at("%lanemask_lt", 0)], [0, u32::MAX, 0]);
     }
 }

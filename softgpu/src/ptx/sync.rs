@@ -127,14 +127,8 @@ fn compute(kind: SyncKind, mask: u32, g: &Gathered) -> Results {
     let truth = lanes(mask).fold(0u32, |m, l| m | u32::from(g.a[l] != 0) << l);
     let min_s = |a: u32, b: u32| a.cast_signed().min(b.cast_signed()).cast_unsigned();
     let max_s = |a: u32, b: u32| a.cast_signed().max(b.cast_signed()).cast_unsigned();
-    let everywhere = |value: u32| Results {
-        d: [value; LANES],
-        p: 0,
-    };
-    let decided = |holds: bool| Results {
-        d: [0; LANES],
-        p: if holds { u32::MAX } else { 0 },
-    };
+    let everywhere = |value: u32| Results { d: [value; LANES], p: 0 };
+    let decided = |holds: bool| Results { d: [0; LANES], p: if holds { u32::MAX } else { 0 } };
     match kind {
         SyncKind::ShflUp | SyncKind::ShflDown | SyncKind::ShflBfly | SyncKind::ShflIdx => {
             for l in lanes(mask) {
@@ -160,10 +154,7 @@ fn compute(kind: SyncKind, mask: u32, g: &Gathered) -> Results {
         SyncKind::MatchAll => {
             let first = g.a[mask.trailing_zeros() as usize & 31];
             let same = lanes(mask).all(|l| g.a[l] == first);
-            Results {
-                d: [if same { mask } else { 0 }; LANES],
-                p: if same { u32::MAX } else { 0 },
-            }
+            Results { d: [if same { mask } else { 0 }; LANES], p: if same { u32::MAX } else { 0 } }
         }
         SyncKind::ReduxAdd => everywhere(fold(0, u32::wrapping_add)),
         SyncKind::ReduxMinU => everywhere(fold(u32::MAX, u32::min)),
@@ -175,10 +166,7 @@ fn compute(kind: SyncKind, mask: u32, g: &Gathered) -> Results {
         SyncKind::ReduxXor => everywhere(fold(0, |a, b| a ^ b)),
         SyncKind::Elect => {
             let leader = mask.trailing_zeros();
-            Results {
-                d: [leader; LANES],
-                p: 1 << (leader & 31),
-            }
+            Results { d: [leader; LANES], p: 1 << (leader & 31) }
         }
         SyncKind::WarpBarrier => out,
     }
@@ -187,11 +175,7 @@ fn compute(kind: SyncKind, mask: u32, g: &Gathered) -> Results {
 /// Executes an operation for groups that have all arrived. Leaves them ready behind it.
 fn complete<'a>(w: &mut Warp<'a>, kind: SyncKind, groups: &[Group<'a>]) {
     let mask = groups.iter().fold(0, |m, g| m | g.mask);
-    let mut gathered = Gathered {
-        a: [0; LANES],
-        b: [0; LANES],
-        c: [0; LANES],
-    };
+    let mut gathered = Gathered { a: [0; LANES], b: [0; LANES], c: [0; LANES] };
     for group in groups {
         w.frame = group.frame;
         gather(w, spec_of(group.frame.func, group.pc), group.mask, &mut gathered);
@@ -242,11 +226,7 @@ impl Exec for Collective {
             }
         };
         if together {
-            let mut gathered = Gathered {
-                a: [0; LANES],
-                b: [0; LANES],
-                c: [0; LANES],
-            };
+            let mut gathered = Gathered { a: [0; LANES], b: [0; LANES], c: [0; LANES] };
             gather(w, spec, mask, &mut gathered);
             let results = compute(spec.kind, mask, &gathered);
             scatter(w, spec, mask, &results);
@@ -310,11 +290,7 @@ impl Exec for Bar {
         let id = w.row32(spec.id)[lane];
         let count = spec.count.map(|s| w.row32(s)[lane]);
         let lanes = w.mask.count_ones();
-        let truths = if spec.pred == NONE {
-            0
-        } else {
-            (w.pred_value(spec.pred) & w.mask).count_ones()
-        };
+        let truths = if spec.pred == NONE { 0 } else { (w.pred_value(spec.pred) & w.mask).count_ones() };
         let Some(barrier) = c.barriers.get_mut(id as usize) else {
             return w.fail(Fault::IllegalInstruction(format!("barrier {id} does not exist")));
         };

@@ -178,15 +178,7 @@ impl<'a> Warp<'a> {
         live: u32,
         special: Vec<Row<u32>>,
     ) -> Warp<'a> {
-        let frame = Frame {
-            func,
-            program,
-            r32: 0,
-            r64: 0,
-            preds: 0,
-            local: 0,
-            depth: 0,
-        };
+        let frame = Frame { func, program, r32: 0, r64: 0, preds: 0, local: 0, depth: 0 };
         let local_cap = func.frame_bytes;
         let files = Files::take();
         Warp {
@@ -199,13 +191,7 @@ impl<'a> Warp<'a> {
             carry: 0,
             window: (0, 0),
             fault: None,
-            groups: vec![Group {
-                mask: live,
-                pc: 0,
-                frame,
-                state: State::Ready,
-                since: 0,
-            }],
+            groups: vec![Group { mask: live, pc: 0, frame, state: State::Ready, since: 0 }],
             rest: false,
             executed: 0,
             issued: 0,
@@ -320,13 +306,7 @@ impl<'a> Warp<'a> {
     pub(crate) fn push(&mut self, mask: u32, pc: u32, frame: Frame<'a>, state: State) {
         if mask != 0 {
             self.turns += 1;
-            self.groups.push(Group {
-                mask,
-                pc,
-                frame,
-                state,
-                since: self.turns,
-            });
+            self.groups.push(Group { mask, pc, frame, state, since: self.turns });
         }
     }
 
@@ -334,11 +314,8 @@ impl<'a> Warp<'a> {
     fn pick(&mut self) -> bool {
         let ready = self.groups.iter().enumerate().filter(|(_, g)| g.state == State::Ready);
         let rotate = std::mem::take(&mut self.rotate);
-        let best = if rotate {
-            ready.min_by_key(|(_, g)| g.since)
-        } else {
-            ready.min_by_key(|(_, g)| (u32::MAX - g.frame.depth, g.pc))
-        };
+        let best =
+            if rotate { ready.min_by_key(|(_, g)| g.since) } else { ready.min_by_key(|(_, g)| (u32::MAX - g.frame.depth, g.pc)) };
         let Some((index, _)) = best else { return false };
         let group = self.groups.swap_remove(index);
         self.frame = group.frame;
@@ -367,11 +344,7 @@ impl<'a> Warp<'a> {
         let mut left = budget;
         let end = 'slice: loop {
             if !self.pick() {
-                break if self.live == 0 {
-                    SliceEnd::Exited
-                } else {
-                    SliceEnd::Blocked
-                };
+                break if self.live == 0 { SliceEnd::Exited } else { SliceEnd::Blocked };
             }
             loop {
                 if self.pc >= self.limit {
@@ -387,11 +360,7 @@ impl<'a> Warp<'a> {
                 let func = self.frame.func;
                 let instr = &func.code[self.pc as usize];
                 left -= 1;
-                self.mask = if instr.guard == NONE {
-                    self.active
-                } else {
-                    self.active & self.pred_value(instr.guard)
-                };
+                self.mask = if instr.guard == NONE { self.active } else { self.active & self.pred_value(instr.guard) };
                 if self.mask == 0 {
                     self.pc += 1;
                     continue;
@@ -429,13 +398,7 @@ impl<'a> Warp<'a> {
     }
 
     /// Enters `func` with the lanes of `mask`; each lane's arguments are copied from the frame of the caller.
-    pub(crate) fn enter(
-        &mut self,
-        mask: u32,
-        program: &'a Program,
-        func: &'a Function,
-        site: &CallSite,
-    ) -> Result<(), Fault> {
+    pub(crate) fn enter(&mut self, mask: u32, program: &'a Program, func: &'a Function, site: &CallSite) -> Result<(), Fault> {
         let caller = self.frame;
         let caller_func = caller.func;
         let frame = Frame {
@@ -448,15 +411,8 @@ impl<'a> Warp<'a> {
             depth: caller.depth + 1,
         };
         let overflow = Fault::IllegalAddress(LOCAL_WINDOW + u64::from(frame.local));
-        let (n32, n64) = (
-            frame.r32 as usize + func.n32 as usize,
-            frame.r64 as usize + func.n64 as usize,
-        );
-        let local = frame
-            .local
-            .checked_add(func.frame_bytes)
-            .filter(|&l| l <= MAX_LOCAL)
-            .ok_or(overflow.clone())?;
+        let (n32, n64) = (frame.r32 as usize + func.n32 as usize, frame.r64 as usize + func.n64 as usize);
+        let local = frame.local.checked_add(func.frame_bytes).filter(|&l| l <= MAX_LOCAL).ok_or(overflow.clone())?;
         if frame.depth as usize > MAX_DEPTH || n32 > MAX_ROWS || n64 > MAX_ROWS {
             return Err(overflow);
         }
@@ -475,21 +431,12 @@ impl<'a> Warp<'a> {
         self.grow_local(local);
         let depth = caller.depth as usize;
         if self.returns.len() <= depth {
-            self.returns
-                .resize_with(depth + 1, || [Return { frame: caller, pc: 0 }; LANES]);
+            self.returns.resize_with(depth + 1, || [Return { frame: caller, pc: 0 }; LANES]);
         }
         for lane in lanes(mask) {
-            self.returns[depth][lane] = Return {
-                frame: caller,
-                pc: self.pc + 1,
-            };
+            self.returns[depth][lane] = Return { frame: caller, pc: self.pc + 1 };
             for (from, to) in site.args.iter().zip(&func.params) {
-                self.copy_local(
-                    lane,
-                    caller.local + from.offset,
-                    frame.local + to.offset,
-                    from.size.min(to.size),
-                );
+                self.copy_local(lane, caller.local + from.offset, frame.local + to.offset, from.size.min(to.size));
             }
         }
         self.push(mask, 0, frame, State::Ready);
@@ -540,11 +487,7 @@ impl<'a> Warp<'a> {
         }
         // Go on with whichever part is earlier; the other one waits there.
         let next = self.pc + 1;
-        let (first, rest, rest_pc) = if target < next {
-            (self.mask, stay, next)
-        } else {
-            (stay, self.mask, target)
-        };
+        let (first, rest, rest_pc) = if target < next { (self.mask, stay, next) } else { (stay, self.mask, target) };
         self.pc = target.min(next);
         self.active = first;
         self.push(rest, rest_pc, self.frame, State::Ready);
@@ -616,12 +559,7 @@ impl Exec for Ret {
             let site = &caller.calls[call.x as usize];
             for lane in lanes(same) {
                 for (from, to) in frame.func.rets.iter().zip(&site.rets) {
-                    w.copy_local(
-                        lane,
-                        frame.local + from.offset,
-                        first.frame.local + to.offset,
-                        from.size.min(to.size),
-                    );
+                    w.copy_local(lane, frame.local + from.offset, first.frame.local + to.offset, from.size.min(to.size));
                 }
             }
             w.push(same, first.pc, first.frame, State::Ready);
@@ -637,12 +575,7 @@ pub(crate) struct Call;
 impl Exec for Call {
     fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
         let (caller, program) = (w.frame.func, w.frame.program);
-        let entered = w.enter(
-            w.mask,
-            program,
-            &program.functions()[i.imm as usize],
-            &caller.calls[i.x as usize],
-        );
+        let entered = w.enter(w.mask, program, &program.functions()[i.imm as usize], &caller.calls[i.x as usize]);
         if let Err(fault) = entered {
             return w.fail(fault);
         }
@@ -660,17 +593,13 @@ impl Exec for CallIndirect {
         let mut left = w.mask;
         while left != 0 {
             let address = targets[left.trailing_zeros() as usize];
-            let same = lanes(left)
-                .filter(|&l| targets[l] == address)
-                .fold(0, |m, l| m | 1 << l);
+            let same = lanes(left).filter(|&l| targets[l] == address).fold(0, |m, l| m | 1 << l);
             let Some((program, func)) = c.env.code.find(address) else {
                 return w.fail(Fault::InvalidPc(address));
             };
             if func.shared_vars && !std::ptr::eq(program, c.program) {
                 let name = &func.name;
-                return w.fail(Fault::IllegalInstruction(format!(
-                    "{name}: shared variables of a function of another module"
-                )));
+                return w.fail(Fault::IllegalInstruction(format!("{name}: shared variables of a function of another module")));
             }
             if let Err(fault) = w.enter(same, program, func, &caller.calls[i.x as usize]) {
                 return w.fail(fault);

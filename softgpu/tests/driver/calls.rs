@@ -158,14 +158,12 @@ fn pageable_memory_is_read_at_the_call_and_pinned_memory_later() {
     let (mut pageable, locked) = (vec![1u32], pinned::<u32>(2));
     locked[0] = 1;
     wait_value(work, flag, 1);
-    let copy = |to: u64, from: *const u32| call!(cuMemcpyHtoDAsync_v2(to, from.cast(), 4, work): fn(u64, *const u8, usize, CUstream));
+    let copy =
+        |to: u64, from: *const u32| call!(cuMemcpyHtoDAsync_v2(to, from.cast(), 4, work): fn(u64, *const u8, usize, CUstream));
     assert_eq!(copy(from_pageable, pageable.as_ptr()), SUCCESS);
     assert_eq!(copy(from_pinned, locked.as_ptr()), SUCCESS);
     let back: *mut u32 = &raw mut locked[1];
-    assert_eq!(
-        call!(cuMemcpyDtoHAsync_v2(back.cast(), from_pinned, 4, work): fn(*mut u8, u64, usize, CUstream)),
-        SUCCESS
-    );
+    assert_eq!(call!(cuMemcpyDtoHAsync_v2(back.cast(), from_pinned, 4, work): fn(*mut u8, u64, usize, CUstream)), SUCCESS);
     pageable[0] = 2;
     locked[0] = 2;
     // SAFETY: reads one value of the allocation above, which the stream has not written yet.

@@ -126,10 +126,7 @@ fn launches_are_checked_at_the_call() {
     assert_eq!(launch(0x4000 as CUfunction, 1, 1, LEGACY, &[]), INVALID_HANDLE);
     let mut found = std::ptr::null_mut();
     let name = c"nothing".as_ptr();
-    assert_eq!(
-        call!(cuModuleGetFunction(&mut found, module, name): fn(*mut CUfunction, CUmodule, *const i8)),
-        NOT_FOUND
-    );
+    assert_eq!(call!(cuModuleGetFunction(&mut found, module, name): fn(*mut CUfunction, CUmodule, *const i8)), NOT_FOUND);
     let (mut offset, mut size) = (0, 0);
     let info = |i: usize, o: &mut usize, s: &mut usize| call!(cuFuncGetParamInfo(add, i, o, s): fn(CUfunction, usize, *mut usize, *mut usize));
     assert_eq!((info(3, &mut offset, &mut size), offset, size), (SUCCESS, 24, 8));

@@ -95,10 +95,7 @@ fn memory_is_shared_with_another_process() {
     assert_eq!((map(at, GRANULE, handle), allow(DEVICE, at, GRANULE)), (SUCCESS, SUCCESS));
     assert_eq!(write(at, b"question"), SUCCESS);
     let mut descriptor: RawFd = -1;
-    assert_eq!(
-        call!(cuMemExportToShareableHandle(&mut descriptor, handle, 1, 0): fn(*mut RawFd, u64, u32, u64)),
-        SUCCESS
-    );
+    assert_eq!(call!(cuMemExportToShareableHandle(&mut descriptor, handle, 1, 0): fn(*mut RawFd, u64, u32, u64)), SUCCESS);
     let (code, same) = import(descriptor);
     assert_eq!((code, release(same)), (SUCCESS, SUCCESS));
     assert_eq!(import(9999).0, INVALID_VALUE);

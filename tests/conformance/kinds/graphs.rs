@@ -151,24 +151,29 @@ pub fn updates(t: &Tell) {
     let ends = |from: u64, to: u64, bytes| line(end(UNIFIED, from), end(UNIFIED, to), bytes);
     // A driver 580 takes pageable memory as a new source, and the GPU fails with an illegal address then.
     let is_known = |m: &Memory| m.name != "pageable";
-    pairs(t, &w, |from, _| is_known(from), |from, to| {
-        let (before, after) = (ends(from.at + 8, to.at, 16), ends(from.at, to.at + 4, 40));
-        case(t, "cuGraphExecMemcpyNodeSetParams", to, || copy_update(t, &w, &before, &after));
-        let node = Cell::new(null_mut());
-        case(t, "cuGraphExecNodeSetParams that copies", to, || {
-            let mut any = any_copy(&w, &after);
-            let set = |i| call!(t, graph.cuGraphExecNodeSetParams(i, node.get(), any.as_mut_ptr().cast()));
-            changed(t, &w, |g| noted(copy_node(t, &w, g, &before), &node), set)
-        });
-        case(t, "cuGraphExecUpdate_v2 of a copy", to, || {
-            let set = |i| whole_update(t, i, |g| copy_node(t, &w, g, &after).0);
-            changed(t, &w, |g| copy_node(t, &w, g, &before).0, set)
-        });
-        if from.at != device.at && to.at != device.at {
-            let before = ends(device.at, to.at, 16);
-            case(t, "cuGraphExecMemcpyNodeSetParams to another source", to, || copy_update(t, &w, &before, &after));
-        }
-    });
+    pairs(
+        t,
+        &w,
+        |from, _| is_known(from),
+        |from, to| {
+            let (before, after) = (ends(from.at + 8, to.at, 16), ends(from.at, to.at + 4, 40));
+            case(t, "cuGraphExecMemcpyNodeSetParams", to, || copy_update(t, &w, &before, &after));
+            let node = Cell::new(null_mut());
+            case(t, "cuGraphExecNodeSetParams that copies", to, || {
+                let mut any = any_copy(&w, &after);
+                let set = |i| call!(t, graph.cuGraphExecNodeSetParams(i, node.get(), any.as_mut_ptr().cast()));
+                changed(t, &w, |g| noted(copy_node(t, &w, g, &before), &node), set)
+            });
+            case(t, "cuGraphExecUpdate_v2 of a copy", to, || {
+                let set = |i| whole_update(t, i, |g| copy_node(t, &w, g, &after).0);
+                changed(t, &w, |g| copy_node(t, &w, g, &before).0, set)
+            });
+            if from.at != device.at && to.at != device.at {
+                let before = ends(device.at, to.at, 16);
+                case(t, "cuGraphExecMemcpyNodeSetParams to another source", to, || copy_update(t, &w, &before, &after));
+            }
+        },
+    );
     for m in w.memory.iter().filter(|m| is_known(m)) {
         t.about(m.name);
         let fill = |dst, value| CUDA_MEMSET_NODE_PARAMS { dst, pitch: 0, value, elementSize: 4, width: 9, height: 1 };

@@ -160,7 +160,9 @@ impl Store {
                 continue;
             }
             // What another process removes meanwhile is gone.
-            let Ok(found) = folder.file(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) else { continue };
+            let Ok(found) = folder.file(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) else {
+                continue;
+            };
             if found.is_file() {
                 files.push((found.modified()?, room(found.len()), name.to_owned()));
             }

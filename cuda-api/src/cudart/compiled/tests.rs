@@ -132,7 +132,10 @@ fn what_compilers_never_ask_is_refused() {
     unsafe {
         assert_eq!(make_key(&raw mut key, 1, std::ptr::null(), 4, text, text, text, 90, 0), code::ERROR_INVALID_VALUE);
         assert_eq!(make_key(&raw mut key, 1, b"code".as_ptr(), 0, text, text, text, 90, 0), code::ERROR_INVALID_VALUE);
-        assert_eq!(make_key(&raw mut key, 1, b"code".as_ptr(), 4, text, std::ptr::null(), text, 90, 0), code::ERROR_INVALID_VALUE);
+        assert_eq!(
+            make_key(&raw mut key, 1, b"code".as_ptr(), 4, text, std::ptr::null(), text, 90, 0),
+            code::ERROR_INVALID_VALUE
+        );
         assert_eq!(make_key(std::ptr::null_mut(), 1, b"code".as_ptr(), 4, text, text, text, 90, 0), code::ERROR_INVALID_VALUE);
         assert_eq!(make_key(&raw mut key, 1, b"code".as_ptr(), 4, text, text, text, 90, 0), code::SUCCESS);
         let (mut data, mut bytes) = (std::ptr::null_mut(), 0);

@@ -76,7 +76,8 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
     // The signal takes a moment to reach all of its threads.
-    let stopped = |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("status")).is_ok_and(|s| s.contains("State:\tT"));
+    let stopped =
+        |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("status")).is_ok_and(|s| s.contains("State:\tT"));
     let threads = || std::fs::read_dir(format!("/proc/{}/task", warm.pid())).unwrap();
     assert!(soon(|| threads().all(|thread| stopped(thread.unwrap().path()))));
     let (a, _b) = crate::conn::pair();
@@ -119,10 +120,7 @@ fn a_worker_goes_where_its_server_allows_and_tells_nothing_of_other_places() {
     };
     for (to, what) in [("10.255.255.1:7878/0", "another network"), ("127.0.0.1:22/0", "a port of the system")] {
         let (why, took) = said(to);
-        assert!(
-            why.starts_with("this server does not connect to IT") && took < Duration::from_secs(4),
-            "{what}: {why} {took:?}"
-        );
+        assert!(why.starts_with("this server does not connect to IT") && took < Duration::from_secs(4), "{what}: {why} {took:?}");
     }
     assert!(said("unix:/run/docker.sock/0").0.starts_with("this server does not connect"), "a socket of this machine");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -187,9 +185,8 @@ fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
     let one = Scene::lending(vec![0, 7]);
     // One that has failed is not forgotten once it is gone, and one that has served counts.
     drop(one.link(0));
-    let gone = |w: &Result<Arc<pool::Worker>, String>| {
-        !std::path::Path::new(&format!("/proc/{}", w.as_ref().unwrap().pid())).exists()
-    };
+    let gone =
+        |w: &Result<Arc<pool::Worker>, String>| !std::path::Path::new(&format!("/proc/{}", w.as_ref().unwrap().pid())).exists();
     assert!(soon(|| one.daemon.first.iter().all(gone)));
     wait_for_first_workers(&one.daemon.state, &one.daemon.first).unwrap();
     assert!(logged(|l| l.starts_with("cannot be used: GPU 1: ")));

@@ -13,9 +13,9 @@ use cuda_api::graph::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, S
 use cuda_api::handle::compose;
 use cuda_api::image::{self, Image};
 use cuda_api::ops::{
-    ATTRIBUTE_BYTES, Alias, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END, HostPin, ImageLoad,
-    ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES, TensorMapIm2col,
-    TensorMapTiled, VMM, VMM_END, id, name,
+    ATTRIBUTE_BYTES, Alias, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END, HostPin,
+    ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES,
+    TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
@@ -85,15 +85,22 @@ impl Job {
             assert_eq!(rc, code::SUCCESS, "{call:#x}");
         };
         must(id::CHUNK_MAP, body(&Chunk { address: memory, bytes: CHUNK }, &[]));
-        let fill = cuda_api::ops::Fill { dst: memory, pitch: 0, value: OWN.into(), element: 1, width: CHUNK, rows: 1, stream: LEGACY };
+        let fill =
+            cuda_api::ops::Fill { dst: memory, pitch: 0, value: OWN.into(), element: 1, width: CHUNK, rows: 1, stream: LEGACY };
         must(id::FILL, body(&fill, &[]));
-        must(stream::cuStreamCreate::Fn::ID, body(&stream::cuStreamCreate::Sent { phStream: handle(Kind::Stream), Flags: 1 }, &[]));
+        must(
+            stream::cuStreamCreate::Fn::ID,
+            body(&stream::cuStreamCreate::Sent { phStream: handle(Kind::Stream), Flags: 1 }, &[]),
+        );
         must(stream::cuEventCreate::Fn::ID, body(&stream::cuEventCreate::Sent { phEvent: handle(Kind::Event), Flags: 0 }, &[]));
         must(id::IMAGE_PUT, body(&ImagePut { hash, kind }, &image.bytes));
         let load = ImageLoad { handle: handle(Kind::Module), hash, library: false, options: vec![] };
         must(id::IMAGE_LOAD, body(&load, &[]));
         let (hfunc, hmod) = (handle(Kind::Function), handle(Kind::Module));
-        must(module::cuModuleGetFunction::Fn::ID, body(&module::cuModuleGetFunction::Sent { hfunc, hmod, name: "nothing".into() }, &[]));
+        must(
+            module::cuModuleGetFunction::Fn::ID,
+            body(&module::cuModuleGetFunction::Sent { hfunc, hmod, name: "nothing".into() }, &[]),
+        );
         must(id::FUNCTION_INFO, body(&hfunc, &[]));
         must(array::cuTexRefCreate::Fn::ID, body(&array::cuTexRefCreate::Sent { pTexRef: handle(Kind::TextureRef) }, &[]));
         let shape = Shape { width: 64, height: 4, depth: 0, format: 0x20, channels: 1, flags: 0 };
@@ -295,10 +302,13 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
         id::COPY_BOX_OUT => boxes([false, true], &[]),
         id::COPY_BOX_LATE => copies(at, own, [true, false])
             .zip(1..)
-            .map(|((copy, free), token)| (body(&CopyBoxLate { token: HOLD | token, to: CopyBox { copy, stream: LEGACY } }, &[]), free))
+            .map(|((copy, free), token)| {
+                (body(&CopyBoxLate { token: HOLD | token, to: CopyBox { copy, stream: LEGACY } }, &[]), free)
+            })
             .collect(),
         id::OBJECT_MAKE => {
-            let object = |resource, sampling| ObjectMake { handle: handle(Kind::Object), number: 0, resource, sampling, view: None };
+            let object =
+                |resource, sampling| ObjectMake { handle: handle(Kind::Object), number: 0, resource, sampling, view: None };
             let both = |r| [object(r, Some(Sampling::default())), object(r, None)];
             all(resources(at).flat_map(both).map(|o| body(&o, &[])).collect())
         }

@@ -12,13 +12,7 @@ fn eval(body: &str, narrow: bool, args: [u64; 3]) -> u64 {
     );
     let m = Machine::new(&text);
     let o = m.buffer(&[0u64]);
-    m.launch(
-        "k",
-        1,
-        1,
-        &[&o.bytes(), &args[0].bytes(), &args[1].bytes(), &args[2].bytes()],
-    )
-    .expect(body);
+    m.launch("k", 1, 1, &[&o.bytes(), &args[0].bytes(), &args[1].bytes(), &args[2].bytes()]).expect(body);
     m.read::<u64>(o, 1)[0]
 }
 
@@ -74,14 +68,8 @@ fn integer_arithmetic_at_the_edges() {
     assert_eq!(op32("mul.hi.u32", &[u32::MAX, u32::MAX]), u32::MAX - 1);
     assert_eq!(op64("mul.hi.u64", &[u64::MAX, u64::MAX]), u64::MAX - 1);
     assert_eq!(op64("mul.hi.s64", &[u64::MAX, 2]), u64::MAX);
-    assert_eq!(
-        eval("mul.wide.s32 %rd9, %ra, %rb;", false, [u64::from(u32::MAX), 3, 0]) as i64,
-        -3
-    );
-    assert_eq!(
-        eval("mad.wide.u32 %rd9, %ra, %rb, %dc;", false, [u64::from(u32::MAX), 2, 5]),
-        0x2_0000_0003
-    );
+    assert_eq!(eval("mul.wide.s32 %rd9, %ra, %rb;", false, [u64::from(u32::MAX), 3, 0]) as i64, -3);
+    assert_eq!(eval("mad.wide.u32 %rd9, %ra, %rb, %dc;", false, [u64::from(u32::MAX), 2, 5]), 0x2_0000_0003);
     assert_eq!(op32("add.sat.s32", &[i32::MAX as u32, 1]), i32::MAX as u32);
     assert_eq!(op32("mad.lo.s32", &[3, 4, 5]), 17);
     assert_eq!(op32("sad.s32", &[-5i32 as u32, 5, 1]), 11);
@@ -107,10 +95,7 @@ fn bit_fields() {
     assert_eq!(op32("bfe.s32", &[0x8000_0000, 28, 16]), 0xffff_fff8);
     assert_eq!(op32("bfe.u32", &[0xffff_ffff, 40, 8]), 0);
     assert_eq!(op32("bfe.u32", &[5, 0, 0]), 0);
-    assert_eq!(
-        eval("bfi.b32 %d, %ra, %rb, 8, 8;", true, [0x5ff, 0x1111_1111, 0]),
-        0x1111_ff11
-    );
+    assert_eq!(eval("bfi.b32 %d, %ra, %rb, 8, 8;", true, [0x5ff, 0x1111_1111, 0]), 0x1111_ff11);
     assert_eq!(eval("bfi.b64 %rd9, %da, %db, 32, 32;", false, [7, 9, 0]), 7 << 32 | 9);
     assert_eq!([0, 1, 0x8000_0000].map(|a| op32("bfind.u32", &[a])), [u32::MAX, 0, 31]);
     assert_eq!(op32("bfind.s32", &[u32::MAX]), u32::MAX);
@@ -119,20 +104,11 @@ fn bit_fields() {
     assert_eq!(op32("popc.b32", &[0xf0f0]), 8);
     assert_eq!(op32("brev.b32", &[1]), 1 << 31);
     assert_eq!(op32("prmt.b32", &[0x0403_0281, 0x0807_0605, 0x7098]), 0x0881_00ff);
-    assert_eq!(
-        eval("lop3.b32 %d, %ra, %rb, %rc, 0x96;", true, [0b1100, 0b1010, 0b0110]),
-        0b1100 ^ 0b1010 ^ 0b0110
-    );
-    assert_eq!(
-        eval("lop3.b32 %d, %ra, %rb, %rc, 0xca;", true, [0b1100, 0b1010, 0b0110]),
-        (0b1100 & 0b1010) | (0b0011 & 0b0110)
-    );
+    assert_eq!(eval("lop3.b32 %d, %ra, %rb, %rc, 0x96;", true, [0b1100, 0b1010, 0b0110]), 0b1100 ^ 0b1010 ^ 0b0110);
+    assert_eq!(eval("lop3.b32 %d, %ra, %rb, %rc, 0xca;", true, [0b1100, 0b1010, 0b0110]), (0b1100 & 0b1010) | (0b0011 & 0b0110));
     assert_eq!(eval("shf.l.wrap.b32 %d, %ra, %rb, %rc;", true, [0x8000_0001, 2, 33]), 5);
     assert_eq!(eval("shf.r.clamp.b32 %d, %ra, %rb, %rc;", true, [1, 2, 99]), 2);
-    assert_eq!(
-        op32("dp4a.s32.u32", &[0x01ff_0203, 0x0101_01ff, 10]),
-        (10 + 3 * 255 + 2 - 1 + 1) as u32
-    );
+    assert_eq!(op32("dp4a.s32.u32", &[0x01ff_0203, 0x0101_01ff, 10]), (10 + 3 * 255 + 2 - 1 + 1) as u32);
 }
 
 #[test]
@@ -144,19 +120,11 @@ fn fused_and_directed() {
     assert_eq!(f32s("mul.rz.f32", &[f32::MAX, 2.0]), f32::MAX);
     assert_eq!(
         f32s("rcp.rm.f32", &[3.0]),
-        (1f64 / 3.0) as f32
-            - if (1f64 / 3.0) as f32 as f64 > 1f64 / 3.0 {
-                f32::EPSILON / 4.0
-            } else {
-                0.0
-            }
+        (1f64 / 3.0) as f32 - if (1f64 / 3.0) as f32 as f64 > 1f64 / 3.0 { f32::EPSILON / 4.0 } else { 0.0 }
     );
     assert_eq!(f64s("add.rz.f64", &[1.0, -1e-300]), 1f64.next_down());
     assert_eq!(f64s("fma.rn.f64", &[1e16, 1.0, 1.0]), 1e16);
-    assert_eq!(
-        f64s("div.rp.f64", &[1.0, 3.0]),
-        f64s("div.rm.f64", &[1.0, 3.0]).next_up()
-    );
+    assert_eq!(f64s("div.rp.f64", &[1.0, 3.0]), f64s("div.rm.f64", &[1.0, 3.0]).next_up());
     assert_eq!(f64s("sqrt.rn.f64", &[2.0]), 2f64.sqrt());
 }
 
@@ -167,14 +135,7 @@ fn subnormals_flush_on_request() {
     assert_eq!(f32s("add.ftz.f32", &[-tiny, 0.0]).to_bits(), 0);
     assert_eq!(f32s("mul.ftz.f32", &[-1e-30, 1e-10]).to_bits(), 1 << 31);
     assert_eq!(f32s("abs.ftz.f32", &[-tiny]).to_bits(), 0);
-    assert_eq!(
-        eval(
-            "setp.gt.ftz.f32 %p0, %ra, 0f00000000;\nselp.u32 %d, 1, 0, %p0;",
-            true,
-            [5, 0, 0]
-        ),
-        0
-    );
+    assert_eq!(eval("setp.gt.ftz.f32 %p0, %ra, 0f00000000;\nselp.u32 %d, 1, 0, %p0;", true, [5, 0, 0]), 0);
 }
 
 #[test]
@@ -188,16 +149,7 @@ fn not_a_number() {
     assert_eq!(f32s("sub.f32", &[f32::INFINITY, f32::INFINITY]).to_bits(), 0x7fff_ffff);
     assert_eq!(f32s("add.sat.f32", &[nan, 1.0]), 0.0);
     assert_eq!(f32s("fma.rn.sat.f32", &[2.0, 3.0, 1.0]), 1.0);
-    for (op, want) in [
-        ("lt", 0),
-        ("ltu", 1),
-        ("eq", 0),
-        ("neu", 1),
-        ("ne", 0),
-        ("num", 0),
-        ("nan", 1),
-        ("geu", 1),
-    ] {
+    for (op, want) in [("lt", 0), ("ltu", 1), ("eq", 0), ("neu", 1), ("ne", 0), ("num", 0), ("nan", 1), ("geu", 1)] {
         let body = format!("setp.{op}.f32 %p0, %ra, %rb;\nselp.u32 %d, 1, 0, %p0;");
         assert_eq!(eval(&body, true, [u64::from(nan.to_bits()), 0, 0]), want, "{op}");
     }
@@ -210,35 +162,11 @@ fn comparisons_combine() {
     assert_eq!(eval(body, true, [minus, 1, 0]), 1);
     assert_eq!(eval(body, true, [1, minus, 0]), 2);
     assert_eq!(eval(body, true, [minus, 1, 1]), 0);
-    assert_eq!(
-        eval(
-            "setp.lo.u32 %p0, %ra, %rb;\nselp.u32 %d, 1, 0, %p0;",
-            true,
-            [minus, 1, 0]
-        ),
-        0
-    );
+    assert_eq!(eval("setp.lo.u32 %p0, %ra, %rb;\nselp.u32 %d, 1, 0, %p0;", true, [minus, 1, 0]), 0);
     assert_eq!(eval("set.lt.u32.s32 %d, %ra, %rb;", true, [minus, 1, 0]), minus);
-    assert_eq!(
-        eval("set.lt.f32.s32 %d, %ra, %rb;", true, [minus, 1, 0]),
-        u64::from(1f32.to_bits())
-    );
-    assert_eq!(
-        eval(
-            "testp.subnormal.f32 %p0, %ra;\nselp.u32 %d, 1, 0, %p0;",
-            true,
-            [5, 0, 0]
-        ),
-        1
-    );
-    assert_eq!(
-        eval(
-            "testp.normal.f32 %p0, %ra;\nselp.u32 %d, 1, 0, %p0;",
-            true,
-            [0x7f80_0000, 0, 0]
-        ),
-        0
-    );
+    assert_eq!(eval("set.lt.f32.s32 %d, %ra, %rb;", true, [minus, 1, 0]), u64::from(1f32.to_bits()));
+    assert_eq!(eval("testp.subnormal.f32 %p0, %ra;\nselp.u32 %d, 1, 0, %p0;", true, [5, 0, 0]), 1);
+    assert_eq!(eval("testp.normal.f32 %p0, %ra;\nselp.u32 %d, 1, 0, %p0;", true, [0x7f80_0000, 0, 0]), 0);
 }
 
 #[test]
@@ -249,45 +177,16 @@ fn conversions() {
     assert_eq!(eval("cvt.rmi.s32.f32 %d, %ra;", true, [bits(-2.1), 0, 0]) as i32, -3);
     assert_eq!(eval("cvt.rzi.u32.f32 %d, %ra;", true, [bits(-5.0), 0, 0]), 0);
     assert_eq!(eval("cvt.rzi.s32.f32 %d, %ra;", true, [bits(f32::NAN), 0, 0]), 0);
-    assert_eq!(
-        eval("cvt.rzi.s64.f64 %rd9, %da;", false, [f64::NAN.to_bits(), 0, 0]),
-        1 << 63
-    );
+    assert_eq!(eval("cvt.rzi.s64.f64 %rd9, %da;", false, [f64::NAN.to_bits(), 0, 0]), 1 << 63);
     assert_eq!(eval("cvt.sat.u8.s32 %d, %ra;", true, [300, 0, 0]), 255);
     assert_eq!(eval("cvt.s32.s8 %d, %ra;", true, [0x180, 0, 0]), 0xffff_ff80);
     assert_eq!(eval("cvt.s64.s16 %rd9, %ra;", false, [0x1_8000, 0, 0]) as i64, -32768);
-    assert_eq!(
-        eval("cvt.u16.u64 %h0, %da;\ncvt.u32.u16 %d, %h0;", true, [0x12_3456, 0, 0]),
-        0x3456
-    );
-    assert_eq!(
-        eval("cvt.rp.f32.s32 %d, %ra;", true, [0x0100_0001, 0, 0]),
-        bits(16777218.0)
-    );
-    assert_eq!(
-        eval("cvt.rz.f32.f64 %d, %da;", true, [1.9999999999f64.to_bits(), 0, 0]),
-        bits(2f32.next_down())
-    );
-    assert_eq!(
-        eval(
-            "cvt.rn.f16.f32 %h0, %ra;\ncvt.u32.u16 %d, %h0;",
-            true,
-            [bits(1.5), 0, 0]
-        ),
-        0x3e00
-    );
-    assert_eq!(
-        eval(
-            "mov.b32 {%h0, %h1}, %ra;\ncvt.f32.f16 %d, %h1;",
-            true,
-            [0xc000_3c00, 0, 0]
-        ),
-        bits(-2.0)
-    );
-    assert_eq!(
-        eval("cvt.rn.bf16x2.f32 %d, %ra, %rb;", true, [bits(1.0), bits(-2.0), 0]),
-        0x3f80_c000
-    );
+    assert_eq!(eval("cvt.u16.u64 %h0, %da;\ncvt.u32.u16 %d, %h0;", true, [0x12_3456, 0, 0]), 0x3456);
+    assert_eq!(eval("cvt.rp.f32.s32 %d, %ra;", true, [0x0100_0001, 0, 0]), bits(16777218.0));
+    assert_eq!(eval("cvt.rz.f32.f64 %d, %da;", true, [1.9999999999f64.to_bits(), 0, 0]), bits(2f32.next_down()));
+    assert_eq!(eval("cvt.rn.f16.f32 %h0, %ra;\ncvt.u32.u16 %d, %h0;", true, [bits(1.5), 0, 0]), 0x3e00);
+    assert_eq!(eval("mov.b32 {%h0, %h1}, %ra;\ncvt.f32.f16 %d, %h1;", true, [0xc000_3c00, 0, 0]), bits(-2.0));
+    assert_eq!(eval("cvt.rn.bf16x2.f32 %d, %ra, %rb;", true, [bits(1.0), bits(-2.0), 0]), 0x3f80_c000);
     assert_eq!(eval("cvt.rni.f32.f32 %d, %ra;", true, [bits(3.5), 0, 0]), bits(4.0));
     assert_eq!(eval("cvt.sat.f32.f32 %d, %ra;", true, [bits(-3.5), 0, 0]), 0);
 }
@@ -296,10 +195,7 @@ fn conversions() {
 fn halves() {
     // 1.5, 2 | 0.5, 3
     assert_eq!(op32("add.f16x2", &[0x4000_3e00, 0x4200_3800]), 0x4500_4000);
-    assert_eq!(
-        op32("fma.rn.f16x2", &[0x3c00_3c00, 0x4000_4200, 0x3c00_3c00]),
-        0x4200_4400
-    );
+    assert_eq!(op32("fma.rn.f16x2", &[0x3c00_3c00, 0x4000_4200, 0x3c00_3c00]), 0x4200_4400);
     assert_eq!(op32("neg.f16x2", &[0x0000_3c00]), 0x8000_bc00);
     assert_eq!(op32("max.f16x2", &[0x7e00_3c00, 0x4000_4000]), 0x4000_4000);
     assert_eq!(op32("mul.bf16x2", &[0x4000_4000, 0x4040_3f80]), 0x40c0_4000);

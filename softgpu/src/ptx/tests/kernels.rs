@@ -14,9 +14,7 @@ fn vector_add_over_several_blocks() {
     let n = 1000;
     let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
     let (pa, pb, pc) = (m.buffer(&a), m.buffer(&a), m.buffer(&vec![-1f32; 1024]));
-    let stats = m
-        .launch("vadd", 8, 128, &[&pa.bytes(), &pb.bytes(), &pc.bytes(), &n.bytes()])
-        .expect("runs");
+    let stats = m.launch("vadd", 8, 128, &[&pa.bytes(), &pb.bytes(), &pc.bytes(), &n.bytes()]).expect("runs");
     let c: Vec<f32> = m.read(pc, 1024);
     assert!((0..1000).all(|i| c[i] == i as f32));
     assert!(c[1000..].iter().all(|&x| x == -1.0));
@@ -64,15 +62,9 @@ fn calls_through_pointers_and_virtual_tables() {
     let o = m.buffer(&[0i32; 40]);
     m.launch("pointers", 1, 40, &[&o.bytes()]).expect("runs");
     let odd = |t: i32, yes: i32, no: i32| if t & 1 == 1 { yes } else { no };
-    assert_eq!(
-        m.read::<i32>(o, 40),
-        (0..40).map(|t| odd(t, t * 10, t + 10)).collect::<Vec<_>>()
-    );
+    assert_eq!(m.read::<i32>(o, 40), (0..40).map(|t| odd(t, t * 10, t + 10)).collect::<Vec<_>>());
     m.launch("virtuals", 1, 40, &[&o.bytes()]).expect("runs");
-    assert_eq!(
-        m.read::<i32>(o, 40),
-        (0..40).map(|t| odd(t, 8, 7 * t)).collect::<Vec<_>>()
-    );
+    assert_eq!(m.read::<i32>(o, 40), (0..40).map(|t| odd(t, 8, 7 * t)).collect::<Vec<_>>());
     m.launch("virtuals_on_heap", 1, 40, &[&o.bytes()]).expect("runs");
     assert_eq!(m.read::<i32>(o, 40), (0..40).map(|t| odd(t, 8, 21)).collect::<Vec<_>>());
     assert_eq!(m.arena.freed.lock().expect("unpoisoned").len(), 40);
@@ -81,31 +73,14 @@ fn calls_through_pointers_and_virtual_tables() {
 #[test]
 fn printf_and_assert() {
     let m = Machine::kernels();
-    m.launch(
-        "print",
-        1,
-        1,
-        &[
-            &(-3i32).bytes(),
-            &2.5f64.bytes(),
-            &(1u64 << 40).bytes(),
-            &u64::MAX.bytes(),
-        ],
-    )
-    .expect("runs");
-    assert_eq!(
-        m.printed(),
-        "hi -3 2.500000 1099511627776 2.5 hello x 0x10  2.50% 18446744073709551615\n"
-    );
+    m.launch("print", 1, 1, &[&(-3i32).bytes(), &2.5f64.bytes(), &(1u64 << 40).bytes(), &u64::MAX.bytes()]).expect("runs");
+    assert_eq!(m.printed(), "hi -3 2.500000 1099511627776 2.5 hello x 0x10  2.50% 18446744073709551615\n");
     assert!(m.launch("check", 1, 1, &[&3i32.bytes()]).is_ok());
     match m.launch("check", 2, 2, &[&4i32.bytes()]) {
         Err(Fault::Assert(text)) => {
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines.len(), 2, "{text}");
-            assert!(
-                lines[1].contains("thread: [1,0,0] Assertion `n == 3` failed."),
-                "{text}"
-            );
+            assert!(lines[1].contains("thread: [1,0,0] Assertion `n == 3` failed."), "{text}");
             assert!(lines[0].contains(": void check(int): block: ["), "{text}");
         }
         other => panic!("{other:?}"),
@@ -117,8 +92,7 @@ fn dynamic_shared_memory_and_reduction() {
     let mut m = Machine::kernels();
     m.dynamic_shared = 32;
     let (input, o) = (m.buffer(&vec![1f32; 5000]), m.buffer(&[0f32]));
-    m.launch("reduce", 3, 256, &[&input.bytes(), &o.bytes(), &5000i32.bytes()])
-        .expect("runs");
+    m.launch("reduce", 3, 256, &[&input.bytes(), &o.bytes(), &5000i32.bytes()]).expect("runs");
     assert_eq!(m.read::<f32>(o, 1), [15000.0]);
     m.dynamic_shared = 0;
     let fault = m.launch("reduce", 1, 256, &[&input.bytes(), &o.bytes(), &5000i32.bytes()]);
@@ -130,8 +104,7 @@ fn atomics_from_many_threads() {
     let m = Machine::kernels();
     let a = m.buffer(&[0u32, i32::MIN as u32, 99, u32::MAX, 0, 0, 0, 0, 0, 0]);
     let (f, d, l) = (m.buffer(&[0f32]), m.buffer(&[0f64]), m.buffer(&[0u64, 0]));
-    m.launch("atomics", 7, 64, &[&a.bytes(), &f.bytes(), &d.bytes(), &l.bytes()])
-        .expect("runs");
+    m.launch("atomics", 7, 64, &[&a.bytes(), &f.bytes(), &d.bytes(), &l.bytes()]).expect("runs");
     let got = m.read::<u32>(a, 10);
     let n = 7 * 64;
     assert_eq!(got[..6], [n, -37i32 as u32, 0, 0, u32::MAX, 0]);
@@ -242,10 +215,7 @@ fn structures_by_value() {
     assert_eq!(got[16..29], [2, 3, 4, 5, 6, 1, 8, 9, 10, 11, 12, 13, 14]);
     let o = m.buffer(&[0i32; 13]);
     m.launch("indexed", 1, 13, &[&record, &o.bytes()]).expect("runs");
-    assert_eq!(
-        m.read::<i32>(o, 13),
-        (0..13).map(|t| t + 2 + t % 4 + 1).collect::<Vec<_>>()
-    );
+    assert_eq!(m.read::<i32>(o, 13), (0..13).map(|t| t + 2 + t % 4 + 1).collect::<Vec<_>>());
 }
 
 #[test]
@@ -257,10 +227,7 @@ fn local_arrays() {
     for i in 0..32 {
         t[(i * 5) & 31] += t[i];
     }
-    assert_eq!(
-        m.read::<i32>(a + 128, 32),
-        (0..32).map(|n| t[(5 + n) & 31]).collect::<Vec<_>>()
-    );
+    assert_eq!(m.read::<i32>(a + 128, 32), (0..32).map(|n| t[(5 + n) & 31]).collect::<Vec<_>>());
 }
 
 #[test]
@@ -269,13 +236,7 @@ fn initialised_globals() {
     let o = m.buffer(&[0i32; 2]);
     m.launch("globals", 1, 1, &[&o.bytes()]).expect("runs");
     assert_eq!(m.read::<i32>(o, 2), [5, i32::from(b'e')]);
-    let counter = m
-        .program
-        .image
-        .globals
-        .iter()
-        .position(|g| g.name == "counter")
-        .expect("exists");
+    let counter = m.program.image.globals.iter().position(|g| g.name == "counter").expect("exists");
     assert_eq!(m.read::<i32>(m.program.placement.globals[counter], 1), [9]);
 }
 
@@ -284,18 +245,10 @@ fn wide_integers() {
     let m = Machine::kernels();
     let (a, b) = (0xfedc_ba98_7654_3210u64, 0x0123_4567_89ab_cdf1u64);
     let o = m.buffer(&[0u64; 6]);
-    m.launch("wide", 1, 1, &[&a.bytes(), &b.bytes(), &o.bytes()])
-        .expect("runs");
+    m.launch("wide", 1, 1, &[&a.bytes(), &b.bytes(), &o.bytes()]).expect("runs");
     let q = u128::from(a) * u128::from(b) + u128::from(a);
     let r = q - u128::from(b);
-    let want = [
-        (q >> 64) as u64,
-        q as u64,
-        (r >> 64) as u64,
-        (r << (b & 127)) as u64,
-        a / (b | 1),
-        a % (b | 1),
-    ];
+    let want = [(q >> 64) as u64, q as u64, (r >> 64) as u64, (r << (b & 127)) as u64, a / (b | 1), a % (b | 1)];
     assert_eq!(m.read::<u64>(o, 6), want);
 }
 
@@ -304,24 +257,13 @@ fn vectors() {
     let m = Machine::kernels();
     let a: Vec<f32> = (0..128).map(|i| i as f32).collect();
     let c: Vec<u8> = (0..128).collect();
-    let (pa, pb, pc, pd) = (
-        m.buffer(&a),
-        m.buffer(&[0f32; 128]),
-        m.buffer(&c),
-        m.buffer(&[9u8; 128]),
-    );
-    m.launch("copy4", 1, 32, &[&pa.bytes(), &pb.bytes(), &pc.bytes(), &pd.bytes()])
-        .expect("runs");
+    let (pa, pb, pc, pd) = (m.buffer(&a), m.buffer(&[0f32; 128]), m.buffer(&c), m.buffer(&[9u8; 128]));
+    m.launch("copy4", 1, 32, &[&pa.bytes(), &pb.bytes(), &pc.bytes(), &pd.bytes()]).expect("runs");
     assert_eq!(m.read::<f32>(pb, 128), a);
     for (n, quad) in m.read::<u8>(pd, 128).chunks(4).enumerate() {
         assert_eq!(quad, [c[4 * n + 3], c[4 * n + 2], 0, 7]);
     }
-    let fault = m.launch(
-        "copy4",
-        1,
-        1,
-        &[&(pa + 4).bytes(), &pb.bytes(), &pc.bytes(), &pd.bytes()],
-    );
+    let fault = m.launch("copy4", 1, 1, &[&(pa + 4).bytes(), &pb.bytes(), &pc.bytes(), &pd.bytes()]);
     assert_eq!(fault, Err(Fault::MisalignedAddress(pa + 4)));
 }
 

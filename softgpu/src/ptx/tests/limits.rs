@@ -20,28 +20,16 @@ fn global_accesses_stay_in_range() {
     let end = |m: &Machine| m.arena.range().1;
     let store = "st.global.u32 [%rd0], 1;";
     assert!(outcome(store, |m| end(m) - 4).is_ok());
-    for (body, back) in [
-        (store, 0),
-        ("ld.u32 %r0, [%rd0];", 0),
-        ("atom.global.add.u32 %r0, [%rd0], 1;", 0),
-        ("st.u64 [%rd0+8], %rd0;", 8),
-    ] {
+    for (body, back) in
+        [(store, 0), ("ld.u32 %r0, [%rd0];", 0), ("atom.global.add.u32 %r0, [%rd0], 1;", 0), ("st.u64 [%rd0+8], %rd0;", 8)]
+    {
         let fault = outcome(body, |m| end(m) - back);
         assert!(matches!(fault, Err(Fault::IllegalAddress(_))), "{body}: {fault:?}");
     }
     assert_eq!(outcome(store, |_| 0), Err(Fault::IllegalAddress(0)));
-    assert_eq!(
-        outcome(store, |_| u64::MAX - 3),
-        Err(Fault::IllegalAddress(u64::MAX - 3))
-    );
-    assert!(matches!(
-        outcome(store, |m| m.arena.range().0 + 2),
-        Err(Fault::MisalignedAddress(_))
-    ));
-    assert!(matches!(
-        outcome("red.global.add.u64 [%rd0], %rd0;", |m| m.arena.range().0 + 4),
-        Err(Fault::MisalignedAddress(_))
-    ));
+    assert_eq!(outcome(store, |_| u64::MAX - 3), Err(Fault::IllegalAddress(u64::MAX - 3)));
+    assert!(matches!(outcome(store, |m| m.arena.range().0 + 2), Err(Fault::MisalignedAddress(_))));
+    assert!(matches!(outcome("red.global.add.u64 [%rd0], %rd0;", |m| m.arena.range().0 + 4), Err(Fault::MisalignedAddress(_))));
 }
 
 #[test]
@@ -75,15 +63,10 @@ fn calls_to_nowhere() {
 fn endless_recursion_overflows() {
     let text = format!(
         ".func f()\n{{\n.local .b8 a[1024];\ncall f;\nret;\n}}\n{}",
-        kernel("call f;")
-            .split_once(".visible")
-            .map_or(String::new(), |t| format!(".visible{}", t.1))
+        kernel("call f;").split_once(".visible").map_or(String::new(), |t| format!(".visible{}", t.1))
     );
     let m = Machine::new(&text);
-    assert!(matches!(
-        m.launch("k", 1, 32, &[&0u64.bytes()]),
-        Err(Fault::IllegalAddress(_))
-    ));
+    assert!(matches!(m.launch("k", 1, 32, &[&0u64.bytes()]), Err(Fault::IllegalAddress(_))));
 }
 
 #[test]
@@ -95,10 +78,7 @@ fn deadlock_is_a_fault() {
 
 #[test]
 fn unknown_instructions_fail_only_when_run() {
-    let text = format!(
-        "{}\n.visible .entry other()\n{{\n.reg .b32 %r<2>;\nwgmma.fence.sync.aligned;\nret;\n}}\n",
-        kernel("")
-    );
+    let text = format!("{}\n.visible .entry other()\n{{\n.reg .b32 %r<2>;\nwgmma.fence.sync.aligned;\nret;\n}}\n", kernel(""));
     let m = Machine::new(&text);
     assert!(m.launch("k", 1, 1, &[&0u64.bytes()]).is_ok());
     match m.launch("other", 1, 1, &[]) {
@@ -111,10 +91,7 @@ fn unknown_instructions_fail_only_when_run() {
 
 #[test]
 fn calls_of_undefined_functions_fail_when_made() {
-    let text = format!(
-        ".extern .func missing();\n{}",
-        kernel("setp.eq.u64 %p0, %rd0, 1;\n@%p0 call missing;")
-    );
+    let text = format!(".extern .func missing();\n{}", kernel("setp.eq.u64 %p0, %rd0, 1;\n@%p0 call missing;"));
     let m = Machine::new(&text);
     assert!(m.launch("k", 1, 1, &[&0u64.bytes()]).is_ok());
     match m.launch("k", 1, 1, &[&1u64.bytes()]) {
@@ -160,13 +137,7 @@ fn damaged_texts_never_panic() {
         // Either way is fine; what loads must also link.
         if let Ok(image) = Image::parse(&damaged) {
             let globals = vec![0; image.globals.len()];
-            let program = Program::link(
-                image,
-                Placement {
-                    globals,
-                    code_base: CODE_BASE,
-                },
-            );
+            let program = Program::link(image, Placement { globals, code_base: CODE_BASE });
             assert!(program.code_bytes() >= 16);
         }
     }
@@ -179,17 +150,11 @@ fn impossible_launches() {
     let m = Machine::kernels();
     let o = m.buffer(&[0i32; 4]);
     for (grid, block) in [(0, 32), (1, 0), (1, 1025)] {
-        assert!(matches!(
-            m.launch("recursion", grid, block, &[&o.bytes()]),
-            Err(Fault::IllegalInstruction(_))
-        ));
+        assert!(matches!(m.launch("recursion", grid, block, &[&o.bytes()]), Err(Fault::IllegalInstruction(_))));
     }
     let mut m = Machine::kernels();
     m.dynamic_shared = 1 << 20;
-    assert!(matches!(
-        m.launch("recursion", 1, 1, &[&0u64.bytes()]),
-        Err(Fault::IllegalInstruction(_))
-    ));
+    assert!(matches!(m.launch("recursion", 1, 1, &[&0u64.bytes()]), Err(Fault::IllegalInstruction(_))));
 }
 
 #[test]

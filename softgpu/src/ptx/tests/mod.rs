@@ -22,11 +22,7 @@ struct Arena {
 
 impl Arena {
     fn new(bytes: usize) -> Arena {
-        Arena {
-            words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(),
-            used: AtomicU64::new(0),
-            freed: Mutex::default(),
-        }
+        Arena { words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(), used: AtomicU64::new(0), freed: Mutex::default() }
     }
 
     fn take(&self, bytes: u64) -> u64 {
@@ -88,13 +84,7 @@ impl Machine {
         let image = Image::parse(ptx).expect("parses");
         let arena = Arc::new(Arena::new(4 << 20));
         let globals = image.globals.iter().map(|g| arena.take(g.size)).collect();
-        let program = Program::link(
-            image,
-            Placement {
-                globals,
-                code_base: CODE_BASE,
-            },
-        );
+        let program = Program::link(image, Placement { globals, code_base: CODE_BASE });
         for (n, &address) in program.placement.globals.iter().enumerate() {
             arena.put(address, &program.init_bytes(n));
         }
@@ -131,13 +121,7 @@ impl Machine {
 
     /// Launches a kernel; each argument is the bytes of one parameter.
     fn launch(&self, name: &str, grid: u32, block: u32, args: &[&[u8]]) -> Result<RunStats, Fault> {
-        let function = self
-            .program
-            .image
-            .functions
-            .iter()
-            .position(|f| f.name == name)
-            .expect("kernel exists");
+        let function = self.program.image.functions.iter().position(|f| f.name == name).expect("kernel exists");
         let info = &self.program.image.functions[function];
         let mut params = vec![0; info.param_bytes() as usize];
         assert_eq!(args.len(), info.params.len());
@@ -166,11 +150,7 @@ impl Machine {
     }
 
     fn read<T: Plain>(&self, address: u64, count: usize) -> Vec<T> {
-        self.arena
-            .get(address, count * size_of::<T>())
-            .chunks(size_of::<T>())
-            .map(T::parse)
-            .collect()
+        self.arena.get(address, count * size_of::<T>()).chunks(size_of::<T>()).map(T::parse).collect()
     }
 
     fn printed(&self) -> String {

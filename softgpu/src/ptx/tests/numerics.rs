@@ -22,9 +22,7 @@ fn compare(kernel: &str, close: impl Fn(u64, u64) -> bool) {
     let o = m.buffer(&vec![0u64; 128 * 128]);
     m.launch(kernel, 1, 128, &[&o.bytes()]).expect("runs");
     let got = m.read::<u64>(o, 128 * 128);
-    let lines = include_str!("../testdata/numerics.golden")
-        .lines()
-        .filter_map(|l| l.strip_prefix(kernel)?.strip_prefix(' '));
+    let lines = include_str!("../testdata/numerics.golden").lines().filter_map(|l| l.strip_prefix(kernel)?.strip_prefix(' '));
     let mut wrong = Vec::new();
     let mut results = 0;
     for (row, line) in lines.enumerate() {
@@ -33,19 +31,12 @@ fn compare(kernel: &str, close: impl Fn(u64, u64) -> bool) {
             let value = got[row * 128 + thread];
             results += 1;
             if !close(value, want) {
-                wrong.push(format!(
-                    "result {row} of thread {thread}: {value:x}, hardware has {want:x}"
-                ));
+                wrong.push(format!("result {row} of thread {thread}: {value:x}, hardware has {want:x}"));
             }
         }
     }
     assert!(results > 128 * 10, "no golden results");
-    assert!(
-        wrong.is_empty(),
-        "{} of {results} differ:\n{}",
-        wrong.len(),
-        wrong[..wrong.len().min(100)].join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {results} differ:\n{}", wrong.len(), wrong[..wrong.len().min(100)].join("\n"));
 }
 
 #[test]
@@ -76,19 +67,10 @@ fn halves_are_exact() {
 #[test]
 fn f32_functions_are_close() {
     let float = |bits: u64| f64::from(f32::from_bits(bits as u32));
-    compare("close_f32", |a, b| {
-        distance(
-            float(a),
-            float(b),
-            f64::from(f32::MIN_POSITIVE),
-            f64::from(f32::EPSILON),
-        ) < 64.0
-    });
+    compare("close_f32", |a, b| distance(float(a), float(b), f64::from(f32::MIN_POSITIVE), f64::from(f32::EPSILON)) < 64.0);
 }
 
 #[test]
 fn f64_functions_are_close() {
-    compare("close_f64", |a, b| {
-        distance(f64::from_bits(a), f64::from_bits(b), f64::MIN_POSITIVE, f64::EPSILON) < 8.5
-    });
+    compare("close_f64", |a, b| distance(f64::from_bits(a), f64::from_bits(b), f64::MIN_POSITIVE, f64::EPSILON) < 8.5);
 }
