@@ -230,6 +230,14 @@ impl Limits {
 
 /// The client's part. Returns when the server has accepted; what follows on the connection depends on the opening.
 pub(crate) fn greet(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
+    preambles(conn, limits).and_then(|()| prove(conn, opening, key, limits)).map_err(|why| match why {
+        GreetError::Io(e) if has_hung_up(&e) => GreetError::HungUp(e),
+        why => why,
+    })
+}
+
+/// The client's part of the preambles: each end says what it is.
+fn preambles(conn: &Conn, limits: Limits) -> Result<(), GreetError> {
     let mut said = [0; PREAMBLE];
     // Other servers say less than that, and wait for more then.
     conn.read_exact_by(&mut said[..MAGIC.len()], limits.next())?;
@@ -239,11 +247,7 @@ pub(crate) fn greet(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limi
     conn.read_exact_by(&mut said[MAGIC.len()..], limits.next())?;
     // The server must hear who called, also if it is another build: it says so on its side.
     send(conn, &preamble())?;
-    check_preamble(&said)?;
-    prove(conn, opening, key, limits).map_err(|why| match why {
-        GreetError::Io(e) if has_hung_up(&e) => GreetError::HungUp(e),
-        why => why,
-    })
+    check_preamble(&said)
 }
 
 /// Writes, though the server may have ended the connection before it reads this: why it did is what is read next.

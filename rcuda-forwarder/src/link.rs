@@ -261,6 +261,9 @@ pub struct Link {
 /// First and longest pause before a server that is busy, or hung up while it was greeted, is asked again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(320)];
 
+/// How often a server may hang up while it is greeted. What does so each time is no server of ours, or one that is ending.
+const HANG_UPS: u32 = 8;
+
 /// For a connection of a copy between places and its greeting, all in all: a move that fails is made again later, and who asks a server to
 /// connect somewhere hears after this time what became of it, whatever answers there.
 const BULK: Duration = Duration::from_secs(5);
@@ -290,22 +293,26 @@ fn open(
     limit: &Opened,
     allowed: &dyn Fn(Address<'_>) -> bool,
 ) -> Result<Conn, LinkError> {
-    let (began, mut pause) = (Instant::now(), PAUSES[0]);
+    let (began, mut pause, mut hang_ups) = (Instant::now(), PAUSES[0], 0);
     let (end, deadline) = (began + limit.all, began + limit.greeting);
     loop {
         let connected = end.min(Instant::now() + limit.connection);
         let conn = Conn::open_if(to, connected, allowed).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
         match greet::greet(&conn, opening, key, Limits { silence: limit.greeting, end }) {
             Ok(()) => return Ok(conn),
-            Err(GreetError::Busy | GreetError::HungUp(_)) if Instant::now() + 2 * pause < deadline => {
-                drop(conn);
-                // Clients that were sent away together do not come back together.
-                let part = RandomState::new().hash_one(0) as u32 % 1000;
-                std::thread::sleep(pause + pause * part / 1000);
-                pause = (2 * pause).min(PAUSES[1]);
+            Err(why) => {
+                hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
+                let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
+                if !again || Instant::now() + 2 * pause >= deadline {
+                    return Err(refused(to, &why));
+                }
             }
-            Err(why) => return Err(refused(to, &why)),
         }
+        drop(conn);
+        // Clients that were sent away together do not come back together.
+        let part = RandomState::new().hash_one(0) as u32 % 1000;
+        std::thread::sleep(pause + pause * part / 1000);
+        pause = (2 * pause).min(PAUSES[1]);
     }
 }
 

@@ -128,6 +128,8 @@ static void addresses_are_told(World &w) {
     std::vector<int> from(N);
     w.set(from.data(), 20);
     CHECK(cudaMemcpy(w.device, from.data(), BYTES, cudaMemcpyHostToDevice));
+    // The copy has left `from`, but a stream that does not follow the default one may come before it (seen on an H200 shared by eight).
+    CHECK(cudaStreamSynchronize(cudaStreamLegacy));
     held(w.one, [&] {
         CHECK(cudaMemcpyAsync(host, w.device, BYTES, cudaMemcpyDeviceToHost, w.one));
         if (w.step % 2 == 0) CHECK(cudaHostGetDevicePointer(&there, host, 0));

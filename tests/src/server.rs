@@ -106,6 +106,17 @@ impl Server {
         children(self.pid())
     }
 
+    /// The worker that serves a job: the log says so once the job has called it.
+    pub fn worker_of(&self, job: u32) -> u32 {
+        let words = format!(" serves job {job} ");
+        let named = || {
+            let errors = self.errors();
+            let before = errors.lines().find_map(|line| Some(line.split_once(&words)?.0.to_owned()))?;
+            before.rsplit(' ').next()?.parse().ok()
+        };
+        wait_for(Duration::from_secs(60), named).expect("a worker is named")
+    }
+
     /// Ends it and all its workers at once, without a word, as a machine that loses power.
     pub fn kill(&mut self) {
         for pid in self.workers().into_iter().chain([self.pid()]) {

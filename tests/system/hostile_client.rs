@@ -49,15 +49,6 @@ fn ask(link: &Arc<Link>, call: u16, op: &impl Wire) -> Result<Code, Lost> {
     link.request(call, &[&body])?.wait().map(|(rc, _)| rc)
 }
 
-/// The worker that serves a client: the log says so when the client has called it already.
-fn worker(server: &Server, client: &Client) -> u32 {
-    let words = format!("serves job {} ", client.pid);
-    let line =
-        wait_for(LIMIT, || server.errors().lines().find(|l| l.contains(&words)).map(str::to_owned)).expect("a worker is named");
-    let pid = line.split_whitespace().skip_while(|w| *w != "worker").nth(1).expect("its number");
-    pid.parse().expect("a number")
-}
-
 /// Where the program of a process begins, and a writable page of its own.
 fn layout(pid: u32) -> (u64, u64) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
@@ -80,7 +71,7 @@ fn nodes_of_graphs_reach_no_memory_of_the_worker() {
     let scene = Scene::new("hostile-graph");
     let server = Server::start(&scene, "one");
     let link = client(&scene, &server);
-    let (program, heap) = layout(worker(&server, &link));
+    let (program, heap) = layout(server.worker_of(link.pid));
     let own = end(2, OWN);
     let good = compose(Kind::GraphExec, 1, 1);
     assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(good, end(2, OWN + 4096), own)), Ok(code::SUCCESS));
@@ -108,7 +99,7 @@ fn copies_of_graphs_read_nothing_else() {
     let scene = Scene::new("hostile-own");
     let server = Server::start(&scene, "one");
     let link = client(&scene, &server);
-    let (program, heap) = layout(worker(&server, &link));
+    let (program, heap) = layout(server.worker_of(link.pid));
     let at = At { graph: 0, node: 0 };
     let call = |instance, token, own| GraphCall { token, stream: LEGACY, instance, at, acknowledged: false, own };
     for (n, address) in [(1, program), (2, heap), (3, OWN), (4, 0), (5, u64::MAX - 8), (6, HOST)] {
@@ -164,7 +155,7 @@ fn pins_do_not_tell_where_the_worker_lies() {
         [|program, _, _| (program + 4096, 4096), |_, heap, _| (heap, 4096), |program, _, around| (around(program), 256 << 20)];
     for place in places {
         let link = client(&scene, &server);
-        let (program, heap) = layout(worker(&server, &link));
+        let (program, heap) = layout(server.worker_of(link.pid));
         let (at, bytes) = place(program, heap, &around);
         assert_eq!(pin(&link, 0x6000_0000_0000, 4096), Ok(code::SUCCESS));
         let lost = pin(&link, at, bytes).expect_err("the worker tells that something is there");

@@ -13,23 +13,6 @@ use tests::{Job, Scene, Server};
 /// How soon a loss must be noticed.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Processor time that a process has used, in clock ticks.
-fn used(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name, which may contain anything: state, then 10 fields, then user and system time.
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
-    fields.iter().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum()
-}
-
-/// The worker that works now.
-fn busiest(server: &Server) -> u32 {
-    let before: Vec<(u32, u64)> = server.workers().into_iter().map(|pid| (pid, used(pid))).collect();
-    std::thread::sleep(Duration::from_millis(500));
-    let spent = |(pid, ticks): &(u32, u64)| used(*pid).saturating_sub(*ticks);
-    let (pid, _) = *before.iter().max_by_key(|worker| spent(worker)).expect("the server has no workers");
-    pid
-}
-
 #[test]
 fn a_lost_server_is_an_error_of_the_next_call() {
     let scene = Scene::new("power");
@@ -57,7 +40,7 @@ fn a_worker_that_dies_harms_no_other_client() {
     let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_DEVICES", "2")]);
     let mut unlucky = remote_orbit(&scene, "unlucky", &server.place(0), &LONG, &[]);
     wait_for_step(&mut unlucky, 50);
-    let victim = busiest(&server);
+    let victim = server.worker_of(unlucky.pid());
     let other = remote_orbit(&scene, "other", &server.place(1), &LONG, &[]);
     signal(victim, libc::SIGKILL);
     let outcome = unlucky.wait(SOON);
@@ -76,7 +59,7 @@ fn a_killed_job_leaves_nothing_on_the_server() {
     for place in [server.place(0), server.near(0)] {
         let mut job = remote_orbit(&scene, "moved", &place, &LONG, &[]);
         wait_for_step(&mut job, 50);
-        let worker = busiest(&server);
+        let worker = server.worker_of(job.pid());
         job.signal(libc::SIGKILL);
         assert_eq!(job.wait(SOON).signal, Some(libc::SIGKILL));
         let gone = wait_for(SOON, || (!server.workers().contains(&worker)).then_some(()));

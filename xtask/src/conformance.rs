@@ -32,7 +32,9 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
     let hardware = if args.driver == "real" { Hardware::Real } else { Hardware::Soft };
     let scene = Scene::on("conformance", hardware);
     let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(args.limit) };
-    let server = Server::start(&scene, "local");
+    // All places but two have a worker there for each section that runs; one of them has two while it moves.
+    let workers = (args.jobs * 4 * MODES.len() as u32).to_string();
+    let server = Server::start_with(&scene, "local", &["--max-workers", &workers, "--max-client-workers", &workers], &[]);
     let (native, others) = std::thread::scope(|s| {
         let native = s.spawn(|| conformance::native(&scene, plan));
         let others: Vec<_> =
