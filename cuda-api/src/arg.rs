@@ -155,7 +155,7 @@ pub struct DeviceArg;
 
 /// A number that is passed by value and cannot be an address: in CUDA's header addresses on the device are 64-bit integers
 /// (`CUdeviceptr`), and sizes have a type of their own. So a row with an address by value does not compile as [`Val`]; its kind must have the
-/// place check the address (replayer/src/executor/checker.rs).
+/// place check the address (executor/src/executor/checker.rs).
 pub trait Number: Copy + Wire {}
 impl Number for c_int {}
 impl Number for c_uint {}

@@ -8,7 +8,7 @@ use crate::wire::{Short, Wire, take};
 use crate::wire_struct;
 
 /// What an operation names of memory. An address that comes from another process reaches a driver only by way of the executor's checker
-/// (replayer/src/executor/checker.rs), whose tests go through all operations by this.
+/// (executor/src/executor/checker.rs), whose tests go through all operations by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// None: handles and numbers that no driver takes for addresses.
@@ -72,7 +72,7 @@ ids! {
     /// [`super::CopyIn`], made before any later call is looked at. The recorder has made sure that nothing is to be waited for but
     /// the copy.
     COPY_IN_AT_REST = 0x0f06 "CopyInAtRest" named;
-    /// Several calls, one after the other, with one answer: what a replay sends (replayer/src/batch.rs). Waits.
+    /// Several calls, one after the other, with one answer: what a replay sends (executor/src/batch.rs). Waits.
     BATCH = 0x0f07 "Batch" inside;
     /// [`super::Chunk`]: physical memory at an address of the own arena. Waits.
     CHUNK_MAP = 0x0f10 "ChunkMap" placed;

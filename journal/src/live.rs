@@ -378,7 +378,7 @@ impl<T> Live<T> {
     /// The groups of unloaded code whose loads and unloads must be replayed, of those that nothing alive needs.
     ///
     /// A load leaves no trace if, up to its unload, nothing else happened that stays and decides where code lies: other loads above
-    /// all (docs/placement.md has the measurements). With its records gone the same may become true of others. So what stays is
+    /// all (docs/migration.md, "What the journal keeps"). With its records gone the same may become true of others. So what stays is
     /// stacked, and what is unloaded leaves the stack when it is on top of it. When too much is left, code without variables goes, and
     /// if that is not enough the oldest.
     fn with_trace(&self, alive: &[bool]) -> Vec<u32> {

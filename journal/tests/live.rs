@@ -302,7 +302,7 @@ fn windows_of_any_size_leave_a_journal_of_no_more_than_the_limit() {
     for size in [1, 2, 7, 64] {
         for mixed in [false, true] {
             let (records, bytes) = windows(size, 100_000, mixed);
-            // A load and an unload each of at most 1023 modules (docs/placement.md); what was done to them is gone. In memory dead
+            // A load and an unload each of at most 1023 modules (docs/migration.md, "What the journal keeps"); what was done to them is gone. In memory dead
             // records may take as much as the live ones, and 1 MiB.
             assert!(records <= 2 * 1023 + 4, "{size}, {mixed}: {records} records");
             assert!(bytes < 16 << 20, "{size}, {mixed}: {bytes} bytes");

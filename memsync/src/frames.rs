@@ -14,7 +14,7 @@ use crate::region::{Kind, Pages, REGION_BYTES, Region};
 use crate::{Stream, Verify};
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
-use replayer::{NO_HASH, PageHash, PageKey, Shown, share};
+use executor::{NO_HASH, PageHash, PageKey, Shown, share};
 
 const MAGIC: &[u8; 8] = b"MRMEMRY3";
 const SHOW: &[u8; 8] = b"MRMEMSR2";

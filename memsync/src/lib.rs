@@ -9,7 +9,7 @@
 //! Chunks whose memory the target can map itself, because it is of the same machine, are **in view**: of their pages the source sends
 //! the hashes only, and the target's GPU fetches those that differ. Which those are is found out anew in each round; everything else travels.
 //!
-//! The source draws the keys of the page hash ([`replayer::PageKey`]) from the system's random source for each round: one for the
+//! The source draws the keys of the page hash ([`executor::PageKey`]) from the system's random source for each round: one for the
 //! choice of pages, one for the verification. What the hash promises is in docs/page-hash.md.
 //!
 //! ```text
@@ -42,7 +42,7 @@ pub use region::{Kind, PAGE, Region, regions};
 
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
-use replayer::Executor;
+use executor::Executor;
 use std::io::{Read, Write};
 use std::sync::Arc;
 

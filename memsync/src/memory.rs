@@ -3,7 +3,7 @@
 use crate::error::SyncError;
 use crate::frames::Show;
 use crate::region::{self, Kind, Page, Pages, Region};
-use replayer::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned};
+use executor::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned};
 use std::sync::Arc;
 
 /// Most bytes of a batch of pages: the size of a buffer.

@@ -2,7 +2,7 @@
 
 use crate::error::SyncError;
 use cuda_api::wire::{Short, Wire};
-use replayer::{Executor, NO_HASH, PageHash};
+use executor::{Executor, NO_HASH, PageHash};
 use std::sync::Arc;
 
 /// Unit of comparison and copying, in bytes.

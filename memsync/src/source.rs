@@ -5,8 +5,8 @@ use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch, send_hashes}
 use crate::memory::{Memory, batches};
 use crate::region::{Page, Pages, Region, difference, digest, whole};
 use crate::{Round, Stream, Verify};
+use executor::{NO_HASH, PageHash, PageKey};
 use faults::{Faults, Point};
-use replayer::{NO_HASH, PageHash, PageKey};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -5,8 +5,8 @@ use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, sen
 use crate::memory::{BATCH, Memory};
 use crate::region::{Kind, Page, Pages, Region, digest, whole};
 use crate::{Round, Stream, Verify};
+use executor::{NO_HASH, PageHash, joined};
 use faults::{Faults, Point};
-use replayer::{NO_HASH, PageHash, joined};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 

@@ -5,7 +5,7 @@ use crate::frames::{Seeds, Show};
 use crate::memory::{BATCH, Memory};
 use crate::region::{Kind, PAGE, Page, Pages, Region};
 use crate::{Faults, Round, Stream, Verify, source, target};
-use replayer::{NO_HASH, PageHash, PageKey, Shown};
+use executor::{NO_HASH, PageHash, PageKey, Shown};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

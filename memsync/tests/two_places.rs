@@ -6,8 +6,8 @@ use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
 use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
+use executor::{Applied, Executor, Options, steer};
 use memsync::{Faults, Round, Stream, SyncError, Verify, run_source, run_target};
-use replayer::{Applied, Executor, Options, steer};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
@@ -99,7 +99,7 @@ impl Place {
             Applied::Done(rc) => rc,
             Applied::Pending(p) => p.wait(&self.0, &mut reply),
         };
-        assert_eq!(rc, code::SUCCESS, "{}", replayer::replay::call_name(id));
+        assert_eq!(rc, code::SUCCESS, "{}", replayer::call_name(id));
         reply
     }
 

@@ -10,7 +10,7 @@ use crate::stripes::Stripes;
 use crate::targets::{self, Sender, Targets};
 use crate::worker::complain;
 use cuda_api::code;
-use replayer::Executor;
+use executor::Executor;
 use std::cell::Cell;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

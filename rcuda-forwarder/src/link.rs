@@ -18,7 +18,7 @@ use crate::token::Token;
 use crate::traffic;
 use cuda_api::code::Code;
 use cuda_api::wire::Wire;
-use replayer::DeviceInfo;
+use executor::DeviceInfo;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! What a worker needs of an executor.
 
 use crate::control::ControlReply;
+use ::executor::DeviceInfo;
+use ::executor::twin::Line;
 use cuda_api::code::Code;
 use memsync::{Stream, Verify};
-use replayer::DeviceInfo;
-use replayer::twin::Line;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

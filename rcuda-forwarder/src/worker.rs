@@ -130,12 +130,12 @@ pub fn helper_main() -> i32 {
     run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
 }
 
-fn open(start: &Start) -> Result<Arc<replayer::Executor>, String> {
+fn open(start: &Start) -> Result<Arc<executor::Executor>, String> {
     let d = start.virtual_device;
-    replayer::steer::hold_ranges(d).map_err(|e| format!("cannot hold the addresses of virtual device {d}: {e}"))?;
-    let options = replayer::Options { driver: PathBuf::from(&start.driver), gpu: start.gpu, virtual_device: d };
-    let executor = replayer::Executor::open(&options).map_err(|e| e.to_string())?;
-    executor.limit(replayer::Limits { images: start.limits.images, pinned: start.limits.pinned });
+    executor::steer::hold_ranges(d).map_err(|e| format!("cannot hold the addresses of virtual device {d}: {e}"))?;
+    let options = executor::Options { driver: PathBuf::from(&start.driver), gpu: start.gpu, virtual_device: d };
+    let executor = executor::Executor::open(&options).map_err(|e| e.to_string())?;
+    executor.limit(executor::Limits { images: start.limits.images, pinned: start.limits.pinned });
     Ok(executor)
 }
 

@@ -186,7 +186,7 @@ impl Job {
 
     /// 4 MiB of memory and the kernel, the same in every place.
     fn build(&self) -> (u64, u64) {
-        let address = replayer::steer::own_base(DEVICE);
+        let address = executor::steer::own_base(DEVICE);
         self.ask(id::CHUNK_MAP, &[&bytes(&Chunk { address, bytes: 4 << 20 })]);
         let image = Image::from_bytes(image::Kind::Ptx, BUMP.bytes().chain([0]).collect::<Vec<u8>>().into()).expect("image");
         let (hash, module) = (image.hash(), compose(Kind::Module, 1, 1));

@@ -171,7 +171,7 @@ fn pieces(c: &Copy3, mut each: impl FnMut(Copy3) -> Result<(), Code>) -> Result<
 }
 
 /// A copy by the driver of this process, with the program's own pointers.
-fn direct(exec: &replayer::Executor, c: &Copy3, stream: u64) -> Result<(), Code> {
+fn direct(exec: &executor::Executor, c: &Copy3, stream: u64) -> Result<(), Code> {
     // SAFETY: the program's pointers and sizes, checked against what is known of them.
     unsafe { exec.copy_box_here(c, stream) }
 }

@@ -34,7 +34,7 @@ fn read() -> Result<Config, String> {
         .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {e}"))).collect())
         .transpose()?
         .unwrap_or_else(|| vec![Spec::Local(None)]);
-    if servers.len() > replayer::steer::DEVICES as usize {
+    if servers.len() > executor::steer::DEVICES as usize {
         return Err(format!("MRCUDA_SERVERS: {} places are more than a job can have", servers.len()));
     }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();

@@ -16,9 +16,9 @@ use cuda_api::graph::work::{Copy3, CopyEnd, Work};
 use cuda_api::ops::{self, CopyDevice, CopyIn, CopyInLate, CopyOut, Fill};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use executor::Direct;
 use faults::Point;
 use rcuda_forwarder::Landing;
-use replayer::Direct;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -722,7 +722,7 @@ fn pieces(r: Rect, mut each: impl FnMut(Rect) -> Result<(), Code>) -> Result<(),
 }
 
 /// A copy by the driver of this process, with the program's own pointers.
-fn direct_rect(exec: &replayer::Executor, r: Rect, live: u64) -> Result<(), Code> {
+fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
     exec.make_current()?;
     let calls = &exec.driver().memory;
     let stream = live as sys::CUstream;

@@ -265,5 +265,5 @@ pub(crate) extern "C" fn at_exit() {
     }
     crate::control::stop();
     job::end();
-    replayer::steer::run_exit_handlers();
+    executor::steer::run_exit_handlers();
 }

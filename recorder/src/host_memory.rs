@@ -2,7 +2,7 @@
 //!
 //! It stays where it is through moves. The driver of this process registers it, so it is pinned for that driver too and kernels
 //! can use it. A place that does not reach it copies from and to it, until a GPU is known to use its address: from then on the place has
-//! memory of its own there, which is kept alike (docs/design.md, "Pinned memory").
+//! memory of its own there, which is kept alike (docs/memory.md, "Pinned memory").
 
 use crate::context::give;
 use crate::enter::{Entered, older};
@@ -27,7 +27,7 @@ pub(crate) use named::{
     note_words,
 };
 
-/// Where pinned memory lies (docs/design.md, "Addresses").
+/// Where pinned memory lies (docs/memory.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
 const PAGE: u64 = 4096;
 /// Between two blocks of the arena: an address that lies just outside of one is not another's.

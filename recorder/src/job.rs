@@ -15,7 +15,7 @@ use cuda_api::calls::Call;
 use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
-use replayer::DeviceInfo;
+use executor::DeviceInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -301,7 +301,7 @@ impl Device {
         // launch, of which the program hears.
         let told_otherwise = matches!(call, id::HOST_BYTES | id::PEER_UNMAP | id::CHUNK_WITHDRAW | id::GRAPH_CALL);
         if !code::is_sticky(rc) && !told_otherwise && self.failure.waits(rc) {
-            let name = replayer::replay::call_name(call);
+            let name = replayer::call_name(call);
             log::tell(&format!("{name} on GPU {} failed with error {rc} after its call had returned", self.index));
         }
     }
@@ -468,12 +468,12 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
 /// Makes ready for a driver in this process, which may come with a move much later.
 fn receive_driver(driver: Option<&Path>) {
     // Without it text would be shown a little early at times.
-    if let Err(e) = replayer::steer::catch_text(crate::output::arrived) {
+    if let Err(e) = executor::steer::catch_text(crate::output::arrived) {
         log::trace(|| format!("the driver writes to the program's own streams: {e}"));
     }
     // It must not be taken down before the program's exit handlers have run and the last move has been given up.
-    replayer::steer::keep_exit_handlers();
-    if let Some(Err(why)) = driver.map(replayer::preload) {
+    executor::steer::keep_exit_handlers();
+    if let Some(Err(why)) = driver.map(executor::preload) {
         log::trace(|| format!("no driver for this process: {why}"));
     }
 }
@@ -492,7 +492,7 @@ fn connect() -> Result<Job, String> {
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {
-        replayer::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;
+        executor::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;
         let place = Place::open(spec, index)?;
         log::trace(|| format!("device {index} is {} at {spec}", place.device().name));
         let device = Device::new(index, place)?;

@@ -15,7 +15,7 @@ use cuda_api::old_launch::Shape;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
-use replayer::DeviceInfo;
+use executor::DeviceInfo;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.

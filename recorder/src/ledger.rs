@@ -12,8 +12,8 @@ use cuda_api::handle::{Kind, kind};
 use cuda_api::ops;
 use cuda_api::sys::CUlimit_enum as Limit;
 use cuda_api::wire::Wire;
+use executor::DeviceInfo;
 use journal::{Meta, OwnedRecord, Record, Role, Writer};
-use replayer::DeviceInfo;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,7 +107,7 @@ pub(crate) struct Ledger {
     /// And with which.
     parents: HashMap<u64, u64>,
     /// Arrays that are alive, and memory for tiles, which has some: what is loaded beside them lies where they leave room
-    /// (docs/placement.md).
+    /// (docs/migration.md, "What the journal keeps").
     arrays: BTreeSet<u64>,
 }
 

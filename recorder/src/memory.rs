@@ -33,7 +33,7 @@ pub(crate) mod pools;
 pub(crate) mod ranges;
 pub(crate) mod shared_pools;
 
-/// First address of own allocations of device 0; each device has an arena of [`ARENA`] bytes (docs/design.md, "Addresses").
+/// First address of own allocations of device 0; each device has an arena of [`ARENA`] bytes (docs/memory.md, "Addresses").
 pub(crate) const OWN: u64 = 0x2000_0000_0000;
 /// First address of what the driver places itself.
 pub(crate) const PLACED: u64 = 0x3000_0000_0000;

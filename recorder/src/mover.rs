@@ -1,4 +1,4 @@
-//! The move: plan, prepare, pre-copy, quiesce, delta, verify, commit, release (docs/design.md, "A move").
+//! The move: plan, prepare, pre-copy, quiesce, delta, verify, commit, release (docs/migration.md, "Phases of a move").
 //!
 //! Until the commit the sources are untouched and whatever fails leaves the job where it was. The commit is one store for each
 //! device in this process while the gate is closed; the targets have said before it that they hold the same bytes at the same

@@ -5,12 +5,12 @@ use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
+use executor::twin::UnseenWriter;
+use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
     Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, Lost, Reply, Token, TokenError,
     Transport,
 };
-use replayer::twin::UnseenWriter;
-use replayer::{Applied, DeviceInfo, Executor, Options, Pending};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::io::ErrorKind;
@@ -50,7 +50,7 @@ impl FromStr for Spec {
                 });
             }
         };
-        let number = |n: &str| n.parse().ok().filter(|n| *n < replayer::steer::DEVICES);
+        let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
         let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: `{n}` is no GPU number"))).transpose()?;
         Ok(near(gpu))
     }
@@ -109,7 +109,7 @@ pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<
 
 /// What this process is bound to, see [`choose`].
 pub(crate) fn bound() -> Option<(u32, u32)> {
-    replayer::bound(crate::config::get().ok()?.driver.as_deref()?)
+    executor::bound(crate::config::get().ok()?.driver.as_deref()?)
 }
 
 /// Host memory of the job that a place's driver knows.

@@ -1,5 +1,5 @@
 //! Texture and surface objects. Kernels are given their numbers by value, so a number is what the first place's driver chose, and
-//! every later place must come to the same one (`replayer/src/executor/arrays.rs`).
+//! every later place must come to the same one (`executor/src/executor/arrays.rs`).
 
 use crate::context::give;
 use crate::enter::Entered;

@@ -7,8 +7,8 @@ use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
-use replayer::replay::{LocalSink, Record, replay};
-use replayer::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, steer, twin};
+use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, steer, twin};
+use replayer::{LocalSink, Record, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ impl Place {
     }
 
     /// Applies what is not answered at once.
-    fn later(&self, id: u16, body: &[u8]) -> replayer::Pending {
+    fn later(&self, id: u16, body: &[u8]) -> executor::Pending {
         match self.exec.apply(id, body, &mut Vec::new()) {
             Applied::Pending(w) => w,
             other => panic!("{other:?}"),
@@ -128,7 +128,7 @@ impl Place {
 
     fn apply(&self, id: u16, body: &[u8]) -> Vec<u8> {
         let (rc, reply) = self.try_apply(id, body);
-        assert_eq!(rc, code::SUCCESS, "{}: {}", replayer::replay::call_name(id), String::from_utf8_lossy(&reply));
+        assert_eq!(rc, code::SUCCESS, "{}: {}", replayer::call_name(id), String::from_utf8_lossy(&reply));
         reply
     }
 
@@ -529,7 +529,7 @@ fn streams_wait_for_the_job_and_say_for_what() {
     let (work, other) = (p.stream(1, 1), p.stream(2, 1));
     let named = |s: u64, what: &str| format!("stream {s:#x} {what}");
     let later = |id: u16, body: &[u8]| p.later(id, body);
-    let polled = |w: &mut replayer::Pending| {
+    let polled = |w: &mut executor::Pending| {
         let mut reply = Vec::new();
         let start = std::time::Instant::now();
         while start.elapsed() < std::time::Duration::from_secs(20) {

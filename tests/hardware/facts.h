@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-// Where the plan of addresses puts things (docs/design.md).
+// Where the plan of addresses puts things (docs/memory.md, "Addresses").
 #define OWN_AT 0x200000000000ull
 #define DRIVER_AT 0x300000000000ull
 #define SCRATCH_AT 0x480000000000ull

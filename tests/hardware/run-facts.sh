@@ -1,5 +1,5 @@
 #!/bin/bash
-# Measures on this machine's GPU what docs/placement.md and docs/measurements.md state, and prints
+# Measures on this machine's GPU what docs/migration.md and docs/measurements.md state, and prints
 # one table. Arguments: the folder of the programs (built by build.sh, here if it is empty), and
 # optionally which parts to run (default: all). MRCUDA=PATH has `overhead` and `loads` measure through that mrcuda, too.
 set -u

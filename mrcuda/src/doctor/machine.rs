@@ -5,7 +5,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 /// The address ranges that a job holds: its own allocations and what the driver places, 512 GiB each for each GPU.
 const RANGE: usize = 512 << 30;
-/// Where the first one begins; docs/design.md has the plan.
+/// Where the first one begins; docs/memory.md, "Addresses", has the plan.
 const FIRST: usize = 0x2000_0000_0000;
 /// A job uses a mapping for each 2 MiB of GPU memory at worst; the usual setting suffices for 64 GiB in one piece each.
 const FEWEST_MAPPINGS: u64 = 65_530;

@@ -572,7 +572,7 @@ fn raw(s: &Scene) -> (Conn, i32) {
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
     greet::greet(&conn, &opening, &s.token.0, limits).unwrap();
     let about = greet::read_answer(&conn, Instant::now() + Duration::from_secs(30)).unwrap();
-    let device = replayer::DeviceInfo::get(&mut &about[..]).unwrap();
+    let device = executor::DeviceInfo::get(&mut &about[..]).unwrap();
     let pid = device.name.split(' ').next().unwrap()[4..].parse().unwrap();
     (conn, pid)
 }

@@ -8,7 +8,7 @@ use crate::link::lock;
 use crate::place::Place;
 use cuda_api::code;
 use cuda_api::ops::id;
-use replayer::twin::bytes_of;
+use executor::twin::bytes_of;
 use std::time::Duration;
 
 /// Lines of one message: about 1 MiB.

@@ -5,7 +5,7 @@ use crate::enter::Entered;
 use crate::log::lock;
 use crate::place::{Place, Worker};
 use cuda_api::code::Code;
-use replayer::twin::Line;
+use executor::twin::Line;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

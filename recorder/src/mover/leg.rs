@@ -16,13 +16,13 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
+use executor::DeviceInfo;
+use executor::batch;
 use faults::{Faults, Point};
 use journal::OwnedRecord;
 use memsync::Verify;
 use rcuda_forwarder::{Control, ControlReply, RoundInfo};
-use replayer::DeviceInfo;
-use replayer::batch;
-use replayer::replay::{Record, Sink, replay};
+use replayer::{Record, Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 //! as long as it lives: some for code, others for variables. A module's variables lie together in the first gap that is large enough.
 //! So an address depends on what is loaded and on what was loaded when that came, also on modules that are unloaded since; a module
 //! that was loaded and unloaded with nothing else loaded in between leaves no trace, and one without variables moves none. Work,
-//! streams, events and allocations change nothing. All of this is what was measured of the real driver (docs/placement.md).
+//! streams, events and allocations change nothing. All of this is what was measured of the real driver (docs/migration.md, "Address reproducibility").
 
 use super::device::Device;
 use super::memory;

@@ -15,7 +15,7 @@ struct Page {
 
 #define THREADS 256
 
-// Holds the page that small variables share, from before the job's first module to the end (docs/placement.md).
+// Holds the page that small variables share, from before the job's first module to the end (docs/migration.md, "Preparing a place").
 __device__ u32 mrcuda_anchor;
 
 // The page hash: NH with 32-bit words, four passes, 256 bits. docs/page-hash.md has the definition, the bound and its proof;

@@ -1,6 +1,6 @@
 //! Addresses: which ranges are ours, and how a loaded libcuda is made to use them.
 //!
-//! Kernels keep raw pointers, so after a move every address must be what it was (docs/design.md, "Addresses never change").
+//! Kernels keep raw pointers, so after a move every address must be what it was (docs/memory.md, "Addresses").
 //! libcuda takes the addresses of what it places itself from `mmap`: this module answers that call (and `munmap`, `getenv` and
 //! `__cxa_atexit`) in its place, by replacing the entries of the loaded library's global offset table. Nothing else of the process
 //! is affected.
@@ -158,7 +158,7 @@ pub fn hold_ranges(virtual_device: u32) -> io::Result<()> {
 }
 
 /// Runs `f` without any placeholder in the process, but those of ranges in use. While a driver starts there must be none: it
-/// remembers what was mapped then and avoids it for good (docs/placement.md).
+/// remembers what was mapped then and avoids it for good (docs/migration.md, "Preparing a place").
 ///
 /// # Errors
 /// The system's, when a placeholder cannot be put back.

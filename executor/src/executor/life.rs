@@ -27,7 +27,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// Fills a context that has just been made and is current; the arena is reserved and empty. The order is that of
-    /// docs/placement.md: what the job loads later lies where it lies in every place.
+    /// docs/migration.md, "Preparing a place": what the job loads later lies where it lies in every place.
     pub(crate) fn begin(gpu: &Gpu, virtual_device: u32, number: u64) -> Result<Life, (&'static str, Code)> {
         let priorities = gpu.priorities().map_err(|rc| ("cuCtxGetStreamPriorityRange", rc))?;
         let room = own_base(virtual_device);

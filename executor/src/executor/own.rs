@@ -148,7 +148,7 @@ fn heap_range(low: u64, high: u64, bytes: u64) -> Option<(u64, u64)> {
 }
 
 /// Makes the driver provide `bytes` of local memory a thread now rather than at the launch that needs it: a placing call,
-/// made at a function's first use, so that the launch itself places nothing (docs/placement.md, "local memory grew").
+/// made at a function's first use, so that the launch itself places nothing (docs/migration.md, "What the journal keeps").
 pub(crate) fn grow_local(gpu: &Gpu, virtual_device: u32, bytes: u32, stream: u64) -> Result<(), Code> {
     let _placing = Placing::enter(virtual_device);
     let text = LOCAL.replace("ROOM", &bytes.next_multiple_of(16).to_string());
@@ -176,7 +176,7 @@ const LOCAL: &str = concat!(
 );
 
 /// Makes what streams need inside the driver, once and for all: streams that the job makes later then move nothing
-/// (docs/placement.md). `room` is a mapped address with 64 bytes.
+/// (docs/migration.md, "Preparing a place"). `room` is a mapped address with 64 bytes.
 pub(crate) fn warm_up(gpu: &Gpu, priorities: [i32; 2], room: u64) -> Result<(), Code> {
     let mut streams = Vec::with_capacity(WARM_STREAMS);
     let mut make = || {

@@ -189,7 +189,7 @@ mod tests {
 
     /// A library that calls the functions through its offset table, built with the C compiler.
     fn library(name: &str, flags: &[&str]) -> *mut c_void {
-        let folder = std::env::temp_dir().join(format!("replayer-got-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("executor-got-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("folder");
         let (source, object) = (folder.join(format!("{name}.c")), folder.join(format!("lib{name}.so")));
         let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n\

@@ -296,7 +296,7 @@ impl Gpu {
     }
 
     /// Page-locked host memory that the device can use at the same address. It is ordinary memory, registered: the driver's
-    /// own allocations would take addresses from where it places variables (docs/placement.md).
+    /// own allocations would take addresses from where it places variables (docs/migration.md, "Preparing a place").
     pub(crate) fn pin(&self, bytes: usize) -> Result<usize, Code> {
         /// More than a program has unmapped meanwhile.
         const TRIES: usize = 64;

@@ -7,7 +7,7 @@ use battery::{BATCH, PAGE, findings, findings_in_batches, missed};
 use cuda_api::code;
 use cuda_api::ops::{Chunk, id};
 use cuda_api::wire::Wire;
-use replayer::{Applied, Executor, Options, PageKey, Piece, steer};
+use executor::{Applied, Executor, Options, PageKey, Piece, steer};
 use std::path::PathBuf;
 
 /// Controls: the battery finds every weak hash, also the one that mrcuda had in the beginning, whose collisions made moves lose bytes.

@@ -1,0 +1,29 @@
+//! The executor: applies calls to a real CUDA driver, in a process of its own or in the job's.
+//!
+//! * [`Executor`]: opens a driver for one GPU and carries out encoded calls, never waiting for the GPU ([`Pending`]).
+//! * [`steer`]: makes the driver use the job's addresses, the same in every place.
+//! * [`batch`]: several calls in one.
+//! * [`twin`]: host memory that two machines have each their own of.
+//! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
+
+pub mod batch;
+mod board;
+mod device;
+mod executor;
+mod gpu;
+mod limits;
+mod open;
+mod page_hash;
+mod pending;
+mod pools;
+pub mod share;
+pub mod steer;
+pub mod twin;
+
+pub use device::DeviceInfo;
+pub use executor::host::Runner;
+pub use executor::{Difference, Direct, Executor, Flight, Global, Piece, Pinned, Shown, compare_globals, joined};
+pub use limits::Limits;
+pub use open::{OpenError, Options, bound, preload};
+pub use page_hash::{NO_HASH, PAGE_BYTES, PageHash, PageKey};
+pub use pending::{Applied, Pending};
