@@ -1,6 +1,6 @@
 //! What a call does, and how it is carried out.
 
-/// What a call does to the state of the GPU side. It decides journalling and forwarding (docs/design.md, "Rows").
+/// What a call does to the state of the GPU side. It decides journalling and forwarding (docs/execution.md, "Rows and classes").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Answered in the job's process.

@@ -4,8 +4,8 @@
 //! * [`arg`]: the argument kinds: the only place that knows what a C parameter means.
 //! * [`ops`]: the few operations that peculiar functions are turned into before they travel.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
-//! * [`array`]: shapes of arrays, textures and surfaces as plain values.
-//! * [`reference`]: texture and surface references of modules.
+//! * [`mod@array`]: shapes of arrays, textures and surfaces as plain values.
+//! * [`mod@reference`]: texture and surface references of modules.
 //! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
 //! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
 //! * [`board`]: what only NVML tells of a GPU.

@@ -132,7 +132,7 @@ ids! {
     GRAPH_UPLOAD = 0x0f87 "GraphUpload" nothing;
     /// Body: handle of an instance. Ends it; a launch that runs goes on.
     GRAPH_END = 0x0f88 "GraphEnd" nothing;
-    /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as [`id::HOST_CALL`] when the node
+    /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as `id::HOST_CALL` when the node
     /// is reached; bytes of a copy to the host follow, and the node goes on by itself then. So does a copy from the host whose bytes, rows
     /// packed, follow the call itself.
     GRAPH_CALL = 0x0f89 "GraphCall" nothing;
@@ -167,11 +167,11 @@ ids! {
     /// Destroys the primary context and makes it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset" nothing;
     /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
-    /// stream has got there; the stream goes on when the job has said [`id::HOST_DONE`]. If its token has the bit [`super::HOLD`] it is
+    /// stream has got there; the stream goes on when the job has said `id::HOST_DONE`. If its token has the bit [`super::HOLD`] it is
     /// something that the job does itself: the stream is held, the answer is empty.
     HOST_CALL = 0x0f30 "HostCall" nothing;
-    /// [`super::CopyInLate`]: as [`id::COPY_IN`], of bytes that the job must read when the stream gets there. Answered then; the stream goes
-    /// on when the job has said [`id::HOST_DONE`].
+    /// [`super::CopyInLate`]: as `id::COPY_IN`, of bytes that the job must read when the stream gets there. Answered then; the stream goes
+    /// on when the job has said `id::HOST_DONE`.
     COPY_IN_LATE = 0x0f31 "CopyInLate" named;
     /// Body: token (u64), then the bytes of a late copy. Carried out at once, whatever was sent before.
     HOST_DONE = 0x0f32 "HostDone" nothing;
@@ -188,8 +188,8 @@ ids! {
     COPY_BOX_IN = 0x0fa3 "CopyBoxIn" named;
     /// [`crate::array::CopyBox`] from an array; the answer is the bytes, rows and slices packed.
     COPY_BOX_OUT = 0x0fa4 "CopyBoxOut" named;
-    /// [`crate::array::CopyBoxLate`]: as [`id::COPY_BOX_IN`], of bytes that the job must read when the stream gets there. Answered then; the
-    /// stream goes on when the job has said [`id::HOST_DONE`].
+    /// [`crate::array::CopyBoxLate`]: as `id::COPY_BOX_IN`, of bytes that the job must read when the stream gets there. Answered then; the
+    /// stream goes on when the job has said `id::HOST_DONE`.
     COPY_BOX_LATE = 0x0fac "CopyBoxLate" named;
     /// [`crate::array::ObjectMake`]: makes a texture or surface object. The answer: u64, its number, and an optional
     /// [`crate::array::Sampling`], as the driver tells it. Waits.
@@ -208,7 +208,7 @@ ids! {
     TENSOR_MAP_ADDRESS = 0x0fa8 "TensorMapAddress" named;
     /// Body: event handle. Answered when what was recorded in it last, as of this call, is done.
     EVENT_REACHED = 0x0fb0 "EventReached" nothing;
-    /// [`super::StreamHold`]: the stream goes on when the job has said [`id::HOST_DONE`] with the token, which may be before.
+    /// [`super::StreamHold`]: the stream goes on when the job has said `id::HOST_DONE` with the token, which may be before.
     STREAM_HOLD = 0x0fb1 "StreamHold" nothing;
     /// [`super::Chunk`]: offers a chunk's memory to other places of the machine. The answer: an [`super::Offer`]. Without bytes it is
     /// memory of its own, by which another place finds out whether its GPU can use this one's.
@@ -229,7 +229,7 @@ ids! {
     /// u64, the bytes before it that the texture begins with.
     REFERENCE_SET = 0x0fb9 "ReferenceSet" named;
     /// [`super::StreamHold`] with a token of [`FENCE`](super::FENCE). Answered when the stream has got there, behind everything that earlier
-    /// work of it has done to the job's memory; the stream goes on when the job has said [`id::HOST_DONE`] with the token.
+    /// work of it has done to the job's memory; the stream goes on when the job has said `id::HOST_DONE` with the token.
     STREAM_FENCE = 0x0fba "StreamFence" nothing;
 }
 
@@ -541,7 +541,7 @@ pub const HOST_END: u64 = 0x4800_0000_0000;
 
 wire_struct! {
     /// Host memory of the job: a part of its file of pinned memory, between [`HOST`] and [`HOST_END`], or memory that the place makes for
-    /// itself and both sides keep alike ([`id::HOST_BYTES`]).
+    /// itself and both sides keep alike (`id::HOST_BYTES`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HostPin {
         /// Address; of a part of the file a multiple of 4 KiB.
@@ -699,7 +699,7 @@ wire_struct! {
         pub instance: u64,
         /// The node.
         pub at: At,
-        /// Of a copy to the job: the graph goes on when the job has said [`id::HOST_DONE`], so when the bytes are in its memory.
+        /// Of a copy to the job: the graph goes on when the job has said `id::HOST_DONE`, so when the bytes are in its memory.
         pub acknowledged: bool,
         /// Of a copy from host memory that the place has, too: the place reads that by itself when the node is reached.
         pub own: bool,

@@ -1,6 +1,6 @@
 //! Which exported symbol `cuGetProcAddress` means by a base name, a version and a stream flag.
 //!
-//! The data is `functions-13.0.txt`: every base function of CUDA 13.0's cuda.h. Its rule (driver-abi 1.13 to 1.17) was
+//! The data is `functions-13.0.txt`: every base function of CUDA 13.0's cuda.h. Its rule (docs/driver-facts.md 1.9 to 1.12) was
 //! compared with the answers of a real 580 driver to all 440 requests of cudart 13.0: no difference.
 
 use std::collections::HashMap;

@@ -100,7 +100,7 @@ impl Gpu {
         call!(self.context.cuCtxSetCurrent(context as sys::CUcontext))
     }
 
-    /// Another thread's capture must not be disturbed by what this thread does (docs/design.md, "Copies, …, capture").
+    /// Another thread's capture must not be disturbed by what this thread does (docs/execution.md, "Captures").
     pub(crate) fn relax_capture(&self) -> Result<(), Code> {
         let mut mode = RELAXED;
         call!(self.graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()))

@@ -240,8 +240,9 @@ impl Pools {
         // Whatever the next copies need fits.
         let own = self.buffer(PIECE, false)?;
         let mut s = lock(&self.staging);
-        if s.late.contains_key(&stream) {
-            // Somebody else was faster.
+        let others = s.late.contains_key(&stream);
+        if others {
+            // Another thread was faster.
             s.take_back(own);
         } else {
             s.late.insert(stream, (own, 0));

@@ -499,7 +499,7 @@ mod tests {
                 if at % 2 == 0 { a.bytes()[at] = value } else { b.bytes()[at] = value }
             }
             if round % 5 == 0 {
-                let start = random(&mut seed) % (want.len() - 9000) & !1;
+                let start = (random(&mut seed) % (want.len() - 9000)) & !1;
                 for i in (start..start + 9000).step_by(2) {
                     want[i] = round as u8;
                     a.bytes()[i] = round as u8;

@@ -3,6 +3,8 @@
 //! One file per command. [`ask`] is how a command talks to a running job, [`drivers`] finds CUDA drivers, [`places`]
 //! checks what people write for a place, [`layout`] knows where our own files are.
 
+#![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are help texts, in which brackets mean what may be left out")]
+
 mod ask;
 mod bench;
 mod calls;

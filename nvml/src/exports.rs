@@ -152,7 +152,7 @@ exports! {
     fn nvmlSystemGetNVMLVersion: (version: *mut c_char, length: c_uint) {
         guard(|| {
             let facts = session::facts(false)?;
-            give_text(version, length, &format!("{}.{}", facts.cuda_version / 1000, facts.driver).trim_end_matches('.'))
+            give_text(version, length, format!("{}.{}", facts.cuda_version / 1000, facts.driver).trim_end_matches('.'))
         })
     }
 

@@ -1,6 +1,6 @@
 //! The job's end of a connection to a worker.
 //!
-//! Calls go into the [`ring`](crate::ring). Over TCP a sender thread drains it to the socket, and a receiver thread completes
+//! Calls go into the [`crate::ring`]. Over TCP a sender thread drains it to the socket, and a receiver thread completes
 //! answers. A worker of the same machine has the ring in shared memory and drains it itself; answers come the same way back.
 //! Nothing here waits for the worker but [`Reply::wait`], [`Link::control`] and a full ring.
 

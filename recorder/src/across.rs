@@ -3,7 +3,7 @@
 //!
 //! The places of a job know nothing of each other. So the stream is held in its place, one thread of ours sees when the other device
 //! has got there, carries the bytes where it is a copy, and lets the stream go on. It works outside the gate, also while that is
-//! closed; a move waits until nothing concerns its devices any more (docs/design.md, "Several GPUs").
+//! closed; a move waits until nothing concerns its devices any more (docs/execution.md, "Several GPUs").
 
 use crate::control;
 use crate::copy::{Rect, gather, scatter};

@@ -49,7 +49,7 @@ pub(crate) struct Created {
     pub(crate) part: Option<Part>,
 }
 
-/// The handle of a device's primary context: it exists before the context does (driver-abi 2.4).
+/// The handle of a device's primary context: it exists before the context does (docs/driver-facts.md 3.1).
 pub(crate) fn primary(device: u32) -> u64 {
     compose(Kind::Context, 1, device)
 }
@@ -278,8 +278,8 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
     device.check_late()
 }
 
-/// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (driver-abi 5.6). An error that waits
-/// for a call to return it goes on waiting.
+/// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (docs/driver-facts.md 3.9). An
+/// error that waits for a call to return it goes on waiting.
 fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     cx.on(device);
     let _ending = PutOff::begin();
@@ -504,7 +504,7 @@ pub(crate) fn cuCtxGetId(cx: &mut Entered, ctx: sys::CUcontext, id: *mut c_ulong
 pub(crate) fn cuCtxGetApiVersion(cx: &mut Entered, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
-    // Every driver reports this version, whatever the context was made with (driver-abi 1.9).
+    // Every driver reports this version, whatever the context was made with (docs/driver-facts.md 3.3).
     give(version, 3020)
 }
 

@@ -10,8 +10,8 @@ use cuda_api::{notify, ops, pci, sys};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// Driver version that the job sees: that of its first place, asked for before `cuInit` too (driver-abi 1.6). It never changes
-/// while the process lives: the runtime's check hashes it.
+/// Driver version that the job sees: that of its first place, asked for before `cuInit` too (docs/driver-facts.md 1.7). It never
+/// changes while the process lives: the runtime's check hashes it.
 pub(crate) fn driver_version() -> i32 {
     static VERSION: OnceLock<i32> = OnceLock::new();
     *VERSION.get_or_init(|| {
@@ -21,7 +21,7 @@ pub(crate) fn driver_version() -> i32 {
     })
 }
 
-/// Attributes that not every place could keep, as every place can: docs/design.md lists them as the differences from native.
+/// Attributes that not every place could keep, as every place can: docs/execution.md, "What the job sees differently from native", lists them.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
     const ZERO: [A; 5] = [
@@ -198,7 +198,7 @@ pub(crate) fn cuProfilerStop(cx: &mut Entered) -> Result<(), Code> {
     cx.device().map(drop)
 }
 
-/// `cuDriverGetVersion` works before `cuInit` (driver-abi 1.6), so it does not enter.
+/// `cuDriverGetVersion` works before `cuInit` (docs/driver-facts.md 1.7), so it does not enter.
 pub(crate) fn get_version(to: *mut c_int) -> Result<(), Code> {
     give(to, driver_version())
 }

@@ -604,7 +604,7 @@ impl Entered {
 /// Functions of CUDA's first versions that some libraries look up by name: as today's, where the parameters have not changed.
 macro_rules! older {
     ($($old:ident = $new:ident($($p:ident : $t:ty),*);)*) => {$(
-        #[allow(clippy::too_many_arguments)]
+
         pub(crate) fn $old(cx: &mut $crate::enter::Entered, $($p: $t),*) -> Result<(), cuda_api::code::Code> {
             $new(cx, $($p),*)
         }

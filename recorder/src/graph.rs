@@ -182,10 +182,8 @@ pub(crate) fn take_free(cx: &mut Entered, device: &Device, stream: u64, address:
 /// A handle that ended: captures forget it.
 pub(crate) fn forget(cx: &Entered, handle: u64) {
     match cuda_api::handle::kind(handle) {
-        Some(Kind::Event) => {
-            if cx.job.tables.events.get(handle).is_ok_and(|e| e.data.captured.load(Ordering::Relaxed)) {
-                cx.job.graphs.forget_event(handle);
-            }
+        Some(Kind::Event) if cx.job.tables.events.get(handle).is_ok_and(|e| e.data.captured.load(Ordering::Relaxed)) => {
+            cx.job.graphs.forget_event(handle);
         }
         Some(Kind::Stream) if cx.job.graphs.capturing() => cx.job.graphs.forget_stream(handle),
         _ => {}
@@ -378,7 +376,7 @@ impl Host for Entered {
         let device = context::current_device(self.job)?;
         let width = f.width.checked_mul(f.element.into()).ok_or(code::ERROR_INVALID_VALUE)?;
         let (size, pitched) = (u64::from(f.element), f.rows > 1);
-        if f.dst % size != 0 || (pitched && (f.pitch % size != 0 || f.pitch < width)) {
+        if !f.dst.is_multiple_of(size) || (pitched && (!f.pitch.is_multiple_of(size) || f.pitch < width)) {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let span = (f.rows - 1).checked_mul(f.pitch).and_then(|n| n.checked_add(width)).ok_or(code::ERROR_INVALID_VALUE)?;

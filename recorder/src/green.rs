@@ -1,4 +1,4 @@
-//! Green contexts: contexts of their own for the program, each with a part of the multiprocessors (docs/design.md, "Handles").
+//! Green contexts: contexts of their own for the program, each with a part of the multiprocessors (docs/execution.md, "Handles").
 //!
 //! They share the primary context of their device, as natively, and the streams of a place run unconfined: a part is a promise about
 //! speed, which another place with other parts could not keep.

@@ -1,7 +1,7 @@
 //! Host functions: the program's functions that a stream calls, and copies whose bytes must be read when the stream gets there.
 //!
 //! The place says when a stream has got there; the program's function then runs here, on a thread of ours, and the place is told
-//! when it has returned (docs/design.md, "Host functions"). They run outside the gate, also while it is closed.
+//! when it has returned (docs/execution.md, "Host functions"). They run outside the gate, also while it is closed.
 
 use crate::across;
 use crate::copy::{HostCopy, HostFill, Rect};
@@ -304,7 +304,7 @@ fn give(
         }
         if lands.is_some() {
             // The place goes on by itself, or when it is told that the bytes are here.
-            take(token).inspect(|c| over(&c));
+            take(token).inspect(over);
             if let Some(landed) = landed {
                 landed.here.store(true, Ordering::Release);
                 if landed.acknowledged && waits {
@@ -317,7 +317,7 @@ fn give(
         let _ = thread.send((token, arrived));
     };
     link.request_then(op, &[&body(token)], then).map(|()| token).map_err(|why| {
-        take(token).inspect(|c| over(&c));
+        take(token).inspect(over);
         lost(why)
     })
 }
@@ -475,14 +475,14 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
         let begun = |place: &Place| place.begin(id::HOST_CALL, &[&body(token)]);
         let then = move |arrived: Result<(), Code>| perform((token, arrived.map(|()| code::SUCCESS)));
         return across::in_order(cx, device, begun, token, Box::new(then)).inspect_err(|_| {
-            take(token).inspect(|c| over(&c));
+            take(token).inspect(over);
         });
     }
     let token = add(Call { task, stream, worker: None }, false);
     match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
         Ok(Waiting::Done(code::SUCCESS, _) | Waiting::Pending(..) | Waiting::Reply(_)) => Ok(()),
         Ok(Waiting::Done(rc, _)) | Err(rc) => {
-            take(token).inspect(|c| over(&c));
+            take(token).inspect(over);
             device.note(rc);
             Err(rc)
         }
@@ -496,7 +496,7 @@ fn enqueue(cx: &mut Entered, stream: u64, task: Task) -> Result<(), Code> {
     if cx.job.graphs.capturing() {
         match task {
             Task::Function { function, data } => {
-                let node = || Ok(Work::Host(work::HostCall { function: function as u64, data: data as u64 }));
+                let node = || Ok(Work::Host(work::HostCall { function: function as usize as u64, data: data as u64 }));
                 if graph::take(cx, device, stream, false, node)? {
                     return Ok(());
                 }

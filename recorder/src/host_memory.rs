@@ -307,7 +307,9 @@ fn pin_everywhere(cx: &Entered, at: u64, block: &Block, fresh: bool) -> Result<(
             }
             Err(rc) if rc == code::ERROR_DEVICE_UNAVAILABLE && device.index != block.device => {}
             Err(rc) => {
-                pinned.into_iter().for_each(|p| drop(p.unpin(at)));
+                for place in pinned {
+                    place.unpin(at);
+                }
                 return Err(rc);
             }
         }

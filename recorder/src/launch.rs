@@ -333,7 +333,6 @@ fn head(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Launch {
     Launch { function: 0, stream: 0, grid, block, shared, attributes: 0, cooperative: false }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuLaunchKernel(
     cx: &mut Entered,
     f: sys::CUfunction,
@@ -353,7 +352,6 @@ pub(crate) fn cuLaunchKernel(
     unsafe { launch(cx, f as u64, stream as u64, head, &[], params, extra) }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuLaunchCooperativeKernel(
     cx: &mut Entered,
     f: sys::CUfunction,
@@ -545,7 +543,6 @@ pub(crate) fn cuOccupancyMaxPotentialBlockSize(
     potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, 0)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     cx: &mut Entered,
     grid: *mut c_int,

@@ -160,7 +160,6 @@ fn add(
     link(cx, state, Some(LinkInput { kind, name: text(name), options, data }), false).map(drop)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuLinkAddData_v2(
     cx: &mut Entered,
     state: sys::CUlinkState,

@@ -177,7 +177,6 @@ pub(crate) fn cuMemRangeGetAttributes(
     lock(&ADVICE).give_all((to, sizes, attributes.cast(), n), at, bytes as u64)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuMemPrefetchBatchAsync(
     cx: &mut Entered,
     at: *mut sys::CUdeviceptr,

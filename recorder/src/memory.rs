@@ -4,8 +4,8 @@
 //! chunk of their own; smaller ones are cut out of shared chunks in steps of 512 bytes, the step of the native driver. What is
 //! freed stays mapped up to a limit and serves the next allocation: it counts as free, and goes before an allocation fails.
 //!
-//! `cuMemFree` waits for the work submitted before it, as the native one was seen to do (driver-abi 9), so an address is never
-//! given out while a kernel can still use it. It asks nobody when nothing was submitted since the last time all was done.
+//! `cuMemFree` waits for the work submitted before it, as the native one was seen to do (docs/driver-facts.md 4.2), so an address
+//! is never given out while a kernel can still use it. It asks nobody when nothing was submitted since the last time all was done.
 //! [`pools`] has the allocations that are ordered with the work of a stream, and wait for nothing.
 
 use crate::context::{self, give};

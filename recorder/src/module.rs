@@ -100,7 +100,7 @@ fn load_on(
     Ok(())
 }
 
-/// What a program points at, copied: it may free it when the call returns (driver-abi 3.12).
+/// What a program points at, copied: it may free it when the call returns (docs/driver-facts.md 8.6).
 fn measure(code: *const c_void) -> Result<Image, Code> {
     if code.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -230,7 +230,6 @@ fn load_library(cx: &mut Entered, to: *mut sys::CUlibrary, image: &Image, jit: &
     give(to, handle as sys::CUlibrary)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuLibraryLoadData(
     cx: &mut Entered,
     to: *mut sys::CUlibrary,
@@ -248,7 +247,6 @@ pub(crate) fn cuLibraryLoadData(
     load_library(cx, to, &image, &jit)
 }
 
-#[allow(clippy::too_many_arguments)]
 /// No GPU calls functions of the host: the attribute says so.
 pub(crate) fn cuLibraryGetUnifiedFunction(
     cx: &mut Entered,

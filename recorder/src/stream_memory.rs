@@ -81,7 +81,7 @@ fn check(cx: &Entered, device: &Device, part: &MemoryPart, first: bool) -> Resul
         let wide = A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1;
         able(device, if first { wide } else { A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS })?;
     }
-    wrong(part.address % bytes != 0)?;
+    wrong(!part.address.is_multiple_of(bytes))?;
     // Neither memory of pools nor managed memory (measured).
     if is_device(part.address) {
         wrong(device.memory().find(part.address).is_some_and(|f| f.pool != 0))?;

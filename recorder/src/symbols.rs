@@ -55,7 +55,7 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
         },
         Lookup::NeedsNewer => (None, S::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT as u32),
         Lookup::Unknown => {
-            // From CUDA 12.4 on the runtime's first request is the empty name (driver-abi 1.5).
+            // From CUDA 12.4 on the runtime's first request is the empty name (docs/driver-facts.md 1.6).
             if !name.is_empty() {
                 log::absent(&name);
             }
@@ -64,7 +64,7 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
     })
 }
 
-/// Version 1 must fail for what is not there: CUDA 11's runtime calls whatever it is given (driver-abi 1.15).
+/// Version 1 must fail for what is not there: CUDA 11's runtime calls whatever it is given (docs/driver-facts.md 1.10).
 pub(crate) fn cuGetProcAddress(
     symbol: *const c_char,
     to: *mut *mut c_void,

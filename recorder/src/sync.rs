@@ -1,5 +1,5 @@
 //! The atomic words of code whose order of steps has a model: in the tests each access is a step that other threads may come before
-//! ([`crate::interleave`]), else the standard library's.
+//! (`crate::interleave`), else the standard library's.
 
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, fence};

@@ -434,7 +434,7 @@ impl Tables {
         }
     }
 
-    /// Ends a handle of any kind; functions and kernels end with their module or library ([`Tables::end_children`]).
+    /// Ends a handle of any kind; functions and kernels end with their module or library (`children.rs`).
     pub(crate) fn end(&self, handle: u64) -> bool {
         match cuda_api::handle::kind(handle) {
             Some(Kind::Stream) => self.streams.end(handle),

@@ -52,7 +52,6 @@ fn encode(cx: &mut Entered, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuTensorMapEncodeTiled(
     cx: &mut Entered,
     to: *mut sys::CUtensorMap,
@@ -82,7 +81,6 @@ pub(crate) fn cuTensorMapEncodeTiled(
     encode(cx, to, ops::id::TENSOR_MAP_TILED, &op, address)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuTensorMapEncodeIm2col(
     cx: &mut Entered,
     to: *mut sys::CUtensorMap,
@@ -118,7 +116,6 @@ pub(crate) fn cuTensorMapEncodeIm2col(
     encode(cx, to, ops::id::TENSOR_MAP_IM2COL, &op, address)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuTensorMapEncodeIm2colWide(
     cx: &mut Entered,
     to: *mut sys::CUtensorMap,

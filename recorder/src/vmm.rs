@@ -400,7 +400,7 @@ pub(crate) fn cuMemCreate(
     let (prop, device) = properties(cx, prop)?;
     // Memory for tiles stays in its process, and is not for network cards (measured, 580 driver).
     let tiles_elsewhere = prop.is_for_tiles() && (prop.handle_types != 0 || prop.rdma != 0);
-    if bytes == 0 || bytes % GRANULE != 0 || tiles_elsewhere {
+    if bytes == 0 || !bytes.is_multiple_of(GRANULE) || tiles_elsewhere {
         return Err(code::ERROR_INVALID_VALUE);
     }
     device.check()?;
@@ -435,7 +435,7 @@ pub(crate) fn cuMemMap(
     flags: c_ulonglong,
 ) -> Result<(), Code> {
     let bytes = size as u64;
-    if flags != 0 || offset != 0 || bytes == 0 || bytes % GRANULE != 0 || ptr % GRANULE != 0 {
+    if flags != 0 || offset != 0 || bytes == 0 || !bytes.is_multiple_of(GRANULE) || !ptr.is_multiple_of(GRANULE) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut v = write();

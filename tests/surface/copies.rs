@@ -49,7 +49,7 @@ fn fills(s: &Surface, b: &Buffers, stream: CUstream) {
 
 fn linear(s: &Surface, b: &Buffers, stream: CUstream) {
     let d = b.device;
-    let host: Vec<u8> = (0..8192u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let host: Vec<u8> = (0..8192u32).map(|i| ((i * 31) >> 3) as u8).collect();
     let mut back = vec![0u8; 4096];
     tell!(s, memory.cuMemcpyHtoD_v2(d, host.as_ptr().cast(), 8192));
     tell!(s, memory.cuMemcpyDtoD_v2(d + 8192, d + 1, 4096));
@@ -109,7 +109,7 @@ fn rectangles(s: &Surface, b: &Buffers, stream: CUstream) {
 }
 
 fn boxes(s: &Surface, b: &Buffers, stream: CUstream) {
-    let host: Vec<u8> = (0..4096u32).map(|i| (i * 7 ^ i >> 4) as u8).collect();
+    let host: Vec<u8> = (0..4096u32).map(|i| ((i * 7) ^ (i >> 4)) as u8).collect();
     let mut c = MaybeUninit::<CUDA_MEMCPY3D>::zeroed();
     // SAFETY: as for the rectangle.
     let mut c = unsafe {

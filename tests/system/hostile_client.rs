@@ -151,7 +151,8 @@ fn pins_do_not_tell_where_the_worker_lies() {
     // Elsewhere an answer says that the memory was free; where it was not there is nobody who answers.
     // A page of the program, one of its heap, and much around it in which it lies somewhere.
     let around = |at: u64| at & !((256 << 20) - 1);
-    let places: [fn(u64, u64, &dyn Fn(u64) -> u64) -> (u64, u64); 3] =
+    type Pick = fn(u64, u64, &dyn Fn(u64) -> u64) -> (u64, u64);
+    let places: [Pick; 3] =
         [|program, _, _| (program + 4096, 4096), |_, heap, _| (heap, 4096), |program, _, around| (around(program), 256 << 20)];
     for place in places {
         let link = client(&scene, &server);

@@ -4,7 +4,7 @@ use crate::{LIMIT, words_of_mrcuda};
 use tests::scene::wait_for;
 use tests::{Job, Outcome, Scene, Server};
 
-/// Lines that may differ from native, and why. Docs/design.md has the list for users.
+/// Lines that may differ from native, and why. docs/limitations.md has the list for users.
 const MAY_DIFFER: [(&str, &str); 3] = [
     ("cuDeviceGetTexture1DLinearMaxWidth", "the CPU driver lacks it"),
     ("cuDeviceGetExecAffinitySupport", "the CPU driver lacks it"),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
+//! | `lint` | checks format, clippy, rustdoc and the links of the documentation |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and cuts off everybody at every point |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
@@ -17,6 +18,7 @@ mod conformance;
 mod demo;
 mod gpu;
 mod kill_matrix;
+mod lint;
 mod soak;
 mod suite;
 
@@ -35,6 +37,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Install what the tests need, build everything, run all tests
     Test(suite::TestArgs),
+    /// Check format, clippy, rustdoc and the links of the documentation
+    Lint,
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
     /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
@@ -55,6 +59,7 @@ fn main() {
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::demo(&args),
         Command::Test(args) => suite::test(&args),
+        Command::Lint => lint::lint(),
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Conformance(args) => conformance::run(&args),

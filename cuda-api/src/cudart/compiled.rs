@@ -83,7 +83,6 @@ fn key_of(numbers: [u32; 3], code: &[u8], texts: [&[u8]; 3]) -> Option<Key> {
 ///
 /// # Safety
 /// `to` must be null or valid for a write, `bytes` bytes at `data` readable, and the texts null or NUL-terminated.
-#[allow(clippy::too_many_arguments)]
 pub(super) unsafe extern "C" fn make_key(
     to: *mut *mut Key,
     kind: u32,

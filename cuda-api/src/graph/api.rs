@@ -1,4 +1,4 @@
-//! The functions of cuda.h about captures and graphs, over any [`Host`](super::Host). Arguments are the program's own, enums as
+//! The functions of cuda.h about captures and graphs, over any [`Host`]. Arguments are the program's own, enums as
 //! integers; every one follows the CUDA driver API reference.
 
 mod build;

@@ -121,7 +121,7 @@ enum Source {
     /// They came with the call.
     Call(Vec<u8>),
     /// They are read here when the node is reached.
-    Here(Shared),
+    Here(Box<Shared>),
 }
 
 /// The nodes of an instance that call the job, in the order in which a launch names their tokens; none for a copy that the driver
@@ -401,7 +401,7 @@ impl Executor {
                 };
                 let lands = s.copy.filter(|_| node.to_host).and_then(|c| shared(c, c.dst));
                 let source = match s.copy.filter(|_| !node.to_host) {
-                    Some(c) if op.own => Source::Here(shared(c, c.src).ok_or(code::ERROR_INVALID_VALUE)?),
+                    Some(c) if op.own => Source::Here(Box::new(shared(c, c.src).ok_or(code::ERROR_INVALID_VALUE)?)),
                     Some(_) if body.len() == s.bytes => Source::Call(body.to_vec()),
                     _ if op.own || !body.is_empty() => return Err(code::ERROR_INVALID_VALUE),
                     _ => Source::Job,

@@ -329,7 +329,7 @@ impl Executor {
     pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
         let mut apart = lock(&self.pinned.apart);
         apart.taken += 1;
-        let whole = body.len() % LINE_BYTES == 0;
+        let whole = body.len().is_multiple_of(LINE_BYTES);
         if whole && apart.twins.take_over(body, |_| 0) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 

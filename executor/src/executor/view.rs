@@ -351,7 +351,7 @@ impl Executor {
             {
                 // A copy stays inside one mapping.
                 let here = view.end_of(at).map_or(0, |end| bytes.min(end - at));
-                if here == 0 || at % 16 != 0 || here % 16 != 0 || !is_there(at, here) {
+                if here == 0 || !at.is_multiple_of(16) || !here.is_multiple_of(16) || !is_there(at, here) {
                     return Err(code::ERROR_INVALID_VALUE);
                 }
                 if here < bytes {

@@ -70,7 +70,6 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuMemcpyBatchAsync_v2(
     cx: &mut Entered,
     dsts: *mut sys::CUdeviceptr,
@@ -85,7 +84,6 @@ pub(crate) fn cuMemcpyBatchAsync_v2(
     run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.code)
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn cuMemcpyBatchAsync(
     cx: &mut Entered,
     dsts: *mut sys::CUdeviceptr,

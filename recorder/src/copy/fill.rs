@@ -10,7 +10,6 @@ use cuda_api::ops::{self, Fill};
 use cuda_api::sys;
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
-#[allow(clippy::too_many_arguments)]
 fn fill(
     cx: &mut Entered,
     dst: u64,
@@ -30,7 +29,7 @@ fn fill(
         return Ok(());
     }
     let size = u64::from(element);
-    if dst % size != 0 || (rows > 1 && (pitch as u64 % size != 0 || (pitch as u64) < bytes)) {
+    if !dst.is_multiple_of(size) || (rows > 1 && (!(pitch as u64).is_multiple_of(size) || (pitch as u64) < bytes)) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let home = if cx.job.devices.len() > 1 { memory::home(cx.job, dst) } else { None }.unwrap_or(device);

@@ -20,13 +20,16 @@ fn gaps_are_found_lowest_first() {
     assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
 }
 
+/// A range that holds no address.
+const NOTHING: Range<u64> = Range { start: u64::MAX, end: 0 };
+
 #[test]
 fn addresses_are_found_among_bytes() {
     let highest = ARENA + (5 << 30);
     for (word, found) in [(ARENA, true), (highest - 1, true), (ARENA - 1, false), (highest + (1 << 32), false), (0, false)] {
         let mut bytes = vec![0xffu8; 80];
         bytes[40..48].copy_from_slice(&word.to_le_bytes());
-        assert_eq!(named::may_name(&bytes, &[ARENA..highest, u64::MAX..0]), found, "{word:#x}");
+        assert_eq!(named::may_name(&bytes, &[ARENA..highest, NOTHING]), found, "{word:#x}");
     }
     let own = 0x7f12_0000_0000..0x7f13_0000_1000u64;
     for (word, found) in

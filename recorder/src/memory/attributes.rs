@@ -107,7 +107,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
     let found = find(cx, ptr);
     let host = crate::host_memory::find(ptr);
     let is = |a: A| attribute == a as u32;
-    // SAFETY (of each write below): the width is the documented one of the attribute, and the program's output has it.
+    // SAFETY: the width is the documented one of the attribute, and the program's output has it.
     let put32 = |v: u32| unsafe { to.cast::<u32>().write(v) };
     // SAFETY: as above.
     let put64 = |v: u64| unsafe { to.cast::<u64>().write(v) };

@@ -17,7 +17,7 @@ const FIRST: u64 = 0xc0d1_0000_0000_0010;
 
 fn with<T>(handle: u64, f: impl FnOnce(&mut Option<Condition>) -> T) -> Option<T> {
     let index = usize::try_from(handle.checked_sub(FIRST)? / 16).ok()?;
-    lock(&ALL).get_mut(index).filter(|c| c.is_some() && handle % 16 == 0).map(f)
+    lock(&ALL).get_mut(index).filter(|c| c.is_some() && handle.is_multiple_of(16)).map(f)
 }
 
 /// A new condition; the lowest number that is free.

@@ -5,7 +5,7 @@
 //! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
 //!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels,
 //!   [`mempool`] allocates in stream order.
-//! * [`array`]: arrays and mipmapped arrays; [`texture`]: texture and surface objects; [`reference`]: references.
+//! * [`mod@array`]: arrays and mipmapped arrays; [`texture`]: texture and surface objects; [`mod@reference`]: references.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
 //! * [`copy`]: copies and fills. [`graph`]: captures and instances of graphs.
 //! * [`module`], [`launch`]: code and running it; [`output`]: what it prints.

@@ -95,7 +95,6 @@ pub fn cuStreamGetCaptureInfo_v2<H: Host>(
 }
 
 /// State of a capture, with what is known of edges.
-#[allow(clippy::too_many_arguments)]
 pub fn cuStreamGetCaptureInfo_v3<H: Host>(
     h: &mut H,
     stream: CUstream,

@@ -62,7 +62,7 @@ macro_rules! stand_in {
         $(#[doc = $doc:literal])+
         $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;
     )*) => {
-        $(#[allow(non_snake_case, clippy::too_many_arguments)]
+        $(#[allow(non_snake_case)]
         unsafe extern "C" fn $name($($p: <$kind as Arg>::C),*) -> Code {
             #[allow(unused_mut)]
             let mut words = Vec::new();

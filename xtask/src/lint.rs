@@ -1,0 +1,130 @@
+//! `cargo xtask lint`: format, clippy, rustdoc and the links of the documentation. `.ci/run` runs it before the tests.
+
+use crate::step;
+use ::tests::install;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs every check, also after one has failed, and names those that failed.
+pub(crate) fn lint() -> Result<(), String> {
+    let root = install::root();
+    let mut failed = Vec::new();
+    step("format");
+    if !cargo(&root, &["fmt", "--all", "--check"], &[])? {
+        failed.push("format (cargo fmt --all)");
+    }
+    step("clippy");
+    if !cargo(&root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])? {
+        failed.push("clippy");
+    }
+    step("rustdoc");
+    let strict = [("RUSTDOCFLAGS", "-D warnings")];
+    if !cargo(&root, &["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"], &strict)? {
+        failed.push("rustdoc");
+    }
+    step("links of the documentation");
+    let dead = dead_links(&root)?;
+    if !dead.is_empty() {
+        dead.iter().for_each(|link| println!("{link}"));
+        failed.push("links");
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("lint: failed: {}", failed.join(", "))) }
+}
+
+/// Whether a cargo command succeeds. Its output is not captured.
+fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<bool, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).current_dir(root).args(args).envs(env.iter().copied()).status();
+    status.map(|status| status.success()).map_err(|e| format!("cannot start cargo {}: {e}", args[0]))
+}
+
+/// Links between our Markdown files whose file or heading does not exist: `FILE:LINE: TARGET`.
+fn dead_links(root: &Path) -> Result<Vec<String>, String> {
+    let mut dead = Vec::new();
+    for file in markdown(root)? {
+        let text = read(&file)?;
+        for (number, line) in text.lines().enumerate() {
+            for target in links(line) {
+                if !exists(&file, target) {
+                    let name = file.strip_prefix(root).unwrap_or(&file).display();
+                    dead.push(format!("{name}:{}: {target} does not exist", number + 1));
+                }
+            }
+        }
+    }
+    Ok(dead)
+}
+
+/// README and the other pages beside it, those of `docs/` with its folders, and those of `tests/`.
+fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let (mut files, mut folders) =
+        (Vec::new(), vec![(root.to_path_buf(), false), (root.join("docs"), true), (root.join("tests"), true)]);
+    while let Some((folder, deep)) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
+            let path = entry.path();
+            if path.is_dir() && deep {
+                folders.push((path, true));
+            } else if path.extension().is_some_and(|e| e == "md") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Targets of the links in a line of Markdown.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// Whether a link of a file leads somewhere. Links to other sites are not followed.
+fn exists(from: &Path, target: &str) -> bool {
+    if target.contains("://") {
+        return true;
+    }
+    let (path, heading) = target.split_once('#').map_or((target, None), |(path, heading)| (path, Some(heading)));
+    let file = if path.is_empty() { from.to_path_buf() } else { from.parent().unwrap_or(from).join(path) };
+    match heading {
+        None => file.exists(),
+        Some(heading) => read(&file).is_ok_and(|text| text.lines().any(|line| anchor(line).is_some_and(|a| a == heading))),
+    }
+}
+
+/// The anchor that a heading gets: lower case, spaces as hyphens, other signs left out.
+fn anchor(line: &str) -> Option<String> {
+    let title = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
+    let sign = |c: char| match c {
+        ' ' => Some('-'),
+        '-' | '_' => Some(c),
+        c if c.is_alphanumeric() => Some(c),
+        _ => None,
+    };
+    Some(title.trim().to_lowercase().chars().filter_map(sign).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_links_of_the_documentation_lead_somewhere() {
+        assert_eq!(dead_links(&install::root()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn dead_links_are_found() {
+        let folder = std::env::temp_dir().join(format!("mrcuda-links-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let page = folder.join("page.md");
+        std::fs::write(&page, "# A page\n\n## What `it` says, twice\n").unwrap();
+        let line = "[a](page.md), [b](page.md#what-it-says-twice), [c](#a-page), [d](https://x.example), [e](other.md), [f](#no)";
+        let dead: Vec<&str> = links(line).filter(|target| !exists(&page, target)).collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(dead, ["other.md", "#no"]);
+    }
+}
