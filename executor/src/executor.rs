@@ -3,13 +3,13 @@
 mod aliases;
 mod arrays;
 mod checker;
+mod context_state;
 mod copies;
 mod direct;
 mod graph_calls;
 mod graphs;
 mod holds;
 pub(crate) mod host;
-mod life;
 mod linker;
 mod modules;
 mod own;
@@ -35,6 +35,7 @@ use crate::pending::{Applied, Mark, Pending};
 use crate::pools::lock;
 use crate::steer;
 use aliases::Aliases;
+use context_state::ContextState;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
@@ -42,7 +43,6 @@ use cuda_api::ops::{Chunk, CopyDevice, EventRecord, Fill, StreamWaitEvent, id};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
 use host::Hosts;
-use life::Life;
 use modules::Modules;
 use pinned::PinnedMemory;
 use std::cell::Cell;
@@ -73,7 +73,7 @@ pub struct Executor {
     virtual_device: u32,
     bindings: Bindings,
     /// The context's state; written by a reset and by closing.
-    life: RwLock<Life>,
+    life: RwLock<ContextState>,
     /// Which context threads must have current: changes with each life, 0 when closed.
     ticket: AtomicU64,
     context: AtomicUsize,
@@ -187,7 +187,7 @@ impl Executor {
                 let _ = gpu.unreserve(got, steer::ARENA);
                 return Err(OpenError::Address { want, got });
             }
-            match Life::begin(&gpu, o.virtual_device, fresh_number()) {
+            match ContextState::begin(&gpu, o.virtual_device, fresh_number()) {
                 Ok(life) => Ok((device, life)),
                 Err((what, code)) => {
                     let _ = gpu.unreserve(want, steer::ARENA);
@@ -293,7 +293,7 @@ impl Executor {
         &self.gpu
     }
 
-    pub(crate) fn life(&self) -> RwLockReadGuard<'_, Life> {
+    pub(crate) fn life(&self) -> RwLockReadGuard<'_, ContextState> {
         self.life.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -426,7 +426,7 @@ impl Executor {
         O::get(&mut body).map_err(short)?.carry_out(self)
     }
 
-    fn pending(&self, life: &Life, marks: Vec<Mark>) -> Pending {
+    fn pending(&self, life: &ContextState, marks: Vec<Mark>) -> Pending {
         Pending { life: life.number, pools: life.pools.clone(), marks, bytes: Vec::new(), call: None }
     }
 
@@ -461,7 +461,7 @@ impl Executor {
         Ok(())
     }
 
-    fn unmap_chunk(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    fn unmap_chunk(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let op = Chunk::get(&mut body).map_err(short)?;
         let _going = self.no_transfers(life)?;
         let mut chunks = lock(&self.chunks);
@@ -515,7 +515,7 @@ impl Executor {
         self.gpu.release()?;
         self.gpu.set_current(context)?;
         let number = fresh_number();
-        let next = Life::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
+        let next = ContextState::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
         self.pin_again()?;
         let made_heap = self.place_libraries(&life)?;

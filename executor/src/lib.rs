@@ -11,6 +11,7 @@ mod board;
 mod device;
 mod executor;
 mod gpu;
+pub mod host_mirror;
 mod limits;
 mod open;
 mod page_hash;
@@ -18,7 +19,6 @@ mod pending;
 mod pools;
 pub mod share;
 pub mod steer;
-pub mod twin;
 
 pub use device::DeviceInfo;
 pub use executor::host::Runner;

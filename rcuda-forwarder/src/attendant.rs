@@ -21,7 +21,7 @@ const AT_ONCE: Duration = Duration::from_micros(100);
 /// After how long a client hears that its worker could not connect: as long as connecting and greeting may take.
 const UNIFORM: Duration = Duration::from_millis(5500);
 /// Between two looks at a GPU that is waited for.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Who hands this place the connections that others make to it.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl<P: Place> Attendant<P> {
                     return self.place.busy().map(not_idle);
                 }
                 if was_busy {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
             },
         };

@@ -7,7 +7,6 @@
 //!
 //! docs/formats.md describes what travels. Both ends must be the same build ([`build_digest`]).
 
-mod alike;
 mod attendant;
 mod channel;
 mod conn;
@@ -19,6 +18,7 @@ mod frame;
 mod futex;
 mod greet;
 mod helper;
+mod host_mirror;
 mod inbox;
 mod limits;
 mod link;

@@ -28,14 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-mod alike;
 mod answers;
+mod host_mirror;
 mod receive;
 mod reply;
 mod socket;
 
-use alike::Alike;
 use answers::Answers;
+use host_mirror::Alike;
 pub use reply::{Landing, Reply};
 use reply::{Replies, Waiter};
 use socket::Socket;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Bytes after which the other side is told: it copies while we go on.
 const STEP: usize = 128 << 10;
 /// How long anybody sleeps before looking again whether the other side is still there.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long to look for what is awaited before sleeping: about what a wake-up costs, less where waits have been long.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Writer {
                 if self.0.closed.load(Ordering::Acquire) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
-                self.0.words().writer.sleep(LOOK, || met(self));
+                self.0.words().writer.sleep(POLL_INTERVAL, || met(self));
             }
             spin.learn(began.elapsed());
         }
@@ -255,7 +255,7 @@ impl Reader {
                 if self.0.closed.load(Ordering::Acquire) {
                     break;
                 }
-                self.0.words().reader.sleep(LOOK, || met(self));
+                self.0.words().reader.sleep(POLL_INTERVAL, || met(self));
             }
             spin.learn(began.elapsed());
         }

@@ -2,7 +2,7 @@
 
 use crate::control::ControlReply;
 use ::executor::DeviceInfo;
-use ::executor::twin::Line;
+use ::executor::host_mirror::Line;
 use cuda_api::code::Code;
 use memsync::{Stream, Verify};
 use std::io;

@@ -41,7 +41,7 @@ const NAP: Duration = Duration::from_micros(40);
 /// so long after the last one.
 const ACTIVE: Duration = Duration::from_millis(10);
 /// How long anybody sleeps before looking again whether the other side is still there.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -189,7 +189,7 @@ impl Ring {
             if self.gone.load(Ordering::Acquire) {
                 return if job.done.load(Ordering::Acquire) { Ok(span) } else { Err(PushError::Gone) };
             }
-            futex::wait(sent, seen, LOOK);
+            futex::wait(sent, seen, POLL_INTERVAL);
         }
     }
 
@@ -247,7 +247,7 @@ impl Ring {
             if self.gone.load(Ordering::Acquire) {
                 return Err(PushError::Gone);
             }
-            self.words().producers.sleep_among(LOOK, || !self.is_full(end));
+            self.words().producers.sleep_among(POLL_INTERVAL, || !self.is_full(end));
         }
         Ok(())
     }

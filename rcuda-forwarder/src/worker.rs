@@ -39,8 +39,8 @@ use std::time::{Duration, Instant};
 use text::Text;
 pub(crate) use text::complain;
 
-mod alike;
 mod completion;
+mod host_mirror;
 mod late;
 mod text;
 
@@ -53,7 +53,7 @@ const MEMORY: Duration = Duration::from_secs(5);
 /// A buffer for long bodies that is larger than this is not kept.
 const KEEP: usize = 64 << 20;
 /// Between two looks at calls that are late.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long a full queue may stand still while the job has to answer something.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 /// Text for the job's standard error.
@@ -402,7 +402,7 @@ impl<P: Place> Worker<P> {
         if self.place.prints() && ticket != NO_TICKET || code::is_sticky(rc) {
             self.pass_text_on();
         }
-        if ticket != NO_TICKET && self.place.has_apart() && alike::shows_progress(id) {
+        if ticket != NO_TICKET && self.place.has_apart() && host_mirror::shows_progress(id) {
             self.tell_changes();
         }
         if ticket != NO_TICKET {
@@ -508,7 +508,7 @@ impl<P: Place> Worker<P> {
             if began.elapsed() >= limit {
                 return self.attendant.busy();
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let left = limit.saturating_sub(began.elapsed()).as_millis();
         self.attendant.carry_out(Control::Drain { limit_ms: u32::try_from(left).unwrap_or(limit_ms) })

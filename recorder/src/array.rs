@@ -1,7 +1,7 @@
 //! Arrays and mipmapped arrays: handles and shapes are known here, the arrays themselves live in the place.
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::graph;
 use crate::job::{Device, Job};
 use crate::ledger::Keep;
@@ -100,7 +100,7 @@ pub(crate) fn window(bytes: u64) -> u64 {
 }
 
 /// Chooses the device of a call by an array.
-pub(crate) fn use_array(cx: &mut Entered, array: sys::CUarray) -> Result<Array, Code> {
+pub(crate) fn use_array(cx: &mut CallContext, array: sys::CUarray) -> Result<Array, Code> {
     cx.use_handle(Kind::Array, Kind::Array, array as u64)?;
     find(cx.job, array as u64)
 }
@@ -116,7 +116,7 @@ pub(crate) fn bytes(job: &Job, device: u32) -> u64 {
 }
 
 /// Makes an array, or with `levels` a mipmapped one, in the place. Gives its handle.
-fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code> {
+fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, Code> {
     graph::forbid_unsafe(cx)?;
     let device = cx.device()?;
     let has_memory = shape.flags & WITHOUT_MEMORY == 0;
@@ -155,7 +155,7 @@ fn make(cx: &mut Entered, shape: Shape, levels: Option<u32>) -> Result<u64, Code
 }
 
 /// Ends an array or mipmapped array in the place.
-fn end(cx: &mut Entered, device: &'static Device, handle: u64) -> Result<(), Code> {
+fn end(cx: &mut CallContext, device: &'static Device, handle: u64) -> Result<(), Code> {
     tiles::array_ends(cx, device, handle)?;
     let edges = Edges { ends: Some(handle), ..Edges::default() };
     cx.build(device, ops::id::ARRAY_END, &handle.to_le_bytes(), &edges, Keep::PLAIN)?;
@@ -169,7 +169,7 @@ fn end(cx: &mut Entered, device: &'static Device, handle: u64) -> Result<(), Cod
 }
 
 /// Ends all arrays of a device.
-pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let plain = |(handle, slot): (u64, &crate::tables::Slot<ArrayData>)| {
         (slot.ends_with(whose) && lock(&slot.data.0).mipmap == 0).then_some(handle)
     };
@@ -180,7 +180,7 @@ pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u6
 }
 
 pub(crate) fn cuArrayCreate_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUarray,
     what: *const sys::CUDA_ARRAY_DESCRIPTOR,
 ) -> Result<(), Code> {
@@ -189,11 +189,11 @@ pub(crate) fn cuArrayCreate_v2(
     if out.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(out, make(cx, shape, None)? as sys::CUarray)
+    write_out(out, make(cx, shape, None)? as sys::CUarray)
 }
 
 pub(crate) fn cuArray3DCreate_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUarray,
     what: *const sys::CUDA_ARRAY3D_DESCRIPTOR,
 ) -> Result<(), Code> {
@@ -202,11 +202,11 @@ pub(crate) fn cuArray3DCreate_v2(
     if out.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(out, make(cx, shape, None)? as sys::CUarray)
+    write_out(out, make(cx, shape, None)? as sys::CUarray)
 }
 
 pub(crate) fn cuMipmappedArrayCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUmipmappedArray,
     what: *const sys::CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
@@ -216,10 +216,10 @@ pub(crate) fn cuMipmappedArrayCreate(
     if out.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(out, make(cx, shape, Some(levels))? as sys::CUmipmappedArray)
+    write_out(out, make(cx, shape, Some(levels))? as sys::CUmipmappedArray)
 }
 
-pub(crate) fn cuArrayDestroy(cx: &mut Entered, array: sys::CUarray) -> Result<(), Code> {
+pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: sys::CUarray) -> Result<(), Code> {
     graph::forbid_unsafe(cx)?;
     // A level stays as long as its mipmapped array, and nothing is wrong with asking (measured, 580 driver).
     if use_array(cx, array)?.mipmap != 0 {
@@ -230,7 +230,7 @@ pub(crate) fn cuArrayDestroy(cx: &mut Entered, array: sys::CUarray) -> Result<()
     end(cx, device, array as u64)
 }
 
-pub(crate) fn cuMipmappedArrayDestroy(cx: &mut Entered, mipmap: sys::CUmipmappedArray) -> Result<(), Code> {
+pub(crate) fn cuMipmappedArrayDestroy(cx: &mut CallContext, mipmap: sys::CUmipmappedArray) -> Result<(), Code> {
     graph::forbid_unsafe(cx)?;
     cx.use_handle(Kind::Mipmap, Kind::Mipmap, mipmap as u64)?;
     let device = cx.device()?;
@@ -239,17 +239,17 @@ pub(crate) fn cuMipmappedArrayDestroy(cx: &mut Entered, mipmap: sys::CUmipmapped
 }
 
 pub(crate) fn cuMipmappedArrayGetLevel(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUarray,
     mipmap: sys::CUmipmappedArray,
     level: c_uint,
 ) -> Result<(), Code> {
     let known = lock(&cx.job.tables.mipmaps.get(mipmap as u64)?.data.0).clone();
-    give(out, *known.levels.get(level as usize).ok_or(code::ERROR_INVALID_VALUE)? as sys::CUarray)
+    write_out(out, *known.levels.get(level as usize).ok_or(code::ERROR_INVALID_VALUE)? as sys::CUarray)
 }
 
 pub(crate) fn cuArrayGetDescriptor_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_ARRAY_DESCRIPTOR,
     array: sys::CUarray,
 ) -> Result<(), Code> {
@@ -257,7 +257,7 @@ pub(crate) fn cuArrayGetDescriptor_v2(
 }
 
 pub(crate) fn cuArray3DGetDescriptor_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_ARRAY3D_DESCRIPTOR,
     array: sys::CUarray,
 ) -> Result<(), Code> {
@@ -269,13 +269,13 @@ pub(crate) fn cuArray3DGetDescriptor_v2(
 }
 
 /// How an array is laid out that was made with a flag. That it was not, or is none at all, is the same error.
-fn layout(cx: &Entered, handle: u64, mipmapped: bool, flag: u32) -> Result<Layout, Code> {
+fn layout(cx: &CallContext, handle: u64, mipmapped: bool, flag: u32) -> Result<Layout, Code> {
     let found = without_memory(cx.job, handle, mipmapped).ok().filter(|found| found.shape.flags & flag != 0);
     found.map(|found| found.layout).ok_or(code::ERROR_INVALID_VALUE)
 }
 
 pub(crate) fn cuArrayGetSparseProperties(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
     array: sys::CUarray,
 ) -> Result<(), Code> {
@@ -283,7 +283,7 @@ pub(crate) fn cuArrayGetSparseProperties(
 }
 
 pub(crate) fn cuMipmappedArrayGetSparseProperties(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
     mipmap: sys::CUmipmappedArray,
 ) -> Result<(), Code> {
@@ -291,7 +291,7 @@ pub(crate) fn cuMipmappedArrayGetSparseProperties(
 }
 
 pub(crate) fn cuArrayGetMemoryRequirements(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
     array: sys::CUarray,
     device: sys::CUdevice,
@@ -302,7 +302,7 @@ pub(crate) fn cuArrayGetMemoryRequirements(
 }
 
 pub(crate) fn cuMipmappedArrayGetMemoryRequirements(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
     mipmap: sys::CUmipmappedArray,
     device: sys::CUdevice,
@@ -314,7 +314,7 @@ pub(crate) fn cuMipmappedArrayGetMemoryRequirements(
 
 /// No array that is made here has several planes.
 pub(crate) fn cuArrayGetPlane(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     _out: *mut sys::CUarray,
     array: sys::CUarray,
     _plane: c_uint,

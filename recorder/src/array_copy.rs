@@ -2,7 +2,7 @@
 
 use crate::array;
 use crate::copy::{self, Until};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::graph;
 use crate::host_function::{self, Read};
 use crate::host_memory;
@@ -40,7 +40,7 @@ fn span(e: &CopyEnd, c: &Copy3) -> u64 {
     ((c.depth - 1) * e.height + c.rows - 1) * e.pitch + c.width
 }
 
-pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
+pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     if cx.job.graphs.capturing() {
@@ -86,7 +86,7 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
     let late = changes && until == Until::Submitted && host_memory::is_pinned(c.src.host, span(&c.src, &c));
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
-        device.noting(direct(exec, &c, live))?;
+        device.record_error(direct(exec, &c, live))?;
         if until == Until::Submitted || !(from_host || to_host) {
             return Ok(());
         }
@@ -114,7 +114,7 @@ pub(crate) fn copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Re
     if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
 }
 
-fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
+fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     // Kernels behind it that use the memory by its address must find the bytes.
     let pinned = host_memory::is_pinned(c.dst.host, span(&c.dst, c)) && !host_memory::is_mapped(c.dst.host);
     let mut last: Option<Waiting> = None;
@@ -122,7 +122,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, u
         // Asked for each piece: while one was waited for outside the gate, the place may have changed.
         let link = match cx.place(device) {
             Place::Local { exec, .. } => {
-                device.noting(direct(exec, &piece, stage_stream(stream, exec.bindings())?))?;
+                device.record_error(direct(exec, &piece, stage_stream(stream, exec.bindings())?))?;
                 return cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
             }
             Place::Remote { link, .. } => link.clone(),
@@ -137,7 +137,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, u
         let body = copy::encode(&op);
         if until == Until::Submitted && pinned {
             // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
-            let answer = device.noting(unsafe { Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
+            let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
             faults::at(Point::CopyOut);
             // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
             let to = piece.dst.host..piece.dst.host + span(&piece.dst, &piece);
@@ -145,7 +145,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, c: &Copy3, stream: u64, u
             return Ok(());
         }
         // SAFETY: as above.
-        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
+        let waiting = device.record_error(unsafe { Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
         faults::at(Point::CopyOut);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
@@ -176,7 +176,7 @@ fn direct(exec: &executor::Executor, c: &Copy3, stream: u64) -> Result<(), Code>
     unsafe { exec.copy_box_here(c, stream) }
 }
 
-fn line(cx: &mut Entered, dst: CopyEnd, src: CopyEnd, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
+fn line(cx: &mut CallContext, dst: CopyEnd, src: CopyEnd, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
     if bytes == 0 {
         // Nobody looks at the array then (measured, 580 driver).
         return cx.device()?.check();
@@ -197,7 +197,7 @@ fn of_device(at: sys::CUdeviceptr) -> CopyEnd {
 }
 
 pub(crate) fn cuMemcpyDtoA_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: sys::CUarray,
     at: usize,
     from: sys::CUdeviceptr,
@@ -207,7 +207,7 @@ pub(crate) fn cuMemcpyDtoA_v2(
 }
 
 pub(crate) fn cuMemcpyAtoD_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: sys::CUdeviceptr,
     from: sys::CUarray,
     at: usize,
@@ -216,16 +216,28 @@ pub(crate) fn cuMemcpyAtoD_v2(
     line(cx, of_device(to), of_array(from, at), n, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpyHtoA_v2(cx: &mut Entered, to: sys::CUarray, at: usize, from: *const c_void, n: usize) -> Result<(), Code> {
+pub(crate) fn cuMemcpyHtoA_v2(
+    cx: &mut CallContext,
+    to: sys::CUarray,
+    at: usize,
+    from: *const c_void,
+    n: usize,
+) -> Result<(), Code> {
     line(cx, of_array(to, at), of_host(from), n, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpyAtoH_v2(cx: &mut Entered, to: *mut c_void, from: sys::CUarray, at: usize, n: usize) -> Result<(), Code> {
+pub(crate) fn cuMemcpyAtoH_v2(
+    cx: &mut CallContext,
+    to: *mut c_void,
+    from: sys::CUarray,
+    at: usize,
+    n: usize,
+) -> Result<(), Code> {
     line(cx, of_host(to), of_array(from, at), n, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpyAtoA_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: sys::CUarray,
     to_at: usize,
     from: sys::CUarray,
@@ -236,7 +248,7 @@ pub(crate) fn cuMemcpyAtoA_v2(
 }
 
 pub(crate) fn cuMemcpyHtoAAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: sys::CUarray,
     at: usize,
     from: *const c_void,
@@ -247,7 +259,7 @@ pub(crate) fn cuMemcpyHtoAAsync_v2(
 }
 
 pub(crate) fn cuMemcpyAtoHAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_void,
     from: sys::CUarray,
     at: usize,

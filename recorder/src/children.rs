@@ -1,9 +1,9 @@
-//! Forked children: they have the job's pinned memory, too, and what they write there this process does not notice ([`executor::twin`]).
+//! Forked children: they have the job's pinned memory, too, and what they write there this process does not notice ([`executor::host_mirror`]).
 //!
 //! A child keeps one end of a pipe until it ends or begins another program; a thread here waits for that at the other end.
 
 use crate::{control, host_memory, job};
-use executor::twin::UnseenWriter;
+use executor::host_mirror::UnseenWriter;
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read};
 use std::mem::{ManuallyDrop, forget};

@@ -3,7 +3,7 @@
 //! A place has one real context, the primary one of its GPU. Contexts that the program creates share it: they have handles and
 //! a place in the thread's stack of their own, and streams, modules and memory of the same device.
 
-use crate::enter::{Entered, older};
+use crate::enter::{CallContext, older};
 use crate::graph;
 use crate::job::{self, Device, Job, PutOff};
 use crate::ledger::Keep;
@@ -11,7 +11,7 @@ use crate::log::lock;
 use crate::memory::pools;
 use crate::tables::EVERY_DEVICE;
 use crate::thread::{self, here};
-use crate::{across, peer, stream, whole};
+use crate::{context_events, cross_device, peer, stream};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, kind, slot};
@@ -167,7 +167,7 @@ fn wanted<T>(to: *mut T) -> Result<(), Code> {
 }
 
 /// Writes an output that must not be null.
-pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(crate) fn write_out<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -176,9 +176,9 @@ pub(crate) fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut Entered, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut CallContext, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    give(pctx, primary(device.index) as sys::CUcontext)?;
+    write_out(pctx, primary(device.index) as sys::CUcontext)?;
     retain(device);
     Ok(())
 }
@@ -191,7 +191,7 @@ pub(crate) fn retain(device: &Device) {
     });
 }
 
-pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     let last = device.change_primary(|p| {
         p.references = p.references.checked_sub(1)?;
@@ -217,7 +217,7 @@ older! {
 }
 
 /// The first version of this function refuses an active context.
-pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut CallContext, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     check_primary_flags(flags)?;
     if device.primary_now().1 {
@@ -226,7 +226,7 @@ pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut Entered, dev: sys::CUdevice, f
     cuDevicePrimaryCtxSetFlags_v2(cx, dev, flags)
 }
 
-pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     check_primary_flags(flags)?;
     device.change_primary(|p| p.flags = flags);
@@ -234,18 +234,18 @@ pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut Entered, dev: sys::CUdevice
 }
 
 pub(crate) fn cuDevicePrimaryCtxGetState(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dev: sys::CUdevice,
     flags: *mut c_uint,
     active: *mut c_int,
 ) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     let (now, is_active) = device.primary_now();
-    give(flags, now)?;
-    give(active, c_int::from(is_active))
+    write_out(flags, now)?;
+    write_out(active, c_int::from(is_active))
 }
 
-pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     let ending = PutOff::begin();
     device.check()?;
@@ -280,17 +280,17 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut Entered, dev: sys::CUdevice) -
 
 /// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (docs/driver-facts.md 3.9). An
 /// error that waits for a call to return it goes on waiting.
-fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+fn empty(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     cx.on(device);
     let _ending = PutOff::begin();
     if device.sticky() != 0 {
         return Ok(());
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
-    across::settle(cx, device);
+    cross_device::settle(cx, device);
     peer::forget(cx, device, primary(device.index));
     stream::end_all(cx, device)?;
-    whole::forget(device);
+    context_events::forget(device);
     crate::host_memory::end_all(cx, device);
     crate::texture::end_of(cx, device, None)?;
     crate::reference::end_of(cx, device, None)?;
@@ -299,22 +299,27 @@ fn empty(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
     crate::memory::free_all(cx, device)
 }
 
-fn create(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
+fn create(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     check_flags(flags)?;
     wanted(pctx)?;
     let ctx = enlist(device, flags, None)?;
-    give(pctx, ctx as sys::CUcontext)?;
+    write_out(pctx, ctx as sys::CUcontext)?;
     with_stack(|s| s.push(ctx));
     Ok(())
 }
 
-pub(crate) fn cuCtxCreate_v2(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuCtxCreate_v2(
+    cx: &mut CallContext,
+    pctx: *mut sys::CUcontext,
+    flags: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
     create(cx, pctx, flags, dev)
 }
 
 pub(crate) fn cuCtxCreate_v4(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     pctx: *mut sys::CUcontext,
     params: *mut sys::CUctxCreateParams,
     flags: c_uint,
@@ -341,7 +346,7 @@ fn check_affinity(params: *const sys::CUexecAffinityParam, count: c_int) -> Resu
 }
 
 pub(crate) fn cuCtxCreate_v3(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     pctx: *mut sys::CUcontext,
     params: *mut sys::CUexecAffinityParam,
     count: c_int,
@@ -353,13 +358,13 @@ pub(crate) fn cuCtxCreate_v3(
     create(cx, pctx, flags, dev)
 }
 
-pub(crate) fn cuCtxAttach(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxAttach(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint) -> Result<(), Code> {
     current_device(cx.job)?;
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let ctx = current();
-    give(pctx, ctx as sys::CUcontext)?;
+    write_out(pctx, ctx as sys::CUcontext)?;
     match lock(&CREATED).as_mut().and_then(|all| all.get_mut(&ctx)) {
         Some(made) => made.references += 1,
         None => *lock(&ATTACHED).get_or_insert_default().entry(ctx).or_default() += 1,
@@ -367,7 +372,7 @@ pub(crate) fn cuCtxAttach(cx: &mut Entered, pctx: *mut sys::CUcontext, flags: c_
     Ok(())
 }
 
-pub(crate) fn cuCtxDetach(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxDetach(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let named = ctx as u64;
     if named == 0 || named != current() {
         return Err(code::ERROR_INVALID_CONTEXT);
@@ -389,15 +394,15 @@ pub(crate) fn cuCtxDetach(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), C
     if left == 0 { cuCtxDestroy_v2(cx, ctx) } else { Ok(()) }
 }
 
-pub(crate) fn cuCtxRecordEvent(cx: &mut Entered, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
-    whole::record(cx, ctx as u64, event as u64)
+pub(crate) fn cuCtxRecordEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
+    context_events::record(cx, ctx as u64, event as u64)
 }
 
-pub(crate) fn cuCtxWaitEvent(cx: &mut Entered, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
-    whole::wait(cx, ctx as u64, event as u64)
+pub(crate) fn cuCtxWaitEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
+    context_events::wait(cx, ctx as u64, event as u64)
 }
 
-pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
     let device = match device_of(cx.job, ctx) {
         // One that the program has ended already: only here the driver says so (measured).
@@ -409,9 +414,9 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
     }
     let ending = PutOff::begin();
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
-    across::settle(cx, device);
+    cross_device::settle(cx, device);
     peer::forget(cx, device, ctx);
-    whole::end(cx, device, ctx)?;
+    context_events::end(cx, device, ctx)?;
     // What was made in it ends with it; host memory stays until the program gives it back, or the device's last context ends.
     stream::end_of(cx, device, Some(ctx))?;
     crate::texture::end_of(cx, device, Some(ctx))?;
@@ -430,11 +435,11 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
     device.check_late()
 }
 
-pub(crate) fn cuCtxGetCurrent(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    give(pctx, current() as sys::CUcontext)
+pub(crate) fn cuCtxGetCurrent(_cx: &mut CallContext, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    write_out(pctx, current() as sys::CUcontext)
 }
 
-pub(crate) fn cuCtxSetCurrent(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxSetCurrent(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     if !ctx.is_null() {
         device_of(cx.job, ctx as u64)?;
     }
@@ -447,32 +452,36 @@ pub(crate) fn cuCtxSetCurrent(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(
     Ok(())
 }
 
-pub(crate) fn cuCtxPushCurrent_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxPushCurrent_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
     device_of(cx.job, ctx)?;
     with_stack(|s| s.push(ctx));
     Ok(())
 }
 
-pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut Entered, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut CallContext, pctx: *mut sys::CUcontext) -> Result<(), Code> {
     let ctx = with_stack(Vec::pop).ok_or(code::ERROR_INVALID_CONTEXT)?;
-    if pctx.is_null() { Ok(()) } else { give(pctx, ctx as sys::CUcontext) }
+    if pctx.is_null() { Ok(()) } else { write_out(pctx, ctx as sys::CUcontext) }
 }
 
-pub(crate) fn cuCtxGetDevice(cx: &mut Entered, device: *mut sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuCtxGetDevice(cx: &mut CallContext, device: *mut sys::CUdevice) -> Result<(), Code> {
     wanted(device)?;
     let ctx = current();
     if ctx == 0 {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    give(device, device_of(cx.job, ctx)?.index as sys::CUdevice)
+    write_out(device, device_of(cx.job, ctx)?.index as sys::CUdevice)
 }
 
-pub(crate) fn cuCtxGetDevice_v2(cx: &mut Entered, device: *mut sys::CUdevice, ctx: sys::CUcontext) -> Result<(), Code> {
-    if ctx.is_null() { cuCtxGetDevice(cx, device) } else { give(device, device_of(cx.job, ctx as u64)?.index as sys::CUdevice) }
+pub(crate) fn cuCtxGetDevice_v2(cx: &mut CallContext, device: *mut sys::CUdevice, ctx: sys::CUcontext) -> Result<(), Code> {
+    if ctx.is_null() {
+        cuCtxGetDevice(cx, device)
+    } else {
+        write_out(device, device_of(cx.job, ctx as u64)?.index as sys::CUdevice)
+    }
 }
 
-pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxGetFlags(cx: &mut CallContext, flags: *mut c_uint) -> Result<(), Code> {
     wanted(flags)?;
     let ctx = current();
     let device = current_device(cx.job)?;
@@ -480,10 +489,10 @@ pub(crate) fn cuCtxGetFlags(cx: &mut Entered, flags: *mut c_uint) -> Result<(), 
         Some(Created { part: None, flags, .. }) => flags,
         _ => device.primary_now().0 | MAP_HOST,
     };
-    give(flags, value)
+    write_out(flags, value)
 }
 
-pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxSetFlags(cx: &mut CallContext, flags: c_uint) -> Result<(), Code> {
     let ctx = current();
     let device = current_device(cx.job)?;
     check_flags(flags)?;
@@ -494,57 +503,57 @@ pub(crate) fn cuCtxSetFlags(cx: &mut Entered, flags: c_uint) -> Result<(), Code>
     Ok(())
 }
 
-pub(crate) fn cuCtxGetId(cx: &mut Entered, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
+pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
     wanted(id)?;
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
-    give(id, c_ulonglong::from(slot(ctx)) + 1)
+    write_out(id, c_ulonglong::from(slot(ctx)) + 1)
 }
 
-pub(crate) fn cuCtxGetApiVersion(cx: &mut Entered, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
     // Every driver reports this version, whatever the context was made with (docs/driver-facts.md 3.3).
-    give(version, 3020)
+    write_out(version, 3020)
 }
 
-pub(crate) fn cuCtxSynchronize(cx: &mut Entered) -> Result<(), Code> {
+pub(crate) fn cuCtxSynchronize(cx: &mut CallContext) -> Result<(), Code> {
     let device = cx.device()?;
     graph::forbid_in(cx, device)?;
     synchronize(cx, device)
 }
 
-fn synchronize(cx: &Entered, device: &'static Device) -> Result<(), Code> {
+fn synchronize(cx: &CallContext, device: &'static Device) -> Result<(), Code> {
     let mark = pools::before_sync(device);
     cx.settle(device)?;
     pools::after_sync(cx, device, None, mark);
     Ok(())
 }
 
-pub(crate) fn cuCtxSynchronize_v2(cx: &mut Entered, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxSynchronize_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let device = given_or_current(cx.job, ctx)?;
     graph::forbid_in(cx, device)?;
     synchronize(cx, device)
 }
 
-pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut Entered, least: *mut c_int, greatest: *mut c_int) -> Result<(), Code> {
+pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut CallContext, least: *mut c_int, greatest: *mut c_int) -> Result<(), Code> {
     let [lowest, highest] = cx.device()?.info.priorities;
     for (to, value) in [(least, lowest), (greatest, highest)] {
         if !to.is_null() {
-            give(to, value)?;
+            write_out(to, value)?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn cuCtxGetExecAffinity(cx: &mut Entered, to: *mut sys::CUexecAffinityParam, kind: u32) -> Result<(), Code> {
+pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAffinityParam, kind: u32) -> Result<(), Code> {
     let device = cx.device()?;
     if kind != sys::CUexecAffinityType_enum::CU_EXEC_AFFINITY_TYPE_SM_COUNT as u32 {
         return Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY);
     }
     let all = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32;
     // The kind, then the number.
-    give(to.cast::<[u32; 2]>(), [kind, crate::device::attribute(device, all).unwrap_or(0) as u32])
+    write_out(to.cast::<[u32; 2]>(), [kind, crate::device::attribute(device, all).unwrap_or(0) as u32])
 }
 
 /// What NVIDIA's libraries ask through the private tables.

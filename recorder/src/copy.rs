@@ -2,13 +2,13 @@
 //! themselves: [`calls`], [`batch`], [`fill`].
 
 use crate::array_copy;
-use crate::enter::{Entered, encoded};
+use crate::enter::{CallContext, encoded};
 use crate::graph;
 use crate::host_function::Read;
 use crate::job::Device;
 use crate::memory::{self, attributes, is_device};
 use crate::place::{Place, Waiting, lost};
-use crate::{across, host_function, host_memory, host_waiting, ipc, landing, peer, stream_memory, variables};
+use crate::{cross_device, host_function, host_memory, host_waiting, ipc, landing, peer, stream_memory, variables};
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
@@ -243,7 +243,7 @@ pub(crate) fn destination(c: &Copy3) -> Range<u64> {
 
 /// Notes the addresses of pinned memory among the bytes that a [`plain`] copy from the host is about to read, if they are few: a copy that
 /// a graph makes is looked through when its node is reached, but then the place is asked while a stream waits.
-pub(crate) fn note_node(cx: &Entered, c: &Copy3) -> Result<(), Code> {
+pub(crate) fn note_node(cx: &CallContext, c: &Copy3) -> Result<(), Code> {
     if c.dst.memory == HOST || !host_memory::any_unmapped() || c.bytes().is_none_or(|n| n > TABLE) {
         return Ok(());
     }
@@ -301,7 +301,7 @@ pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
     body
 }
 
-fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     if r.width == 0 || r.rows == 0 {
         cx.device()?;
         return Ok(());
@@ -384,7 +384,7 @@ fn copy(cx: &mut Entered, r: Rect, stream: u64, until: Until) -> Result<(), Code
 
 /// Whether an end on a device is memory that the shim knows: allocated, or variables of loaded code. Of other addresses only the place can
 /// tell whether they are valid.
-fn is_known(cx: &Entered, device: &Device, end: End, r: &Rect) -> Result<bool, Code> {
+fn is_known(cx: &CallContext, device: &Device, end: End, r: &Rect) -> Result<bool, Code> {
     let bytes = end.span(r.width, r.rows)?;
     let variable = |v: variables::Found| bytes <= v.bytes - (end.address - v.start);
     Ok(device.check_range(end.address, bytes)? || variables::find(cx, end.address).is_some_and(variable))
@@ -399,7 +399,7 @@ fn is_queued(r: &Rect) -> Result<bool, Code> {
 
 /// A copy with an end on another device than the stream's.
 fn elsewhere(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     r: Rect,
     (device, stream): (&'static Device, u64),
     (from, to): (&'static Device, &'static Device),
@@ -414,7 +414,7 @@ fn elsewhere(
         if known && stream != LEGACY && peer::reaches(device, from) && peer::reaches(device, to) {
             return copy_device(cx, device, known, r, stream);
         }
-        return across::copy(cx, (device, stream), (from, to), r, until == Until::Done);
+        return cross_device::copy(cx, (device, stream), (from, to), r, until == Until::Done);
     }
     let ((gpu, at), host) = if r.src.device { ((from, r.src), r.dst) } else { ((to, r.dst), r.src) };
     let known = is_known(cx, gpu, at, &r)?;
@@ -423,7 +423,8 @@ fn elsewhere(
             // SAFETY: the program says that its source has these bytes.
             unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
         }
-        return across::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r).map(drop);
+        return cross_device::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r)
+            .map(drop);
     }
     // Between pageable memory and a device whose context is not current: when the stream is there, and done when the call returns.
     cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
@@ -432,7 +433,7 @@ fn elsewhere(
 }
 
 /// A copy that the device can make by itself.
-pub(crate) fn copy_device(cx: &Entered, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
+pub(crate) fn copy_device(cx: &CallContext, device: &'static Device, known: bool, r: Rect, stream: u64) -> Result<(), Code> {
     landing::before_work(cx, device, stream)?;
     operate(cx, device, known, &r.within_reach(stream))
 }
@@ -499,21 +500,21 @@ impl HostFill {
 /// Whether something that was given to a GPU before, and that the next work of a stream may follow, may still change these bytes of host memory:
 /// a host function that has not run, a copy that has not landed, a stream that waits for another GPU, for another process, or for a word of
 /// memory (behind which the program itself may write them).
-pub(crate) fn changes_later(cx: &Entered, device: &'static Device, stream: u64, address: u64, bytes: u64) -> bool {
+pub(crate) fn changes_later(cx: &CallContext, device: &'static Device, stream: u64, address: u64, bytes: u64) -> bool {
     host_function::may_come_before(cx, device, stream)
         || stream_memory::any_waiting()
-        || across::any()
+        || cross_device::any()
         || ipc::any_waiting()
         || landing::any_to(address, bytes)
 }
 
 /// Sends work on memory that the shim knows; asks the place about other addresses, since only it can tell whether they are valid.
-pub(crate) fn submit(cx: &Entered, device: &'static Device, known: bool, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
+pub(crate) fn submit(cx: &CallContext, device: &'static Device, known: bool, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
     if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
 }
 
 /// As [`submit`], an operation that needs no encoding in this process.
-fn operate<O: Direct>(cx: &Entered, device: &'static Device, known: bool, op: &O) -> Result<(), Code> {
+fn operate<O: Direct>(cx: &CallContext, device: &'static Device, known: bool, op: &O) -> Result<(), Code> {
     if known || cx.place(device).in_process().is_some() {
         return cx.operate(device, op).map(drop);
     }
@@ -522,7 +523,7 @@ fn operate<O: Direct>(cx: &Entered, device: &'static Device, known: bool, op: &O
 
 /// A synchronous copy on the default stream by the driver of this process, which has functions for just that. False if it is
 /// another copy, or the place is elsewhere.
-fn copy_here(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
+fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     if until != Until::Done || r.rows != 1 || stream != LEGACY {
         return Ok(false);
     }
@@ -548,7 +549,7 @@ fn copy_here(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, until
 /// A short copy to the device while its stream and the default stream are known to be at rest: false if they are not. Nobody waits
 /// for it: the place makes it before it looks at any later call, which is all that can be seen of a copy. So the streams are at
 /// rest behind it, and a wait for them asks nobody.
-fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
+fn copy_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     let bytes = r.width.saturating_mul(r.rows);
     // An asynchronous copy from pinned memory is meant to go on beside other work.
     if bytes > SHORT || (until == Until::Submitted && r.src.is_pinned(r)?) {
@@ -565,7 +566,7 @@ fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, un
     // SAFETY: as above.
     let sent =
         unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
-    let span = device.noting(sent)?;
+    let span = device.record_error(sent)?;
     device.still_quiet(span.clone());
     if span.is_some() && until == Until::Done {
         // As every call that waits does; it lies here already.
@@ -574,15 +575,15 @@ fn copy_at_rest(cx: &Entered, device: &'static Device, r: &Rect, stream: u64, un
     Ok(span.is_some())
 }
 
-fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+fn copy_in(cx: &mut CallContext, device: &'static Device, known: bool, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
         // Copies of pinned memory are left to the driver as natively, and managed memory is pinned here.
         if r.rows == 1 && (until == Until::Done || host_memory::is_managed(r.src.address)) {
             exec.make_current()?;
-            device.noting(exec.await_turn(live, r.width))?;
+            device.record_error(exec.await_turn(live, r.width))?;
         }
-        return device.noting(direct_rect(exec, r, live));
+        return device.record_error(direct_rect(exec, r, live));
     }
     landing::before_work(cx, device, stream)?;
     let span = r.src.span(r.width, r.rows)?;
@@ -615,7 +616,7 @@ fn copy_in(cx: &mut Entered, device: &'static Device, known: bool, r: Rect, stre
 }
 
 /// Notes the addresses among bytes that are more than [`copy`] has looked at.
-fn note_many(cx: &Entered, r: &Rect, bytes: &[u8]) -> Result<(), Code> {
+fn note_many(cx: &CallContext, r: &Rect, bytes: &[u8]) -> Result<(), Code> {
     if bytes.len() as u64 > TABLE { host_memory::note_copied(cx, r.dst.address, bytes) } else { Ok(()) }
 }
 
@@ -656,10 +657,10 @@ pub(crate) unsafe fn scatter(bytes: &[u8], address: u64, pitch: u64, width: u64)
     }
 }
 
-fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
-        device.noting(direct_rect(exec, r, live))?;
+        device.record_error(direct_rect(exec, r, live))?;
         // For that driver a pageable destination is written when the call returns; a stream of its own is asked.
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
@@ -680,7 +681,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
         };
         if until == Until::Submitted && pinned {
             // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
-            let answer = device.noting(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+            let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
             faults::at(Point::CopyOut);
             // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
             let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
@@ -688,7 +689,7 @@ fn copy_out(cx: &mut Entered, device: &'static Device, r: Rect, stream: u64, unt
             return Ok(());
         }
         // SAFETY: as above.
-        let waiting = device.noting(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+        let waiting = device.record_error(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
         faults::at(Point::CopyOut);
         epoch = device.epoch.load(Ordering::Relaxed);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))

@@ -1,7 +1,7 @@
 //! Devices: everything about them is known when the job has started, so nothing here travels.
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::job::{self, Device};
 use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
@@ -49,13 +49,13 @@ pub(crate) fn attribute(device: &Device, attribute: u32) -> Option<i32> {
     Some(fixed(attribute).unwrap_or(known))
 }
 
-pub(crate) fn cuDeviceGet(cx: &mut Entered, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {
+pub(crate) fn cuDeviceGet(cx: &mut CallContext, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {
     let index = cx.job.device(ordinal)?.index;
-    give(device, index as sys::CUdevice)
+    write_out(device, index as sys::CUdevice)
 }
 
-pub(crate) fn cuDeviceGetCount(cx: &mut Entered, count: *mut c_int) -> Result<(), Code> {
-    give(count, cx.job.devices.len() as c_int)
+pub(crate) fn cuDeviceGetCount(cx: &mut CallContext, count: *mut c_int) -> Result<(), Code> {
+    write_out(count, cx.job.devices.len() as c_int)
 }
 
 /// Writes a NUL-terminated string into a buffer of `len` bytes, cut to fit.
@@ -73,33 +73,33 @@ fn give_text(to: *mut c_char, len: c_int, text: &str) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn cuDeviceGetName(cx: &mut Entered, name: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetName(cx: &mut CallContext, name: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
     give_text(name, len, &cx.job.device(dev)?.info.name)
 }
 
-fn uuid(cx: &Entered, uuid: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
+fn uuid(cx: &CallContext, uuid: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
     let bytes = cx.job.device(dev)?.info.uuid;
-    give(uuid, sys::CUuuid { bytes: bytes.map(|b| b as c_char) })
+    write_out(uuid, sys::CUuuid { bytes: bytes.map(|b| b as c_char) })
 }
 
-pub(crate) fn cuDeviceGetUuid(cx: &mut Entered, to: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetUuid(cx: &mut CallContext, to: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
     uuid(cx, to, dev)
 }
 
-pub(crate) fn cuDeviceGetUuid_v2(cx: &mut Entered, to: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetUuid_v2(cx: &mut CallContext, to: *mut sys::CUuuid, dev: sys::CUdevice) -> Result<(), Code> {
     uuid(cx, to, dev)
 }
 
-pub(crate) fn cuDeviceTotalMem_v2(cx: &mut Entered, bytes: *mut usize, dev: sys::CUdevice) -> Result<(), Code> {
-    give(bytes, cx.job.device(dev)?.info.total_bytes as usize)
+pub(crate) fn cuDeviceTotalMem_v2(cx: &mut CallContext, bytes: *mut usize, dev: sys::CUdevice) -> Result<(), Code> {
+    write_out(bytes, cx.job.device(dev)?.info.total_bytes as usize)
 }
 
-pub(crate) fn cuDeviceGetAttribute(cx: &mut Entered, pi: *mut c_int, attrib: u32, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetAttribute(cx: &mut CallContext, pi: *mut c_int, attrib: u32, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
-    give(pi, attribute(device, attrib).ok_or(code::ERROR_INVALID_VALUE)?)
+    write_out(pi, attribute(device, attrib).ok_or(code::ERROR_INVALID_VALUE)?)
 }
 
-pub(crate) fn cuDeviceGetProperties(cx: &mut Entered, prop: *mut sys::CUdevprop, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetProperties(cx: &mut CallContext, prop: *mut sys::CUdevprop, dev: sys::CUdevice) -> Result<(), Code> {
     use sys::CUdevice_attribute_enum as A;
     let device = cx.job.device(dev)?;
     let get = |which: A| attribute(device, which as u32).unwrap_or(0);
@@ -123,10 +123,10 @@ pub(crate) fn cuDeviceGetProperties(cx: &mut Entered, prop: *mut sys::CUdevprop,
         clockRate: get(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
         textureAlign: get(A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
     };
-    give(prop, properties)
+    write_out(prop, properties)
 }
 
-pub(crate) fn cuDeviceGetPCIBusId(cx: &mut Entered, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetPCIBusId(cx: &mut CallContext, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
     let text = pci::text(cx.job.device(dev)?.info.pci);
     // All of it, or nothing.
     if usize::try_from(len).is_ok_and(|len| len > text.len()) {
@@ -136,7 +136,7 @@ pub(crate) fn cuDeviceGetPCIBusId(cx: &mut Entered, to: *mut c_char, len: c_int,
     }
 }
 
-pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, id: *const c_char) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut CallContext, dev: *mut sys::CUdevice, id: *const c_char) -> Result<(), Code> {
     if id.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -144,22 +144,22 @@ pub(crate) fn cuDeviceGetByPCIBusId(cx: &mut Entered, dev: *mut sys::CUdevice, i
     let text = unsafe { CStr::from_ptr(id) }.to_string_lossy().into_owned();
     let wanted = pci::parse(&text).ok_or(code::ERROR_INVALID_VALUE)?;
     let found = cx.job.devices.iter().find(|d| d.info.pci == wanted).ok_or(code::ERROR_INVALID_DEVICE)?;
-    give(dev, found.index as sys::CUdevice)
+    write_out(dev, found.index as sys::CUdevice)
 }
 
 pub(crate) fn cuDeviceComputeCapability(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     major: *mut c_int,
     minor: *mut c_int,
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
     let [a, b] = cx.job.device(dev)?.info.capability;
-    give(major, a)?;
-    give(minor, b)
+    write_out(major, a)?;
+    write_out(minor, b)
 }
 
 pub(crate) fn cuDeviceGetTexture1DLinearMaxWidth(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     width: *mut usize,
     format: u32,
     channels: c_uint,
@@ -177,42 +177,42 @@ pub(crate) fn cuDeviceGetTexture1DLinearMaxWidth(
         return Err(code::ERROR_INVALID_VALUE);
     }
     cx.job.device(dev)?;
-    give(width, ((4 << 30) / (bytes * channels as usize)).min(ELEMENTS))
+    write_out(width, ((4 << 30) / (bytes * channels as usize)).min(ELEMENTS))
 }
 
 pub(crate) fn cuDeviceGetExecAffinitySupport(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     pi: *mut c_int,
     _kind: u32,
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
     cx.job.device(dev)?;
-    give(pi, 0)
+    write_out(pi, 0)
 }
 
-pub(crate) fn cuProfilerStart(cx: &mut Entered) -> Result<(), Code> {
+pub(crate) fn cuProfilerStart(cx: &mut CallContext) -> Result<(), Code> {
     cx.device().map(drop)
 }
 
-pub(crate) fn cuProfilerStop(cx: &mut Entered) -> Result<(), Code> {
+pub(crate) fn cuProfilerStop(cx: &mut CallContext) -> Result<(), Code> {
     cx.device().map(drop)
 }
 
 /// `cuDriverGetVersion` works before `cuInit` (docs/driver-facts.md 1.7), so it does not enter.
 pub(crate) fn get_version(to: *mut c_int) -> Result<(), Code> {
-    give(to, driver_version())
+    write_out(to, driver_version())
 }
 
 /// `cuGetErrorName` and `cuGetErrorString`: `second` chooses the description.
 pub(crate) fn error_text(error: u32, to: *mut *const c_char, second: bool) -> Result<(), Code> {
     let known = code::describe(error as Code);
     let text = known.map_or(std::ptr::null(), |(name, text)| if second { text } else { name }.as_ptr().cast());
-    give(to, text)?;
+    write_out(to, text)?;
     known.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }
 
 pub(crate) fn cuDeviceGetHostAtomicCapabilities(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_uint,
     operations: *const sys::CUatomicOperation,
     count: c_uint,
@@ -224,7 +224,7 @@ pub(crate) fn cuDeviceGetHostAtomicCapabilities(
 }
 
 pub(crate) fn cuDeviceGetP2PAtomicCapabilities(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_uint,
     operations: *const sys::CUatomicOperation,
     count: c_uint,
@@ -239,7 +239,7 @@ pub(crate) fn cuDeviceGetP2PAtomicCapabilities(
 }
 
 pub(crate) fn cuDeviceRegisterAsyncNotification(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dev: sys::CUdevice,
     function: sys::CUasyncCallback,
     _data: *mut c_void,
@@ -250,18 +250,18 @@ pub(crate) fn cuDeviceRegisterAsyncNotification(
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(to, notify::register(dev, function.is_some())? as sys::CUasyncCallbackHandle)
+    write_out(to, notify::register(dev, function.is_some())? as sys::CUasyncCallbackHandle)
 }
 
 pub(crate) fn cuDeviceUnregisterAsyncNotification(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     dev: sys::CUdevice,
     function: sys::CUasyncCallbackHandle,
 ) -> Result<(), Code> {
     notify::unregister(dev, function as u64)
 }
 
-pub(crate) fn cuFlushGPUDirectRDMAWrites(cx: &mut Entered, target: u32, scope: u32) -> Result<(), Code> {
+pub(crate) fn cuFlushGPUDirectRDMAWrites(cx: &mut CallContext, target: u32, scope: u32) -> Result<(), Code> {
     cx.device()?;
     notify::flush(target, scope)
 }
@@ -271,7 +271,7 @@ pub(crate) fn board_constant(ordinal: u32, which: u32) -> Option<u32> {
     let job = job::get().ok()?;
     let device = job.devices.get(ordinal as usize)?;
     if device.board.get().is_none() {
-        let answer = Entered::inside(job).ask(device, ops::id::BOARD, &[]).ok()?;
+        let answer = CallContext::inside(job).ask(device, ops::id::BOARD, &[]).ok()?;
         // Another thread may have asked meanwhile, and heard the same.
         let _ = device.board.set(Constants::get(&mut &answer[..]).ok()?);
     }

@@ -79,7 +79,7 @@ fn setting(call: u16, body: &[u8]) -> Option<(u32, i32)> {
 
 /// One call of the program, inside the gate.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct CallContext {
     pub(crate) job: &'static Job,
     pub(crate) pass: Pass,
     /// Whether the `_ptsz`/`_ptds` form was called: stream 0 means the thread's own.
@@ -88,28 +88,28 @@ pub(crate) struct Entered {
     made: Few,
 }
 
-/// See [`Entered::inside`].
+/// See [`CallContext::inside`].
 pub(crate) struct Inside {
-    cx: Entered,
+    cx: CallContext,
     _later: PutOff,
 }
 
 impl Deref for Inside {
-    type Target = Entered;
-    fn deref(&self) -> &Entered {
+    type Target = CallContext;
+    fn deref(&self) -> &CallContext {
         &self.cx
     }
 }
 
 /// Runs the body of an exported symbol: nothing unwinds into C, and nothing runs without a job.
-pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut Entered) -> Result<(), Code>) -> Code {
+pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut CallContext) -> Result<(), Code>) -> Code {
     let run = || -> Result<(), Code> {
         let (job, here) = (job::get()?, here());
         if here.in_host_function.get() {
             // What the driver's reference says of calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = Entered { job, pass: gate::enter(here), per_thread, device: None, made: Few::new() };
+        let mut cx = CallContext { job, pass: gate::enter(here), per_thread, device: None, made: Few::new() };
         let r = body(&mut cx);
         if r.is_err() {
             for h in &cx.made {
@@ -180,7 +180,7 @@ fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
     C::Reply::get(&mut bytes).map_err(|_| code::ERROR_UNKNOWN)
 }
 
-impl Capture for Entered {
+impl Capture for CallContext {
     fn new_handle(&mut self, kind: Kind) -> Result<u64, Code> {
         let device = match kind {
             Kind::Library | Kind::Kernel => EVERY_DEVICE,
@@ -226,10 +226,10 @@ impl Capture for Entered {
     }
 }
 
-impl Entered {
+impl CallContext {
     /// Passes the gate for calls of our own, which leave errors that wait to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
-        let cx = Entered { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() };
+        let cx = CallContext { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() };
         Inside { cx, _later: PutOff::begin() }
     }
 
@@ -311,7 +311,7 @@ impl Entered {
             return self.carry_recorded::<C>(device, sent, edges);
         }
         if let Some(exec) = self.place(device).in_process() {
-            return device.noting(exec.call::<C>(sent, edges));
+            return device.record_error(exec.call::<C>(sent, edges));
         }
         encoded(sent, |body| {
             let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::ID));
@@ -350,7 +350,7 @@ impl Entered {
             }
             let (reply, bytes) = match self.place(device).in_process() {
                 Some(exec) => {
-                    let reply = device.noting(exec.call::<C>(sent, edges))?;
+                    let reply = device.record_error(exec.call::<C>(sent, edges))?;
                     let mut bytes = Vec::new();
                     reply.put(&mut bytes);
                     (reply, bytes)
@@ -407,7 +407,7 @@ impl Entered {
         if C::WAITS {
             return self.ask(device, C::ID, &[body]);
         }
-        let span = device.noting(self.place(device).send(C::ID, &[body]))?;
+        let span = device.record_error(self.place(device).send(C::ID, &[body]))?;
         if LEAVES_NOTHING_TO_DO.contains(&C::ID) {
             device.still_quiet(span);
         }
@@ -428,7 +428,7 @@ impl Entered {
 
     /// Asks the place and waits inside the gate: for answers that do not depend on the GPU getting somewhere.
     pub(crate) fn ask(&self, device: &'static Device, id: u16, parts: &[&[u8]]) -> Result<Vec<u8>, Code> {
-        self.answer(device, device.noting(self.place(device).begin(id, parts))?)
+        self.answer(device, device.record_error(self.place(device).begin(id, parts))?)
     }
 
     /// Asks whether a stream or an event is done; where the question lies in the place's order, if that has one.
@@ -436,7 +436,7 @@ impl Entered {
         if let Some(exec) = self.place(device).in_process() {
             return exec.is_done(id, handle).map(|()| None).map_err(|rc| self.failed(device, rc));
         }
-        let waiting = device.noting(self.place(device).begin(id, &[&handle.to_le_bytes()]))?;
+        let waiting = device.record_error(self.place(device).begin(id, &[&handle.to_le_bytes()]))?;
         let span = waiting.span();
         // A question leaves nothing to do.
         device.still_quiet(span.clone());
@@ -469,7 +469,7 @@ impl Entered {
     pub(crate) fn wait(&self, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
         device.check()?;
         let epoch = device.epoch.load(Ordering::Relaxed);
-        let waiting = device.noting(self.place(device).begin(id, &[body]))?;
+        let waiting = device.record_error(self.place(device).begin(id, &[body]))?;
         let span = waiting.span();
         let answer = self.wait_for(device, waiting)?;
         if let Some(span) = span.filter(|_| id == ops::id::CONTEXT_SYNC) {
@@ -499,7 +499,7 @@ impl Entered {
             return self.wait_here(device, exec, |exec| exec.wait_for(ops::id::STREAM_SYNC, stream));
         }
         let epoch = device.epoch.load(Ordering::Relaxed);
-        let waiting = device.noting(self.place(device).begin(ops::id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+        let waiting = device.record_error(self.place(device).begin(ops::id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
         self.wait_for_stream(device, waiting, epoch, stream)
     }
 
@@ -543,7 +543,7 @@ impl Entered {
     ) -> Result<(), Code> {
         // The place may be left while a wait that has been counted out returns.
         let exec = exec.clone();
-        device.noting(self.waiting(device, move || wait(&exec)))?;
+        device.record_error(self.waiting(device, move || wait(&exec)))?;
         device.check_late()
     }
 
@@ -580,8 +580,8 @@ impl Entered {
     pub(crate) fn operate<O: Direct>(&self, device: &'static Device, op: &O) -> Result<Option<Range<u64>>, Code> {
         device.check()?;
         match self.place(device) {
-            Place::Local { exec, .. } => device.noting(exec.carry_out(op)).map(|()| None),
-            remote => encoded(op, |body| device.noting(remote.send(O::ID, &[body]))),
+            Place::Local { exec, .. } => device.record_error(exec.carry_out(op)).map(|()| None),
+            remote => encoded(op, |body| device.record_error(remote.send(O::ID, &[body]))),
         }
     }
 
@@ -590,10 +590,10 @@ impl Entered {
         self.work_at(device, op, parts).map(drop)
     }
 
-    /// As [`Entered::work`]: also where it lies in the place's order, if that has one.
+    /// As [`CallContext::work`]: also where it lies in the place's order, if that has one.
     pub(crate) fn work_at(&self, device: &'static Device, op: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Code> {
         device.check()?;
-        device.noting(self.place(device).send(op, parts))
+        device.record_error(self.place(device).send(op, parts))
     }
 
     /// A handle that this call has made stays even if the rest of the call fails.
@@ -605,7 +605,7 @@ impl Entered {
 macro_rules! older {
     ($($old:ident = $new:ident($($p:ident : $t:ty),*);)*) => {$(
 
-        pub(crate) fn $old(cx: &mut $crate::enter::Entered, $($p: $t),*) -> Result<(), cuda_api::code::Code> {
+        pub(crate) fn $old(cx: &mut $crate::enter::CallContext, $($p: $t),*) -> Result<(), cuda_api::code::Code> {
             $new(cx, $($p),*)
         }
     )*};

@@ -7,7 +7,7 @@ use crate::spare_events;
 use cuda_api::arg::*;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
-use cuda_api::first;
+use cuda_api::error_precedence;
 use cuda_api::sys;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
@@ -22,9 +22,9 @@ mod bodies {
     pub(super) use crate::vmm::share::*;
     pub(super) use crate::{
         array::*, array_copy::*, context::*, copy::*, device::*, external::*, graph::*, green::*, host_function::*,
-        host_memory::*, ipc::*, launch::*, linker::*, managed::*, managed_variables::*, memory::*, module::*, old_launch::*,
-        peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*,
-        tiles::*, told::*, vmm::*,
+        host_memory::*, ipc::*, launch::*, linker::*, logs_and_coredump::*, managed::*, managed_variables::*, memory::*,
+        module::*, old_launch::*, peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*,
+        tensor_map::*, texture::*, tiles::*, vmm::*,
     };
 }
 
@@ -35,8 +35,8 @@ macro_rules! told {
         if rc == code::SUCCESS {
             rc
         } else {
-            let steps = const { first::steps(stringify!($name)) };
-            first::told(steps, &[$(first::number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::context::check)
+            let checks = const { error_precedence::checks(stringify!($name)) };
+            error_precedence::choose(checks, &[$(error_precedence::number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::context::check)
         }
     }};
 }

@@ -1,15 +1,15 @@
 //! External memory: what a descriptor of physical memory stands for, mapped as one buffer.
 //!
-//! Both ends are jobs' own: the descriptor is a ticket ([`crate::lend`]), and a buffer is an ordinary mapping of the program's physical
+//! Both ends are jobs' own: the descriptor is a ticket ([`crate::shared_memory`]), and a buffer is an ordinary mapping of the program's physical
 //! memory ([`crate::vmm`]), so it moves as that does. Memory of graphics or of other drivers is of the machine that the program is on, and
 //! a place may be on another one: that is refused.
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::log::{self, lock};
 use crate::vmm;
-use crate::{across, lend};
+use crate::{cross_device, shared_memory};
 use cuda_api::code::{self, Code};
 use cuda_api::external::Asked;
 use cuda_api::sys;
@@ -47,7 +47,7 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { next: FIRST, imported: BTreeMap::new(), buffers: BTreeMap::new() });
 
 pub(crate) fn cuImportExternalMemory(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUexternalMemory,
     asked: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> Result<(), Code> {
@@ -59,7 +59,7 @@ pub(crate) fn cuImportExternalMemory(
     let asked = unsafe { asked.cast::<Asked>().read() };
     asked.check()?;
     let physical = match vmm::share::import(cx, asked.fd) {
-        Err(code::ERROR_INVALID_VALUE) if !lend::is_ticket(asked.fd) => {
+        Err(code::ERROR_INVALID_VALUE) if !shared_memory::is_ticket(asked.fd) => {
             log::missed("external memory that no job has exported (not supported)".to_owned());
             return Err(code::ERROR_NOT_SUPPORTED);
         }
@@ -75,7 +75,7 @@ pub(crate) fn cuImportExternalMemory(
     state.imported.insert(number, Imported { physical, bytes: asked.bytes });
     // SAFETY: the descriptor is the driver's once the import has succeeded, as CUDA says.
     drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
-    give(to, number as sys::CUexternalMemory)
+    write_out(to, number as sys::CUexternalMemory)
 }
 
 /// What was imported under a number.
@@ -84,7 +84,7 @@ fn find(memory: sys::CUexternalMemory) -> Result<Imported, Code> {
 }
 
 pub(crate) fn cuExternalMemoryGetMappedBuffer(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUdeviceptr,
     memory: sys::CUexternalMemory,
     asked: *const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
@@ -103,18 +103,18 @@ pub(crate) fn cuExternalMemoryGetMappedBuffer(
     let bytes = vmm::bytes_of(imported.physical)?;
     let start = vmm::map_anywhere(cx, imported.physical, bytes, device)?;
     lock(&STATE).buffers.insert(start + asked.offset, Buffer { device, start, bytes });
-    give(to, start + asked.offset)
+    write_out(to, start + asked.offset)
 }
 
 /// The end of a buffer, if there is one at this address; it waits, as all frees do.
-pub(crate) fn free(cx: &mut Entered, address: u64) -> Option<Result<(), Code>> {
+pub(crate) fn free(cx: &mut CallContext, address: u64) -> Option<Result<(), Code>> {
     if !vmm::is_reserved(address) {
         return None;
     }
     let buffer = *lock(&STATE).buffers.get(&address)?;
     let mut end = || {
         cx.settle(buffer.device)?;
-        across::settle(cx, buffer.device);
+        cross_device::settle(cx, buffer.device);
         lock(&STATE).buffers.remove(&address);
         vmm::cuMemUnmap(cx, buffer.start, buffer.bytes as usize)?;
         vmm::unreserve(buffer.start, buffer.bytes)
@@ -122,7 +122,7 @@ pub(crate) fn free(cx: &mut Entered, address: u64) -> Option<Result<(), Code>> {
     Some(end())
 }
 
-pub(crate) fn cuDestroyExternalMemory(cx: &mut Entered, memory: sys::CUexternalMemory) -> Result<(), Code> {
+pub(crate) fn cuDestroyExternalMemory(cx: &mut CallContext, memory: sys::CUexternalMemory) -> Result<(), Code> {
     let gone = lock(&STATE).imported.remove(&(memory as u64)).ok_or(code::ERROR_INVALID_VALUE)?;
     // Buffers keep the memory.
     vmm::cuMemRelease(cx, gone.physical)

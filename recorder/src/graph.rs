@@ -3,7 +3,7 @@
 
 use crate::context;
 use crate::copy::{DEVICE, check_ends, encode, ends, plain};
-use crate::enter::{Entered, guard};
+use crate::enter::{CallContext, guard};
 use crate::host_function::{self, GraphNode};
 use crate::host_waiting;
 use crate::job::{Device, PutOff};
@@ -37,7 +37,7 @@ fn number(device: &Device) -> u64 {
 }
 
 /// A resolved stream of a device as captures see it.
-pub(crate) fn seen(cx: &Entered, stream: u64, device: &Device) -> Result<Stream, Code> {
+pub(crate) fn seen(cx: &CallContext, stream: u64, device: &Device) -> Result<Stream, Code> {
     /// `CU_STREAM_NON_BLOCKING`
     const NON_BLOCKING: u32 = 1;
     let legacy = stream == LEGACY;
@@ -47,7 +47,7 @@ pub(crate) fn seen(cx: &Entered, stream: u64, device: &Device) -> Result<Stream,
 
 /// Takes work into the capture of a stream; true if there is one. A call that `waits` cannot be taken.
 pub(crate) fn take(
-    cx: &Entered,
+    cx: &CallContext,
     device: &Device,
     stream: u64,
     waits: bool,
@@ -66,7 +66,7 @@ pub(crate) fn take(
 }
 
 /// For calls on a stream that no capture can take.
-pub(crate) fn forbid_on(cx: &Entered, device: &Device, stream: u64) -> Result<(), Code> {
+pub(crate) fn forbid_on(cx: &CallContext, device: &Device, stream: u64) -> Result<(), Code> {
     if !cx.job.graphs.capturing() {
         return Ok(());
     }
@@ -75,7 +75,7 @@ pub(crate) fn forbid_on(cx: &Entered, device: &Device, stream: u64) -> Result<()
 }
 
 /// For batches of copies, which no capture takes: the call is refused, and the capture goes on without it.
-pub(crate) fn refuse_on(cx: &Entered, device: &Device, stream: u64) -> Result<(), Code> {
+pub(crate) fn refuse_on(cx: &CallContext, device: &Device, stream: u64) -> Result<(), Code> {
     if cx.job.graphs.capturing() && cx.job.graphs.in_capture(&seen(cx, stream, device)?)? {
         return Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
@@ -83,23 +83,23 @@ pub(crate) fn refuse_on(cx: &Entered, device: &Device, stream: u64) -> Result<()
 }
 
 /// For calls that captures may forbid to a thread.
-pub(crate) fn forbid_unsafe(cx: &Entered) -> Result<(), Code> {
+pub(crate) fn forbid_unsafe(cx: &CallContext) -> Result<(), Code> {
     if cx.job.graphs.capturing() { cx.job.graphs.forbid_unsafe() } else { Ok(()) }
 }
 
 /// For waits for everything on a device.
-pub(crate) fn forbid_in(cx: &Entered, device: &Device) -> Result<(), Code> {
+pub(crate) fn forbid_in(cx: &CallContext, device: &Device) -> Result<(), Code> {
     if cx.job.graphs.capturing() { cx.job.graphs.forbid_in(number(device)) } else { Ok(()) }
 }
 
 /// The host asks about an event.
-pub(crate) fn ask_event(cx: &Entered, event: u64, data: &EventData) -> Result<(), Code> {
+pub(crate) fn ask_event(cx: &CallContext, event: u64, data: &EventData) -> Result<(), Code> {
     forbid_unsafe(cx)?;
     if data.captured.load(Ordering::Relaxed) { cx.job.graphs.check_event(event) } else { Ok(()) }
 }
 
 /// An event is recorded in a stream; true if a capture has taken note.
-pub(crate) fn record_event(cx: &Entered, event: u64, stream: u64, device: &Device, external: bool) -> Result<bool, Code> {
+pub(crate) fn record_event(cx: &CallContext, event: u64, stream: u64, device: &Device, external: bool) -> Result<bool, Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     if !cx.job.graphs.capturing() && !data.captured.load(Ordering::Relaxed) {
         return Ok(false);
@@ -112,7 +112,12 @@ pub(crate) fn record_event(cx: &Entered, event: u64, stream: u64, device: &Devic
     Ok(taken)
 }
 
-pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: sys::CUevent, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuStreamWaitEvent(
+    cx: &mut CallContext,
+    stream: sys::CUstream,
+    event: sys::CUevent,
+    flags: c_uint,
+) -> Result<(), Code> {
     // `CU_EVENT_WAIT_EXTERNAL` is for captures only.
     if flags > 1 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -128,7 +133,7 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
             crate::log::missed("a capture that goes from GPU to GPU".to_owned());
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        return crate::across::wait_event(cx, device, stream, event, other);
+        return crate::cross_device::wait_event(cx, device, stream, event, other);
     }
     if cx.job.graphs.capturing() || data.captured.load(Ordering::Relaxed) {
         let recorded = data.epoch.load(Ordering::Relaxed) != 0;
@@ -147,7 +152,7 @@ pub(crate) fn cuStreamWaitEvent(cx: &mut Entered, stream: sys::CUstream, event: 
 }
 
 /// Ends the instances of a context, or all of a device.
-pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     for instance in api::instances_in(cx, number(device)) {
         if cx.job.tables.instances.get(instance).is_ok_and(|i| i.ends_with(whose)) {
             api::cuGraphExecDestroy(cx, instance as sys::CUgraphExec)?;
@@ -157,12 +162,12 @@ pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u6
 }
 
 /// What graphs have allocated on a device is gone.
-pub(crate) fn forget_memory(cx: &Entered, device: &Device) {
+pub(crate) fn forget_memory(cx: &CallContext, device: &Device) {
     cx.job.graphs.forget_memory(number(device));
 }
 
 /// An allocation in a stream that captures is one of the graph; none: the stream does not capture.
-pub(crate) fn take_alloc(cx: &mut Entered, device: &Device, stream: u64, bytes: u64) -> Result<Option<u64>, Code> {
+pub(crate) fn take_alloc(cx: &mut CallContext, device: &Device, stream: u64, bytes: u64) -> Result<Option<u64>, Code> {
     if !cx.job.graphs.capturing() {
         return Ok(None);
     }
@@ -171,7 +176,7 @@ pub(crate) fn take_alloc(cx: &mut Entered, device: &Device, stream: u64, bytes: 
 }
 
 /// As [`take_alloc`] for a free.
-pub(crate) fn take_free(cx: &mut Entered, device: &Device, stream: u64, address: u64) -> Result<bool, Code> {
+pub(crate) fn take_free(cx: &mut CallContext, device: &Device, stream: u64, address: u64) -> Result<bool, Code> {
     if !cx.job.graphs.capturing() {
         return Ok(false);
     }
@@ -180,7 +185,7 @@ pub(crate) fn take_free(cx: &mut Entered, device: &Device, stream: u64, address:
 }
 
 /// A handle that ended: captures forget it.
-pub(crate) fn forget(cx: &Entered, handle: u64) {
+pub(crate) fn forget(cx: &CallContext, handle: u64) {
     match cuda_api::handle::kind(handle) {
         Some(Kind::Event) if cx.job.tables.events.get(handle).is_ok_and(|e| e.data.captured.load(Ordering::Relaxed)) => {
             cx.job.graphs.forget_event(handle);
@@ -192,7 +197,7 @@ pub(crate) fn forget(cx: &Entered, handle: u64) {
 
 /// What replaying this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That may go before
 /// the instance does, or other memory may come there; a driver that has nothing there takes no node.
-fn needs(cx: &Entered, work: &Work<u32>) -> Vec<u64> {
+fn needs(cx: &CallContext, work: &Work<u32>) -> Vec<u64> {
     let behind = |address: u64, bytes: u64| memory::behind(cx.job, address, bytes);
     match work {
         Work::Kernel(k) => vec![k.function],
@@ -246,7 +251,7 @@ fn journal_name(condition: u64) -> u64 {
 }
 
 /// Takes note that a node names an event.
-fn note_event(cx: &Entered, work: &Work<u32>) {
+fn note_event(cx: &CallContext, work: &Work<u32>) {
     if let Work::EventRecord(event) | Work::EventWait(event) = work
         && let Ok(slot) = cx.job.tables.events.get(*event)
     {
@@ -255,7 +260,7 @@ fn note_event(cx: &Entered, work: &Work<u32>) {
 }
 
 /// Names the kind of memory at each end of a copy: what a place is told stays true of any place. Notes what host memory a kernel is given.
-fn named(cx: &Entered, work: &mut Work<u32>) -> Result<(), Code> {
+fn named(cx: &CallContext, work: &mut Work<u32>) -> Result<(), Code> {
     match work {
         Work::Kernel(kernel) => crate::host_memory::note_words(cx, &kernel.params)?,
         Work::Copy(c) => *c = plain(c),
@@ -276,7 +281,7 @@ fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
     if let Work::Copy(c) = work { Some([c.src.memory == HOST, c.dst.memory == HOST]) } else { None }
 }
 
-impl Entered {
+impl CallContext {
     fn of(&self, context: u64) -> Result<&'static Device, Code> {
         let index = context.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)? as usize;
         self.job.devices.get(index).ok_or(code::ERROR_INVALID_CONTEXT)
@@ -294,7 +299,7 @@ impl Entered {
         device.check()?;
         let mut ledger = lock(&device.ledger);
         if plain {
-            device.noting(self.place(device).send(op, &[body]))?;
+            device.record_error(self.place(device).send(op, &[body]))?;
         } else {
             self.ask(device, op, &[body])?;
         }
@@ -308,7 +313,7 @@ impl Entered {
     }
 }
 
-impl Host for Entered {
+impl Host for CallContext {
     fn is_device(&mut self, ordinal: i32) -> bool {
         self.job.device(ordinal).is_ok()
     }
@@ -422,7 +427,7 @@ impl Host for Entered {
         device.check()?;
         let mut ledger = lock(&device.ledger);
         let body = home.to_le_bytes();
-        device.noting(self.place(device).send(ops::id::GRAPH_CONDITIONS_END, &[&body]))?;
+        device.record_error(self.place(device).send(ops::id::GRAPH_CONDITIONS_END, &[&body]))?;
         for (n, handle) in conditions.iter().enumerate() {
             let edges = Edges { ends: Some(journal_name(*handle)), ..Edges::default() };
             // The first record frees them all; the others are for the journal alone.
@@ -542,7 +547,7 @@ impl Host for Entered {
         device.check()?;
         let mut ledger = lock(&device.ledger);
         let body = instance.to_le_bytes();
-        device.noting(self.place(device).send(ops::id::GRAPH_END, &[&body]))?;
+        device.record_error(self.place(device).send(ops::id::GRAPH_END, &[&body]))?;
         for (_, change) in lock(&data.changes).drain() {
             ledger.overtaken(change)?;
         }

@@ -3,12 +3,12 @@
 //! They share the primary context of their device, as natively, and the streams of a place run unconfined: a part is a promise about
 //! speed, which another place with other parts could not keep.
 
-use crate::context::{self, Created, give};
+use crate::context::{self, Created, write_out};
+use crate::context_events;
 use crate::device;
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::job::{Device, Job, PutOff};
 use crate::stream;
-use crate::whole;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
 use cuda_api::parts::{self, Part};
@@ -51,7 +51,7 @@ fn part_of(job: &'static Job, ctx: u64) -> Result<Part, Code> {
 }
 
 pub(crate) fn cuDeviceGetDevResource(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dev: sys::CUdevice,
     to: *mut sys::CUdevResource,
     kind: u32,
@@ -63,7 +63,7 @@ pub(crate) fn cuDeviceGetDevResource(
 }
 
 pub(crate) fn cuCtxGetDevResource(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     ctx: sys::CUcontext,
     to: *mut sys::CUdevResource,
     kind: u32,
@@ -75,7 +75,7 @@ pub(crate) fn cuCtxGetDevResource(
 }
 
 pub(crate) fn cuGreenCtxGetDevResource(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     green: sys::CUgreenCtx,
     to: *mut sys::CUdevResource,
     kind: u32,
@@ -86,7 +86,7 @@ pub(crate) fn cuGreenCtxGetDevResource(
 }
 
 pub(crate) fn cuDevSmResourceSplitByCount(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     result: *mut sys::CUdevResource,
     wanted: *mut c_uint,
     input: *const sys::CUdevResource,
@@ -99,18 +99,18 @@ pub(crate) fn cuDevSmResourceSplitByCount(
 }
 
 pub(crate) fn cuDevResourceGenerateDesc(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     to: *mut sys::CUdevResourceDesc,
     resources: *mut sys::CUdevResource,
     count: c_uint,
 ) -> Result<(), Code> {
     // SAFETY: the program's own arguments.
     let descriptor = unsafe { parts::describe(resources, count) }?;
-    give(to, descriptor as sys::CUdevResourceDesc)
+    write_out(to, descriptor as sys::CUdevResourceDesc)
 }
 
 pub(crate) fn cuGreenCtxCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUgreenCtx,
     descriptor: sys::CUdevResourceDesc,
     dev: sys::CUdevice,
@@ -123,14 +123,14 @@ pub(crate) fn cuGreenCtxCreate(
     }
     let ctx = context::enlist(device, 0, Some(part))?;
     context::retain(device);
-    give(to, of_context(ctx) as sys::CUgreenCtx)
+    write_out(to, of_context(ctx) as sys::CUgreenCtx)
 }
 
-pub(crate) fn cuGreenCtxDestroy(cx: &mut Entered, green: sys::CUgreenCtx) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) -> Result<(), Code> {
     let (ctx, made) = find(green)?;
     let device = context::device_of(cx.job, ctx)?;
     let ending = PutOff::begin();
-    whole::end(cx, device, ctx)?;
+    context_events::end(cx, device, ctx)?;
     for (_, stream) in cx.job.tables.streams.all(device.index) {
         if stream.context() == ctx {
             // Their work goes on; nobody can name them any more.
@@ -144,22 +144,22 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut Entered, green: sys::CUgreenCtx) -> Res
     device.check_late()
 }
 
-pub(crate) fn cuCtxFromGreenCtx(_cx: &mut Entered, to: *mut sys::CUcontext, green: sys::CUgreenCtx) -> Result<(), Code> {
-    give(to, find(green)?.0 as sys::CUcontext)
+pub(crate) fn cuCtxFromGreenCtx(_cx: &mut CallContext, to: *mut sys::CUcontext, green: sys::CUgreenCtx) -> Result<(), Code> {
+    write_out(to, find(green)?.0 as sys::CUcontext)
 }
 
-pub(crate) fn cuGreenCtxRecordEvent(cx: &mut Entered, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxRecordEvent(cx: &mut CallContext, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
     let (ctx, _) = find(green)?;
-    whole::record(cx, ctx, event as u64)
+    context_events::record(cx, ctx, event as u64)
 }
 
-pub(crate) fn cuGreenCtxWaitEvent(cx: &mut Entered, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxWaitEvent(cx: &mut CallContext, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
     let (ctx, _) = find(green)?;
-    whole::wait(cx, ctx, event as u64)
+    context_events::wait(cx, ctx, event as u64)
 }
 
 pub(crate) fn cuGreenCtxStreamCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUstream,
     green: sys::CUgreenCtx,
     flags: c_uint,
@@ -171,14 +171,14 @@ pub(crate) fn cuGreenCtxStreamCreate(
     }
     cx.on(context::device_of(cx.job, ctx)?);
     let made = stream::create(cx, ctx, flags, priority)?;
-    give(to, made as sys::CUstream)
+    write_out(to, made as sys::CUstream)
 }
 
-pub(crate) fn cuGreenCtxGetId(_cx: &mut Entered, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxGetId(_cx: &mut CallContext, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {
     let green = if green.is_null() { of_context(context::current()) as sys::CUgreenCtx } else { green };
     let (ctx, made) = find(green)?;
     if made.part.is_none() {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    give(id, c_ulonglong::from(slot(ctx)) + 1)
+    write_out(id, c_ulonglong::from(slot(ctx)) + 1)
 }

@@ -3,9 +3,9 @@
 //! The place says when a stream has got there; the program's function then runs here, on a thread of ours, and the place is told
 //! when it has returned (docs/execution.md, "Host functions"). They run outside the gate, also while it is closed.
 
-use crate::across;
 use crate::copy::{HostCopy, HostFill, Rect};
-use crate::enter::Entered;
+use crate::cross_device;
+use crate::enter::CallContext;
 use crate::graph;
 use crate::job::Device;
 use crate::landing;
@@ -135,14 +135,14 @@ pub(crate) fn running() -> Option<usize> {
 /// Whether a host function of the program that may still run, or other work of this process, may come before the next work of a stream. Not if it
 /// is another stream's, and this one has nothing to do behind which it could have to wait: natively its next work could begin at once then.
 /// What a stream of this process's driver has to do is not known.
-pub(crate) fn may_come_before(cx: &Entered, device: &'static Device, stream: u64) -> bool {
+pub(crate) fn may_come_before(cx: &CallContext, device: &'static Device, stream: u64) -> bool {
     let is_free = || !lock(&STREAMS).contains_key(&stream) && crate::stream::is_undelayed(cx, device, stream);
     OUTSTANDING.load(Ordering::Acquire) > 0 && (cx.place(device).in_process().is_some() || !is_free())
 }
 
 /// Puts a task on the list; its stream is held for it, or calls a function.
 fn add(call: Call, held: bool) -> u64 {
-    let token = if held { across::token() } else { TOKENS.fetch_add(1, Ordering::Relaxed) };
+    let token = if held { cross_device::token() } else { TOKENS.fetch_add(1, Ordering::Relaxed) };
     if !call.task.only_reads() {
         *lock(&STREAMS).entry(call.stream).or_default() += 1;
         OUTSTANDING.fetch_add(1, Ordering::AcqRel);
@@ -277,7 +277,7 @@ struct Landed {
 }
 
 /// Gives a task to a worker; `body` encodes the operation with its token.
-fn give(
+fn write_out(
     (device, stream): (&'static Device, u64),
     place: &Place,
     op: u16,
@@ -338,7 +338,7 @@ pub(crate) struct GraphNode {
 /// Whether the bytes of a copy from pinned memory may be read when its graph is launched: natively the copy could begin at once, and nothing that
 /// was given to a GPU earlier, or is copied by the graph, changes them. Such a copy is short, and of memory that no GPU uses by its address: the place
 /// reads other memory itself.
-fn is_fixed(cx: &Entered, device: &'static Device, stream: u64, node: &GraphNode, copy: &Copy3, nodes: &[GraphNode]) -> bool {
+fn is_fixed(cx: &CallContext, device: &'static Device, stream: u64, node: &GraphNode, copy: &Copy3, nodes: &[GraphNode]) -> bool {
     if !node.unhindered || copy.src.memory != HOST || copy.dst.memory == HOST || copy.bytes().is_none_or(|n| n > SHORT) {
         return false;
     }
@@ -368,7 +368,7 @@ impl NodeTask {
 }
 
 /// A copy whose bytes are read when its graph is launched.
-fn copy_of_launch(cx: &Entered, copy: &Copy3) -> Result<NodeTask, Code> {
+fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     // SAFETY: the program says that its source has these bytes.
     let bytes = unsafe { crate::copy::read_plain(copy) };
     crate::host_memory::note_copied(cx, 0, &bytes)?;
@@ -379,7 +379,7 @@ fn copy_of_launch(cx: &Entered, copy: &Copy3) -> Result<NodeTask, Code> {
 }
 
 /// A copy that is made when its node is reached.
-fn copy_of_node(cx: &Entered, place: &Place, copy: &Copy3) -> Result<NodeTask, Code> {
+fn copy_of_node(cx: &CallContext, place: &Place, copy: &Copy3) -> Result<NodeTask, Code> {
     if crate::copy::is_written_there(place, copy) {
         return Ok(NodeTask::of(Task::Written));
     }
@@ -394,7 +394,7 @@ fn copy_of_node(cx: &Entered, place: &Place, copy: &Copy3) -> Result<NodeTask, C
 /// Launches an instance with such nodes; all launches of one instance come one after the other: `alone` if this one has no other stream's
 /// before it. Gives where it lies in the place's order.
 pub(crate) fn launch_graph(
-    cx: &Entered,
+    cx: &CallContext,
     device: &'static Device,
     instance: u64,
     (stream, alone): (u64, bool),
@@ -439,7 +439,7 @@ pub(crate) fn launch_graph(
                     body.extend_from_slice(&sent);
                     body
                 };
-                device.noting(give((device, stream), place, id::GRAPH_CALL, task, landed, body))?
+                device.record_error(write_out((device, stream), place, id::GRAPH_CALL, task, landed, body))?
             }
             (Some(NodeTask { task, .. }), Place::Local { .. }) => {
                 let token = add(Call { task, stream, worker: None }, false);
@@ -449,7 +449,7 @@ pub(crate) fn launch_graph(
         };
         token.put(&mut body);
     }
-    let sent = device.noting(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
+    let sent = device.record_error(place.send(id::GRAPH_LAUNCH, &[&body])).inspect_err(|_| {
         given.into_iter().filter_map(take).for_each(|c| over(&c));
     });
     for (to, here) in landings {
@@ -459,7 +459,7 @@ pub(crate) fn launch_graph(
 }
 
 /// Enqueues a task; the stream as it travels.
-fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) -> Result<(), Code> {
+fn enqueue_on(cx: &CallContext, device: &'static Device, stream: u64, task: Task) -> Result<(), Code> {
     let callback = matches!(task, Task::Callback { .. });
     let body = |token| {
         let mut body = Vec::with_capacity(24);
@@ -468,18 +468,18 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
     };
     let place = cx.place(device);
     if let Place::Remote { .. } = place {
-        return device.noting(give((device, stream), place, id::HOST_CALL, task, None, body)).map(drop);
+        return device.record_error(write_out((device, stream), place, id::HOST_CALL, task, None, body)).map(drop);
     }
     if !task.is_functions() {
         let token = add(Call { task, stream, worker: None }, true);
         let begun = |place: &Place| place.begin(id::HOST_CALL, &[&body(token)]);
         let then = move |arrived: Result<(), Code>| perform((token, arrived.map(|()| code::SUCCESS)));
-        return across::in_order(cx, device, begun, token, Box::new(then)).inspect_err(|_| {
+        return cross_device::in_order(cx, device, begun, token, Box::new(then)).inspect_err(|_| {
             take(token).inspect(over);
         });
     }
     let token = add(Call { task, stream, worker: None }, false);
-    match device.noting(place.begin(id::HOST_CALL, &[&body(token)])) {
+    match device.record_error(place.begin(id::HOST_CALL, &[&body(token)])) {
         Ok(Waiting::Done(code::SUCCESS, _) | Waiting::Pending(..) | Waiting::Reply(_)) => Ok(()),
         Ok(Waiting::Done(rc, _)) | Err(rc) => {
             take(token).inspect(over);
@@ -489,7 +489,7 @@ fn enqueue_on(cx: &Entered, device: &'static Device, stream: u64, task: Task) ->
     }
 }
 
-fn enqueue(cx: &mut Entered, stream: u64, task: Task) -> Result<(), Code> {
+fn enqueue(cx: &mut CallContext, stream: u64, task: Task) -> Result<(), Code> {
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     device.check()?;
@@ -509,29 +509,29 @@ fn enqueue(cx: &mut Entered, stream: u64, task: Task) -> Result<(), Code> {
 }
 
 /// Copies inside pinned memory when the stream gets there.
-pub(crate) fn copy_in_order(cx: &Entered, device: &'static Device, stream: u64, copy: HostCopy) -> Result<(), Code> {
+pub(crate) fn copy_in_order(cx: &CallContext, device: &'static Device, stream: u64, copy: HostCopy) -> Result<(), Code> {
     enqueue_on(cx, device, stream, Task::Copy(copy))
 }
 
 /// Fills pinned memory when the stream gets there.
-pub(crate) fn fill_in_order(cx: &Entered, device: &'static Device, stream: u64, fill: HostFill) -> Result<(), Code> {
+pub(crate) fn fill_in_order(cx: &CallContext, device: &'static Device, stream: u64, fill: HostFill) -> Result<(), Code> {
     enqueue_on(cx, device, stream, Task::Fill(fill))
 }
 
 /// Copies to the device, on a worker, what a rectangle of pinned memory holds when the stream gets there; `body` encodes the operation.
 pub(crate) fn copy_late(
-    cx: &Entered,
+    cx: &CallContext,
     (device, stream): (&'static Device, u64),
     op: u16,
     from: Read,
     body: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<(), Code> {
     device.check()?;
-    device.noting(give((device, stream), cx.place(device), op, Task::Read(from), None, body)).map(drop)
+    device.record_error(write_out((device, stream), cx.place(device), op, Task::Read(from), None, body)).map(drop)
 }
 
 pub(crate) fn cuLaunchHostFunc(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     function: sys::CUhostFn,
     data: *mut c_void,
@@ -541,7 +541,7 @@ pub(crate) fn cuLaunchHostFunc(
 }
 
 pub(crate) fn cuStreamAddCallback(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     callback: sys::CUstreamCallback,
     data: *mut c_void,

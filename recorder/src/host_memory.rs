@@ -4,8 +4,8 @@
 //! can use it. A place that does not reach it copies from and to it, until a GPU is known to use its address: from then on the place has
 //! memory of its own there, which is kept alike (docs/memory.md, "Pinned memory").
 
-use crate::context::give;
-use crate::enter::{Entered, older};
+use crate::context::write_out;
+use crate::enter::{CallContext, older};
 use crate::job::{Device, PutOff};
 use crate::log::{self, lock};
 use crate::place::{self, Place};
@@ -292,14 +292,14 @@ fn unmap(at: u64, len: u64) {
 }
 
 /// Makes the places of a block know it as pinned, or none of those that did not. A place that is lost needs to know nothing.
-fn pin_everywhere(cx: &Entered, at: u64, block: &Block, fresh: bool) -> Result<(), Code> {
+fn pin_everywhere(cx: &CallContext, at: u64, block: &Block, fresh: bool) -> Result<(), Code> {
     let mut pinned: Vec<&Place> = Vec::new();
     for device in &cx.job.devices {
         let place = cx.place(device);
         if device.sticky() != 0 || !block.belongs_to(place) || !fresh && place.has_pinned(at) {
             continue;
         }
-        match device.noting(block.pin(place, at)) {
+        match device.record_error(block.pin(place, at)) {
             Ok(span) => {
                 // The GPU has nothing more to do.
                 device.still_quiet(span);
@@ -352,7 +352,7 @@ fn number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
+fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     cx.device()?.check()?;
     if pp.is_null() || flags & !ALLOC_FLAGS != 0 {
@@ -360,13 +360,13 @@ fn allocate(cx: &mut Entered, pp: *mut *mut c_void, bytes: usize, flags: u32) ->
     }
     if bytes == 0 {
         // A success that gives nothing.
-        return give(pp, std::ptr::null_mut());
+        return write_out(pp, std::ptr::null_mut());
     }
-    give(pp, make(cx, cx.device()?, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
+    write_out(pp, make(cx, cx.device()?, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
 }
 
 /// Makes a block of this size, in the context of a device.
-pub(crate) fn make(cx: &Entered, device: &Device, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
+pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
     let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let _changing = lock(&CHANGING);
     let (at, filed) = map(&lock(&BLOCKS), len)?;
@@ -383,16 +383,16 @@ pub(crate) fn make(cx: &Entered, device: &Device, bytes: u64, flags: u32, kind: 
     Ok(at)
 }
 
-pub(crate) fn cuMemAllocHost_v2(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize) -> Result<(), Code> {
+pub(crate) fn cuMemAllocHost_v2(cx: &mut CallContext, pp: *mut *mut c_void, bytesize: usize) -> Result<(), Code> {
     allocate(cx, pp, bytesize, 0)
 }
 
-pub(crate) fn cuMemHostAlloc(cx: &mut Entered, pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuMemHostAlloc(cx: &mut CallContext, pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
     allocate(cx, pp, bytesize, flags)
 }
 
 /// Takes a block off the table. The native calls wait for running work, and copies of it may be on their way.
-fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code> {
+fn take(cx: &mut CallContext, at: u64, kind: Kind, absent: Code) -> Result<(), Code> {
     let known = |blocks: &BTreeMap<u64, Block>| blocks.get(&at).is_some_and(|b| b.kind == kind);
     if !known(&lock(&BLOCKS)) {
         return Err(absent);
@@ -423,22 +423,22 @@ fn take(cx: &mut Entered, at: u64, kind: Kind, absent: Code) -> Result<(), Code>
 }
 
 /// Frees managed memory; `None` if none begins there.
-pub(crate) fn free_managed(cx: &mut Entered, at: u64) -> Option<Result<(), Code>> {
+pub(crate) fn free_managed(cx: &mut CallContext, at: u64) -> Option<Result<(), Code>> {
     let managed = lock(&BLOCKS).get(&at).is_some_and(|b| b.kind == Kind::Managed);
     managed.then(|| take(cx, at, Kind::Managed, code::ERROR_INVALID_VALUE))
 }
 
 /// Ends all pinned memory of a device's context, in which nothing runs. Variables end with their code.
-pub(crate) fn end_all(cx: &Entered, device: &Device) {
+pub(crate) fn end_all(cx: &CallContext, device: &Device) {
     end_those(cx, |_, b| b.device == device.index && b.kind != Kind::Variable);
 }
 
 /// Ends the variables at these addresses, which nothing uses any more.
-pub(crate) fn end_variables(cx: &Entered, variables: &[u64]) {
+pub(crate) fn end_variables(cx: &CallContext, variables: &[u64]) {
     end_those(cx, |at, b| b.kind == Kind::Variable && variables.contains(&at));
 }
 
-fn end_those(cx: &Entered, goes: impl Fn(u64, &Block) -> bool) {
+fn end_those(cx: &CallContext, goes: impl Fn(u64, &Block) -> bool) {
     let going: Vec<(u64, u64)> = {
         let mut blocks = lock(&BLOCKS);
         let those = blocks.iter_mut().filter(|(at, b)| goes(**at, b));
@@ -458,7 +458,7 @@ fn end_those(cx: &Entered, goes: impl Fn(u64, &Block) -> bool) {
 }
 
 /// A block is off the table.
-fn ended(cx: &Entered, at: u64, block: &Block) {
+fn ended(cx: &CallContext, at: u64, block: &Block) {
     // The GPU has nothing more to do.
     cx.job.devices.iter().for_each(|d| d.still_quiet(cx.place(d).unpin(at)));
     place::forget_memory(page(at), at);
@@ -468,7 +468,7 @@ fn ended(cx: &Entered, at: u64, block: &Block) {
     unmap(at, block.bytes.next_multiple_of(PAGE));
 }
 
-pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
+pub(crate) fn cuMemFreeHost(cx: &mut CallContext, p: *mut c_void) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     if p.is_null() {
         return Ok(());
@@ -476,13 +476,13 @@ pub(crate) fn cuMemFreeHost(cx: &mut Entered, p: *mut c_void) -> Result<(), Code
     take(cx, p as u64, Kind::Pinned, code::ERROR_INVALID_VALUE)
 }
 
-pub(crate) fn cuMemHostGetFlags(cx: &mut Entered, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
+pub(crate) fn cuMemHostGetFlags(cx: &mut CallContext, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
     let found = around(&lock(&BLOCKS), p as u64)
         .map(|(_, b)| if b.is_managed() { 0 } else { b.flags })
         .ok_or(code::ERROR_INVALID_VALUE)?;
     // Of what it was made with only this is told (measured); the driver maps everything that it can.
     cx.device()?;
-    give(flags, found & WRITE_COMBINED | DEVICE_MAP)
+    write_out(flags, found & WRITE_COMBINED | DEVICE_MAP)
 }
 
 /// Whether the program has memory in all pages of a range.
@@ -494,7 +494,7 @@ fn has_pages(at: u64, bytes: u64) -> bool {
     unsafe { libc::mincore(start as *mut c_void, len as usize, seen.as_mut_ptr()) == 0 }
 }
 
-pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, p: *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     let device = cx.device()?;
     device.check()?;
@@ -533,7 +533,7 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut Entered, p: *mut c_void, bytesize: u
     Ok(())
 }
 
-pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<(), Code> {
+pub(crate) fn cuMemHostUnregister(cx: &mut CallContext, p: *mut c_void) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     if p.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -547,7 +547,7 @@ pub(crate) fn cuMemHostUnregister(cx: &mut Entered, p: *mut c_void) -> Result<()
 }
 
 pub(crate) fn cuMemHostGetDevicePointer_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUdeviceptr,
     p: *mut c_void,
     flags: c_uint,
@@ -560,7 +560,7 @@ pub(crate) fn cuMemHostGetDevicePointer_v2(
     note_mapped(cx, p as u64).inspect_err(|_| {
         log::missed("device address of host memory that the GPU's place cannot have there".to_owned());
     })?;
-    give(to, p as u64)
+    write_out(to, p as u64)
 }
 
 older! {

@@ -4,7 +4,7 @@
 //! What is copied from the host's memory behind such a kernel must be read when the stream gets there, since the program may write it after
 //! the call (docs/consistency.md). A kernel that finds the address elsewhere than among its parameters is not known to wait.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
 use crate::log::lock;
@@ -61,7 +61,7 @@ pub(crate) fn note(device: &Device, stream: u64, position: Option<u64>) {
 }
 
 /// A stream is about to end: nobody asks about it any more, so its kernel is forgotten as soon as that is done.
-pub(crate) fn stream_ends(cx: &Entered, device: &'static Device, stream: u64) {
+pub(crate) fn stream_ends(cx: &CallContext, device: &'static Device, stream: u64) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
     }
@@ -96,7 +96,7 @@ pub(crate) fn follows_event(device: &Device, stream: u64) {
 }
 
 /// Whether the next work of a stream may have to wait for such a kernel. In a place of this process copies are the driver's.
-pub(crate) fn holds(cx: &Entered, device: &'static Device, stream: u64) -> bool {
+pub(crate) fn holds(cx: &CallContext, device: &'static Device, stream: u64) -> bool {
     if COUNT.load(Ordering::Acquire) == 0 || matches!(cx.place(device), Place::Local { .. }) {
         return false;
     }

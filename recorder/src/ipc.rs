@@ -5,8 +5,8 @@
 //! so neither device moves: the other process would go on with memory that is no longer the job's. Events are shared by the driver's
 //! own handles, by places of one machine.
 
-use crate::context::give;
-use crate::enter::{Entered, older};
+use crate::context::write_out;
+use crate::enter::{CallContext, older};
 use crate::job::{self, Device};
 use crate::ledger::Keep;
 use crate::log::{self, lock};
@@ -98,7 +98,7 @@ pub(crate) fn any_waiting() -> bool {
 
 /// A stream waits for what an event of several processes stands for now. What another process has written to memory of the host by then is
 /// told to the place before the stream goes on.
-pub(crate) fn wait_event(cx: &Entered, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
+pub(crate) fn wait_event(cx: &CallContext, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
     WAITS.fetch_add(1, Ordering::AcqRel);
     let over = || {
         WAITS.fetch_sub(1, Ordering::AcqRel);
@@ -131,7 +131,7 @@ pub(crate) fn blocker(device: &Device) -> Option<String> {
 }
 
 /// An allocation is gone.
-pub(crate) fn freed(cx: &Entered, device: &'static Device, address: u64) {
+pub(crate) fn freed(cx: &CallContext, device: &'static Device, address: u64) {
     let mut ipc = lock(&IPC);
     let Some(gone) = ipc.exports.remove(&address) else { return };
     if ipc.exports.values().all(|e| (e.device, e.chunk) != (gone.device, gone.chunk)) {
@@ -147,7 +147,7 @@ pub(crate) fn forget(device: &Device) {
     ipc.imports.retain(|_, i| i.device != device.index);
 }
 
-pub(crate) fn cuIpcGetMemHandle(cx: &mut Entered, to: *mut sys::CUipcMemHandle, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHandle, dptr: sys::CUdeviceptr) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -168,7 +168,7 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut Entered, to: *mut sys::CUipcMemHandle, 
 }
 
 pub(crate) fn cuIpcOpenMemHandle_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUdeviceptr,
     handle: sys::CUipcMemHandle,
     flags: c_uint,
@@ -192,7 +192,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     }
     if let Some((address, import)) = ipc.imports.iter_mut().find(|(_, i)| i.handle == handle && i.device == device.index) {
         import.opened += 1;
-        return give(to, *address);
+        return write_out(to, *address);
     }
     let at = vmm::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
@@ -208,10 +208,10 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     vmm::note_foreign(at, handle.bytes, device);
     let address = at + handle.offset;
     ipc.imports.insert(address, Import { handle, device: device.index, at, opened: 1 });
-    give(to, address)
+    write_out(to, address)
 }
 
-pub(crate) fn cuIpcGetEventHandle(cx: &mut Entered, to: *mut sys::CUipcEventHandle, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, to: *mut sys::CUipcEventHandle, event: sys::CUevent) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -226,7 +226,11 @@ pub(crate) fn cuIpcGetEventHandle(cx: &mut Entered, to: *mut sys::CUipcEventHand
     Ok(())
 }
 
-pub(crate) fn cuIpcOpenEventHandle(cx: &mut Entered, to: *mut sys::CUevent, handle: sys::CUipcEventHandle) -> Result<(), Code> {
+pub(crate) fn cuIpcOpenEventHandle(
+    cx: &mut CallContext,
+    to: *mut sys::CUevent,
+    handle: sys::CUipcEventHandle,
+) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -235,11 +239,11 @@ pub(crate) fn cuIpcOpenEventHandle(cx: &mut Entered, to: *mut sys::CUevent, hand
     let body = encode(&EventOpen { event, offer: handle.reserved.map(|b| b as u8) });
     cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: [event].into(), ..Edges::default() }, Keep::PLAIN)?;
     shared(cx, event, device)?;
-    give(to, event as sys::CUevent)
+    write_out(to, event as sys::CUevent)
 }
 
 /// An event is one of several processes: whether it has happened only the place can tell.
-fn shared(cx: &Entered, event: u64, device: &Device) -> Result<(), Code> {
+fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
     note_shared();
     let data = &cx.job.tables.events.get(event)?.data;
     data.flags.fetch_or(INTERPROCESS | SHARED, Ordering::Relaxed);
@@ -247,7 +251,7 @@ fn shared(cx: &Entered, event: u64, device: &Device) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn cuIpcCloseMemHandle(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Result<(), Code> {
     let known = lock(&IPC).imports.get(&dptr).map(|i| i.device).ok_or(code::ERROR_INVALID_VALUE)?;
     let device = cx.job.devices.get(known as usize).ok_or(code::ERROR_INVALID_VALUE)?;
     // What was submitted may still use it.

@@ -1,11 +1,11 @@
 //! The job: its devices and what belongs to all of them.
 
+use crate::completion_cache::Quiet;
 use crate::launch::Limits;
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
 use crate::place::{self, Place};
-use crate::quiet::Quiet;
 use crate::spare_events::SpareEvents;
 use crate::tables::Tables;
 use crate::thread::{Here, here};
@@ -271,7 +271,7 @@ impl Device {
     }
 
     /// Notes the code of a result.
-    pub(crate) fn noting<T>(&self, r: Result<T, Code>) -> Result<T, Code> {
+    pub(crate) fn record_error<T>(&self, r: Result<T, Code>) -> Result<T, Code> {
         if let Err(rc) = &r {
             self.note(*rc);
         }

@@ -8,7 +8,7 @@
 
 use crate::control;
 use crate::copy::encode;
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::host_memory;
 use crate::ipc;
 use crate::job::Device;
@@ -127,22 +127,22 @@ pub(crate) fn is_seen(place: &Place) -> bool {
 }
 
 /// To be called before work is handed over: holds the stream until the copies that the work follows have landed.
-pub(crate) fn before_work(cx: &Entered, device: &'static Device, stream: u64) -> Result<(), Code> {
+pub(crate) fn before_work(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, false) }
 }
 
 /// As [`before_work`] for work that may follow any stream: a graph can wait for events.
-pub(crate) fn before_graph(cx: &Entered, device: &'static Device, stream: u64) -> Result<(), Code> {
+pub(crate) fn before_graph(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, true) }
 }
 
 /// To be called before an event is recorded for which other processes wait: they may look at memory of the host that they have, too.
-pub(crate) fn before_shared_event(cx: &Entered, device: &'static Device, stream: u64) -> Result<(), Code> {
+pub(crate) fn before_shared_event(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if cx.place(device).has_apart() { fence(cx, device, stream, || ()) } else { before_work(cx, device, stream) }
 }
 
 #[cold]
-fn hold_back(cx: &Entered, device: &'static Device, stream: u64, any_stream: bool) -> Result<(), Code> {
+fn hold_back(cx: &CallContext, device: &'static Device, stream: u64, any_stream: bool) -> Result<(), Code> {
     if !is_seen(cx.place(device)) {
         return Ok(());
     }
@@ -193,7 +193,7 @@ pub(crate) fn let_go(link: Arc<Link>, token: u64) {
 /// Holds a stream until what it has done before is in this process's memory, and what this process has changed until then is in the place.
 /// `then` is called at that moment. Nothing in a place of this process, where memory is one.
 pub(crate) fn fence(
-    cx: &Entered,
+    cx: &CallContext,
     device: &'static Device,
     stream: u64,
     then: impl FnOnce() + Send + 'static,
@@ -212,7 +212,7 @@ pub(crate) fn fence(
         // The thread lives as long as the process.
         let _ = thread.send(Passed { link: to, token, held: rc == code::SUCCESS, then: Box::new(then) });
     };
-    device.noting(link.request_then(id::STREAM_FENCE, &[&encode(&StreamHold { token, stream })], answered).map_err(lost))
+    device.record_error(link.request_then(id::STREAM_FENCE, &[&encode(&StreamHold { token, stream })], answered).map_err(lost))
 }
 
 #[cfg(test)]

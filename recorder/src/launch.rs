@@ -1,7 +1,7 @@
 //! Launches: parameters are packed by the layout that the place told once, checked, and sent.
 
-use crate::context::give;
-use crate::enter::{Entered, encoded};
+use crate::context::write_out;
+use crate::enter::{CallContext, encoded};
 use crate::function::{FunctionData, Told};
 use crate::job::Device;
 use crate::ledger::Keep;
@@ -28,19 +28,19 @@ const LAST_ATTRIBUTE: u32 = 16;
 const LARGEST_CLUSTER: u64 = 16;
 
 /// What launches of a function must know. The first time on a device its code is put there: a journalled first use.
-pub(crate) fn info(cx: &mut Entered, function: u64) -> Result<&'static FunctionInfo, Code> {
+pub(crate) fn info(cx: &mut CallContext, function: u64) -> Result<&'static FunctionInfo, Code> {
     told(cx, function).map(|told| &told.info)
 }
 
 /// As [`info`], with what else is known of it.
-pub(crate) fn told(cx: &mut Entered, function: u64) -> Result<&'static Told, Code> {
+pub(crate) fn told(cx: &mut CallContext, function: u64) -> Result<&'static Told, Code> {
     let device = cx.device()?;
     told_on(cx, device, function, cx.job.tables.function(function)?)
 }
 
-/// As [`told`], of a function that has been looked up.
+/// As [`logs_and_coredump`], of a function that has been looked up.
 #[inline]
-fn told_on(cx: &Entered, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
+fn told_on(cx: &CallContext, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
     match data.known_on(device.index) {
         Some(told) => Ok(told),
         None => ask_info(cx, device, function, data),
@@ -48,7 +48,12 @@ fn told_on(cx: &Entered, device: &'static Device, function: u64, data: &'static 
 }
 
 #[cold]
-fn ask_info(cx: &Entered, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
+fn ask_info(
+    cx: &CallContext,
+    device: &'static Device,
+    function: u64,
+    data: &'static FunctionData,
+) -> Result<&'static Told, Code> {
     device.check()?;
     let edges = Edges { uses: [function].into(), ..Edges::default() };
     let body = function.to_le_bytes();
@@ -141,7 +146,7 @@ fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
 
 /// A grid that waits for itself must be resident as a whole; the driver says so from the launch. How many blocks can be, the place
 /// tells once for each size of a function's blocks.
-fn check_residence(cx: &mut Entered, device: &'static Device, l: &Launch) -> Result<(), Code> {
+fn check_residence(cx: &mut CallContext, device: &'static Device, l: &Launch) -> Result<(), Code> {
     let mut sent = cuOccupancyMaxActiveBlocksPerMultiprocessor::Sent {
         numBlocks: true,
         func: l.function,
@@ -222,7 +227,7 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
 ///
 /// # Safety
 /// There is a pointer to each parameter of the function.
-unsafe fn note_pinned(cx: &Entered, info: &FunctionInfo, params: *mut *mut c_void) -> Result<(), Code> {
+unsafe fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: *mut *mut c_void) -> Result<(), Code> {
     if !host_memory::any_unmapped() {
         return Ok(());
     }
@@ -260,7 +265,7 @@ unsafe fn node(
 
 /// A launch: `head` without handles, attributes as the program gave them.
 unsafe fn launch(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     function: u64,
     stream: u64,
     mut head: Launch,
@@ -298,7 +303,7 @@ unsafe fn launch(
         // SAFETY: passed on by the exported symbols as the program gave it.
         unsafe { note_pinned(cx, info, params) }?;
         // SAFETY: as above.
-        return on.noting(unsafe { exec.launch_with(&head, attributes, params) });
+        return on.record_error(unsafe { exec.launch_with(&head, attributes, params) });
     }
     if is_cooperative(&head, attributes) {
         check_residence(cx, on, &head)?;
@@ -320,7 +325,7 @@ unsafe fn launch(
 }
 
 /// A launch with its parameters in one buffer.
-pub(crate) fn packed(cx: &mut Entered, function: u64, stream: u64, grid: [u32; 3], shape: Shape) -> Result<(), Code> {
+pub(crate) fn packed(cx: &mut CallContext, function: u64, stream: u64, grid: [u32; 3], shape: Shape) -> Result<(), Code> {
     let mut bytes = shape.params.len();
     let buffer = shape.params.as_ptr().cast_mut();
     let mut extra: [*mut c_void; 5] = [EXTRA_POINTER, 0, EXTRA_SIZE, 0, EXTRA_END].map(std::ptr::without_provenance_mut);
@@ -334,7 +339,7 @@ fn head(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Launch {
 }
 
 pub(crate) fn cuLaunchKernel(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     f: sys::CUfunction,
     gx: c_uint,
     gy: c_uint,
@@ -353,7 +358,7 @@ pub(crate) fn cuLaunchKernel(
 }
 
 pub(crate) fn cuLaunchCooperativeKernel(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     f: sys::CUfunction,
     gx: c_uint,
     gy: c_uint,
@@ -371,7 +376,7 @@ pub(crate) fn cuLaunchCooperativeKernel(
 }
 
 /// Reads a launch configuration: head, stream, attributes as bytes.
-fn read_config(cx: &Entered, config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
+fn read_config(cx: &CallContext, config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
     if config.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -398,7 +403,7 @@ fn read_config(cx: &Entered, config: *const sys::CUlaunchConfig) -> Result<(Laun
 }
 
 /// Clusters must divide the grid, and be no larger than any can be; and the device must know them.
-fn check_clusters(cx: &Entered, bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
+fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
     for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)) {
         let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
         let cluster = [word(8), word(12), word(16)];
@@ -437,7 +442,7 @@ pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
 }
 
 pub(crate) fn cuLaunchKernelEx(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     config: *const sys::CUlaunchConfig,
     f: sys::CUfunction,
     params: *mut *mut c_void,
@@ -450,7 +455,7 @@ pub(crate) fn cuLaunchKernelEx(
 
 /// Occupancy questions that take a launch configuration: asked with the encoding of a launch.
 fn clusters(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_int,
     f: sys::CUfunction,
     config: *const sys::CUlaunchConfig,
@@ -465,11 +470,11 @@ fn clusters(
     head.put(&mut body);
     body.extend_from_slice(attributes);
     let bytes = cx.ask_about(cx.job.tables.function(head.function)?, device, op, &body)?;
-    give(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
+    write_out(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
 }
 
 pub(crate) fn cuOccupancyMaxActiveClusters(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_int,
     f: sys::CUfunction,
     config: *const sys::CUlaunchConfig,
@@ -478,7 +483,7 @@ pub(crate) fn cuOccupancyMaxActiveClusters(
 }
 
 pub(crate) fn cuOccupancyMaxPotentialClusterSize(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_int,
     f: sys::CUfunction,
     config: *const sys::CUlaunchConfig,
@@ -487,7 +492,7 @@ pub(crate) fn cuOccupancyMaxPotentialClusterSize(
 }
 
 fn potential_block_size(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     grid: *mut c_int,
     block: *mut c_int,
     f: sys::CUfunction,
@@ -527,12 +532,12 @@ fn potential_block_size(
         }
         size -= warp;
     }
-    give(grid, (best_blocks * processors) as c_int)?;
-    give(block, best_block as c_int)
+    write_out(grid, (best_blocks * processors) as c_int)?;
+    write_out(block, best_block as c_int)
 }
 
 pub(crate) fn cuOccupancyMaxPotentialBlockSize(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     grid: *mut c_int,
     block: *mut c_int,
     f: sys::CUfunction,
@@ -544,7 +549,7 @@ pub(crate) fn cuOccupancyMaxPotentialBlockSize(
 }
 
 pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     grid: *mut c_int,
     block: *mut c_int,
     f: sys::CUfunction,

@@ -7,7 +7,7 @@
 //! compares, and changes the place by one store.
 //!
 //! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`external`], [`host_memory`], [`managed`], [`copy`], [`stream`],
-//! [`green`], [`whole`], [`across`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is
+//! [`green`], [`context_events`], [`cross_device`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is
 //! the socket where
 //! `mrcuda migrate` knocks,
 //! [`moves`] keeps what was asked for and what became of it.
@@ -15,15 +15,17 @@
 // Hand-written functions carry the names that CUDA gives them.
 #![allow(non_snake_case, non_upper_case_globals)]
 
-mod across;
 mod answers;
 mod array;
 mod array_copy;
 mod children;
+mod completion_cache;
 mod config;
 mod context;
+mod context_events;
 mod control;
 mod copy;
+mod cross_device;
 mod device;
 mod enter;
 mod exports;
@@ -43,9 +45,9 @@ mod job;
 mod landing;
 mod launch;
 mod ledger;
-mod lend;
 mod linker;
 mod log;
+mod logs_and_coredump;
 mod managed;
 mod managed_variables;
 mod memory;
@@ -56,8 +58,8 @@ mod old_launch;
 mod output;
 mod peer;
 mod place;
-mod quiet;
 mod reference;
+mod shared_memory;
 mod spare_events;
 mod stream;
 mod stream_attributes;
@@ -70,7 +72,5 @@ mod tensor_map;
 mod texture;
 mod thread;
 mod tiles;
-mod told;
 mod variables;
 mod vmm;
-mod whole;

@@ -1,8 +1,8 @@
 //! Linking at run time. The job keeps the parts of a link and has a place link them all, each time that one is added (a part that is
 //! bad is refused then, as natively) and when it is complete. So no place has state of it, and a job can move in between.
 
-use crate::context::give;
-use crate::enter::{Entered, older};
+use crate::context::write_out;
+use crate::enter::{CallContext, older};
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
@@ -96,7 +96,7 @@ fn with<T>(state: sys::CUlinkState, body: impl FnOnce(&mut State) -> Result<T, C
 }
 
 pub(crate) fn cuLinkCreate_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     count: c_uint,
     keys: *mut sys::CUjit_option,
     values: *mut *mut c_void,
@@ -106,14 +106,14 @@ pub(crate) fn cuLinkCreate_v2(
     device.check()?;
     let (options, info, errors) = read_options(count, keys.cast_const().cast(), values)?;
     let handle = NEXT.fetch_add(64, Ordering::Relaxed);
-    give(to, handle as sys::CUlinkState)?;
+    write_out(to, handle as sys::CUlinkState)?;
     let state = State { device: device.index, options, inputs: Vec::new(), info, errors, image: None };
     lock(&LINKS).get_or_insert_default().insert(handle, state);
     Ok(())
 }
 
 /// Has the place of a link's device link its parts, with `more` behind them.
-fn link(cx: &Entered, state: sys::CUlinkState, more: Option<LinkInput>, complete: bool) -> Result<Vec<u8>, Code> {
+fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, complete: bool) -> Result<Vec<u8>, Code> {
     let (device, op) = with(state, |s| {
         let inputs = s.inputs.iter().cloned().chain(more.clone()).collect();
         Ok((s.device, Link { options: s.options.clone(), inputs, complete }))
@@ -143,7 +143,7 @@ fn text(from: *const c_char) -> Vec<u8> {
 }
 
 fn add(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     state: sys::CUlinkState,
     kind: u32,
     data: Vec<u8>,
@@ -161,7 +161,7 @@ fn add(
 }
 
 pub(crate) fn cuLinkAddData_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     state: sys::CUlinkState,
     kind: u32,
     data: *mut c_void,
@@ -181,7 +181,7 @@ pub(crate) fn cuLinkAddData_v2(
 }
 
 pub(crate) fn cuLinkAddFile_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     state: sys::CUlinkState,
     kind: u32,
     path: *const c_char,
@@ -204,7 +204,7 @@ pub(crate) fn cuLinkAddFile_v2(
 }
 
 pub(crate) fn cuLinkComplete(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     state: sys::CUlinkState,
     image: *mut *mut c_void,
     size: *mut usize,
@@ -222,13 +222,13 @@ pub(crate) fn cuLinkComplete(
     with(state, |s| {
         let bytes = s.image.as_mut().ok_or(code::ERROR_UNKNOWN)?;
         if !size.is_null() {
-            give(size, bytes.len())?;
+            write_out(size, bytes.len())?;
         }
-        give(image, bytes.as_mut_ptr().cast())
+        write_out(image, bytes.as_mut_ptr().cast())
     })
 }
 
-pub(crate) fn cuLinkDestroy(_cx: &mut Entered, state: sys::CUlinkState) -> Result<(), Code> {
+pub(crate) fn cuLinkDestroy(_cx: &mut CallContext, state: sys::CUlinkState) -> Result<(), Code> {
     lock(&LINKS).get_or_insert_default().remove(&(state as u64)).map(drop).ok_or(code::ERROR_INVALID_HANDLE)
 }
 

@@ -1,8 +1,8 @@
 //! Managed memory: memory of the arena that host and kernels use at one address. It lies with the host, or is kept alike on both machines
 //! where the place does not reach it; advice and prefetches are checked and kept to be asked for, and change nothing else.
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::host_memory::{self, Kind};
 use crate::log::lock;
 use cuda_api::advice::{self, Advice};
@@ -29,7 +29,7 @@ const ON_NODE_OF_THREAD: u32 = 4;
 static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
 
 pub(crate) fn cuMemAllocManaged(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dptr: *mut sys::CUdeviceptr,
     bytesize: usize,
     flags: c_uint,
@@ -42,7 +42,7 @@ pub(crate) fn cuMemAllocManaged(
     }
     let at = host_memory::make(cx, device, bytesize as u64, 0, Kind::Managed)?;
     lock(&ADVICE).forget(at, bytesize as u64);
-    give(dptr, at)
+    write_out(dptr, at)
 }
 
 /// Whether all of a range is managed memory of one allocation.
@@ -52,7 +52,7 @@ fn check_range(at: u64, bytes: u64) -> Result<(), Code> {
 }
 
 /// Whether there is such a place for memory.
-fn check_location(cx: &Entered, kind: u32, ordinal: c_int) -> Result<(), Code> {
+fn check_location(cx: &CallContext, kind: u32, ordinal: c_int) -> Result<(), Code> {
     match kind {
         ON_DEVICE => cx.job.device(ordinal).map(drop),
         ON_HOST | ON_NODE | ON_NODE_OF_THREAD => Ok(()),
@@ -70,7 +70,7 @@ fn named(device: c_int) -> (u32, c_int) {
     if device == CPU { (ON_HOST, 0) } else { (ON_DEVICE, device) }
 }
 
-fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, location: (u32, c_int)) -> Result<(), Code> {
+fn advise(cx: &CallContext, at: u64, bytes: usize, advice: u32, location: (u32, c_int)) -> Result<(), Code> {
     cx.device()?.check()?;
     let range = check_range(at, bytes as u64);
     let exists = |(kind, ordinal): (u32, c_int)| check_location(cx, kind, ordinal).is_ok();
@@ -80,15 +80,15 @@ fn advise(cx: &Entered, at: u64, bytes: usize, advice: u32, location: (u32, c_in
     Ok(())
 }
 
-pub(crate) fn cuMemAdvise(cx: &mut Entered, at: u64, count: usize, advice: u32, device: c_int) -> Result<(), Code> {
+pub(crate) fn cuMemAdvise(cx: &mut CallContext, at: u64, count: usize, advice: u32, device: c_int) -> Result<(), Code> {
     advise(cx, at, count, advice, named(device))
 }
 
-pub(crate) fn cuMemAdvise_v2(cx: &mut Entered, at: u64, count: usize, advice: u32, location: u64) -> Result<(), Code> {
+pub(crate) fn cuMemAdvise_v2(cx: &mut CallContext, at: u64, count: usize, advice: u32, location: u64) -> Result<(), Code> {
     advise(cx, at, count, advice, parts(location))
 }
 
-fn prefetch(cx: &mut Entered, at: u64, bytes: usize, (kind, ordinal): (u32, c_int), stream: u64) -> Result<(), Code> {
+fn prefetch(cx: &mut CallContext, at: u64, bytes: usize, (kind, ordinal): (u32, c_int), stream: u64) -> Result<(), Code> {
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     device.check()?;
@@ -100,7 +100,7 @@ fn prefetch(cx: &mut Entered, at: u64, bytes: usize, (kind, ordinal): (u32, c_in
 }
 
 pub(crate) fn cuMemPrefetchAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     at: u64,
     count: usize,
     device: c_int,
@@ -110,7 +110,7 @@ pub(crate) fn cuMemPrefetchAsync(
 }
 
 pub(crate) fn cuMemPrefetchAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     at: u64,
     count: usize,
     location: u64,
@@ -125,7 +125,7 @@ pub(crate) fn cuMemPrefetchAsync_v2(
 
 /// Ranges that are to be somewhere, or anywhere, when the stream gets there.
 fn prefetch_all(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     ranges: impl FnOnce() -> Result<Vec<(u64, usize, Option<Location>)>, Code>,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
@@ -151,7 +151,7 @@ fn prefetch_all(
 }
 
 pub(crate) fn cuMemRangeGetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_void,
     size: usize,
     attribute: u32,
@@ -164,7 +164,7 @@ pub(crate) fn cuMemRangeGetAttribute(
 }
 
 pub(crate) fn cuMemRangeGetAttributes(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut *mut c_void,
     sizes: *mut usize,
     attributes: *mut sys::CUmem_range_attribute,
@@ -178,7 +178,7 @@ pub(crate) fn cuMemRangeGetAttributes(
 }
 
 pub(crate) fn cuMemPrefetchBatchAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     at: *mut sys::CUdeviceptr,
     sizes: *mut usize,
     count: usize,
@@ -192,7 +192,7 @@ pub(crate) fn cuMemPrefetchBatchAsync(
 }
 
 pub(crate) fn cuMemDiscardBatchAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     at: *mut sys::CUdeviceptr,
     sizes: *mut usize,
     count: usize,
@@ -205,7 +205,7 @@ pub(crate) fn cuMemDiscardBatchAsync(
 pub(crate) use cuMemPrefetchBatchAsync as cuMemDiscardAndPrefetchBatchAsync;
 
 pub(crate) fn cuStreamAttachMemAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     at: sys::CUdeviceptr,
     length: usize,

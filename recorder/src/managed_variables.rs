@@ -1,8 +1,8 @@
 //! Managed variables of loaded code (`__managed__`): managed memory of the job's, at one address in every place. The code is changed to
 //! use that before a place gets it, so a place has nothing to do with them.
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::host_memory::{self, Kind as Memory};
 use crate::job::Device;
 use crate::log::{self, lock};
@@ -57,7 +57,7 @@ fn refuse(why: &str) -> Code {
 }
 
 /// Makes the managed variables of code, which is about to be loaded under this handle, and changes it to use them.
-pub(crate) fn place(cx: &Entered, device: &Device, handle: u64, image: &Image) -> Result<Image, Code> {
+pub(crate) fn place(cx: &CallContext, device: &Device, handle: u64, image: &Image) -> Result<Image, Code> {
     let wanted = image.managed().map_err(|why| refuse(&why))?;
     if wanted.is_empty() {
         return Err(code::ERROR_NOT_SUPPORTED);
@@ -85,7 +85,7 @@ pub(crate) fn place(cx: &Entered, device: &Device, handle: u64, image: &Image) -
 }
 
 /// A module or library has ended, and nothing uses its variables any more.
-pub(crate) fn ended(cx: &Entered, handle: u64) {
+pub(crate) fn ended(cx: &CallContext, handle: u64) {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
@@ -97,7 +97,7 @@ pub(crate) fn ended(cx: &Entered, handle: u64) {
 }
 
 /// Address and bytes of a managed variable of a library, a module, or the module that a library lends.
-fn find(cx: &Entered, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
+fn find(cx: &CallContext, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
     let name = std::str::from_utf8(name).ok()?;
     let lender = || cx.job.devices.iter().find_map(|d| lock(&d.ledger).parent(owner));
     let library = if kind(owner) == Some(Kind::Module) { lender().unwrap_or(owner) } else { owner };
@@ -105,7 +105,7 @@ fn find(cx: &Entered, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// The reply to a call that asks for a variable, if that is managed.
-pub(crate) fn answer(cx: &Entered, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
+pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
     }
@@ -133,7 +133,7 @@ pub(crate) fn answer(cx: &Entered, call: u16, mut body: &[u8]) -> Option<Result<
 }
 
 pub(crate) fn cuLibraryGetManaged(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dptr: *mut sys::CUdeviceptr,
     bytes: *mut usize,
     library: sys::CUlibrary,
@@ -147,7 +147,7 @@ pub(crate) fn cuLibraryGetManaged(
     let name = unsafe { CStr::from_ptr(name) };
     let (at, size) = find(cx, library, name.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
     if !dptr.is_null() {
-        give(dptr, at)?;
+        write_out(dptr, at)?;
     }
-    if bytes.is_null() { Ok(()) } else { give(bytes, size as usize) }
+    if bytes.is_null() { Ok(()) } else { write_out(bytes, size as usize) }
 }

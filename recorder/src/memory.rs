@@ -8,13 +8,13 @@
 //! is never given out while a kernel can still use it. It asks nobody when nothing was submitted since the last time all was done.
 //! [`pools`] has the allocations that are ordered with the work of a stream, and wait for nothing.
 
-use crate::context::{self, give};
-use crate::enter::Entered;
+use crate::context::{self, write_out};
+use crate::enter::CallContext;
 use crate::job::{Device, Job, PutOff};
 use crate::ledger::Keep;
 use crate::log::lock;
 use crate::place::Waiting;
-use crate::{across, peer};
+use crate::{cross_device, peer};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -228,7 +228,7 @@ impl Memory {
     }
 
     /// A chunk of `bytes` (a multiple of [`GRANULE`]), a little more unless it must be `exact`.
-    pub(crate) fn chunk(&mut self, cx: &Entered, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
+    pub(crate) fn chunk(&mut self, cx: &CallContext, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
         let most = if exact { bytes } else { bytes + bytes / 8 };
         let sizes = self.spare.keys().map(|at| (self.chunks[at], *at));
         if let Some((len, at)) = sizes.filter(|(len, _)| (bytes..=most).contains(len)).min() {
@@ -252,7 +252,7 @@ impl Memory {
     }
 
     /// Takes back a chunk in which nothing lies any more and that nothing uses.
-    pub(crate) fn give_chunk(&mut self, cx: &Entered, device: &'static Device, address: u64) {
+    pub(crate) fn give_chunk(&mut self, cx: &CallContext, device: &'static Device, address: u64) {
         let Some(&bytes) = self.chunks.get(&address) else { return };
         self.moment += 1;
         self.spare.insert(address, self.moment);
@@ -261,7 +261,7 @@ impl Memory {
     }
 
     /// Unmaps spare chunks, the oldest first, until at most `keep` bytes are left.
-    fn drop_spare(&mut self, cx: &Entered, device: &'static Device, keep: u64) {
+    fn drop_spare(&mut self, cx: &CallContext, device: &'static Device, keep: u64) {
         while self.spare_bytes > keep {
             let Some((&address, _)) = self.spare.iter().min_by_key(|(_, moment)| **moment) else { return };
             self.spare.remove(&address);
@@ -275,7 +275,7 @@ impl Memory {
         }
     }
 
-    fn place(&mut self, cx: &Entered, device: &'static Device, bytes: u64) -> Result<u64, Code> {
+    fn place(&mut self, cx: &CallContext, device: &'static Device, bytes: u64) -> Result<u64, Code> {
         if bytes >= LARGE {
             let address = self.chunk(cx, device, bytes.next_multiple_of(GRANULE), false)?;
             return Ok(self.note(address, bytes, Home::Own));
@@ -301,7 +301,7 @@ impl Memory {
     }
 
     /// Gives the memory of an allocation back that is in no table and that nothing uses any more.
-    fn release(&mut self, cx: &Entered, device: &'static Device, address: u64, a: Allocation) {
+    fn release(&mut self, cx: &CallContext, device: &'static Device, address: u64, a: Allocation) {
         crate::ipc::freed(cx, device, address);
         match a.home {
             Home::Own => self.give_chunk(cx, device, address),
@@ -314,7 +314,7 @@ impl Memory {
                 }
             }
             Home::Pool(pool) => self.give_to_pool(cx, device, pool, pool::NO_STREAM, address, a.bytes),
-            Home::Borrowed(_) => crate::lend::close(cx, device, address),
+            Home::Borrowed(_) => crate::shared_memory::close(cx, device, address),
         }
     }
 }
@@ -393,11 +393,11 @@ pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
 }
 
 /// Carries out an operation on physical memory and journals it. With `wait` its answer is waited for.
-fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges: &Edges, wait: bool) -> Result<(), Code> {
+fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, edges: &Edges, wait: bool) -> Result<(), Code> {
     device.check()?;
     let body = encode(chunk);
     let mut ledger = lock(&device.ledger);
-    let waiting = device.noting(cx.place(device).begin(op, &[&body]))?;
+    let waiting = device.record_error(cx.place(device).begin(op, &[&body]))?;
     // Memory that nobody knows yet, or any more, is nothing to wait for.
     device.still_quiet(waiting.span());
     if wait {
@@ -410,7 +410,7 @@ fn chunk_op(cx: &Entered, device: &'static Device, op: u16, chunk: &Chunk, edges
     ledger.append(op, &body, &[], edges, Keep::PLAIN)
 }
 
-fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
+fn map(cx: &CallContext, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
     let edges = Edges { creates: [address].into(), ..Edges::default() };
     let chunk = Chunk { address, bytes };
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
@@ -421,13 +421,13 @@ fn map(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Resul
     })
 }
 
-fn unmap(cx: &Entered, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
+fn unmap(cx: &CallContext, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
     let edges = Edges { ends: Some(address), ..Edges::default() };
     peer::unmapped(cx, device, Chunk { address, bytes });
     chunk_op(cx, device, ops::id::CHUNK_UNMAP, &Chunk { address, bytes }, &edges, false)
 }
 
-pub(crate) fn allocate(cx: &Entered, device: &'static Device, bytes: u64) -> Result<u64, Code> {
+pub(crate) fn allocate(cx: &CallContext, device: &'static Device, bytes: u64) -> Result<u64, Code> {
     if bytes == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -443,16 +443,16 @@ pub(crate) fn allocate(cx: &Entered, device: &'static Device, bytes: u64) -> Res
 }
 
 /// Unmaps what is mapped and unused: a move need not carry it.
-pub(crate) fn drop_spare(cx: &Entered, device: &'static Device) {
+pub(crate) fn drop_spare(cx: &CallContext, device: &'static Device) {
     device.memory_mut().drop_spare(cx, device, 0);
 }
 
 /// Frees everything that a device has allocated.
-pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+pub(crate) fn free_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     crate::vmm::forget(cx, device);
     crate::external::forget(device);
     crate::ipc::forget(device);
-    crate::lend::forget(device);
+    crate::shared_memory::forget(device);
     let mut m = device.memory_mut();
     for (address, bytes) in std::mem::take(&mut m.chunks) {
         unmap(cx, device, address, bytes)?;
@@ -462,7 +462,7 @@ pub(crate) fn free_all(cx: &mut Entered, device: &'static Device) -> Result<(), 
 }
 
 /// Frees what was allocated in a context that ends; memory of pools is the device's.
-pub(crate) fn free_of(cx: &Entered, device: &'static Device, ctx: u64) -> Result<(), Code> {
+pub(crate) fn free_of(cx: &CallContext, device: &'static Device, ctx: u64) -> Result<(), Code> {
     let mut m = device.memory_mut();
     let is_of = |a: &Allocation| a.context == ctx && matches!(a.home, Home::Own | Home::Shared);
     let mine: Vec<u64> = m.live.iter().filter(|(_, a)| is_of(a)).map(|(at, _)| *at).collect();
@@ -473,17 +473,17 @@ pub(crate) fn free_of(cx: &Entered, device: &'static Device, ctx: u64) -> Result
     Ok(())
 }
 
-pub(crate) fn cuMemAlloc_v2(cx: &mut Entered, dptr: *mut sys::CUdeviceptr, bytesize: usize) -> Result<(), Code> {
+pub(crate) fn cuMemAlloc_v2(cx: &mut CallContext, dptr: *mut sys::CUdeviceptr, bytesize: usize) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     let device = cx.device()?;
     if dptr.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(dptr, allocate(cx, device, bytesize as u64)?)
+    write_out(dptr, allocate(cx, device, bytesize as u64)?)
 }
 
 pub(crate) fn cuMemAllocPitch_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dptr: *mut sys::CUdeviceptr,
     pitch: *mut usize,
     width: usize,
@@ -497,12 +497,12 @@ pub(crate) fn cuMemAllocPitch_v2(
     }
     let row = width.checked_next_multiple_of(STEP as usize).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let bytes = row.checked_mul(height).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-    give(dptr, allocate(cx, device, bytes as u64)?)?;
-    give(pitch, row)
+    write_out(dptr, allocate(cx, device, bytes as u64)?)?;
+    write_out(pitch, row)
 }
 
 /// The device with an allocation that starts at `address`, and whether it lies in a pool.
-fn owner(cx: &Entered, address: u64) -> Result<(&'static Device, bool), Code> {
+fn owner(cx: &CallContext, address: u64) -> Result<(&'static Device, bool), Code> {
     let found = |d: &'static Device| {
         let a = d.memory().live.get(&address).copied()?;
         Some((d, matches!(a.home, Home::Pool(_))))
@@ -510,7 +510,7 @@ fn owner(cx: &Entered, address: u64) -> Result<(&'static Device, bool), Code> {
     cx.job.devices.iter().find_map(found).ok_or(code::ERROR_INVALID_VALUE)
 }
 
-pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Result<(), Code> {
     crate::graph::forbid_unsafe(cx)?;
     if dptr == 0 {
         return Ok(());
@@ -525,7 +525,7 @@ pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(
     // For memory of pools the call does not wait (CUDA driver API reference): the program has made sure that it is not used.
     if !pooled {
         cx.settle(device)?;
-        across::settle(cx, device);
+        cross_device::settle(cx, device);
     }
     device.check()?;
     if crate::graph::free_of_graph(cx, dptr)? {
@@ -537,7 +537,7 @@ pub(crate) fn cuMemFree_v2(cx: &mut Entered, dptr: sys::CUdeviceptr) -> Result<(
     Ok(())
 }
 
-pub(crate) fn cuMemGetInfo_v2(cx: &mut Entered, free: *mut usize, total: *mut usize) -> Result<(), Code> {
+pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext, free: *mut usize, total: *mut usize) -> Result<(), Code> {
     let device = cx.device()?;
     device.check()?;
     let epoch = device.epoch.load(std::sync::atomic::Ordering::Relaxed);
@@ -557,14 +557,14 @@ pub(crate) fn cuMemGetInfo_v2(cx: &mut Entered, free: *mut usize, total: *mut us
     let now = (told.free + told.mapped + m.spare_bytes).saturating_sub(m.mapped).min(told.total);
     for (to, value) in [(free, now), (total, told.total)] {
         if !to.is_null() {
-            give(to, value as usize)?;
+            write_out(to, value as usize)?;
         }
     }
     Ok(())
 }
 
 pub(crate) fn cuMemGetAddressRange_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     base: *mut sys::CUdeviceptr,
     size: *mut usize,
     ptr: sys::CUdeviceptr,
@@ -576,9 +576,9 @@ pub(crate) fn cuMemGetAddressRange_v2(
     let variable = || crate::variables::find(cx, ptr).map(|v| (v.start, v.bytes));
     let (start, bytes) = found.or_else(variable).ok_or(code::ERROR_NOT_FOUND)?;
     if !base.is_null() {
-        give(base, start)?;
+        write_out(base, start)?;
     }
-    if size.is_null() { Ok(()) } else { give(size, bytes as usize) }
+    if size.is_null() { Ok(()) } else { write_out(size, bytes as usize) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Modules and libraries: images travel once for each content hash, the rest are rows.
 
-use crate::context::give;
-use crate::enter::{Entered, guard};
+use crate::context::write_out;
+use crate::enter::{CallContext, guard};
 use crate::job::Device;
 use crate::ledger::{Keep, Ledger};
 use crate::log::lock;
@@ -26,7 +26,7 @@ const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
 const WALL_TIME: u32 = 2;
 
 /// Sends an image, unless the device has it; the journal's name of it.
-fn put(cx: &Entered, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32], image: &Image) -> Result<u64, Code> {
+fn put(cx: &CallContext, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32], image: &Image) -> Result<u64, Code> {
     if let Some(name) = ledger.image(&hash) {
         return Ok(name);
     }
@@ -38,7 +38,7 @@ fn put(cx: &Entered, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32
 }
 
 fn load(
-    cx: &Entered,
+    cx: &CallContext,
     device: &'static Device,
     handle: u64,
     library: bool,
@@ -52,7 +52,7 @@ fn load(
 }
 
 fn load_at(
-    cx: &Entered,
+    cx: &CallContext,
     device: &'static Device,
     ledger: &mut Ledger,
     handle: u64,
@@ -80,7 +80,7 @@ fn load_at(
 /// Loads code on devices. What the first one does not take because it has managed variables is loaded with those in the job's memory:
 /// other code is not looked into here.
 fn load_on(
-    cx: &Entered,
+    cx: &CallContext,
     devices: &[&'static Device],
     handle: u64,
     library: bool,
@@ -118,14 +118,14 @@ fn measure_module(code: *const c_void) -> Result<Image, Code> {
     if image.is_wrapped() { Err(code::ERROR_INVALID_IMAGE) } else { Ok(image) }
 }
 
-fn load_module(cx: &mut Entered, to: *mut sys::CUmodule, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
+fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let device = cx.device()?;
     let handle = cx.new_handle(Kind::Module)?;
     load_on(cx, &[device], handle, false, image, options)?;
-    give(to, handle as sys::CUmodule)
+    write_out(to, handle as sys::CUmodule)
 }
 
 /// More options than there are kinds: the count is damaged.
@@ -175,19 +175,19 @@ fn read_file(path: *const c_char) -> Result<Image, Code> {
     measure(bytes.as_ptr().cast())
 }
 
-pub(crate) fn cuModuleLoad(cx: &mut Entered, to: *mut sys::CUmodule, path: *const c_char) -> Result<(), Code> {
+pub(crate) fn cuModuleLoad(cx: &mut CallContext, to: *mut sys::CUmodule, path: *const c_char) -> Result<(), Code> {
     let image = read_file(path)?;
     load_module(cx, to, &image, &[])
 }
 
-pub(crate) fn cuModuleLoadData(cx: &mut Entered, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+pub(crate) fn cuModuleLoadData(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
     cx.device()?;
     let image = measure_module(image)?;
     load_module(cx, to, &image, &[])
 }
 
 pub(crate) fn cuModuleLoadDataEx(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmodule,
     image: *const c_void,
     count: c_uint,
@@ -200,7 +200,7 @@ pub(crate) fn cuModuleLoadDataEx(
     load_module(cx, to, &image, &options)
 }
 
-pub(crate) fn cuModuleLoadFatBinary(cx: &mut Entered, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+pub(crate) fn cuModuleLoadFatBinary(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
     cuModuleLoadData(cx, to, image)
 }
 
@@ -216,22 +216,22 @@ pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
     }
 }
 
-pub(crate) fn cuModuleGetLoadingMode(_cx: &mut Entered, mode: *mut sys::CUmoduleLoadingMode) -> Result<(), Code> {
-    give(mode.cast::<u32>(), LAZY)
+pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext, mode: *mut sys::CUmoduleLoadingMode) -> Result<(), Code> {
+    write_out(mode.cast::<u32>(), LAZY)
 }
 
-fn load_library(cx: &mut Entered, to: *mut sys::CUlibrary, image: &Image, jit: &[(u32, u64)]) -> Result<(), Code> {
+fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, jit: &[(u32, u64)]) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let handle = cx.new_handle(Kind::Library)?;
     let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
     load_on(cx, &devices, handle, true, image, jit)?;
-    give(to, handle as sys::CUlibrary)
+    write_out(to, handle as sys::CUlibrary)
 }
 
 pub(crate) fn cuLibraryLoadData(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUlibrary,
     code: *const c_void,
     jit_keys: *mut sys::CUjit_option,
@@ -249,7 +249,7 @@ pub(crate) fn cuLibraryLoadData(
 
 /// No GPU calls functions of the host: the attribute says so.
 pub(crate) fn cuLibraryGetUnifiedFunction(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut *mut c_void,
     library: sys::CUlibrary,
     name: *const c_char,
@@ -259,7 +259,7 @@ pub(crate) fn cuLibraryGetUnifiedFunction(
 }
 
 pub(crate) fn cuLibraryLoadFromFile(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUlibrary,
     path: *const c_char,
     jit_keys: *mut sys::CUjit_option,
@@ -275,7 +275,7 @@ pub(crate) fn cuLibraryLoadFromFile(
 }
 
 /// Unloads the modules of a device; libraries belong to no context and stay.
-pub(crate) fn unload_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+pub(crate) fn unload_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let all = cx.job.tables.modules.all(device.index).into_iter();
     let all: Vec<u64> = all.filter(|(_, m)| m.ends_with(whose)).map(|(h, _)| h).collect();
     for h in all {
@@ -289,51 +289,51 @@ pub(crate) fn unload_of(cx: &mut Entered, device: &'static Device, whose: Option
     Ok(())
 }
 
-fn parent(cx: &Entered, handle: u64) -> Result<u64, Code> {
+fn parent(cx: &CallContext, handle: u64) -> Result<u64, Code> {
     Ok(cx.job.tables.function(handle)?.parent.load(Ordering::Relaxed))
 }
 
-pub(crate) fn cuKernelGetLibrary(cx: &mut Entered, to: *mut sys::CUlibrary, kernel: sys::CUkernel) -> Result<(), Code> {
+pub(crate) fn cuKernelGetLibrary(cx: &mut CallContext, to: *mut sys::CUlibrary, kernel: sys::CUkernel) -> Result<(), Code> {
     let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
-    give(to, parent(cx, kernel)? as sys::CUlibrary)
+    write_out(to, parent(cx, kernel)? as sys::CUlibrary)
 }
 
-pub(crate) fn cuFuncGetModule(cx: &mut Entered, to: *mut sys::CUmodule, function: sys::CUfunction) -> Result<(), Code> {
+pub(crate) fn cuFuncGetModule(cx: &mut CallContext, to: *mut sys::CUmodule, function: sys::CUfunction) -> Result<(), Code> {
     let function = cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
     let lender = parent(cx, function)?;
     if kind(lender) != Some(Kind::Kernel) {
-        return give(to, lender as sys::CUmodule);
+        return write_out(to, lender as sys::CUmodule);
     }
     // That of the kernel's library in the function's context.
     let mut sent = cuLibraryGetModule::Sent { pMod: cx.new_handle(Kind::Module)?, library: parent(cx, lender)? };
     cx.carry::<cuLibraryGetModule::Fn>(&mut sent)?;
     cx.keep(sent.pMod);
-    give(to, sent.pMod as sys::CUmodule)
+    write_out(to, sent.pMod as sys::CUmodule)
 }
 
-fn name(cx: &mut Entered, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
-    give(to, crate::launch::told(cx, handle)?.name()?.as_ptr())
+fn name(cx: &mut CallContext, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
+    write_out(to, crate::launch::told(cx, handle)?.name()?.as_ptr())
 }
 
-pub(crate) fn cuKernelGetName(cx: &mut Entered, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
+pub(crate) fn cuKernelGetName(cx: &mut CallContext, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
     let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
     name(cx, to, kernel)
 }
 
-pub(crate) fn cuFuncGetName(cx: &mut Entered, to: *mut *const c_char, function: sys::CUfunction) -> Result<(), Code> {
+pub(crate) fn cuFuncGetName(cx: &mut CallContext, to: *mut *const c_char, function: sys::CUfunction) -> Result<(), Code> {
     let function = cx.use_handle(Kind::Function, Kind::Kernel, function as u64)?;
     name(cx, to, function)
 }
 
 /// Names of the kernels of a module or library, in the driver's order.
-fn kernel_names(cx: &Entered, handle: u64) -> Result<Vec<Vec<u8>>, Code> {
+fn kernel_names(cx: &CallContext, handle: u64) -> Result<Vec<Vec<u8>>, Code> {
     let bytes = cx.ask(cx.device()?, ops::id::KERNEL_NAMES, &[&handle.to_le_bytes()])?;
     let names = Vec::<String>::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     Ok(names.into_iter().map(String::into_bytes).collect())
 }
 
 /// A function of a module by its name.
-fn function(cx: &mut Entered, module: u64, name: Vec<u8>) -> Result<u64, Code> {
+fn function(cx: &mut CallContext, module: u64, name: Vec<u8>) -> Result<u64, Code> {
     let mut sent = cuModuleGetFunction::Sent { hfunc: cx.new_handle(Kind::Function)?, hmod: module, name };
     cx.carry::<cuModuleGetFunction::Fn>(&mut sent)?;
     cx.keep(sent.hfunc);
@@ -341,7 +341,7 @@ fn function(cx: &mut Entered, module: u64, name: Vec<u8>) -> Result<u64, Code> {
 }
 
 pub(crate) fn cuModuleEnumerateFunctions(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUfunction,
     room: c_uint,
     module: sys::CUmodule,
@@ -359,7 +359,7 @@ pub(crate) fn cuModuleEnumerateFunctions(
 }
 
 pub(crate) fn cuLibraryEnumerateKernels(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUkernel,
     room: c_uint,
     library: sys::CUlibrary,
@@ -381,7 +381,7 @@ pub(crate) fn cuLibraryEnumerateKernels(
 /// Functions and names of a module, for libraries that ask in a private way.
 pub(crate) fn functions(module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {
     let mut found = Vec::new();
-    let body = |cx: &mut Entered| {
+    let body = |cx: &mut CallContext| {
         let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
         for name in kernel_names(cx, module)? {
             let function = function(cx, module, name)?;

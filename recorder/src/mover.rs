@@ -4,7 +4,7 @@
 //! device in this process while the gate is closed; the targets have said before it that they hold the same bytes at the same
 //! addresses. Several devices are moved in one pause: each has its [`Leg`], and all commit or none.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
@@ -19,11 +19,11 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 mod compare;
+mod data_channels;
 mod late;
 mod leg;
 mod quiesce;
 mod times;
-mod wires;
 
 /// Proof that this thread is the one that moves the job.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     each(legs, |leg| leg.check_source(job))?;
     let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
     together_or_not(&together)?;
-    legs.iter().for_each(|leg| crate::memory::drop_spare(&Entered::inside(job), leg.device));
+    legs.iter().for_each(|leg| crate::memory::drop_spare(&CallContext::inside(job), leg.device));
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;
@@ -211,7 +211,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
 /// have begun it meanwhile.
 fn together_or_not(devices: &[&'static Device]) -> Result<(), String> {
     let mut why = crate::peer::blockers(devices);
-    why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::lend::blocker(d)]).flatten());
+    why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::shared_memory::blocker(d)]).flatten());
     if why.is_empty() { Ok(()) } else { Err(why.join("; ")) }
 }
 

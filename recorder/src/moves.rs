@@ -20,7 +20,7 @@ const WAITING: usize = 16;
 /// Events that a slow reader can be behind.
 const EVENTS: usize = 1024;
 /// Between two looks at whether a move was given up, while something else is waited for.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Milliseconds since 1970.
 pub(crate) fn unix_ms() -> u64 {
@@ -216,7 +216,7 @@ impl Task {
         }
         let since = Instant::now();
         loop {
-            match told.recv_timeout(LOOK) {
+            match told.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return Some(result),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => match self.check() {
                     Ok(()) if limit.is_some_and(|limit| since.elapsed() > limit) => return None,

@@ -1,6 +1,6 @@
 //! The launches of CUDA 3 as launches of today.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::launch;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
@@ -9,34 +9,34 @@ use cuda_api::{old_launch, sys};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// A function that the program has; kernels of libraries are none.
-fn function(cx: &mut Entered, f: sys::CUfunction) -> Result<u64, Code> {
+fn function(cx: &mut CallContext, f: sys::CUfunction) -> Result<u64, Code> {
     cx.device()?;
     cx.use_handle(Kind::Function, Kind::Function, f as u64)
 }
 
-pub(crate) fn cuFuncSetBlockShape(cx: &mut Entered, f: sys::CUfunction, x: c_int, y: c_int, z: c_int) -> Result<(), Code> {
+pub(crate) fn cuFuncSetBlockShape(cx: &mut CallContext, f: sys::CUfunction, x: c_int, y: c_int, z: c_int) -> Result<(), Code> {
     old_launch::set_block(function(cx, f)?, [x, y, z])
 }
 
-pub(crate) fn cuFuncSetSharedSize(cx: &mut Entered, f: sys::CUfunction, bytes: c_uint) -> Result<(), Code> {
+pub(crate) fn cuFuncSetSharedSize(cx: &mut CallContext, f: sys::CUfunction, bytes: c_uint) -> Result<(), Code> {
     old_launch::set_shared(function(cx, f)?, bytes);
     Ok(())
 }
 
-pub(crate) fn cuParamSetSize(cx: &mut Entered, f: sys::CUfunction, bytes: c_uint) -> Result<(), Code> {
+pub(crate) fn cuParamSetSize(cx: &mut CallContext, f: sys::CUfunction, bytes: c_uint) -> Result<(), Code> {
     old_launch::set_size(function(cx, f)?, bytes)
 }
 
-pub(crate) fn cuParamSeti(cx: &mut Entered, f: sys::CUfunction, offset: c_int, value: c_uint) -> Result<(), Code> {
+pub(crate) fn cuParamSeti(cx: &mut CallContext, f: sys::CUfunction, offset: c_int, value: c_uint) -> Result<(), Code> {
     old_launch::set_param(function(cx, f)?, offset, &value.to_le_bytes())
 }
 
-pub(crate) fn cuParamSetf(cx: &mut Entered, f: sys::CUfunction, offset: c_int, value: f32) -> Result<(), Code> {
+pub(crate) fn cuParamSetf(cx: &mut CallContext, f: sys::CUfunction, offset: c_int, value: f32) -> Result<(), Code> {
     old_launch::set_param(function(cx, f)?, offset, &value.to_le_bytes())
 }
 
 pub(crate) fn cuParamSetv(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     f: sys::CUfunction,
     offset: c_int,
     value: *mut c_void,
@@ -50,21 +50,21 @@ pub(crate) fn cuParamSetv(
     old_launch::set_param(f, offset, unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes as usize) })
 }
 
-fn start(cx: &mut Entered, f: sys::CUfunction, grid: [u32; 3], stream: sys::CUstream) -> Result<(), Code> {
+fn start(cx: &mut CallContext, f: sys::CUfunction, grid: [u32; 3], stream: sys::CUstream) -> Result<(), Code> {
     let shape = old_launch::shape(function(cx, f)?);
     launch::packed(cx, f as u64, stream as u64, grid, shape)
 }
 
-pub(crate) fn cuLaunch(cx: &mut Entered, f: sys::CUfunction) -> Result<(), Code> {
+pub(crate) fn cuLaunch(cx: &mut CallContext, f: sys::CUfunction) -> Result<(), Code> {
     start(cx, f, [1; 3], std::ptr::null_mut())
 }
 
-pub(crate) fn cuLaunchGrid(cx: &mut Entered, f: sys::CUfunction, width: c_int, height: c_int) -> Result<(), Code> {
+pub(crate) fn cuLaunchGrid(cx: &mut CallContext, f: sys::CUfunction, width: c_int, height: c_int) -> Result<(), Code> {
     cuLaunchGridAsync(cx, f, width, height, std::ptr::null_mut())
 }
 
 pub(crate) fn cuLaunchGridAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     f: sys::CUfunction,
     width: c_int,
     height: c_int,

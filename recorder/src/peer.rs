@@ -4,8 +4,8 @@
 //! addresses, as long as the program has peer access enabled: then kernels and copies there are the driver's own peer accesses. Only
 //! devices that move together take that along, so a move of one of them alone is refused.
 
-use crate::context::{self, give};
-use crate::enter::Entered;
+use crate::context::{self, write_out};
+use crate::enter::CallContext;
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
 use crate::memory::encode;
@@ -56,7 +56,7 @@ impl Access {
     }
 
     /// Whether the place of `user` can use memory of `owner`'s: tried with memory made for it.
-    fn can(&mut self, cx: &Entered, user: &'static Device, owner: &'static Device) -> bool {
+    fn can(&mut self, cx: &CallContext, user: &'static Device, owner: &'static Device) -> bool {
         let epochs = (user.epoch.load(Ordering::Relaxed), owner.epoch.load(Ordering::Relaxed));
         let key = (user.index, owner.index);
         if let Some((u, o, can)) = self.tried.get(&key)
@@ -79,19 +79,19 @@ impl Access {
 }
 
 /// Words by which other places get at the memory of a chunk.
-pub(crate) fn offer(cx: &Entered, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
+pub(crate) fn offer(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
     let bytes = cx.ask(owner, id::CHUNK_OFFER, &[&encode(&chunk)])?;
     Offer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)
 }
 
 /// Maps the memory of a chunk in the place of another device, at its own address or another.
-fn connect(cx: &Entered, user: &'static Device, owner: &'static Device, chunk: Chunk, at: Chunk) -> Result<(), Code> {
+fn connect(cx: &CallContext, user: &'static Device, owner: &'static Device, chunk: Chunk, at: Chunk) -> Result<(), Code> {
     let offer = offer(cx, owner, chunk)?;
     let map = PeerMap { address: at.address, bytes: at.bytes, offer };
     cx.ask(user, id::PEER_MAP, &[&encode(&map)]).map(drop)
 }
 
-fn disconnect(cx: &Entered, user: &'static Device, at: Chunk) {
+fn disconnect(cx: &CallContext, user: &'static Device, at: Chunk) {
     // It fails only if the place is lost, and the device has that error then. An error that waits for a call of the program is not taken.
     let _ = cx.place(user).send(id::PEER_UNMAP, &[&encode(&at)]);
 }
@@ -106,7 +106,7 @@ pub(crate) fn reaches(user: &Device, owner: &Device) -> bool {
 }
 
 /// A device has new memory: those that may use it get it. The caller holds the device's memory.
-pub(crate) fn mapped(cx: &Entered, owner: &'static Device, chunk: Chunk) -> Result<(), Code> {
+pub(crate) fn mapped(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };
     let users: Vec<&'static Device> =
@@ -121,7 +121,7 @@ pub(crate) fn mapped(cx: &Entered, owner: &'static Device, chunk: Chunk) -> Resu
 }
 
 /// Memory of a device goes away.
-pub(crate) fn unmapped(cx: &Entered, owner: &'static Device, chunk: Chunk) {
+pub(crate) fn unmapped(cx: &CallContext, owner: &'static Device, chunk: Chunk) {
     let access = lock(&ACCESS);
     let users = access.as_ref().map(|a| a.users(owner.index)).unwrap_or_default();
     users.into_iter().filter_map(|u| named(cx.job, u).ok()).for_each(|user| disconnect(cx, user, chunk));
@@ -129,7 +129,7 @@ pub(crate) fn unmapped(cx: &Entered, owner: &'static Device, chunk: Chunk) {
 
 /// A mapping of the program's becomes accessible to another device than the memory's own.
 pub(crate) fn share_alias(
-    cx: &Entered,
+    cx: &CallContext,
     user: &'static Device,
     owner: &'static Device,
     chunk: Chunk,
@@ -149,7 +149,7 @@ pub(crate) fn share_alias(
 }
 
 /// Such a mapping is accessible to a device no more; without one, to none.
-pub(crate) fn unshare_alias(cx: &Entered, user: Option<u32>, at: u64) {
+pub(crate) fn unshare_alias(cx: &CallContext, user: Option<u32>, at: u64) {
     let mut access = lock(&ACCESS);
     let Some(access) = access.as_mut() else { return };
     let gone = access.aliases.extract_if(.., |(u, address), _| *address == at && user.is_none_or(|only| only == *u));
@@ -166,7 +166,7 @@ pub(crate) fn shares_alias(user: u32, at: u64) -> bool {
 }
 
 /// A context ends: what it may use of others, and they of it.
-pub(crate) fn forget(cx: &Entered, device: &'static Device, context: u64) {
+pub(crate) fn forget(cx: &CallContext, device: &'static Device, context: u64) {
     let torn: BTreeSet<(u32, u32)> = {
         let mut access = lock(&ACCESS);
         let Some(access) = access.as_mut() else { return };
@@ -186,18 +186,18 @@ pub(crate) fn forget(cx: &Entered, device: &'static Device, context: u64) {
 }
 
 pub(crate) fn cuDeviceCanAccessPeer(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     can: *mut c_int,
     dev: sys::CUdevice,
     peer: sys::CUdevice,
 ) -> Result<(), Code> {
     let (user, owner) = (named(cx.job, cx.job.device(dev)?.index)?, named(cx.job, cx.job.device(peer)?.index)?);
     let possible = user.index != owner.index && lock(&ACCESS).get_or_insert_default().can(cx, user, owner);
-    give(can, c_int::from(possible))
+    write_out(can, c_int::from(possible))
 }
 
 pub(crate) fn cuDeviceGetP2PAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     value: *mut c_int,
     attribute: u32,
     src: sys::CUdevice,
@@ -208,16 +208,16 @@ pub(crate) fn cuDeviceGetP2PAttribute(
     if cx.job.device(src)?.index == cx.job.device(dst)?.index {
         return Err(code::ERROR_INVALID_DEVICE);
     }
-    if attribute == ACCESS_SUPPORTED { cuDeviceCanAccessPeer(cx, value, src, dst) } else { give(value, 0) }
+    if attribute == ACCESS_SUPPORTED { cuDeviceCanAccessPeer(cx, value, src, dst) } else { write_out(value, 0) }
 }
 
 /// The devices of the current context and of another one.
-fn both(cx: &Entered, peer: sys::CUcontext) -> Result<(&'static Device, &'static Device), Code> {
+fn both(cx: &CallContext, peer: sys::CUcontext) -> Result<(&'static Device, &'static Device), Code> {
     let (user, owner) = (cx.device()?, context::device_of(cx.job, peer as u64)?);
     if user.index == owner.index { Err(code::ERROR_INVALID_CONTEXT) } else { Ok((user, owner)) }
 }
 
-pub(crate) fn cuCtxEnablePeerAccess(cx: &mut Entered, peer: sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, flags: c_uint) -> Result<(), Code> {
     let (user, owner) = both(cx, peer)?;
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -247,7 +247,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut Entered, peer: sys::CUcontext, flag
     Ok(())
 }
 
-pub(crate) fn cuCtxDisablePeerAccess(cx: &mut Entered, peer: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxDisablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext) -> Result<(), Code> {
     let (user, owner) = both(cx, peer)?;
     let pair = [(user.index, context::current()), (owner.index, peer as u64)];
     if !lock(&ACCESS).as_ref().is_some_and(|a| a.enabled.contains(&pair)) {

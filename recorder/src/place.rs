@@ -5,7 +5,7 @@ use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
-use executor::twin::UnseenWriter;
+use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
     Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, Lost, Reply, Token, TokenError,

@@ -4,8 +4,8 @@
 //! A setting whose error is known here is sent without waiting; memory is shown to the place, whose driver says what is wrong with it.
 
 use crate::array::use_array;
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::{Device, Job};
 use crate::ledger::{self, Keep, Ledger};
@@ -51,11 +51,11 @@ impl Known for ReferenceData {
 /// Writes an output unless nobody wants it.
 fn give_if_wanted<T>(to: *mut T, value: T) {
     // Null is the only thing that can be wrong with it.
-    let _ = give(to, value);
+    let _ = write_out(to, value);
 }
 
 /// What is known of a live reference, and its device.
-fn data(cx: &Entered, reference: u64) -> Result<(&'static Device, &'static ReferenceData), Code> {
+fn data(cx: &CallContext, reference: u64) -> Result<(&'static Device, &'static ReferenceData), Code> {
     let tables = &cx.job.tables;
     let slot = match cuda_api::handle::kind(reference) {
         Some(Kind::TextureRef) => tables.textures.get(reference)?,
@@ -107,17 +107,17 @@ fn decoded(record: &OwnedRecord) -> Option<ReferenceSet> {
 }
 
 /// A live texture reference; it decides the device of the call.
-fn texture(cx: &mut Entered, texture: sys::CUtexref) -> Result<u64, Code> {
+fn texture(cx: &mut CallContext, texture: sys::CUtexref) -> Result<u64, Code> {
     cx.use_handle(Kind::TextureRef, Kind::TextureRef, texture as u64)
 }
 
 /// A live surface reference; it decides the device of the call.
-fn surface(cx: &mut Entered, surface: sys::CUsurfref) -> Result<u64, Code> {
+fn surface(cx: &mut CallContext, surface: sys::CUsurfref) -> Result<u64, Code> {
     cx.use_handle(Kind::SurfaceRef, Kind::SurfaceRef, surface as u64)
 }
 
 /// How a reference is set. It sees no array that is gone.
-fn is_set(cx: &Entered, reference: u64) -> Result<Reference, Code> {
+fn is_set(cx: &CallContext, reference: u64) -> Result<Reference, Code> {
     let mut is = lock(&data(cx, reference)?.1.0).is;
     let gone = |kind, array| cx.job.tables.device(kind, array).is_err();
     if let Some(r) = is.resource
@@ -129,13 +129,13 @@ fn is_set(cx: &Entered, reference: u64) -> Result<Reference, Code> {
 }
 
 /// How a texture reference is set.
-fn kept(cx: &mut Entered, reference: sys::CUtexref) -> Result<Reference, Code> {
+fn kept(cx: &mut CallContext, reference: sys::CUtexref) -> Result<Reference, Code> {
     let reference = texture(cx, reference)?;
     is_set(cx, reference)
 }
 
 /// Changes a setting; what the place answers, if it is asked.
-fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Code> {
+fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>, Code> {
     let device = cx.device()?;
     device.check()?;
     let mut uses: Few = [reference].into();
@@ -155,7 +155,7 @@ fn set(cx: &mut Entered, reference: u64, setting: Setting) -> Result<Vec<u8>, Co
     } else if next == kept.is && kept.changes.contains_key(&setting.slot()) {
         return Ok(Vec::new());
     } else {
-        device.noting(cx.place(device).send(id::REFERENCE_SET, &[&body]))?;
+        device.record_error(cx.place(device).send(id::REFERENCE_SET, &[&body]))?;
         Vec::new()
     };
     let format = kept.is.format;
@@ -192,13 +192,13 @@ impl Kept {
     }
 }
 
-fn set_texture(cx: &mut Entered, reference: sys::CUtexref, setting: Setting) -> Result<(), Code> {
+fn set_texture(cx: &mut CallContext, reference: sys::CUtexref, setting: Setting) -> Result<(), Code> {
     let reference = texture(cx, reference)?;
     set(cx, reference, setting).map(drop)
 }
 
 /// A reference ends, if it is one: with its module, or by itself. Its settings need not be replayed any more.
-pub(crate) fn ended(cx: &Entered, handle: u64) {
+pub(crate) fn ended(cx: &CallContext, handle: u64) {
     let Ok((device, data)) = data(cx, handle) else { return };
     let changes = std::mem::take(&mut lock(&data.0).changes);
     let mut ledger = lock(&device.ledger);
@@ -209,7 +209,7 @@ pub(crate) fn ended(cx: &Entered, handle: u64) {
 }
 
 /// Ends the references of a context that belong to no module, or all of a device.
-pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let all = cx.job.tables.textures.all(device.index).into_iter();
     let all: Vec<u64> = all.filter(|(_, r)| r.ends_with(whose)).map(|(h, _)| h).collect();
     for hTexRef in all {
@@ -223,7 +223,7 @@ pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u6
     Ok(())
 }
 
-fn of_array(cx: &mut Entered, array: sys::CUarray, needed: u32) -> Result<Resource, Code> {
+fn of_array(cx: &mut CallContext, array: sys::CUarray, needed: u32) -> Result<Resource, Code> {
     let shape = use_array(cx, array)?.shape;
     if shape.flags & needed != needed {
         return Err(code::ERROR_INVALID_VALUE);
@@ -233,7 +233,7 @@ fn of_array(cx: &mut Entered, array: sys::CUarray, needed: u32) -> Result<Resour
 }
 
 pub(crate) fn cuTexRefSetArray(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     reference: sys::CUtexref,
     array: sys::CUarray,
     flags: c_uint,
@@ -247,7 +247,7 @@ pub(crate) fn cuTexRefSetArray(
 }
 
 pub(crate) fn cuTexRefSetMipmappedArray(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     reference: sys::CUtexref,
     mipmap: sys::CUmipmappedArray,
     flags: c_uint,
@@ -264,7 +264,7 @@ pub(crate) fn cuTexRefSetMipmappedArray(
 }
 
 pub(crate) fn cuTexRefSetAddress_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     offset: *mut usize,
     reference: sys::CUtexref,
     address: sys::CUdeviceptr,
@@ -279,11 +279,11 @@ pub(crate) fn cuTexRefSetAddress_v2(
     }
     let answer = set(cx, reference, Setting::Resource(plain))?;
     let before = u64::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    if offset.is_null() { Ok(()) } else { give(offset, before as usize) }
+    if offset.is_null() { Ok(()) } else { write_out(offset, before as usize) }
 }
 
 pub(crate) fn cuTexRefSetAddress2D_v3(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     reference: sys::CUtexref,
     what: *const sys::CUDA_ARRAY_DESCRIPTOR,
     address: sys::CUdeviceptr,
@@ -296,12 +296,17 @@ pub(crate) fn cuTexRefSetAddress2D_v3(
     set_texture(cx, reference, Setting::Resource(resource))
 }
 
-pub(crate) fn cuTexRefSetFormat(cx: &mut Entered, reference: sys::CUtexref, format: u32, channels: c_int) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetFormat(
+    cx: &mut CallContext,
+    reference: sys::CUtexref,
+    format: u32,
+    channels: c_int,
+) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Format([format, channels as u32]))
 }
 
 pub(crate) fn cuTexRefSetAddressMode(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     reference: sys::CUtexref,
     dimension: c_int,
     mode: u32,
@@ -309,27 +314,32 @@ pub(crate) fn cuTexRefSetAddressMode(
     set_texture(cx, reference, Setting::Outside([dimension as u32, mode]))
 }
 
-pub(crate) fn cuTexRefSetFilterMode(cx: &mut Entered, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetFilterMode(cx: &mut CallContext, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Filter(mode))
 }
 
-pub(crate) fn cuTexRefSetMipmapFilterMode(cx: &mut Entered, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMipmapFilterMode(cx: &mut CallContext, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::LevelFilter(mode))
 }
 
-pub(crate) fn cuTexRefSetMipmapLevelBias(cx: &mut Entered, reference: sys::CUtexref, bias: f32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMipmapLevelBias(cx: &mut CallContext, reference: sys::CUtexref, bias: f32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::LevelBias(bias.to_bits()))
 }
 
-pub(crate) fn cuTexRefSetMipmapLevelClamp(cx: &mut Entered, reference: sys::CUtexref, low: f32, high: f32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMipmapLevelClamp(
+    cx: &mut CallContext,
+    reference: sys::CUtexref,
+    low: f32,
+    high: f32,
+) -> Result<(), Code> {
     set_texture(cx, reference, Setting::LevelClamp([low.to_bits(), high.to_bits()]))
 }
 
-pub(crate) fn cuTexRefSetMaxAnisotropy(cx: &mut Entered, reference: sys::CUtexref, most: c_uint) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMaxAnisotropy(cx: &mut CallContext, reference: sys::CUtexref, most: c_uint) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Anisotropy(most))
 }
 
-pub(crate) fn cuTexRefSetBorderColor(cx: &mut Entered, reference: sys::CUtexref, colour: *mut f32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetBorderColor(cx: &mut CallContext, reference: sys::CUtexref, colour: *mut f32) -> Result<(), Code> {
     texture(cx, reference)?;
     if colour.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -339,41 +349,49 @@ pub(crate) fn cuTexRefSetBorderColor(cx: &mut Entered, reference: sys::CUtexref,
     set_texture(cx, reference, Setting::Border(colour))
 }
 
-pub(crate) fn cuTexRefSetFlags(cx: &mut Entered, reference: sys::CUtexref, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetFlags(cx: &mut CallContext, reference: sys::CUtexref, flags: c_uint) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Flags(flags))
 }
 
-pub(crate) fn cuTexRefGetAddress_v2(cx: &mut Entered, to: *mut sys::CUdeviceptr, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to, kept(cx, reference)?.address()?)
+pub(crate) fn cuTexRefGetAddress_v2(
+    cx: &mut CallContext,
+    to: *mut sys::CUdeviceptr,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    write_out(to, kept(cx, reference)?.address()?)
 }
 
-pub(crate) fn cuTexRefGetArray(cx: &mut Entered, to: *mut sys::CUarray, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to, kept(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
+pub(crate) fn cuTexRefGetArray(cx: &mut CallContext, to: *mut sys::CUarray, reference: sys::CUtexref) -> Result<(), Code> {
+    write_out(to, kept(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
 }
 
 pub(crate) fn cuTexRefGetMipmappedArray(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmipmappedArray,
     reference: sys::CUtexref,
 ) -> Result<(), Code> {
-    give(to, kept(cx, reference)?.array(OF_MIPMAP)? as sys::CUmipmappedArray)
+    write_out(to, kept(cx, reference)?.array(OF_MIPMAP)? as sys::CUmipmappedArray)
 }
 
 pub(crate) fn cuTexRefGetAddressMode(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUaddress_mode,
     reference: sys::CUtexref,
     dimension: c_int,
 ) -> Result<(), Code> {
-    give(to.cast(), kept(cx, reference)?.outside(dimension)?)
+    write_out(to.cast(), kept(cx, reference)?.outside(dimension)?)
 }
 
-pub(crate) fn cuTexRefGetFilterMode(cx: &mut Entered, to: *mut sys::CUfilter_mode, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to.cast(), kept(cx, reference)?.sampling.filter)
+pub(crate) fn cuTexRefGetFilterMode(
+    cx: &mut CallContext,
+    to: *mut sys::CUfilter_mode,
+    reference: sys::CUtexref,
+) -> Result<(), Code> {
+    write_out(to.cast(), kept(cx, reference)?.sampling.filter)
 }
 
 pub(crate) fn cuTexRefGetFormat(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     format: *mut sys::CUarray_format,
     channels: *mut c_int,
     reference: sys::CUtexref,
@@ -385,19 +403,19 @@ pub(crate) fn cuTexRefGetFormat(
 }
 
 pub(crate) fn cuTexRefGetMipmapFilterMode(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUfilter_mode,
     reference: sys::CUtexref,
 ) -> Result<(), Code> {
-    give(to.cast(), kept(cx, reference)?.sampling.mip_filter)
+    write_out(to.cast(), kept(cx, reference)?.sampling.mip_filter)
 }
 
-pub(crate) fn cuTexRefGetMipmapLevelBias(cx: &mut Entered, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to, f32::from_bits(kept(cx, reference)?.sampling.mip_bias))
+pub(crate) fn cuTexRefGetMipmapLevelBias(cx: &mut CallContext, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
+    write_out(to, f32::from_bits(kept(cx, reference)?.sampling.mip_bias))
 }
 
 pub(crate) fn cuTexRefGetMipmapLevelClamp(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     low: *mut f32,
     high: *mut f32,
     reference: sys::CUtexref,
@@ -408,20 +426,20 @@ pub(crate) fn cuTexRefGetMipmapLevelClamp(
     Ok(())
 }
 
-pub(crate) fn cuTexRefGetMaxAnisotropy(cx: &mut Entered, to: *mut c_int, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to, kept(cx, reference)?.sampling.anisotropy as c_int)
+pub(crate) fn cuTexRefGetMaxAnisotropy(cx: &mut CallContext, to: *mut c_int, reference: sys::CUtexref) -> Result<(), Code> {
+    write_out(to, kept(cx, reference)?.sampling.anisotropy as c_int)
 }
 
-pub(crate) fn cuTexRefGetBorderColor(cx: &mut Entered, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to.cast(), kept(cx, reference)?.sampling.border)
+pub(crate) fn cuTexRefGetBorderColor(cx: &mut CallContext, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
+    write_out(to.cast(), kept(cx, reference)?.sampling.border)
 }
 
-pub(crate) fn cuTexRefGetFlags(cx: &mut Entered, to: *mut c_uint, reference: sys::CUtexref) -> Result<(), Code> {
-    give(to, kept(cx, reference)?.sampling.flags)
+pub(crate) fn cuTexRefGetFlags(cx: &mut CallContext, to: *mut c_uint, reference: sys::CUtexref) -> Result<(), Code> {
+    write_out(to, kept(cx, reference)?.sampling.flags)
 }
 
 pub(crate) fn cuParamSetTexRef(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     function: sys::CUfunction,
     unit: c_int,
     reference: sys::CUtexref,
@@ -431,7 +449,7 @@ pub(crate) fn cuParamSetTexRef(
 }
 
 pub(crate) fn cuSurfRefSetArray(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     reference: sys::CUsurfref,
     array: sys::CUarray,
     flags: c_uint,
@@ -445,7 +463,7 @@ pub(crate) fn cuSurfRefSetArray(
     set(cx, reference, Setting::Resource(resource)).map(drop)
 }
 
-pub(crate) fn cuSurfRefGetArray(cx: &mut Entered, to: *mut sys::CUarray, reference: sys::CUsurfref) -> Result<(), Code> {
+pub(crate) fn cuSurfRefGetArray(cx: &mut CallContext, to: *mut sys::CUarray, reference: sys::CUsurfref) -> Result<(), Code> {
     let reference = surface(cx, reference)?;
-    give(to, is_set(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
+    write_out(to, is_set(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
 }

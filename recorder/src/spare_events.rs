@@ -4,8 +4,8 @@
 //! cannot be told from one that was never recorded, but by its time, which only this process gives out. So it stays in the place and in the
 //! journal when it is ended, under its handle, which is not valid meanwhile, and becomes the next event of the same kind and context.
 
-use crate::context::{self, give};
-use crate::enter::Entered;
+use crate::context::{self, write_out};
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::log::lock;
 use cuda_api::code::Code;
@@ -90,7 +90,7 @@ impl SpareEvents {
 }
 
 /// `cuEventCreate` by an event that was ended; false if there is none.
-pub(crate) fn make_again(cx: &mut Entered, to: *mut sys::CUevent, flags: c_uint) -> Result<bool, Code> {
+pub(crate) fn make_again(cx: &mut CallContext, to: *mut sys::CUevent, flags: c_uint) -> Result<bool, Code> {
     let Ok(device) = cx.device() else { return Ok(false) };
     if to.is_null() || device.spare_events.count() <= RESTING {
         return Ok(false);
@@ -98,11 +98,11 @@ pub(crate) fn make_again(cx: &mut Entered, to: *mut sys::CUevent, flags: c_uint)
     device.check()?;
     let Some(event) = device.spare_events.take(flags, context::current()) else { return Ok(false) };
     cx.job.tables.events.resume(event, |data| data.flags.store(flags, Ordering::Relaxed));
-    give(to, event as sys::CUevent).map(|()| true)
+    write_out(to, event as sys::CUevent).map(|()| true)
 }
 
 /// `cuEventDestroy` of an event that can be made again; false if it cannot.
-pub(crate) fn keep(cx: &mut Entered, event: sys::CUevent) -> Result<bool, Code> {
+pub(crate) fn keep(cx: &mut CallContext, event: sys::CUevent) -> Result<bool, Code> {
     let (event, events) = (event as u64, &cx.job.tables.events);
     if kind(event) != Some(Kind::Event) {
         return Ok(false);
@@ -132,7 +132,7 @@ pub(crate) fn keep(cx: &mut Entered, event: sys::CUevent) -> Result<bool, Code> 
 }
 
 /// The handles of the kept events of a context, or all of a device, valid again: to be ended.
-pub(crate) fn take_all(cx: &Entered, device: &Device, whose: Option<u64>) -> Vec<u64> {
+pub(crate) fn take_all(cx: &CallContext, device: &Device, whose: Option<u64>) -> Vec<u64> {
     let all = device.spare_events.take_all(whose);
     all.iter().for_each(|event| cx.job.tables.events.resume(*event, |_| {}));
     all

@@ -1,7 +1,8 @@
 //! Streams and events: what the rows alone do not say.
 
-use crate::context::{self, give};
-use crate::enter::{Entered, encoded};
+use crate::context::{self, write_out};
+use crate::context_events;
+use crate::enter::{CallContext, encoded};
 use crate::graph;
 use crate::green;
 use crate::host_waiting;
@@ -14,7 +15,6 @@ use crate::spare_events;
 use crate::stream_attributes;
 use crate::tables::{Asked, EventData, Recorded};
 use crate::thread;
-use crate::whole;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 const DISABLE_TIMING: u32 = 2;
 
 /// The calling thread's default stream on the device of its context.
-pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
+pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
     let device = cx.device()?;
     let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
     if let Some(stream) = known {
@@ -56,20 +56,20 @@ pub(crate) fn of_thread(cx: &mut Entered) -> Result<u64, Code> {
 }
 
 /// Makes a stream of this context, whichever the thread has; 0: of none. The driver's device is the one that calls are on.
-pub(crate) fn create(cx: &mut Entered, ctx: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
+pub(crate) fn create(cx: &mut CallContext, ctx: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
     let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
     cx.job.tables.streams.get(sent.phStream)?.set_context(ctx);
     cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
     Ok(sent.phStream)
 }
 
-fn end(cx: &mut Entered, device: &'static Device, hStream: u64) -> Result<(), Code> {
+fn end(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<(), Code> {
     crate::host_waiting::stream_ends(cx, device, hStream);
     cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
 }
 
 /// Ends these streams and events of a device.
-pub(crate) fn destroy(cx: &mut Entered, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
+pub(crate) fn destroy(cx: &mut CallContext, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
     for h in streams {
         cx.on(device);
         end(cx, device, *h)?;
@@ -82,7 +82,7 @@ pub(crate) fn destroy(cx: &mut Entered, device: &'static Device, streams: &[u64]
 }
 
 /// Ends the instances of graphs, streams and events of a context, or all of a device.
-pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     graph::end_of(cx, device, whose)?;
     let streams = cx.job.tables.streams.all(device.index).into_iter().filter(|(_, s)| s.ends_with(whose));
     let streams: Vec<u64> = streams.map(|(h, _)| h).collect();
@@ -93,7 +93,7 @@ pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u6
 }
 
 /// Ends all instances of graphs, streams and events of a device.
-pub(crate) fn end_all(cx: &mut Entered, device: &'static Device) -> Result<(), Code> {
+pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     end_of(cx, device, None)?;
     graph::forget_memory(cx, device);
     stream_attributes::forget(device);
@@ -139,18 +139,18 @@ pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Cod
 }
 
 /// Remembers what a creation asked for: the program may ask for it later.
-pub(crate) fn note_creation(cx: &Entered, device: &'static Device, made: Creation) -> Result<(), Code> {
+pub(crate) fn note_creation(cx: &CallContext, device: &'static Device, made: Creation) -> Result<(), Code> {
     if let Ok(s) = cx.job.tables.streams.get(made.handle) {
         s.data.flags.store(made.flags, Ordering::Relaxed);
         s.data.priority.store(made.priority as u32, Ordering::Relaxed);
-        whole::new_in(cx, device, s.context(), made.handle)?;
+        context_events::new_in(cx, device, s.context(), made.handle)?;
     } else if let Ok(e) = cx.job.tables.events.get(made.handle) {
         e.data.flags.store(made.flags, Ordering::Relaxed);
     }
     Ok(())
 }
 
-pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     graph::forbid_on(cx, device, stream)?;
@@ -166,7 +166,7 @@ pub(crate) fn cuStreamSynchronize(cx: &mut Entered, stream: sys::CUstream) -> Re
 }
 
 /// Whether a stream's work follows that of others though nobody has asked for it. An ended stream may have been one.
-pub(crate) fn follows_default(cx: &Entered, stream: u64) -> bool {
+pub(crate) fn follows_default(cx: &CallContext, stream: u64) -> bool {
     const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
     cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0)
 }
@@ -183,14 +183,14 @@ fn moment(epoch: u64, position: u64) -> u64 {
 /// Takes note of work of a stream behind which the next may be held up for reasons that only the GPU knows: a kernel or a graph, which may look
 /// for what another stream does, and a wait for an event.
 #[inline]
-pub(crate) fn note_delay(cx: &Entered, device: &Device, stream: u64, call: Option<&Range<u64>>) {
+pub(crate) fn note_delay(cx: &CallContext, device: &Device, stream: u64, call: Option<&Range<u64>>) {
     if let (Some(call), Ok(s)) = (call, cx.job.tables.streams.get(stream)) {
         s.data.delay.fetch_max(moment(device.epoch.load(Ordering::Relaxed), call.end), Ordering::Relaxed);
     }
 }
 
 /// Later work of a stream waits for an event of its device: what the place is asked, and what is noted of copies and kernels before the event.
-pub(crate) fn follow_event(cx: &Entered, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
+pub(crate) fn follow_event(cx: &CallContext, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
     landing::follows_event(device, wait.stream);
     host_waiting::follows_event(device, wait.stream);
     let span = cx.operate(device, wait)?;
@@ -200,7 +200,7 @@ pub(crate) fn follow_event(cx: &Entered, device: &'static Device, wait: &StreamW
 
 /// Whether the next work of a stream follows nothing but copies and functions of the stream itself: it follows no other stream by the rules of
 /// the default one, and such work ([`note_delay`]) is known to be over.
-pub(crate) fn is_undelayed(cx: &Entered, device: &Device, stream: u64) -> bool {
+pub(crate) fn is_undelayed(cx: &CallContext, device: &Device, stream: u64) -> bool {
     let delay = || cx.job.tables.streams.get(stream).map_or(u64::MAX, |s| s.data.delay.load(Ordering::Relaxed));
     !follows_default(cx, stream) && is_over(device, stream, delay())
 }
@@ -234,26 +234,26 @@ impl LastLaunch {
     }
 }
 
-pub(crate) fn cuStreamGetFlags(cx: &mut Entered, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
+pub(crate) fn cuStreamGetFlags(cx: &mut CallContext, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     cx.device()?;
     let value = if stream == LEGACY { 0 } else { cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) };
-    give(flags, value)
+    write_out(flags, value)
 }
 
-pub(crate) fn cuStreamGetPriority(cx: &mut Entered, stream: sys::CUstream, priority: *mut c_int) -> Result<(), Code> {
+pub(crate) fn cuStreamGetPriority(cx: &mut CallContext, stream: sys::CUstream, priority: *mut c_int) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     cx.device()?;
     if stream == LEGACY {
-        return give(priority, 0);
+        return write_out(priority, 0);
     }
     let asked = cx.job.tables.streams.get(stream)?.data.priority.load(Ordering::Relaxed) as i32;
     let [least, greatest] = cx.device()?.info.priorities;
-    give(priority, asked.clamp(greatest.min(least), least.max(greatest)))
+    write_out(priority, asked.clamp(greatest.min(least), least.max(greatest)))
 }
 
-pub(crate) fn cuStreamGetCtx(cx: &mut Entered, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    give(pctx, home(cx, stream)? as sys::CUcontext)
+pub(crate) fn cuStreamGetCtx(cx: &mut CallContext, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    write_out(pctx, home(cx, stream)? as sys::CUcontext)
 }
 
 /// Whether a stream is one of those that every context has.
@@ -262,7 +262,7 @@ fn is_special(stream: sys::CUstream) -> bool {
 }
 
 /// The context of a stream: of a special one that of the thread.
-fn home(cx: &mut Entered, stream: sys::CUstream) -> Result<u64, Code> {
+fn home(cx: &mut CallContext, stream: sys::CUstream) -> Result<u64, Code> {
     if is_special(stream) {
         context::current_device(cx.job)?;
         return Ok(context::current());
@@ -273,7 +273,7 @@ fn home(cx: &mut Entered, stream: sys::CUstream) -> Result<u64, Code> {
 }
 
 pub(crate) fn cuStreamGetCtx_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     pctx: *mut sys::CUcontext,
     green: *mut sys::CUgreenCtx,
@@ -282,34 +282,34 @@ pub(crate) fn cuStreamGetCtx_v2(
     const PER_THREAD: u64 = 2;
     let ctx = home(cx, stream)?;
     if !context::is_green(ctx) {
-        give(pctx, ctx as sys::CUcontext)?;
-        return give(green, std::ptr::null_mut());
+        write_out(pctx, ctx as sys::CUcontext)?;
+        return write_out(green, std::ptr::null_mut());
     }
     // A green context has no such stream (CUDA driver API reference).
     if stream as u64 == PER_THREAD {
         return Err(code::ERROR_INVALID_HANDLE);
     }
-    give(pctx, context::primary(context::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
-    give(green, green::of_context(ctx) as sys::CUgreenCtx)
+    write_out(pctx, context::primary(context::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
+    write_out(green, green::of_context(ctx) as sys::CUgreenCtx)
 }
 
-pub(crate) fn cuStreamGetDevice(cx: &mut Entered, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuStreamGetDevice(cx: &mut CallContext, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
     cx.use_stream(stream as u64)?;
-    give(device, cx.device()?.index as sys::CUdevice)
+    write_out(device, cx.device()?.index as sys::CUdevice)
 }
 
-pub(crate) fn cuStreamGetGreenCtx(cx: &mut Entered, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
+pub(crate) fn cuStreamGetGreenCtx(cx: &mut CallContext, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
     let ctx = home(cx, stream)?;
-    give(part, if context::is_green(ctx) { green::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
+    write_out(part, if context::is_green(ctx) { green::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
 }
 
-pub(crate) fn cuStreamGetId(cx: &mut Entered, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
+pub(crate) fn cuStreamGetId(cx: &mut CallContext, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     cx.device()?;
-    give(id, if stream == LEGACY { 1 } else { stream })
+    write_out(id, if stream == LEGACY { 1 } else { stream })
 }
 
-pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuStreamQuery(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     device.check()?;
@@ -324,7 +324,7 @@ pub(crate) fn cuStreamQuery(cx: &mut Entered, stream: sys::CUstream) -> Result<(
     Ok(())
 }
 
-fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
+fn record(cx: &mut CallContext, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
     // `CU_EVENT_RECORD_EXTERNAL` is for captures only.
     if flags > 1 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -346,7 +346,7 @@ fn record(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream, flags: u
 }
 
 /// Records an event of a device in a stream of it, outside of captures.
-pub(crate) fn record_in(cx: &Entered, device: &'static Device, event: u64, stream: u64) -> Result<(), Code> {
+pub(crate) fn record_in(cx: &CallContext, device: &'static Device, event: u64, stream: u64) -> Result<(), Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let op = ops::EventRecord { event, stream, flags: 0 };
@@ -367,12 +367,12 @@ pub(crate) fn record_in(cx: &Entered, device: &'static Device, event: u64, strea
     handed_over.map(drop)
 }
 
-pub(crate) fn cuEventRecord(cx: &mut Entered, event: sys::CUevent, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuEventRecord(cx: &mut CallContext, event: sys::CUevent, stream: sys::CUstream) -> Result<(), Code> {
     record(cx, event, stream, 0)
 }
 
 pub(crate) fn cuEventRecordWithFlags(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     event: sys::CUevent,
     stream: sys::CUstream,
     flags: c_uint,
@@ -381,7 +381,7 @@ pub(crate) fn cuEventRecordWithFlags(
 }
 
 /// The event, if its last record may still be to come: only then is the place asked.
-fn unfinished(cx: &mut Entered, event: sys::CUevent) -> Result<Option<Unfinished<'static>>, Code> {
+fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfinished<'static>>, Code> {
     let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
     let device = cx.device()?;
     device.check()?;
@@ -423,7 +423,7 @@ impl Unfinished<'_> {
     }
 }
 
-pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventQuery(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
     let Some(e) = unfinished(cx, event)? else { return Ok(()) };
     let asked = e.data.records();
     let span = cx.query(e.device, ops::id::EVENT_QUERY, e.event)?;
@@ -434,7 +434,7 @@ pub(crate) fn cuEventQuery(cx: &mut Entered, event: sys::CUevent) -> Result<(), 
     Ok(())
 }
 
-pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
     match unfinished(cx, event)? {
         Some(e) => {
             if let Some(exec) = cx.place(e.device).in_process() {
@@ -445,7 +445,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Resul
                 return Ok(());
             }
             let epoch = e.device.epoch.load(Ordering::Relaxed);
-            let waiting = e.device.noting(cx.place(e.device).begin(ops::id::EVENT_SYNC, &[&e.event.to_le_bytes()]))?;
+            let waiting = e.device.record_error(cx.place(e.device).begin(ops::id::EVENT_SYNC, &[&e.event.to_le_bytes()]))?;
             let span = waiting.span();
             cx.wait_for(e.device, waiting)?;
             e.has_happened(epoch, span);
@@ -460,7 +460,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut Entered, event: sys::CUevent) -> Resul
 }
 
 /// When an event happened, in milliseconds on the job's clock.
-fn happened_ms(cx: &Entered, event: u64, device: &'static Device) -> Result<f64, Code> {
+fn happened_ms(cx: &CallContext, event: u64, device: &'static Device) -> Result<f64, Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
         let then = f64::from_bits(data.happened_ms.load(Ordering::Relaxed));
@@ -472,7 +472,7 @@ fn happened_ms(cx: &Entered, event: u64, device: &'static Device) -> Result<f64,
     Ok(lock(&device.clock).reference_ms + since)
 }
 
-fn elapsed(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+fn elapsed(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
     let start = cx.use_handle(Kind::Event, Kind::Event, start as u64)?;
     let from = cx.device()?;
     let end = cx.use_handle(Kind::Event, Kind::Event, end as u64)?;
@@ -492,26 +492,31 @@ fn elapsed(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUeven
     if epoch_a == now && epoch_b == now {
         let body = [start.to_le_bytes(), end.to_le_bytes()].concat();
         let bytes = cx.ask(device, ops::id::EVENT_ELAPSED, &[&body])?;
-        return give(to, f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?);
+        return write_out(to, f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?);
     }
-    give(to, (happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
+    write_out(to, (happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
 }
 
-pub(crate) fn cuEventElapsedTime(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventElapsedTime(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
     elapsed(cx, to, start, end)
 }
 
-pub(crate) fn cuEventElapsedTime_v2(cx: &mut Entered, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventElapsedTime_v2(
+    cx: &mut CallContext,
+    to: *mut f32,
+    start: sys::CUevent,
+    end: sys::CUevent,
+) -> Result<(), Code> {
     elapsed(cx, to, start, end)
 }
 
-pub(crate) fn cuStreamDestroy(cx: &mut Entered, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuStreamDestroy(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
     let hStream = cx.use_handle(Kind::Stream, Kind::Stream, stream as u64)?;
     let device = cx.device()?;
     end(cx, device, hStream)
 }
 
-pub(crate) fn cuEventDestroy(cx: &mut Entered, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
     if spare_events::keep(cx, event)? {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! They say how work is carried out, not what it does: which part of memory should stay in the cache, how the host waits, what comes
 //! first, what a memory barrier waits for. Kernels that a capture records get those of their stream.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
@@ -54,7 +54,7 @@ fn width(attribute: u32) -> Result<usize, Code> {
 }
 
 /// The value of an attribute that the program has not set.
-fn initial(cx: &Entered, stream: u64, attribute: u32) -> Result<Value, Code> {
+fn initial(cx: &CallContext, stream: u64, attribute: u32) -> Result<Value, Code> {
     let mut value = [0; STREAM_ATTRIBUTE_BYTES];
     if attribute == PRIORITY {
         let priority =
@@ -77,7 +77,7 @@ fn known(device: &Device, stream: u64, attribute: u32) -> Option<Value> {
 }
 
 /// What a kernel that is captured in a stream gets from it.
-pub(crate) fn of_kernels(cx: &Entered, device: &Device, stream: u64) -> Result<Vec<(u32, Value)>, Code> {
+pub(crate) fn of_kernels(cx: &CallContext, device: &Device, stream: u64) -> Result<Vec<(u32, Value)>, Code> {
     let mut all: Vec<_> = KNOWN.iter().filter_map(|(id, _)| Some((*id, known(device, stream, *id)?))).collect();
     let priority = initial(cx, stream, PRIORITY)?;
     if priority != [0; STREAM_ATTRIBUTE_BYTES] && !all.iter().any(|(id, _)| *id == PRIORITY) {
@@ -86,7 +86,7 @@ pub(crate) fn of_kernels(cx: &Entered, device: &Device, stream: u64) -> Result<V
     Ok(all)
 }
 
-fn set(cx: &Entered, device: &'static Device, stream: u64, attribute: u32, value: Value) -> Result<(), Code> {
+fn set(cx: &CallContext, device: &'static Device, stream: u64, attribute: u32, value: Value) -> Result<(), Code> {
     device.check()?;
     if known(device, stream, attribute) == Some(value) {
         return Ok(());
@@ -112,7 +112,7 @@ fn set(cx: &Entered, device: &'static Device, stream: u64, attribute: u32, value
 }
 
 pub(crate) fn cuStreamSetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     attribute: u32,
     value: *const sys::CUstreamAttrValue,
@@ -130,7 +130,7 @@ pub(crate) fn cuStreamSetAttribute(
 }
 
 pub(crate) fn cuStreamGetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     attribute: u32,
     to: *mut sys::CUstreamAttrValue,
@@ -150,7 +150,7 @@ pub(crate) fn cuStreamGetAttribute(
     Ok(())
 }
 
-pub(crate) fn cuStreamCopyAttributes(cx: &mut Entered, to: sys::CUstream, from: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuStreamCopyAttributes(cx: &mut CallContext, to: sys::CUstream, from: sys::CUstream) -> Result<(), Code> {
     let from = cx.use_stream(from as u64)?;
     let device = cx.device()?;
     let to = cx.use_stream(to as u64)?;

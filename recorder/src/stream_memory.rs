@@ -1,6 +1,6 @@
 //! Words of memory that streams wait for and write.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::memory::is_device;
 use crate::place::{Place, lost};
@@ -54,7 +54,7 @@ fn able(device: &Device, attribute: A) -> Result<(), Code> {
 }
 
 /// The errors that the driver returns from the call itself.
-fn check(cx: &Entered, device: &Device, part: &MemoryPart, first: bool) -> Result<(), Code> {
+fn check(cx: &CallContext, device: &Device, part: &MemoryPart, first: bool) -> Result<(), Code> {
     let wrong = |bad: bool| if bad { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) };
     match part.operation {
         WAIT_32 | WAIT_64 => {
@@ -91,7 +91,13 @@ fn check(cx: &Entered, device: &Device, part: &MemoryPart, first: bool) -> Resul
     host_memory::note_mapped(cx, part.address)
 }
 
-fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: Vec<MemoryPart>, flags: u32) -> Result<(), Code> {
+fn submit(
+    cx: &mut CallContext,
+    stream: sys::CUstream,
+    first_version: bool,
+    parts: Vec<MemoryPart>,
+    flags: u32,
+) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     device.check()?;
@@ -125,7 +131,7 @@ fn submit(cx: &mut Entered, stream: sys::CUstream, first_version: bool, parts: V
         WAITS.fetch_sub(1, Ordering::AcqRel);
         device.failed_late(id::STREAM_MEMORY, answer.map_or_else(lost, |(rc, _)| rc));
     };
-    device.noting(link.request_then(id::STREAM_MEMORY, &[&body], past).map_err(|why| {
+    device.record_error(link.request_then(id::STREAM_MEMORY, &[&body], past).map_err(|why| {
         WAITS.fetch_sub(1, Ordering::AcqRel);
         lost(why)
     }))
@@ -152,7 +158,7 @@ fn part_of(w: &[u64; 6]) -> MemoryPart {
 }
 
 /// Checks the operations of a node of a graph.
-pub(crate) fn check_node(cx: &Entered, device: &'static Device, parts: &[[u64; 6]]) -> Result<(), Code> {
+pub(crate) fn check_node(cx: &CallContext, device: &'static Device, parts: &[[u64; 6]]) -> Result<(), Code> {
     if parts.is_empty() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -170,7 +176,7 @@ pub(crate) fn note_node(parts: &[[u64; 6]]) {
 }
 
 fn batch(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     count: u32,
     array: *mut sys::CUstreamBatchMemOpParams,
@@ -190,7 +196,7 @@ fn batch(
 
 macro_rules! words {
     ($($name:ident $operation:ident $t:ty, $first:literal;)*) => {$(
-        pub(crate) fn $name(cx: &mut Entered, stream: sys::CUstream, addr: sys::CUdeviceptr, value: $t, flags: c_uint) -> Result<(), Code> {
+        pub(crate) fn $name(cx: &mut CallContext, stream: sys::CUstream, addr: sys::CUdeviceptr, value: $t, flags: c_uint) -> Result<(), Code> {
             let part = MemoryPart { operation: $operation, address: addr, value: value.into(), flags };
             submit(cx, stream, $first, vec![part], 0)
         }
@@ -208,7 +214,7 @@ words! {
 }
 
 pub(crate) fn cuStreamBatchMemOp(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     count: c_uint,
     array: *mut sys::CUstreamBatchMemOpParams,
@@ -218,7 +224,7 @@ pub(crate) fn cuStreamBatchMemOp(
 }
 
 pub(crate) fn cuStreamBatchMemOp_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     stream: sys::CUstream,
     count: c_uint,
     array: *mut sys::CUstreamBatchMemOpParams,

@@ -1,6 +1,6 @@
 //! What works without a job: start-up, versions, symbol look-up, private tables, error texts.
 
-use crate::context::{PrivateTables, give};
+use crate::context::{PrivateTables, write_out};
 use crate::{device, exports, job, log};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -72,7 +72,7 @@ pub(crate) fn cuGetProcAddress(
     flags: sys::cuuint64_t,
 ) -> Result<(), Code> {
     let (found, _) = look_up(symbol, version, flags)?;
-    give(to, found.unwrap_or(std::ptr::null_mut()))?;
+    write_out(to, found.unwrap_or(std::ptr::null_mut()))?;
     found.map(drop).ok_or(code::ERROR_NOT_FOUND)
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn cuGetProcAddress_v2(
     status: *mut sys::CUdriverProcAddressQueryResult,
 ) -> Result<(), Code> {
     let (found, how) = look_up(symbol, version, flags)?;
-    give(to, found.unwrap_or(std::ptr::null_mut()))?;
-    if status.is_null() { Ok(()) } else { give(status.cast::<u32>(), how) }
+    write_out(to, found.unwrap_or(std::ptr::null_mut()))?;
+    if status.is_null() { Ok(()) } else { write_out(status.cast::<u32>(), how) }
 }
 
 pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -> Result<(), Code> {
@@ -98,6 +98,6 @@ pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -
     // SAFETY: not null; a uuid is sixteen bytes.
     let uuid: [u8; 16] = unsafe { id.cast::<[u8; 16]>().read() };
     let table = cuda_api::cudart::table(&uuid);
-    give(to, table.unwrap_or(std::ptr::null()))?;
+    write_out(to, table.unwrap_or(std::ptr::null()))?;
     table.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }

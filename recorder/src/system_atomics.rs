@@ -2,7 +2,7 @@
 //! of memory that both use, see each other. Managed memory lies with the host here, and other places have copies of what GPUs use, so there
 //! they do not (docs/features.md). A program that has both, such a kernel and such memory, is told so: once.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::host_memory;
 use crate::log;
 use crate::place::Place;
@@ -15,13 +15,13 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// A kernel that uses such operations is about to be used for the first time.
 #[cold]
-pub(crate) fn note_kernel(cx: &Entered, name: &str) {
+pub(crate) fn note_kernel(cx: &CallContext, name: &str) {
     KERNEL.get_or_init(|| name.to_owned());
     memory_changed(cx);
 }
 
 /// There may be more memory of the host's that GPUs use.
-pub(crate) fn memory_changed(cx: &Entered) {
+pub(crate) fn memory_changed(cx: &CallContext) {
     if KERNEL.get().is_some() {
         cx.job.devices.iter().for_each(|d| place_changed(cx.place(d)));
     }

@@ -1,7 +1,7 @@
 //! Descriptors for the tensor memory accelerator: 128 bytes that the driver of the place computes, for only it knows their form.
 //! An address in them is the same in every place, so they stay right through moves.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::host_memory;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, TensorMapIm2col, TensorMapTiled};
@@ -25,7 +25,7 @@ fn elements<T: Copy>(from: *const T, n: usize) -> Result<Vec<T>, Code> {
 }
 
 /// Dimensions of a descriptor that is to be made: `to` must be there, the rank one of those that exist.
-fn rank_of(cx: &Entered, to: *const sys::CUtensorMap, rank: u32, exist: RangeInclusive<u32>) -> Result<usize, Code> {
+fn rank_of(cx: &CallContext, to: *const sys::CUtensorMap, rank: u32, exist: RangeInclusive<u32>) -> Result<usize, Code> {
     cx.device()?;
     if to.is_null() || !exist.contains(&rank) {
         return Err(code::ERROR_INVALID_VALUE);
@@ -37,7 +37,7 @@ fn rank_of(cx: &Entered, to: *const sys::CUtensorMap, rank: u32, exist: RangeInc
 const IM2COL: RangeInclusive<u32> = 3..=5;
 
 /// Asks for a descriptor of the memory at an address and writes it for the program.
-fn encode(cx: &mut Entered, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire, address: *mut c_void) -> Result<(), Code> {
+fn encode(cx: &mut CallContext, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire, address: *mut c_void) -> Result<(), Code> {
     let device = cx.device()?;
     host_memory::note_words(cx, &(address as u64).to_le_bytes())?;
     let mut body = Vec::new();
@@ -53,7 +53,7 @@ fn encode(cx: &mut Entered, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire
 }
 
 pub(crate) fn cuTensorMapEncodeTiled(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUtensorMap,
     data_type: u32,
     rank: sys::cuuint32_t,
@@ -82,7 +82,7 @@ pub(crate) fn cuTensorMapEncodeTiled(
 }
 
 pub(crate) fn cuTensorMapEncodeIm2col(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUtensorMap,
     data_type: u32,
     rank: sys::cuuint32_t,
@@ -117,7 +117,7 @@ pub(crate) fn cuTensorMapEncodeIm2col(
 }
 
 pub(crate) fn cuTensorMapEncodeIm2colWide(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUtensorMap,
     data_type: u32,
     rank: sys::cuuint32_t,
@@ -152,7 +152,11 @@ pub(crate) fn cuTensorMapEncodeIm2colWide(
     encode(cx, to, ops::id::TENSOR_MAP_IM2COL, &op, address)
 }
 
-pub(crate) fn cuTensorMapReplaceAddress(cx: &mut Entered, map: *mut sys::CUtensorMap, address: *mut c_void) -> Result<(), Code> {
+pub(crate) fn cuTensorMapReplaceAddress(
+    cx: &mut CallContext,
+    map: *mut sys::CUtensorMap,
+    address: *mut c_void,
+) -> Result<(), Code> {
     cx.device()?;
     if map.is_null() {
         return Err(code::ERROR_INVALID_VALUE);

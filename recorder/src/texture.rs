@@ -1,8 +1,8 @@
 //! Texture and surface objects. Kernels are given their numbers by value, so a number is what the first place's driver chose, and
 //! every later place must come to the same one (`executor/src/executor/arrays.rs`).
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
 use crate::ledger::Keep;
@@ -31,7 +31,7 @@ struct Object {
 /// Live objects by device and number: textures and surfaces have them in common.
 static OBJECTS: Mutex<BTreeMap<(u32, u64), Object>> = Mutex::new(BTreeMap::new());
 
-fn find(cx: &Entered, surface: bool, number: u64) -> Result<(&'static Device, Object), Code> {
+fn find(cx: &CallContext, surface: bool, number: u64) -> Result<(&'static Device, Object), Code> {
     let device = cx.device()?;
     let found = lock(&OBJECTS).get(&(device.index, number)).copied();
     let right = found.filter(|object| object.made.sampling.is_none() == surface);
@@ -39,7 +39,7 @@ fn find(cx: &Entered, surface: bool, number: u64) -> Result<(&'static Device, Ob
 }
 
 /// What of the journal an object or a reference needs: its array, or what its memory lies in. The program may free both before it.
-pub(crate) fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
+pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
     match r.kind {
         OF_ARRAY => cx.use_handle(Kind::Array, Kind::Array, r.array)?,
         OF_MIPMAP => cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?,
@@ -55,7 +55,7 @@ pub(crate) fn needs(cx: &mut Entered, device: &'static Device, r: &Resource) -> 
 }
 
 /// Notes that the GPU uses host memory that an object or a reference shows by its address.
-pub(crate) fn note_host(cx: &Entered, r: &Resource) -> Result<(), Code> {
+pub(crate) fn note_host(cx: &CallContext, r: &Resource) -> Result<(), Code> {
     r.memory().map_or(Ok(()), |(address, _)| host_memory::note_words(cx, &address.to_le_bytes()))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn blocker(record: &OwnedRecord) -> Option<String> {
 }
 
 /// Makes an object in the place. Gives its number.
-fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
+fn make(cx: &mut CallContext, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
     let device = cx.device()?;
     let uses = needs(cx, device, &resource)?.into();
     device.check()?;
@@ -101,13 +101,13 @@ fn make(cx: &mut Entered, resource: Resource, sampling: Option<Sampling>, view: 
     Ok(number)
 }
 
-fn end(cx: &mut Entered, device: &'static Device, object: &ObjectMake) -> Result<(), Code> {
+fn end(cx: &mut CallContext, device: &'static Device, object: &ObjectMake) -> Result<(), Code> {
     // Before the place gives the number to the next one.
     lock(&OBJECTS).remove(&(device.index, object.number));
     device.check()?;
     let (edges, body) = (Edges { ends: Some(object.handle), ..Edges::default() }, object.handle.to_le_bytes());
     let mut ledger = lock(&device.ledger);
-    device.noting(cx.place(device).send(ops::id::OBJECT_END, &[&body]))?;
+    device.record_error(cx.place(device).send(ops::id::OBJECT_END, &[&body]))?;
     ledger.append(ops::id::OBJECT_END, &body, &[], &edges, Keep::PLAIN)?;
     drop(ledger);
     cx.job.tables.end(object.handle);
@@ -115,7 +115,7 @@ fn end(cx: &mut Entered, device: &'static Device, object: &ObjectMake) -> Result
 }
 
 /// Ends an object. A number that stands for none is no error (measured, 580 driver).
-fn destroy(cx: &mut Entered, surface: bool, number: u64) -> Result<(), Code> {
+fn destroy(cx: &mut CallContext, surface: bool, number: u64) -> Result<(), Code> {
     cx.device()?.check()?;
     match find(cx, surface, number) {
         Ok((device, object)) => end(cx, device, &object.made),
@@ -124,7 +124,7 @@ fn destroy(cx: &mut Entered, surface: bool, number: u64) -> Result<(), Code> {
 }
 
 /// Ends the objects of a context, or all of a device.
-pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let of_device = (device.index, 0)..=(device.index, u64::MAX);
     let mut all: Vec<ObjectMake> = lock(&OBJECTS).range(of_device).map(|(_, object)| object.made).collect();
     all.retain(|object| cx.job.tables.objects.get(object.handle).is_ok_and(|o| o.ends_with(whose)));
@@ -132,7 +132,7 @@ pub(crate) fn end_of(cx: &mut Entered, device: &'static Device, whose: Option<u6
 }
 
 pub(crate) fn cuTexObjectCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUtexObject,
     what: *const sys::CUDA_RESOURCE_DESC,
     how: *const sys::CUDA_TEXTURE_DESC,
@@ -143,15 +143,15 @@ pub(crate) fn cuTexObjectCreate(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let (resource, sampling, view) = (resource(what)?, sampling(how)?, view(seen_as)?);
-    give(out, make(cx, resource, Some(sampling), view)?)
+    write_out(out, make(cx, resource, Some(sampling), view)?)
 }
 
-pub(crate) fn cuTexObjectDestroy(cx: &mut Entered, object: sys::CUtexObject) -> Result<(), Code> {
+pub(crate) fn cuTexObjectDestroy(cx: &mut CallContext, object: sys::CUtexObject) -> Result<(), Code> {
     destroy(cx, false, object)
 }
 
 pub(crate) fn cuTexObjectGetResourceDesc(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_RESOURCE_DESC,
     object: sys::CUtexObject,
 ) -> Result<(), Code> {
@@ -159,7 +159,7 @@ pub(crate) fn cuTexObjectGetResourceDesc(
 }
 
 pub(crate) fn cuTexObjectGetTextureDesc(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_TEXTURE_DESC,
     object: sys::CUtexObject,
 ) -> Result<(), Code> {
@@ -167,7 +167,7 @@ pub(crate) fn cuTexObjectGetTextureDesc(
 }
 
 pub(crate) fn cuTexObjectGetResourceViewDesc(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_RESOURCE_VIEW_DESC,
     object: sys::CUtexObject,
 ) -> Result<(), Code> {
@@ -176,7 +176,7 @@ pub(crate) fn cuTexObjectGetResourceViewDesc(
 }
 
 pub(crate) fn cuSurfObjectCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUsurfObject,
     what: *const sys::CUDA_RESOURCE_DESC,
 ) -> Result<(), Code> {
@@ -188,15 +188,15 @@ pub(crate) fn cuSurfObjectCreate(
     if resource.kind != OF_ARRAY {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    give(out, make(cx, resource, None, None)?)
+    write_out(out, make(cx, resource, None, None)?)
 }
 
-pub(crate) fn cuSurfObjectDestroy(cx: &mut Entered, object: sys::CUsurfObject) -> Result<(), Code> {
+pub(crate) fn cuSurfObjectDestroy(cx: &mut CallContext, object: sys::CUsurfObject) -> Result<(), Code> {
     destroy(cx, true, object)
 }
 
 pub(crate) fn cuSurfObjectGetResourceDesc(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     out: *mut sys::CUDA_RESOURCE_DESC,
     object: sys::CUsurfObject,
 ) -> Result<(), Code> {

@@ -4,7 +4,7 @@
 //! over ends a record, and what is left of it gets new ones. What the tiles show is memory of [`crate::vmm::tile_pools`], which moves by itself.
 
 use crate::array;
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::graph;
 use crate::job::Device;
 use crate::ledger::Keep;
@@ -100,7 +100,7 @@ fn change(
 }
 
 /// An array is about to end: nothing of it is mapped any more.
-pub(crate) fn array_ends(cx: &Entered, device: &'static Device, array: u64) -> Result<(), Code> {
+pub(crate) fn array_ends(cx: &CallContext, device: &'static Device, array: u64) -> Result<(), Code> {
     let mut mapped = lock(&MAPPED);
     let all: Vec<_> = mapped.range(((array, [0; 5]), 0)..=((array, [u32::MAX; 5]), u64::MAX)).map(|(at, _)| *at).collect();
     if all.is_empty() {
@@ -115,7 +115,7 @@ pub(crate) fn array_ends(cx: &Entered, device: &'static Device, array: u64) -> R
 }
 
 pub(crate) fn cuMemMapArrayAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     list: *mut sys::CUarrayMapInfo,
     count: c_uint,
     stream: sys::CUstream,

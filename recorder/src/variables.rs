@@ -1,7 +1,7 @@
 //! Variables of loaded code, as memory that a program asks about. Where they lie, the place knows.
 
 use crate::context;
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::log::lock;
 use crate::memory::{self, PLACED, PLACED_END};
 use cuda_api::handle::{Kind, kind};
@@ -31,7 +31,7 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { ended: 0, known: BTreeMap::new() });
 
 /// The variable around an address. Programs ask again and again, so the place is asked once about each.
-pub(crate) fn find(cx: &Entered, address: u64) -> Option<Found> {
+pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     if !(PLACED..PLACED_END).contains(&address) {
         return None;
     }

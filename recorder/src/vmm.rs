@@ -5,15 +5,15 @@
 //! moment, mapped twice or mapped without access is copied once in a move, like any other chunk. What the program maps are
 //! aliases of it ([`ops::Alias`], journalled). Memory that is for tiles of arrays alone has no addresses at all ([`crate::tiles`]).
 
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
-use crate::lend::{self, Lendable, Loan, Ticket};
 use crate::log::{self, lock};
 use crate::memory::ranges::Ranges;
 use crate::memory::{ARENA, GRANULE, encode, pools};
 use crate::peer;
+use crate::shared_memory::{self, Lendable, Loan, Ticket};
 use cuda_api::arg::Edges;
 use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
@@ -181,13 +181,13 @@ impl Vmm {
 
     /// Gives physical memory back that nobody can reach any more. Answers with memory for tiles, which the place has to end.
     #[must_use]
-    fn collect(&mut self, cx: &Entered) -> Vec<Pool> {
+    fn collect(&mut self, cx: &CallContext) -> Vec<Pool> {
         let unreachable = |p: &mut Physical| {
             if p.handles > 0 || p.mappings > 0 {
                 return false;
             }
-            p.exported.retain(lend::is_open);
-            p.exported.is_empty() && (p.loan.is_some() || !lend::is_lent(p.device, p.chunk))
+            p.exported.retain(shared_memory::is_open);
+            p.exported.is_empty() && (p.loan.is_some() || !shared_memory::is_lent(p.device, p.chunk))
         };
         let mut pools = Vec::new();
         for (handle, p) in self.physical.extract_if(|_, p| unreachable(p)).filter(|(_, p)| p.loan.is_none()) {
@@ -201,11 +201,11 @@ impl Vmm {
     }
 }
 
-fn alias_op(cx: &Entered, device: &'static Device, op: u16, alias: &Alias, edges: &Edges) -> Result<(), Code> {
+fn alias_op(cx: &CallContext, device: &'static Device, op: u16, alias: &Alias, edges: &Edges) -> Result<(), Code> {
     device.check()?;
     let body = encode(alias);
     let mut ledger = lock(&device.ledger);
-    let (rc, bytes) = device.noting(cx.place(device).begin(op, &[&body]))?.finish();
+    let (rc, bytes) = device.record_error(cx.place(device).begin(op, &[&body]))?.finish();
     if rc != code::SUCCESS {
         log::trace(|| format!("{op:#06x} failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
         device.note(rc);
@@ -215,7 +215,7 @@ fn alias_op(cx: &Entered, device: &'static Device, op: u16, alias: &Alias, edges
 }
 
 /// Forgets what is mapped and made on a device whose context ends; its chunks are its owner's affair.
-pub(crate) fn forget(cx: &Entered, device: &'static Device) {
+pub(crate) fn forget(cx: &CallContext, device: &'static Device) {
     let _later = PutOff::begin();
     let mut v = write();
     let mine: Vec<u64> = v.mappings.iter().filter(|(_, m)| m.device == device.index).map(|(at, _)| *at).collect();
@@ -248,7 +248,7 @@ pub(crate) fn borrowed(device: &Device) -> usize {
 
 /// Lets a device use a mapping of borrowed memory, or not any more. It is mapped in the place of one device at a time.
 fn allow_borrowed(
-    cx: &Entered,
+    cx: &CallContext,
     m: &mut Mapping,
     at: u64,
     offer: Offer,
@@ -257,8 +257,8 @@ fn allow_borrowed(
 ) -> Result<(), Code> {
     let here = Chunk { address: at, bytes: m.bytes };
     match (m.access, access) {
-        (0, READ_WRITE) => lend::map(cx, device, here, offer)?,
-        (READ_WRITE, 0) if m.device == device.index => lend::unmap(cx, device, here)?,
+        (0, READ_WRITE) => shared_memory::map(cx, device, here, offer)?,
+        (READ_WRITE, 0) if m.device == device.index => shared_memory::unmap(cx, device, here)?,
         (_, 0) => return Ok(()),
         (READ_WRITE, READ_WRITE) if m.device == device.index => return Ok(()),
         _ => {
@@ -293,7 +293,7 @@ pub(crate) fn forget_foreign(address: u64) {
     write().mappings.remove(&address);
 }
 
-fn unmap(cx: &Entered, v: &mut Vmm, at: u64) -> Result<(), Code> {
+fn unmap(cx: &CallContext, v: &mut Vmm, at: u64) -> Result<(), Code> {
     let Some(m) = v.mappings.remove(&at) else { return Err(code::ERROR_INVALID_VALUE) };
     if m.physical == FOREIGN {
         v.room.put(at, m.bytes);
@@ -305,14 +305,14 @@ fn unmap(cx: &Entered, v: &mut Vmm, at: u64) -> Result<(), Code> {
     p.mappings -= 1;
     if p.loan.is_some() {
         let device = cx.job.devices.get(m.device as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
-        return if m.access == 0 { Ok(()) } else { lend::unmap(cx, device, Chunk { address: at, bytes: m.bytes }) };
+        return if m.access == 0 { Ok(()) } else { shared_memory::unmap(cx, device, Chunk { address: at, bytes: m.bytes }) };
     }
     let alias = Alias { address: at, bytes: m.bytes, chunk: p.chunk, access: 0 };
     alias_op(cx, p.device, ops::id::ALIAS_UNMAP, &alias, &Edges { ends: Some(at), ..Edges::default() })
 }
 
 pub(crate) fn cuMemAddressReserve(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     ptr: *mut sys::CUdeviceptr,
     size: usize,
     alignment: usize,
@@ -328,10 +328,10 @@ pub(crate) fn cuMemAddressReserve(
     let wish = addr.is_multiple_of(align) && is_reserved(addr) && v.room.carve(addr, bytes);
     let address = if wish { Some(addr) } else { v.room.take_aligned(bytes, align) }.ok_or(code::ERROR_OUT_OF_MEMORY)?;
     v.reserved.insert(address, bytes);
-    give(ptr, address)
+    write_out(ptr, address)
 }
 
-pub(crate) fn cuMemAddressFree(_cx: &mut Entered, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
+pub(crate) fn cuMemAddressFree(_cx: &mut CallContext, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
     unreserve(ptr, size as u64)
 }
 
@@ -370,7 +370,7 @@ impl Prop {
 }
 
 /// Reads and checks what memory is asked for; gives its device.
-fn properties(cx: &Entered, prop: *const sys::CUmemAllocationProp) -> Result<(Prop, &'static Device), Code> {
+fn properties(cx: &CallContext, prop: *const sys::CUmemAllocationProp) -> Result<(Prop, &'static Device), Code> {
     if prop.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -387,7 +387,7 @@ fn properties(cx: &Entered, prop: *const sys::CUmemAllocationProp) -> Result<(Pr
 }
 
 pub(crate) fn cuMemCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     handle: *mut sys::CUmemGenericAllocationHandle,
     size: usize,
     prop: *const sys::CUmemAllocationProp,
@@ -418,16 +418,16 @@ pub(crate) fn cuMemCreate(
     // Compression is a wish that is never granted.
     let prop = Prop { compression: 0, ..prop };
     v.physical.insert(number, Physical { device, bytes, chunk, loan: None, handles: 1, mappings: 0, exported: Vec::new(), prop });
-    give(handle, number)
+    write_out(handle, number)
 }
 
-pub(crate) fn cuMemRelease(cx: &mut Entered, handle: sys::CUmemGenericAllocationHandle) -> Result<(), Code> {
+pub(crate) fn cuMemRelease(cx: &mut CallContext, handle: sys::CUmemGenericAllocationHandle) -> Result<(), Code> {
     write().known(handle)?.handles -= 1;
     collect(cx)
 }
 
 pub(crate) fn cuMemMap(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     ptr: sys::CUdeviceptr,
     size: usize,
     offset: usize,
@@ -460,7 +460,7 @@ pub(crate) fn cuMemMap(
     Ok(())
 }
 
-pub(crate) fn cuMemUnmap(cx: &mut Entered, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
+pub(crate) fn cuMemUnmap(cx: &mut CallContext, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
     let mut v = write();
     for at in v.whole(ptr, size as u64)? {
         unmap(cx, &mut v, at)?;
@@ -474,7 +474,7 @@ type Access = [u32; 3];
 const _: () = assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
 
 pub(crate) fn cuMemSetAccess(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     ptr: sys::CUdeviceptr,
     size: usize,
     desc: *const sys::CUmemAccessDesc,
@@ -535,7 +535,7 @@ pub(crate) fn cuMemSetAccess(
 }
 
 pub(crate) fn cuMemGetAccess(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     flags: *mut c_ulonglong,
     location: *const sys::CUmemLocation,
     ptr: sys::CUdeviceptr,
@@ -553,32 +553,32 @@ pub(crate) fn cuMemGetAccess(
     let found = find(ptr).ok_or(code::ERROR_INVALID_VALUE)?;
     let own = read().mappings.get(&found.start).filter(|m| m.device == device).map_or(0, |m| m.access);
     let access = if peer::shares_alias(device, found.start) { READ_WRITE } else { own };
-    give(flags, c_ulonglong::from(access))
+    write_out(flags, c_ulonglong::from(access))
 }
 
 pub(crate) fn cuMemGetAllocationGranularity(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     granularity: *mut usize,
     prop: *const sys::CUmemAllocationProp,
     option: u32,
 ) -> Result<(), Code> {
     cx.job.device(0)?;
     // Minimum and recommended are the same, and the driver does not look at what is asked for (measured).
-    if prop.is_null() || option > 1 { Err(code::ERROR_INVALID_VALUE) } else { give(granularity, GRANULE as usize) }
+    if prop.is_null() || option > 1 { Err(code::ERROR_INVALID_VALUE) } else { write_out(granularity, GRANULE as usize) }
 }
 
 pub(crate) fn cuMemGetAllocationPropertiesFromHandle(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     prop: *mut sys::CUmemAllocationProp,
     handle: sys::CUmemGenericAllocationHandle,
 ) -> Result<(), Code> {
     let known = write().known(handle)?.prop;
     // Memory for tiles is not told apart (measured, 580 driver).
-    give(prop.cast::<Prop>(), Prop { usage: known.usage & !TILE_POOL, ..known })
+    write_out(prop.cast::<Prop>(), Prop { usage: known.usage & !TILE_POOL, ..known })
 }
 
 pub(crate) fn cuMemRetainAllocationHandle(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     handle: *mut sys::CUmemGenericAllocationHandle,
     addr: *mut c_void,
 ) -> Result<(), Code> {
@@ -591,7 +591,7 @@ pub(crate) fn cuMemRetainAllocationHandle(
     let inside = v.mappings.range(..=addr as u64).next_back().is_some_and(|(at, _)| addr as u64 - at < start);
     let p = v.physical.get_mut(&number).filter(|_| inside).ok_or(code::ERROR_INVALID_VALUE)?;
     p.handles += 1;
-    give(handle, number)
+    write_out(handle, number)
 }
 
 /// Bytes of physical memory that the program has a handle of.
@@ -600,7 +600,7 @@ pub(crate) fn bytes_of(handle: u64) -> Result<u64, Code> {
 }
 
 /// Maps all of it for a device, at an address that is free.
-pub(crate) fn map_anywhere(cx: &mut Entered, handle: u64, bytes: u64, device: &Device) -> Result<u64, Code> {
+pub(crate) fn map_anywhere(cx: &mut CallContext, handle: u64, bytes: u64, device: &Device) -> Result<u64, Code> {
     let (mut at, size) = (0, bytes as usize);
     cuMemAddressReserve(cx, &raw mut at, size, 0, 0, 0)?;
     let access: Access = [ON_DEVICE, device.index, READ_WRITE];

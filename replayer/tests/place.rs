@@ -7,7 +7,7 @@ use cuda_api::handle::{Kind, compose};
 use cuda_api::image::{self, Image};
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
-use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, steer, twin};
+use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, host_mirror, steer};
 use replayer::{LocalSink, Record, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -735,7 +735,7 @@ fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
 fn memory_of_its_own_is_kept_as_the_jobs() {
     let p = place();
     let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: true }, &[])).0;
-    let tell = |lines: &[twin::Line]| p.try_apply(id::HOST_BYTES, twin::bytes_of(lines)).0;
+    let tell = |lines: &[host_mirror::Line]| p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(lines)).0;
     // In pages of the arena, and in the middle of pages elsewhere.
     for at in [ops::HOST + (1 << 30), 0x5a00_0000_0000 + 100 * 8] {
         assert!(!p.exec.has_apart());
@@ -744,7 +744,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         }
         assert_eq!(pin(at, 10_000), code::SUCCESS);
         let line = at.next_multiple_of(64);
-        let mut first: twin::Line = [0; 10];
+        let mut first: host_mirror::Line = [0; 10];
         (first[0], first[1], first[2], first[3]) = (line, 0xff0f, 0x0102_0304_0506_0708, 77);
         assert_eq!(tell(&[first]), code::SUCCESS);
         assert_eq!(p.exec.look_apart(), (p.exec.look_apart().0, Vec::new()), "what the job has told is not told to it");

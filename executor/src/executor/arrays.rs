@@ -11,7 +11,7 @@
 
 use super::checker::HostEnds;
 use super::tiles::Pool;
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{Buffer, PIECE, lock};
 use cuda_api::arg::stage_stream;
@@ -115,7 +115,7 @@ impl Executor {
         Ok(layout)
     }
 
-    pub(super) fn end_array(&self, life: &Life, handle: u64) -> Result<(), Code> {
+    pub(super) fn end_array(&self, life: &ContextState, handle: u64) -> Result<(), Code> {
         let _going = self.no_transfers(life)?;
         let mut arrays = lock(&self.arrays);
         let made = arrays.made.get(&handle).ok_or(code::ERROR_INVALID_HANDLE)?;
@@ -268,7 +268,7 @@ impl Executor {
         unsafe { self.gpu.copy_3d(&copy, stream) }
     }
 
-    pub(super) fn copy_box_in(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    pub(super) fn copy_box_in(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
         let bytes = packed(&copy)?;
         if body.len() != bytes {
@@ -281,7 +281,7 @@ impl Executor {
     }
 
     /// The same with bytes that the job sends when the stream is there.
-    pub(super) fn copy_box_late(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn copy_box_late(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let CopyBoxLate { token, to } = CopyBoxLate::get(&mut { body }).map_err(short)?;
         body = body.get(size_of::<u64>()..).unwrap_or_default();
         let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
@@ -301,7 +301,7 @@ impl Executor {
     }
 
     /// A copy from a buffer, which is free again when the copy has been made.
-    fn copy_box_from(&self, life: &Life, copy: &Copy3, buffer: Buffer, stream: u64) -> Result<(), Code> {
+    fn copy_box_from(&self, life: &ContextState, copy: &Copy3, buffer: Buffer, stream: u64) -> Result<(), Code> {
         // SAFETY: the buffer stays ours until the event below.
         match unsafe { self.gpu.copy_3d(copy, stream) }.and_then(|()| life.pools.mark(stream)) {
             Ok(event) => life.pools.fly(event, vec![buffer]),
@@ -314,7 +314,7 @@ impl Executor {
         Ok(())
     }
 
-    pub(super) fn copy_box_out(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn copy_box_out(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let (mut copy, stream) = self.copy_box_op(&mut body, [false, true], HostEnds::Staged)?;
         let bytes = packed(&copy)?;
         let mut pending = self.pending(life, Vec::new());

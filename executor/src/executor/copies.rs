@@ -1,7 +1,7 @@
 //! Launches, copies, fills.
 
 use super::checker::span;
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{Buffer, PIECE};
 use cuda_api::arg::stage_stream;
@@ -149,7 +149,7 @@ impl Executor {
         Ok(())
     }
 
-    pub(super) fn copy_in(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    pub(super) fn copy_in(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let op = CopyIn::get(&mut body).map_err(short)?;
         if size(op.dst, op.pitch, op.width, op.rows)? != body.len() as u64 {
             return Err(code::ERROR_INVALID_VALUE);
@@ -167,7 +167,7 @@ impl Executor {
     }
 
     /// The one call that waits for a stream: it has nothing to do but this copy.
-    pub(super) fn copy_in_at_rest(&self, life: &Life, body: &[u8]) -> Result<(), Code> {
+    pub(super) fn copy_in_at_rest(&self, life: &ContextState, body: &[u8]) -> Result<(), Code> {
         self.copy_in(life, body)?;
         let stream = CopyIn::get(&mut { body }).map_err(short)?.stream;
         self.gpu.synchronize_stream(stage_stream(stream, &self.bindings)?)
@@ -177,7 +177,7 @@ impl Executor {
     /// when the copy has been made.
     pub(super) fn copy_from(
         &self,
-        life: &Life,
+        life: &ContextState,
         to: &CopyIn,
         (skip, width, rows): (u64, u64, u64),
         buffer: Buffer,
@@ -205,7 +205,7 @@ impl Executor {
         Ok(())
     }
 
-    pub(super) fn copy_out(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn copy_out(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = CopyOut::get(&mut body).map_err(short)?;
         let total = size(op.src, op.pitch, op.width, op.rows)?;
         if total > LARGEST_OUT {

@@ -9,7 +9,7 @@ use super::checker::HostEnds;
 use super::host::Call;
 use super::pinned::PinnedMemory;
 use super::transfer::Pinned;
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
 use crate::pending::Pending;
 use crate::pools::{Recorded, lock};
@@ -387,7 +387,7 @@ impl Executor {
     }
 
     /// The job says what a node will do in the launch that names the token.
-    pub(super) fn graph_call(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn graph_call(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = GraphCall::get(&mut body).map_err(short)?;
         let calls = self.graph_calls(op.instance)?;
         let copy = match calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)? {
@@ -416,7 +416,7 @@ impl Executor {
     }
 
     /// Launches an instance that makes calls.
-    pub(super) fn launch_calling(&self, life: &Life, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
+    pub(super) fn launch_calling(&self, life: &ContextState, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
         let calls = self.graph_calls(instance)?;
         let (live, on) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);
         let mut list = Vec::with_capacity(calls.nodes.len());

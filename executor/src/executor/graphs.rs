@@ -2,7 +2,7 @@
 
 use super::checker::{AttributeWords, HostEnds, attribute_words};
 use super::graph_calls::{Calls, Node};
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
 use crate::pools::{Recorded, lock};
 use cuda_api::arg::stage_stream;
@@ -351,7 +351,7 @@ impl Executor {
     }
 
     /// Launches an instance, or uploads it.
-    pub(super) fn launch_graph(&self, life: &Life, mut body: &[u8], upload: bool) -> Result<(), Code> {
+    pub(super) fn launch_graph(&self, life: &ContextState, mut body: &[u8], upload: bool) -> Result<(), Code> {
         let (instance, stream) = <(u64, u64)>::get(&mut body).map_err(short)?;
         if !body.is_empty() {
             return self.launch_calling(life, instance, stream, body);

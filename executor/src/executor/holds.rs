@@ -5,7 +5,7 @@
 //! driver runs these one after the other, so one that waited would hold up others that the wait depends on, and a function of the program
 //! that waits would hold up the copies of other streams.
 
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
@@ -118,7 +118,7 @@ impl Holds {
 
 impl Executor {
     /// A word that no stream looks at.
-    fn word(&self, life: &Life) -> Result<usize, Code> {
+    fn word(&self, life: &ContextState) -> Result<usize, Code> {
         let mut w = lock(&self.holds.words);
         let Words { free, passing, .. } = &mut *w;
         passing.retain(|(word, after)| {
@@ -138,24 +138,24 @@ impl Executor {
         Ok(page)
     }
 
-    pub(super) fn hold_stream(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    pub(super) fn hold_stream(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let op = StreamHold::get(&mut body).map_err(short)?;
         let live = stage_stream(op.stream, &self.bindings)?;
         self.hold(life, (op.stream, live), op.token, None, ANOTHER_GPU)
     }
 
     /// Holds a stream, and answers when it has got there, behind what its earlier work has done to the job's memory.
-    pub(super) fn fence_stream(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn fence_stream(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = StreamHold::get(&mut body).map_err(short)?;
         self.hold_for_job(life, op.stream, op.token, FENCE).map(Some)
     }
 
     /// Something that the job does itself in a stream's order: answered when the stream is there, which goes on when the job has said so.
-    pub(super) fn hold_for_work(&self, life: &Life, op: &HostCall) -> Result<Option<Pending>, Code> {
+    pub(super) fn hold_for_work(&self, life: &ContextState, op: &HostCall) -> Result<Option<Pending>, Code> {
         self.hold_for_job(life, op.stream, op.token, HOST_WORK).map(Some)
     }
 
-    fn hold_for_job(&self, life: &Life, stream: u64, token: u64, why: &'static str) -> Result<Pending, Code> {
+    fn hold_for_job(&self, life: &ContextState, stream: u64, token: u64, why: &'static str) -> Result<Pending, Code> {
         let live = stage_stream(stream, &self.bindings)?;
         // Made before the hold: if that fails its event is given back.
         let pending = self.pending(life, vec![Mark::Own(life.pools.mark(live)?)]);
@@ -166,7 +166,7 @@ impl Executor {
     /// The same for bytes that the job sends, to a buffer that a copy behind the wait reads.
     pub(super) fn hold_for_bytes(
         &self,
-        life: &Life,
+        life: &ContextState,
         stream: (u64, u64),
         token: u64,
         room: (usize, usize),
@@ -179,7 +179,7 @@ impl Executor {
     /// Holds a stream, as it travels and as the driver knows it.
     fn hold(
         &self,
-        life: &Life,
+        life: &ContextState,
         (stream, live): (u64, u64),
         token: u64,
         room: Option<(usize, usize)>,
@@ -214,7 +214,7 @@ impl Executor {
     }
 
     /// Answers when what an event stands for now has happened, whatever is recorded in it later.
-    pub(super) fn event_reached(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
+    pub(super) fn event_reached(&self, life: &ContextState, event: u64) -> Result<Option<Pending>, Code> {
         let live = self.bindings.live(Kind::Event, event)?;
         match self.gpu.query_event(live) {
             Err(code::ERROR_NOT_READY) => {}
@@ -236,7 +236,7 @@ impl Executor {
     }
 
     /// The driver's value of a stream as it travels, or the place's own.
-    pub(super) fn stream_or_lane(&self, life: &Life, stream: u64) -> Result<u64, Code> {
+    pub(super) fn stream_or_lane(&self, life: &ContextState, stream: u64) -> Result<u64, Code> {
         if stream == cuda_api::ops::LANE { Ok(life.lanes[0]) } else { stage_stream(stream, &self.bindings) }
     }
 

@@ -6,7 +6,7 @@
 //! other, and the program may wait in one until another stream has made its copies.
 
 use super::graph_calls::CopyCall;
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{Recorded, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
@@ -312,13 +312,13 @@ impl Executor {
         })
     }
 
-    fn reached_by(&self, life: &Life, call: Arc<Call>, mark: u64) -> Pending {
+    fn reached_by(&self, life: &ContextState, call: Arc<Call>, mark: u64) -> Pending {
         let mut pending = self.pending(life, vec![Mark::Own(mark)]);
         pending.call = Some(call);
         pending
     }
 
-    pub(super) fn host_call(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn host_call(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = HostCall::get(&mut body).map_err(short)?;
         if op.token & HOLD != 0 {
             return self.hold_for_work(life, &op);
@@ -331,7 +331,7 @@ impl Executor {
         Ok(mark.map(|m| self.reached_by(life, call, m)))
     }
 
-    pub(super) fn copy_in_late(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn copy_in_late(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = CopyInLate::get(&mut body).map_err(short)?;
         let bytes = super::copies::size(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
         let bytes = usize::try_from(bytes).map_err(|_| code::ERROR_INVALID_VALUE)?;
@@ -353,7 +353,7 @@ impl Executor {
         Ok(Some(pending))
     }
 
-    pub(super) fn stream_memory(&self, life: &Life, mut body: &[u8]) -> Result<Option<Pending>, Code> {
+    pub(super) fn stream_memory(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = StreamMemory::get(&mut body).map_err(short)?;
         self.check_stream_memory(&op)?;
         let live = stage_stream(op.stream, &self.bindings)?;
@@ -373,7 +373,7 @@ impl Executor {
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
     }
 
-    fn forget_waits(&self, life: &Life, waits: &mut Vec<Wait>) {
+    fn forget_waits(&self, life: &ContextState, waits: &mut Vec<Wait>) {
         waits.retain(|w| {
             let waiting = self.gpu.query_event(w.after) == Err(code::ERROR_NOT_READY);
             if !waiting {

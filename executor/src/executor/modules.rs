@@ -2,7 +2,7 @@
 
 use super::checker::check_options;
 use super::own::{find_heap, grow_local};
-use super::{Executor, Life, short};
+use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
 use crate::limits::{MOST_IMAGES, tell_once};
 use crate::pools::lock;
@@ -232,7 +232,7 @@ impl Executor {
         Ok(())
     }
 
-    pub(super) fn load_image(&self, life: &Life, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+    pub(super) fn load_image(&self, life: &ContextState, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
         let op = ImageLoad::get(&mut body).map_err(short)?;
         let wanted = if op.library { Kind::Library } else { Kind::Module };
         if kind(op.handle) != Some(wanted) {
@@ -256,7 +256,7 @@ impl Executor {
         }
     }
 
-    fn load_unit(&self, life: &Life, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
+    fn load_unit(&self, life: &ContextState, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
         if kept.index().too_large {
             // The driver would decompress it, too, and has no limit.
@@ -337,21 +337,21 @@ impl Executor {
     }
 
     /// The context has a heap from now on, whatever is loaded.
-    pub(super) fn make_heap(&self, life: &Life) -> Result<(), Code> {
+    pub(super) fn make_heap(&self, life: &ContextState) -> Result<(), Code> {
         let mut modules = lock(&self.modules);
         self.prepare_heap(life, &mut modules);
         if let Heap::Unknown(rc) = modules.heap { Err(rc) } else { Ok(()) }
     }
 
     /// The context has so much local memory from now on.
-    pub(super) fn provide_local(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    pub(super) fn provide_local(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let bytes = u32::get(&mut body).map_err(short)?;
         self.need_local(life, &mut lock(&self.modules), bytes);
         Ok(())
     }
 
     /// What the context had to get because a function needs so much local memory, or 0.
-    fn need_local(&self, life: &Life, modules: &mut Modules, bytes: u32) -> u32 {
+    fn need_local(&self, life: &ContextState, modules: &mut Modules, bytes: u32) -> u32 {
         if bytes <= modules.local.max(DEFAULT_LOCAL) {
             return 0;
         }
@@ -362,7 +362,7 @@ impl Executor {
     }
 
     /// Before the first code that allocates: the executor's own.
-    fn prepare_heap(&self, life: &Life, modules: &mut Modules) {
+    fn prepare_heap(&self, life: &ContextState, modules: &mut Modules) {
         if !modules.has_heap() {
             modules.heap = match find_heap(&self.gpu, self.virtual_device, life.lanes[0]) {
                 Ok((address, bytes)) => Heap::At(address, bytes),
@@ -374,7 +374,7 @@ impl Executor {
 
     /// Libraries outlive a reset: places them in the new context, in their order.
     /// Whether that has made the heap.
-    pub(super) fn place_libraries(&self, life: &Life) -> Result<bool, Code> {
+    pub(super) fn place_libraries(&self, life: &ContextState) -> Result<bool, Code> {
         let mut modules = lock(&self.modules);
         for i in 0..modules.units.len() {
             if modules.units[i].kept.index().uses_device_heap {
@@ -542,7 +542,7 @@ impl Executor {
         NodeParams::kernel(k, live, &self.layout(function)?)
     }
 
-    pub(super) fn function_info(&self, life: &Life, handle: u64) -> Result<FunctionInfo, Code> {
+    pub(super) fn function_info(&self, life: &ContextState, handle: u64) -> Result<FunctionInfo, Code> {
         let _placing = Placing::enter(self.virtual_device);
         let live = self.callable(handle)?;
         let function = if kind(handle) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };

@@ -4,13 +4,13 @@
 //! In the job's process it is there. A worker of the same machine has the file of the job's pinned memory and maps the parts that
 //! the job names, at their addresses. The job can write to them at any time; it cannot take them away, because the file cannot
 //! shrink. A worker that does not reach the memory has memory of its own at the same addresses; both sides tell each other what they
-//! change ([`crate::twin`]).
+//! change ([`crate::host_mirror`]).
 
 use super::{Executor, short};
+use crate::host_mirror::{LINE_BYTES, Line, Twins};
 use crate::limits::{MOST_PINNED, tell_once};
 use crate::pools::lock;
 use crate::steer::RESERVED_END;
-use crate::twin::{LINE_BYTES, Line, Twins};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{HOST, HOST_END, HostPin, VMM};
 use cuda_api::wire::Wire;

@@ -1,6 +1,6 @@
 //! Rows of the driver's table: carried out from their kinds, with what the executor must remember of them.
 
-use super::{Executor, Life};
+use super::{ContextState, Executor};
 use crate::steer::Placing;
 use cuda_api::arg::Edges;
 use cuda_api::calls::context::cuCtxSetLimit;
@@ -12,7 +12,7 @@ use cuda_api::wire::Wire;
 
 struct Carry<'a> {
     e: &'a Executor,
-    life: &'a Life,
+    life: &'a ContextState,
     body: &'a [u8],
     reply: &'a mut Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl Visit for Carry<'_> {
 }
 
 impl Executor {
-    pub(super) fn row(&self, life: &Life, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+    pub(super) fn row(&self, life: &ContextState, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
         calls::by_id(id, Carry { e: self, life, body, reply }).unwrap_or(Err(code::ERROR_NOT_SUPPORTED))
     }
 
@@ -41,7 +41,7 @@ impl Executor {
         self.carry_row::<C>(None, sent, edges)
     }
 
-    fn carry_row<C: Call>(&self, life: Option<&Life>, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
+    fn carry_row<C: Call>(&self, life: Option<&ContextState>, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         // Calls about code may place it; limits decide what else is placed with the next code.
         let _placing = (C::IS_CODE || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.virtual_device));
         if C::CLASS != Class::State {

@@ -2,7 +2,7 @@
 
 use super::checker::attribute_words;
 use super::{Executor, short};
-use crate::executor::life::Life;
+use crate::executor::context_state::ContextState;
 use crate::pending::{Mark, Pending};
 use crate::pools::{Recorded, lock};
 use cuda_api::arg::{LEGACY, stage_stream};
@@ -36,7 +36,7 @@ impl Executor {
     }
 
     /// A stream of the job is about to be destroyed.
-    pub(super) fn stream_ends(&self, life: &Life, live: u64) -> Result<(), Code> {
+    pub(super) fn stream_ends(&self, life: &ContextState, live: u64) -> Result<(), Code> {
         let mark = life.pools.mark(live)?;
         let mut s = lock(&self.streams);
         s.live.retain(|(_, v)| *v != live);
@@ -58,12 +58,12 @@ impl Executor {
         !s.ended.is_empty()
     }
 
-    pub(super) fn sync_stream(&self, life: &Life, stream: u64) -> Result<Option<Pending>, Code> {
+    pub(super) fn sync_stream(&self, life: &ContextState, stream: u64) -> Result<Option<Pending>, Code> {
         let live = self.stream_or_lane(life, stream)?;
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
     }
 
-    pub(super) fn sync_context(&self, life: &Life) -> Result<Pending, Code> {
+    pub(super) fn sync_context(&self, life: &ContextState) -> Result<Pending, Code> {
         let mut s = lock(&self.streams);
         self.forget_finished(&mut s);
         let mut pending = self.pending(life, s.ended.iter().cloned().map(Mark::Shared).collect());
@@ -74,7 +74,7 @@ impl Executor {
         Ok(pending)
     }
 
-    pub(super) fn sync_event(&self, life: &Life, event: u64) -> Result<Option<Pending>, Code> {
+    pub(super) fn sync_event(&self, life: &ContextState, event: u64) -> Result<Option<Pending>, Code> {
         let live = self.bindings.live(Kind::Event, event)?;
         // What it stands for now: it may be recorded anew before anybody looks.
         match self.event_reached(life, event) {
@@ -139,7 +139,7 @@ impl Executor {
     }
 
     /// Records the reference event anew; done when it has happened.
-    pub(super) fn record_reference(&self, life: &Life) -> Result<Pending, Code> {
+    pub(super) fn record_reference(&self, life: &ContextState) -> Result<Pending, Code> {
         self.gpu.record(life.reference, life.lanes[0])?;
         Ok(self.pending(life, vec![Mark::Other(life.reference)]))
     }
@@ -147,7 +147,7 @@ impl Executor {
     /// When events happened that are older than the reference event, in milliseconds from it. The driver answers in 32 bits, so
     /// times are added up from each event to the next: what lies between two of them is as exact as its own answer for the two.
     /// An event that it has no time for is not a number.
-    pub(super) fn event_times(&self, life: &Life, mut body: &[u8]) -> Result<Vec<f64>, Code> {
+    pub(super) fn event_times(&self, life: &ContextState, mut body: &[u8]) -> Result<Vec<f64>, Code> {
         let events = Vec::<u64>::get(&mut body).map_err(short)?;
         let mut times = vec![f64::NAN; events.len()];
         let mut known = Vec::with_capacity(events.len());
@@ -169,7 +169,7 @@ impl Executor {
         Ok(times)
     }
 
-    pub(super) fn event_time(&self, life: &Life, event: u64) -> Result<f64, Code> {
+    pub(super) fn event_time(&self, life: &ContextState, event: u64) -> Result<f64, Code> {
         self.gpu.elapsed(life.reference, self.bindings.live(Kind::Event, event)?).map(f64::from)
     }
 }

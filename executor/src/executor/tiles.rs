@@ -6,7 +6,7 @@
 //! arrays.
 
 use super::arrays::Window;
-use super::{Executor, GRANULE, Life, handle, short};
+use super::{ContextState, Executor, GRANULE, handle, short};
 use crate::gpu::Gpu;
 use crate::pools::lock;
 use cuda_api::arg::stage_stream;
@@ -70,7 +70,7 @@ fn view(gpu: &Gpu, pool: &mut Pool, offset: u64, bytes: u64, stream: u64) -> Res
 }
 
 impl Executor {
-    pub(super) fn make_tile_pool(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    pub(super) fn make_tile_pool(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let op = TilePool::get(&mut body).map_err(short)?;
         let mut arrays = lock(&self.arrays);
         if kind(op.handle) != Some(Kind::Physical) || op.bytes % GRANULE != 0 || arrays.pools.contains_key(&op.handle) {
@@ -101,14 +101,14 @@ impl Executor {
 
     /// What was mapped in the first lane comes before whatever is transferred in any from now on. Nobody waits for it here: the
     /// driver may carry it out behind the job's work.
-    fn show_to_lanes(&self, life: &Life) -> Result<(), Code> {
+    fn show_to_lanes(&self, life: &ContextState) -> Result<(), Code> {
         let event = self.gpu.new_event(false)?;
         let others = || life.lanes[1..].iter().try_for_each(|lane| self.gpu.wait_event(*lane, event));
         let shown = self.gpu.record(event, life.lanes[0]).and_then(|()| others());
         shown.and(self.gpu.destroy_event(event))
     }
 
-    pub(super) fn end_tile_pool(&self, life: &Life, body: &[u8]) -> Result<(), Code> {
+    pub(super) fn end_tile_pool(&self, life: &ContextState, body: &[u8]) -> Result<(), Code> {
         let number = handle(body)?;
         let _going = self.no_transfers(life)?;
         let mut arrays = lock(&self.arrays);
@@ -117,7 +117,7 @@ impl Executor {
         pool.end(&self.gpu)
     }
 
-    pub(super) fn map_tiles(&self, life: &Life, mut body: &[u8]) -> Result<(), Code> {
+    pub(super) fn map_tiles(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let op = TilesMap::get(&mut body).map_err(short)?;
         let arrays = lock(&self.arrays);
         let one = |tiles: &Tiles| {

@@ -2,8 +2,8 @@
 //!
 //! Buffers change hands: a copy under way owns its buffer, so nobody can look at bytes that are still being written.
 
-use super::life::LANES;
-use super::{Executor, Life};
+use super::context_state::LANES;
+use super::{ContextState, Executor};
 use crate::gpu::Gpu;
 use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
 use crate::pools::lock;
@@ -145,7 +145,7 @@ impl Executor {
         self.pinned_in(&self.life(), bytes)
     }
 
-    fn pinned_in(&self, life: &Life, bytes: usize) -> Result<Pinned, Code> {
+    fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
         let spare = lock(&SPARE).get_or_insert_default().get_mut(&(life.number, bytes)).and_then(Vec::pop);
         let at = match spare {
             Some(at) => at,
@@ -155,7 +155,7 @@ impl Executor {
     }
 
     /// Keeps transfers from being submitted and waits for those under way: memory that they may touch can go.
-    pub(super) fn no_transfers(&self, life: &Life) -> Result<RwLockWriteGuard<'_, ()>, Code> {
+    pub(super) fn no_transfers(&self, life: &ContextState) -> Result<RwLockWriteGuard<'_, ()>, Code> {
         let guard = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
         for lane in life.lanes {
             while let Err(rc) = self.gpu.query_stream(lane) {
@@ -242,7 +242,7 @@ impl Executor {
     }
 
     /// What a stream has been given to do with a buffer is under way.
-    pub(super) fn take_off(self: &Arc<Self>, life: &Life, buffer: Pinned, stream: u64) -> Result<Flight, Code> {
+    pub(super) fn take_off(self: &Arc<Self>, life: &ContextState, buffer: Pinned, stream: u64) -> Result<Flight, Code> {
         match life.pools.mark(stream) {
             Ok(event) => Ok(Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number, missing: 0 }),
             Err(rc) => {
@@ -359,7 +359,7 @@ pub(super) struct PageTable {
 
 impl PageTable {
     /// An empty one in a buffer of [`TABLE`] bytes.
-    pub(super) fn new(buffer: Pinned, life: &Life) -> Result<PageTable, Code> {
+    pub(super) fn new(buffer: Pinned, life: &ContextState) -> Result<PageTable, Code> {
         if buffer.life == life.number { Ok(PageTable { buffer, rows: 0 }) } else { Err(code::ERROR_CONTEXT_IS_DESTROYED) }
     }
 

@@ -7,7 +7,7 @@
 //! it is followed by one that does not know the chunk any more.
 
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
-use super::{Executor, Life};
+use super::{ContextState, Executor};
 use crate::pools::lock;
 use crate::share::{self, Name};
 use crate::steer::{ARENA, VIEW, own_base};
@@ -225,7 +225,7 @@ impl Executor {
     }
 
     /// Unmaps what the source does not show any more, or everything if it is another source.
-    fn forget_all_but(&self, life: &Life, offer: &Offer, wanted: &BTreeMap<u64, (u64, u64)>) -> Result<(), Code> {
+    fn forget_all_but(&self, life: &ContextState, offer: &Offer, wanted: &BTreeMap<u64, (u64, u64)>) -> Result<(), Code> {
         let stale = |view: &View| -> Vec<u64> {
             let same = view.offer.as_ref() == Some(offer);
             view.chunks.iter().filter(|(at, chunk)| !same || wanted.get(at) != Some(chunk)).map(|(at, _)| *at).collect()

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// How long a waiting thread looks before it sleeps: about what two wake-ups cost.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// After this time it lets others have the processor between two looks.
 const POLITE: Duration = Duration::from_micros(5);
 /// How long the thread of ours sleeps without looking.
@@ -116,7 +116,7 @@ impl Shared {
                 }
             }
             let looked = began.elapsed();
-            if looked >= LOOK {
+            if looked >= POLL_INTERVAL {
                 break;
             }
             if looked >= POLITE {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// How long a waiting thread looks before it sleeps: about what a wake-up through our thread costs.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long our thread sleeps while others look.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -86,7 +86,7 @@ impl Socket {
     fn make_way(&self) {
         let began = Instant::now();
         while self.lookers.load(Ordering::SeqCst) != 0 {
-            if began.elapsed() < LOOK {
+            if began.elapsed() < POLL_INTERVAL {
                 std::thread::yield_now();
                 continue;
             }
@@ -130,7 +130,7 @@ impl Shared {
                 Err(TryLockError::WouldBlock) => {}
             }
             // It keeps the processor: on a busy machine it would be long until it gets it back, and who sleeps is woken soon.
-            if began.elapsed() >= LOOK {
+            if began.elapsed() >= POLL_INTERVAL {
                 break;
             }
         }

@@ -407,7 +407,7 @@ fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) {
     assert_eq!(head.id, cuda_api::ops::id::HOST_BYTES);
     let mut lines = vec![0; head.body().unwrap()];
     peer.read_exact_by(&mut lines, Instant::now() + LONG).unwrap();
-    for line in lines.chunks_exact(executor::twin::LINE_BYTES) {
+    for line in lines.chunks_exact(executor::host_mirror::LINE_BYTES) {
         let word = |i: usize| u64::from_le_bytes(line[8 * i..8 * i + 8].try_into().unwrap());
         for byte in (0..64).filter(|byte| word(1) >> byte & 1 != 0) {
             memory[(word(0) - from) as usize + byte] = line[16 + byte];
@@ -431,10 +431,10 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
         set(&seen, 64, 0x210);
         set(&seen, 4096, 7);
         // What the worker has found of the first word before it heard of ours, which it will hear of.
-        let mut line: executor::twin::Line = [0; 10];
+        let mut line: executor::host_mirror::Line = [0; 10];
         (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
         let link = known.upgrade().unwrap();
-        assert!(link.shared.alike.take_over(&[&0u64.to_le_bytes(), executor::twin::bytes_of(&[line])].concat()));
+        assert!(link.shared.alike.take_over(&[&0u64.to_le_bytes(), executor::host_mirror::bytes_of(&[line])].concat()));
         // SAFETY: the pages stay.
         unsafe { link.keep_alike(at + 4096, 4096) }.unwrap();
         true

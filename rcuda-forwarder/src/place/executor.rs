@@ -4,7 +4,7 @@ use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo};
 use cuda_api::code::Code;
 use cuda_api::ops;
-use executor::twin::Line;
+use executor::host_mirror::Line;
 use executor::{Applied, DeviceInfo, Executor, Pending};
 use memsync::{Stream, Verify};
 use std::io;

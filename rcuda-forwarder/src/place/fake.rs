@@ -8,7 +8,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
-use executor::twin::Line;
+use executor::host_mirror::Line;
 use memsync::{Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};

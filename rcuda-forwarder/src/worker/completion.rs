@@ -23,7 +23,7 @@ const NAP: Duration = Duration::from_micros(10);
 const LONG_NAP: Duration = Duration::from_micros(50);
 const WHILE: Duration = Duration::from_millis(20);
 /// So long the thread that reads the calls looks, about what it costs to wake another one.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A call on its way.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl<T> Completion<T> {
             list.append(&mut lock(&self.fresh));
             self.look(place, &mut list, &answer);
             drop(list);
-            if began.elapsed() >= LOOK {
+            if began.elapsed() >= POLL_INTERVAL {
                 break;
             }
         }

@@ -1,7 +1,7 @@
 //! Batches of copies: one after the other in their stream, each with what its attributes promise of its source.
 
 use super::{HostCopy, Rect, Until, described_copy, ends, plain, read_plain};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::{array, copy, graph, host_function, host_memory, stream_memory};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::batch::{self, Fault, Item, Order};
@@ -11,7 +11,11 @@ use cuda_api::sys;
 use std::ffi::c_ulonglong;
 
 /// Carries out what `items` finds, on a stream that must not be the legacy one.
-fn run(cx: &mut Entered, items: impl FnOnce(&Entered) -> Result<Vec<Item>, Fault>, stream: sys::CUstream) -> Result<(), Fault> {
+fn run(
+    cx: &mut CallContext,
+    items: impl FnOnce(&CallContext) -> Result<Vec<Item>, Fault>,
+    stream: sys::CUstream,
+) -> Result<(), Fault> {
     let live = cx.use_stream(stream as u64)?;
     if live == LEGACY {
         return Err(code::ERROR_INVALID_VALUE.into());
@@ -26,7 +30,7 @@ fn run(cx: &mut Entered, items: impl FnOnce(&Entered) -> Result<Vec<Item>, Fault
     Ok(())
 }
 
-fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
+fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
     let live = cx.use_stream(stream)?;
     let device = cx.device()?;
     let c = &item.copy;
@@ -71,7 +75,7 @@ fn one(cx: &mut Entered, item: &Item, stream: u64) -> Result<(), Code> {
 }
 
 pub(crate) fn cuMemcpyBatchAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dsts: *mut sys::CUdeviceptr,
     srcs: *mut sys::CUdeviceptr,
     sizes: *mut usize,
@@ -85,7 +89,7 @@ pub(crate) fn cuMemcpyBatchAsync_v2(
 }
 
 pub(crate) fn cuMemcpyBatchAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dsts: *mut sys::CUdeviceptr,
     srcs: *mut sys::CUdeviceptr,
     sizes: *mut usize,
@@ -100,12 +104,12 @@ pub(crate) fn cuMemcpyBatchAsync(
 }
 
 /// Bytes of an element of an array.
-fn element(cx: &Entered, array: u64) -> Result<u64, Code> {
+fn element(cx: &CallContext, array: u64) -> Result<u64, Code> {
     array::find(cx.job, array).map_err(|_| code::ERROR_INVALID_VALUE)?.shape.element()
 }
 
 pub(crate) fn cuMemcpy3DBatchAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     count: usize,
     ops: *mut sys::CUDA_MEMCPY3D_BATCH_OP,
     flags: c_ulonglong,
@@ -115,7 +119,7 @@ pub(crate) fn cuMemcpy3DBatchAsync_v2(
 }
 
 pub(crate) fn cuMemcpy3DBatchAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     count: usize,
     ops: *mut sys::CUDA_MEMCPY3D_BATCH_OP,
     fail: *mut usize,

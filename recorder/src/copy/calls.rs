@@ -1,7 +1,7 @@
 //! The copy functions, from their parameters to a rectangle.
 
 use super::{End, Rect, Until, check_ends, copy, ends};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::{array_copy, context, graph};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
@@ -9,16 +9,16 @@ use cuda_api::graph::work::{Copy3, Work};
 use cuda_api::sys;
 use std::ffi::c_void;
 
-fn linear(cx: &mut Entered, dst: End, src: End, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
+fn linear(cx: &mut CallContext, dst: End, src: End, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
     copy(cx, Rect { dst, src, width: bytes as u64, rows: 1 }, stream, until)
 }
 
-pub(crate) fn cuMemcpy(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
+pub(crate) fn cuMemcpy(cx: &mut CallContext, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
     linear(cx, End::at(dst, 0), End::at(src, 0), n, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpyAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: sys::CUdeviceptr,
     src: sys::CUdeviceptr,
     n: usize,
@@ -27,12 +27,12 @@ pub(crate) fn cuMemcpyAsync(
     linear(cx, End::at(dst, 0), End::at(src, 0), n, stream as u64, Until::Submitted)
 }
 
-pub(crate) fn cuMemcpyHtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: *const c_void, n: usize) -> Result<(), Code> {
+pub(crate) fn cuMemcpyHtoD_v2(cx: &mut CallContext, dst: sys::CUdeviceptr, src: *const c_void, n: usize) -> Result<(), Code> {
     linear(cx, End::device(dst, 0), End::host(src, 0), n, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpyHtoDAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: sys::CUdeviceptr,
     src: *const c_void,
     n: usize,
@@ -41,12 +41,12 @@ pub(crate) fn cuMemcpyHtoDAsync_v2(
     linear(cx, End::device(dst, 0), End::host(src, 0), n, stream as u64, Until::Submitted)
 }
 
-pub(crate) fn cuMemcpyDtoH_v2(cx: &mut Entered, dst: *mut c_void, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
+pub(crate) fn cuMemcpyDtoH_v2(cx: &mut CallContext, dst: *mut c_void, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
     linear(cx, End::host(dst, 0), End::device(src, 0), n, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpyDtoHAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: *mut c_void,
     src: sys::CUdeviceptr,
     n: usize,
@@ -55,12 +55,12 @@ pub(crate) fn cuMemcpyDtoHAsync_v2(
     linear(cx, End::host(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
-pub(crate) fn cuMemcpyDtoD_v2(cx: &mut Entered, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
+pub(crate) fn cuMemcpyDtoD_v2(cx: &mut CallContext, dst: sys::CUdeviceptr, src: sys::CUdeviceptr, n: usize) -> Result<(), Code> {
     linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpyDtoDAsync_v2(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: sys::CUdeviceptr,
     src: sys::CUdeviceptr,
     n: usize,
@@ -70,7 +70,7 @@ pub(crate) fn cuMemcpyDtoDAsync_v2(
 }
 
 /// A described copy, slice by slice, unless arrays are among it.
-pub(super) fn described_copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
+pub(super) fn described_copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     if [c.width, c.rows, c.depth].contains(&0) {
         // Also where nothing is copied there must be a context.
         cx.use_stream(stream)?;
@@ -91,19 +91,19 @@ pub(super) fn described_copy(cx: &mut Entered, c: &Copy3, stream: u64, until: Un
     })
 }
 
-pub(crate) fn cuMemcpy2D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
+pub(crate) fn cuMemcpy2D_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
     described_copy(cx, &cuda_api::graph::copy_2d(p)?, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
+pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
     described_copy(cx, &cuda_api::graph::copy_2d(p)?, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY2D, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D, stream: sys::CUstream) -> Result<(), Code> {
     described_copy(cx, &cuda_api::graph::copy_2d(p)?, stream as u64, Until::Submitted)
 }
 
-fn copy_3d(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
+fn copy_3d(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     if cx.job.graphs.capturing() {
         let stream = cx.use_stream(stream)?;
         let device = cx.device()?;
@@ -114,16 +114,16 @@ fn copy_3d(cx: &mut Entered, c: &Copy3, stream: u64, until: Until) -> Result<(),
     described_copy(cx, c, stream, until)
 }
 
-pub(crate) fn cuMemcpy3D_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D) -> Result<(), Code> {
+pub(crate) fn cuMemcpy3D_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D) -> Result<(), Code> {
     copy_3d(cx, &cuda_api::graph::copy_3d(p)?, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D, stream: sys::CUstream) -> Result<(), Code> {
     copy_3d(cx, &cuda_api::graph::copy_3d(p)?, stream as u64, Until::Submitted)
 }
 
 pub(crate) fn cuMemcpyPeer(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: sys::CUdeviceptr,
     to: sys::CUcontext,
     src: sys::CUdeviceptr,
@@ -135,7 +135,7 @@ pub(crate) fn cuMemcpyPeer(
 }
 
 pub(crate) fn cuMemcpyPeerAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: sys::CUdeviceptr,
     to: sys::CUcontext,
     src: sys::CUdeviceptr,
@@ -148,7 +148,7 @@ pub(crate) fn cuMemcpyPeerAsync(
 }
 
 /// The contexts of a copy between devices must be some, if anything is copied; where the memory is, its address says.
-fn contexts(cx: &Entered, both: [sys::CUcontext; 2], bytes: usize) -> Result<(), Code> {
+fn contexts(cx: &CallContext, both: [sys::CUcontext; 2], bytes: usize) -> Result<(), Code> {
     if bytes == 0 {
         return cx.device().map(drop);
     }
@@ -158,7 +158,7 @@ fn contexts(cx: &Entered, both: [sys::CUcontext; 2], bytes: usize) -> Result<(),
     })
 }
 
-fn copy_3d_peer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64, until: Until) -> Result<(), Code> {
+fn copy_3d_peer(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64, until: Until) -> Result<(), Code> {
     if p.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -168,12 +168,12 @@ fn copy_3d_peer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64
     copy_3d(cx, &cuda_api::graph::copy_3d_peer(p)?, stream, until)
 }
 
-pub(crate) fn cuMemcpy3DPeer(cx: &mut Entered, p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<(), Code> {
+pub(crate) fn cuMemcpy3DPeer(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<(), Code> {
     copy_3d_peer(cx, p, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpy3DPeerAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     p: *const sys::CUDA_MEMCPY3D_PEER,
     stream: sys::CUstream,
 ) -> Result<(), Code> {

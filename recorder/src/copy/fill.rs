@@ -1,7 +1,7 @@
 //! The fill functions.
 
 use super::{End, HostFill, is_device, operate};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::{graph, host_function, host_memory, landing, memory, peer};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
@@ -11,7 +11,7 @@ use cuda_api::sys;
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
 fn fill(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dst: u64,
     pitch: usize,
     value: u32,
@@ -65,16 +65,16 @@ fn fill(
 
 macro_rules! fills {
     ($($plain:ident $plain_async:ident $pitched:ident $pitched_async:ident $t:ty, $size:literal;)*) => {$(
-        pub(crate) fn $plain(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize) -> Result<(), Code> {
+        pub(crate) fn $plain(cx: &mut CallContext, dst: sys::CUdeviceptr, v: $t, n: usize) -> Result<(), Code> {
             fill(cx, dst, 0, v.into(), $size, n, 1, 0, true)
         }
-        pub(crate) fn $plain_async(cx: &mut Entered, dst: sys::CUdeviceptr, v: $t, n: usize, stream: sys::CUstream) -> Result<(), Code> {
+        pub(crate) fn $plain_async(cx: &mut CallContext, dst: sys::CUdeviceptr, v: $t, n: usize, stream: sys::CUstream) -> Result<(), Code> {
             fill(cx, dst, 0, v.into(), $size, n, 1, stream as u64, false)
         }
-        pub(crate) fn $pitched(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize) -> Result<(), Code> {
+        pub(crate) fn $pitched(cx: &mut CallContext, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize) -> Result<(), Code> {
             fill(cx, dst, pitch, v.into(), $size, w, h, 0, true)
         }
-        pub(crate) fn $pitched_async(cx: &mut Entered, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize, stream: sys::CUstream) -> Result<(), Code> {
+        pub(crate) fn $pitched_async(cx: &mut CallContext, dst: sys::CUdeviceptr, pitch: usize, v: $t, w: usize, h: usize, stream: sys::CUstream) -> Result<(), Code> {
             fill(cx, dst, pitch, v.into(), $size, w, h, stream as u64, false)
         }
     )*};

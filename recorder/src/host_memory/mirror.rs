@@ -6,7 +6,7 @@
 //! all of it has the one order in which changes are told (docs/consistency.md).
 
 use super::{BLOCKS, CHANGING, Kind, Known, around};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::gate;
 use crate::job::Device;
 use crate::log::{self, lock};
@@ -34,7 +34,7 @@ pub(crate) fn is_needed() -> bool {
 }
 
 /// To be called before GPUs use the memory at an address: if that is registered, no place of this machine goes on with the file.
-pub(super) fn prepare(cx: &Entered, address: u64) -> Result<(), Code> {
+pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
     let registered = around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.kind == Kind::Registered);
     let with_file = |d: &&'static Device| cx.place(d).maps_file();
     if !registered || !cx.job.devices.iter().any(|d| with_file(&d)) {

@@ -1,11 +1,11 @@
 //! Which pinned memory GPUs use by its address: a place that does not reach the job's memory must have such memory there.
 
 use super::{BLOCKS, Block, CHANGING, Known, around, lands, meant, mirror, pin_everywhere};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::log::lock;
 use crate::place::{Place, Worker};
 use cuda_api::code::Code;
-use executor::twin::Line;
+use executor::host_mirror::Line;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ fn is_settled(b: &Block) -> bool {
 
 /// Notes which pinned memory a GPU is given by 8-byte words, of a kernel's parameters or of what is copied to it: it must be able to use
 /// that.
-pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
+pub(crate) fn note_words(cx: &CallContext, bytes: &[u8]) -> Result<(), Code> {
     if !any_unmapped() {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub(crate) fn note_words(cx: &Entered, bytes: &[u8]) -> Result<(), Code> {
 }
 
 /// What was found in memory that is kept alike with one place may have been handed on to the GPUs of others, which begin work now.
-pub(crate) fn note_found(cx: &Entered) -> Result<(), Code> {
+pub(crate) fn note_found(cx: &CallContext) -> Result<(), Code> {
     if FOUND.load(Ordering::Relaxed) == 0 {
         return Ok(());
     }
@@ -93,7 +93,7 @@ pub(crate) fn any_unmapped() -> bool {
 }
 
 /// Whether all places have all of it now: then no bytes can name what a place does not have.
-pub(crate) fn all_have_all(cx: &Entered) -> bool {
+pub(crate) fn all_have_all(cx: &CallContext) -> bool {
     let has_all = |place: &Place| match place {
         Place::Local { .. } => true,
         near if near.maps_file() => UNFILED.load(Ordering::Relaxed) == 0,
@@ -103,7 +103,7 @@ pub(crate) fn all_have_all(cx: &Entered) -> bool {
 }
 
 /// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
-pub(crate) fn note_copied(cx: &Entered, to: u64, bytes: &[u8]) -> Result<(), Code> {
+pub(crate) fn note_copied(cx: &CallContext, to: u64, bytes: &[u8]) -> Result<(), Code> {
     if !any_unmapped() {
         return Ok(());
     }
@@ -180,7 +180,7 @@ fn named(words: impl Iterator<Item = u64>, worker: &Worker<'_>) -> bool {
 }
 
 /// Notes that the GPU uses the pinned memory at an address by that address. When it returns all places have it, whoever made them.
-pub(crate) fn note_mapped(cx: &Entered, address: u64) -> Result<(), Code> {
+pub(crate) fn note_mapped(cx: &CallContext, address: u64) -> Result<(), Code> {
     let settled = |blocks: &BTreeMap<u64, Block>| around(blocks, address).is_none_or(|(_, b)| is_settled(b));
     if settled(&lock(&BLOCKS)) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! What can be asked about an address.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -50,7 +50,7 @@ fn of_other_devices(attribute: u32) -> bool {
 }
 
 /// The device memory that a program is about.
-fn find(cx: &Entered, ptr: u64) -> Option<Known> {
+fn find(cx: &CallContext, ptr: u64) -> Option<Known> {
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
     let mapped = || crate::vmm::find(ptr).map(Known::of_mapping);
     allocated.or_else(mapped).or_else(|| crate::variables::find(cx, ptr).map(Known::of_variable))
@@ -94,12 +94,12 @@ impl Synchronous {
 static ANY_WAITING: AtomicBool = AtomicBool::new(false);
 
 /// Whether synchronous calls about this memory return when they are done, also those that need not.
-pub(crate) fn waits(cx: &Entered, ptr: u64) -> bool {
+pub(crate) fn waits(cx: &CallContext, ptr: u64) -> bool {
     ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&SYNCHRONOUS).has((k.device, k.id)))
 }
 
 /// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
-fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
+fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
     use sys::CUpointer_attribute_enum as A;
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -185,7 +185,7 @@ fn pointer_attribute(cx: &Entered, attribute: u32, ptr: u64, to: *mut c_void) ->
 }
 
 pub(crate) fn cuPointerGetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     data: *mut c_void,
     attribute: u32,
     ptr: sys::CUdeviceptr,
@@ -194,7 +194,7 @@ pub(crate) fn cuPointerGetAttribute(
 }
 
 pub(crate) fn cuPointerGetAttributes(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     count: c_uint,
     attributes: *mut sys::CUpointer_attribute,
     data: *mut *mut c_void,
@@ -249,7 +249,7 @@ fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
 }
 
 pub(crate) fn cuPointerSetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     value: *const c_void,
     attribute: u32,
     ptr: sys::CUdeviceptr,

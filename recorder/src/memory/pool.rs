@@ -6,7 +6,7 @@
 //! frees of the generations before it are complete.
 
 use super::ranges::Ranges;
-use crate::lend::Ticket;
+use crate::shared_memory::Ticket;
 use std::collections::BTreeMap;
 
 /// Frees that follow no stream: complete only with everything.
@@ -118,7 +118,7 @@ impl Pool {
     }
 
     /// Takes a block back that was freed in a stream.
-    pub(crate) fn give(&mut self, stream: u64, generation: u64, address: u64, bytes: u64) {
+    pub(crate) fn give_back(&mut self, stream: u64, generation: u64, address: u64, bytes: u64) {
         self.used.now -= bytes;
         // What was given out has such a room.
         let room = Pool::room(bytes).unwrap_or(bytes);
@@ -189,7 +189,7 @@ mod tests {
         let mut p = pool();
         let all = p.take(7, GROWTH).unwrap();
         assert!(!all.pending && p.take(7, 512).is_none());
-        p.give(7, 1, all.address, GROWTH);
+        p.give_back(7, 1, all.address, GROWTH);
         assert_eq!(p.take(8, 512), None, "work of stream 7 may still use it");
         assert_eq!(p.take(7, 512), Some(Found { address: CHUNK, pending: true }));
         p.complete(Some(8), 5);
@@ -204,7 +204,7 @@ mod tests {
     fn what_follows_no_stream_is_nobodys_until_all_is_done() {
         let mut p = pool();
         let a = p.take(7, GROWTH).unwrap().address;
-        p.give(NO_STREAM, 3, a, GROWTH);
+        p.give_back(NO_STREAM, 3, a, GROWTH);
         assert!(p.take(NO_STREAM, 512).is_none() && p.take(7, 512).is_none());
         assert!(p.has_pending(3) && !p.has_pending(2) && p.is_waiting());
         p.complete(None, 3);
@@ -217,7 +217,7 @@ mod tests {
         p.grow(CHUNK + GROWTH, GROWTH);
         let a = p.take(7, GROWTH + 512).unwrap().address;
         assert!(p.release(0).is_empty(), "the block lies in both");
-        p.give(7, 1, a, GROWTH + 512);
+        p.give_back(7, 1, a, GROWTH + 512);
         assert!(p.release(0).is_empty(), "not complete");
         p.complete(None, 1);
         let b = p.take(7, 512).unwrap().address;
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(p.release(GROWTH), [CHUNK + GROWTH]);
         assert_eq!((p.reserved.now, p.reserved.high), (GROWTH, 2 * GROWTH));
         assert!(p.release(0).is_empty());
-        p.give(7, 2, b, 512);
+        p.give_back(7, 2, b, 512);
         p.complete(None, 2);
         assert_eq!(p.release(0), [CHUNK]);
         assert!(p.is_empty());

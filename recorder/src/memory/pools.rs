@@ -7,8 +7,8 @@
 
 use super::pool::{self, Level, NO_STREAM, Pool};
 use super::{Allocation, Fence, GRANULE, Home, Memory, encode, owner};
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::graph;
 use crate::job::Device;
 use cuda_api::arg::{Capture, LEGACY};
@@ -41,7 +41,7 @@ impl Memory {
     /// Memory of a pool for work of `stream`; `true` if earlier work of the stream may still use it.
     fn take_from_pool(
         &mut self,
-        cx: &Entered,
+        cx: &CallContext,
         device: &'static Device,
         pool: u64,
         stream: u64,
@@ -70,7 +70,7 @@ impl Memory {
         Ok((found.address, found.pending))
     }
 
-    fn grow(&mut self, cx: &Entered, device: &'static Device, pool: u64, room: u64) -> Result<(), Code> {
+    fn grow(&mut self, cx: &CallContext, device: &'static Device, pool: u64, room: u64) -> Result<(), Code> {
         let chunk = match self.chunk(cx, device, room.next_multiple_of(pool::GROWTH), true) {
             Err(code::ERROR_OUT_OF_MEMORY) => self.chunk(cx, device, room.next_multiple_of(GRANULE), true),
             other => other,
@@ -83,7 +83,7 @@ impl Memory {
 
     pub(super) fn give_to_pool(
         &mut self,
-        cx: &Entered,
+        cx: &CallContext,
         device: &'static Device,
         pool: u64,
         stream: u64,
@@ -92,7 +92,7 @@ impl Memory {
     ) {
         let generation = self.generation;
         let Some(p) = self.pools.get_mut(&pool) else { return };
-        p.give(stream, generation, address, bytes);
+        p.give_back(stream, generation, address, bytes);
         if p.doomed && p.used.now == 0 {
             // It goes with a later call, when the work before this free is done.
             let _ = self.begin_fence(cx, device);
@@ -111,20 +111,20 @@ impl Memory {
     }
 
     /// Asks to be told when all work of now is done, unless that is asked already or nobody needs to know.
-    pub(super) fn begin_fence(&mut self, cx: &Entered, device: &'static Device) -> Result<(), Code> {
+    pub(super) fn begin_fence(&mut self, cx: &CallContext, device: &'static Device) -> Result<(), Code> {
         let wanted = !self.late.is_empty() || self.pools.values().any(Pool::is_waiting);
         if self.fence.is_some() || !wanted {
             return Ok(());
         }
         let generation = self.seal();
         let epoch = device.epoch.load(Ordering::Relaxed);
-        let waiting = device.noting(cx.place(device).begin(ops::id::CONTEXT_SYNC, &[]))?;
+        let waiting = device.record_error(cx.place(device).begin(ops::id::CONTEXT_SYNC, &[]))?;
         self.fence = Some(Fence { generation, epoch, waiting });
         Ok(())
     }
 
     /// Looks whether the fence has come. A move waits until everything is done, so one of an earlier place has.
-    pub(super) fn look(&mut self, cx: &Entered, device: &'static Device) {
+    pub(super) fn look(&mut self, cx: &CallContext, device: &'static Device) {
         let epoch = device.epoch.load(Ordering::Relaxed);
         if let Some(f) = &mut self.fence
             && (f.epoch != epoch || f.waiting.is_done())
@@ -136,7 +136,7 @@ impl Memory {
     }
 
     /// The frees up to a generation are complete: of one stream, or all.
-    pub(super) fn complete(&mut self, cx: &Entered, device: &'static Device, stream: Option<u64>, generation: u64) {
+    pub(super) fn complete(&mut self, cx: &CallContext, device: &'static Device, stream: Option<u64>, generation: u64) {
         for p in self.pools.values_mut() {
             p.complete(stream, generation);
         }
@@ -155,7 +155,7 @@ impl Memory {
     }
 
     /// Gives chunks of a pool back until it has no more than `keep` bytes, as far as nothing lies in them.
-    fn shrink(&mut self, cx: &Entered, device: &'static Device, pool: u64, keep: u64) {
+    fn shrink(&mut self, cx: &CallContext, device: &'static Device, pool: u64, keep: u64) {
         let gone = self.pools.get_mut(&pool).map(|p| p.release(keep)).unwrap_or_default();
         for chunk in gone {
             self.give_chunk(cx, device, chunk);
@@ -163,7 +163,7 @@ impl Memory {
     }
 
     /// What a synchronisation does: pools keep no more than they should.
-    fn trim(&mut self, cx: &Entered, device: &'static Device) {
+    fn trim(&mut self, cx: &CallContext, device: &'static Device) {
         let held: Vec<(u64, u64)> =
             self.pools.iter().filter(|(_, p)| p.holds_too_much()).map(|(h, p)| (*h, p.settings.threshold)).collect();
         for (pool, keep) in held {
@@ -182,7 +182,7 @@ pub(crate) fn before_sync(device: &'static Device) -> Option<u64> {
 }
 
 /// A synchronisation that began at `mark` has ended: of one stream, or of everything.
-pub(crate) fn after_sync(cx: &Entered, device: &'static Device, stream: Option<u64>, mark: Option<u64>) {
+pub(crate) fn after_sync(cx: &CallContext, device: &'static Device, stream: Option<u64>, mark: Option<u64>) {
     let Some(generation) = mark else { return };
     let mut m = device.memory_mut();
     m.complete(cx, device, stream, generation);
@@ -190,7 +190,7 @@ pub(crate) fn after_sync(cx: &Entered, device: &'static Device, stream: Option<u
 }
 
 /// Some work is known to be done: takes notice of what that was.
-pub(crate) fn after_event(cx: &Entered, device: &'static Device) {
+pub(crate) fn after_event(cx: &CallContext, device: &'static Device) {
     if device.memory().is_settled() {
         return;
     }
@@ -202,7 +202,7 @@ pub(crate) fn after_event(cx: &Entered, device: &'static Device) {
 }
 
 /// Waits for all work and takes back what pools have free. False if there was nothing to be had.
-pub(crate) fn reclaim(cx: &Entered, device: &'static Device) -> Result<bool, Code> {
+pub(crate) fn reclaim(cx: &CallContext, device: &'static Device) -> Result<bool, Code> {
     let generation = {
         let mut m = device.memory_mut();
         if m.late.is_empty() && m.pools.values().all(Pool::is_empty) {
@@ -221,7 +221,7 @@ pub(crate) fn reclaim(cx: &Entered, device: &'static Device) -> Result<bool, Cod
 }
 
 /// Allocates from a pool, for work of a stream as it travels.
-pub(crate) fn allocate(cx: &Entered, device: &'static Device, pool: u64, stream: u64, bytes: u64) -> Result<u64, Code> {
+pub(crate) fn allocate(cx: &CallContext, device: &'static Device, pool: u64, stream: u64, bytes: u64) -> Result<u64, Code> {
     if bytes == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -244,7 +244,7 @@ pub(crate) fn allocate(cx: &Entered, device: &'static Device, pool: u64, stream:
 }
 
 /// Frees an allocation behind the work of a stream as it travels; `on` is the stream's device.
-pub(crate) fn free(cx: &Entered, on: &'static Device, stream: u64, address: u64) -> Result<(), Code> {
+pub(crate) fn free(cx: &CallContext, on: &'static Device, stream: u64, address: u64) -> Result<(), Code> {
     let (device, _) = owner(cx, address)?;
     device.check()?;
     let stream = if on.index == device.index {
@@ -267,7 +267,7 @@ pub(crate) fn free(cx: &Entered, on: &'static Device, stream: u64, address: u64)
 }
 
 /// Frees an allocation of `cuMemAlloc`'s kind that work which was submitted before may still use.
-pub(crate) fn free_later(cx: &Entered, address: u64) -> Result<(), Code> {
+pub(crate) fn free_later(cx: &CallContext, address: u64) -> Result<(), Code> {
     let (device, _) = owner(cx, address)?;
     let mut m = device.memory_mut();
     let a = m.forget(address)?;
@@ -277,7 +277,7 @@ pub(crate) fn free_later(cx: &Entered, address: u64) -> Result<(), Code> {
 }
 
 /// A pool that the program may use, and its device.
-pub(super) fn known(cx: &Entered, pool: sys::CUmemoryPool) -> Result<(&'static Device, u64), Code> {
+pub(super) fn known(cx: &CallContext, pool: sys::CUmemoryPool) -> Result<(&'static Device, u64), Code> {
     let pool = pool as u64;
     let has = |d: &&'static Device| d.memory().pools.get(&pool).is_some_and(|p| !p.doomed);
     let device = cx.job.devices.iter().find(has).ok_or(code::ERROR_INVALID_VALUE)?;
@@ -285,7 +285,7 @@ pub(super) fn known(cx: &Entered, pool: sys::CUmemoryPool) -> Result<(&'static D
 }
 
 pub(super) fn with_pool<T>(
-    cx: &Entered,
+    cx: &CallContext,
     pool: sys::CUmemoryPool,
     f: impl FnOnce(&mut Pool) -> Result<T, Code>,
 ) -> Result<T, Code> {
@@ -294,7 +294,7 @@ pub(super) fn with_pool<T>(
 }
 
 pub(crate) fn cuMemAllocAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dptr: *mut sys::CUdeviceptr,
     bytes: usize,
     stream: sys::CUstream,
@@ -305,17 +305,17 @@ pub(crate) fn cuMemAllocAsync(
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     if let Some(address) = graph::take_alloc(cx, device, stream, bytes as u64)? {
-        return give(dptr, address);
+        return write_out(dptr, address);
     }
     if bytes == 0 {
-        return give(dptr, 0);
+        return write_out(dptr, 0);
     }
     let pool = device.memory().current_pool;
-    give(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
+    write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
 }
 
 pub(crate) fn cuMemAllocFromPoolAsync(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     dptr: *mut sys::CUdeviceptr,
     bytes: usize,
     pool: sys::CUmemoryPool,
@@ -328,14 +328,14 @@ pub(crate) fn cuMemAllocFromPoolAsync(
     let stream = cx.use_stream(stream as u64)?;
     let on = cx.device()?;
     if let Some(address) = graph::take_alloc(cx, on, stream, bytes as u64)? {
-        return give(dptr, address);
+        return write_out(dptr, address);
     }
     // Work of another device's stream tells nothing of this device's.
     let stream = if cx.device()?.index == device.index { stream } else { NO_STREAM };
-    give(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
+    write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
 }
 
-pub(crate) fn cuMemFreeAsync(cx: &mut Entered, dptr: sys::CUdeviceptr, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemFreeAsync(cx: &mut CallContext, dptr: sys::CUdeviceptr, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let on = cx.device()?;
     if dptr == 0 {
@@ -368,7 +368,7 @@ pub(super) fn add(device: &'static Device, pool: Pool) -> u64 {
 }
 
 pub(crate) fn cuMemPoolCreate(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmemoryPool,
     props: *const sys::CUmemPoolProps,
 ) -> Result<(), Code> {
@@ -387,10 +387,10 @@ pub(crate) fn cuMemPoolCreate(
     let device = cx.job.device(p.ordinal)?;
     let mut pool = Pool::new(p.most as u64);
     pool.is_exportable = p.handle_types == DESCRIPTOR;
-    give(to, add(device, pool) as sys::CUmemoryPool)
+    write_out(to, add(device, pool) as sys::CUmemoryPool)
 }
 
-pub(crate) fn cuMemPoolDestroy(cx: &mut Entered, pool: sys::CUmemoryPool) -> Result<(), Code> {
+pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: sys::CUmemoryPool) -> Result<(), Code> {
     let (device, pool) = known(cx, pool)?;
     let default = default_of(device.index);
     if pool == default {
@@ -409,7 +409,7 @@ pub(crate) fn cuMemPoolDestroy(cx: &mut Entered, pool: sys::CUmemoryPool) -> Res
     m.begin_fence(cx, device)
 }
 
-pub(crate) fn cuMemPoolTrimTo(cx: &mut Entered, pool: sys::CUmemoryPool, keep: usize) -> Result<(), Code> {
+pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: sys::CUmemoryPool, keep: usize) -> Result<(), Code> {
     let (device, pool) = known(cx, pool)?;
     let mut m = device.memory_mut();
     m.look(cx, device);
@@ -437,25 +437,25 @@ fn level(p: &mut Pool, attribute: u32) -> Option<(&mut Level, bool)> {
 const RELEASE_THRESHOLD: u32 = sys::CUmemPool_attribute_enum::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as u32;
 
 pub(crate) fn cuMemPoolGetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     pool: sys::CUmemoryPool,
     attribute: u32,
     value: *mut c_void,
 ) -> Result<(), Code> {
     with_pool(cx, pool, |p| {
         if let Some((level, high)) = level(p, attribute) {
-            return give(value.cast::<u64>(), if high { level.high } else { level.now });
+            return write_out(value.cast::<u64>(), if high { level.high } else { level.now });
         }
         match attribute {
-            1..=3 => give(value.cast::<i32>(), p.settings.reuse[attribute as usize - 1]),
-            RELEASE_THRESHOLD => give(value.cast::<u64>(), p.settings.threshold),
+            1..=3 => write_out(value.cast::<i32>(), p.settings.reuse[attribute as usize - 1]),
+            RELEASE_THRESHOLD => write_out(value.cast::<u64>(), p.settings.threshold),
             _ => Err(code::ERROR_INVALID_VALUE),
         }
     })
 }
 
 pub(crate) fn cuMemPoolSetAttribute(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     pool: sys::CUmemoryPool,
     attribute: u32,
     value: *mut c_void,
@@ -504,7 +504,7 @@ fn location(at: *const sys::CUmemLocation) -> Result<Location, Code> {
 }
 
 pub(crate) fn cuMemPoolSetAccess(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     pool: sys::CUmemoryPool,
     map: *const sys::CUmemAccessDesc,
     count: usize,
@@ -531,7 +531,7 @@ pub(crate) fn cuMemPoolSetAccess(
 }
 
 pub(crate) fn cuMemPoolGetAccess(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     flags: *mut sys::CUmemAccess_flags,
     pool: sys::CUmemoryPool,
     at: *mut sys::CUmemLocation,
@@ -542,11 +542,11 @@ pub(crate) fn cuMemPoolGetAccess(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let own = cx.job.device(at.ordinal)?.index == device.index;
-    give(flags.cast::<u32>(), if own { READ_WRITE } else { 0 })
+    write_out(flags.cast::<u32>(), if own { READ_WRITE } else { 0 })
 }
 
 /// The device of a location at which there are pools.
-fn pool_device(cx: &Entered, at: *const sys::CUmemLocation, kind: u32) -> Result<&'static Device, Code> {
+fn pool_device(cx: &CallContext, at: *const sys::CUmemLocation, kind: u32) -> Result<&'static Device, Code> {
     let at = location(at)?;
     if at.kind == 0 || kind == 0 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -557,7 +557,7 @@ fn pool_device(cx: &Entered, at: *const sys::CUmemLocation, kind: u32) -> Result
     cx.job.device(at.ordinal)
 }
 
-fn set_current(cx: &Entered, device: &'static Device, pool: sys::CUmemoryPool) -> Result<(), Code> {
+fn set_current(cx: &CallContext, device: &'static Device, pool: sys::CUmemoryPool) -> Result<(), Code> {
     let (owner, pool) = known(cx, pool)?;
     if owner.index != device.index || owner.memory().pools.get(&pool).is_none_or(|p| p.lender.is_some()) {
         return Err(code::ERROR_INVALID_VALUE);
@@ -566,40 +566,44 @@ fn set_current(cx: &Entered, device: &'static Device, pool: sys::CUmemoryPool) -
     Ok(())
 }
 
-pub(crate) fn cuDeviceGetDefaultMemPool(cx: &mut Entered, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
-    give(to, default_of(cx.job.device(dev)?.index) as sys::CUmemoryPool)
+pub(crate) fn cuDeviceGetDefaultMemPool(
+    cx: &mut CallContext,
+    to: *mut sys::CUmemoryPool,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    write_out(to, default_of(cx.job.device(dev)?.index) as sys::CUmemoryPool)
 }
 
-pub(crate) fn cuDeviceGetMemPool(cx: &mut Entered, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetMemPool(cx: &mut CallContext, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
     // Unlike for the default pool, the number of no device is a bad value.
     let device = cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    give(to, device.memory().current_pool as sys::CUmemoryPool)
+    write_out(to, device.memory().current_pool as sys::CUmemoryPool)
 }
 
-pub(crate) fn cuDeviceSetMemPool(cx: &mut Entered, dev: sys::CUdevice, pool: sys::CUmemoryPool) -> Result<(), Code> {
+pub(crate) fn cuDeviceSetMemPool(cx: &mut CallContext, dev: sys::CUdevice, pool: sys::CUmemoryPool) -> Result<(), Code> {
     set_current(cx, cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?, pool)
 }
 
 pub(crate) fn cuMemGetDefaultMemPool(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmemoryPool,
     at: *mut sys::CUmemLocation,
     kind: u32,
 ) -> Result<(), Code> {
-    give(to, default_of(pool_device(cx, at, kind)?.index) as sys::CUmemoryPool)
+    write_out(to, default_of(pool_device(cx, at, kind)?.index) as sys::CUmemoryPool)
 }
 
 pub(crate) fn cuMemGetMemPool(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmemoryPool,
     at: *mut sys::CUmemLocation,
     kind: u32,
 ) -> Result<(), Code> {
-    give(to, pool_device(cx, at, kind)?.memory().current_pool as sys::CUmemoryPool)
+    write_out(to, pool_device(cx, at, kind)?.memory().current_pool as sys::CUmemoryPool)
 }
 
 pub(crate) fn cuMemSetMemPool(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     at: *mut sys::CUmemLocation,
     kind: u32,
     pool: sys::CUmemoryPool,

@@ -1,12 +1,12 @@
-//! Pools of several processes: descriptors of pools, and pointers into them ([`crate::lend`]).
+//! Pools of several processes: descriptors of pools, and pointers into them ([`crate::shared_memory`]).
 
 use super::Home;
 use super::pool::Pool;
 use super::pools::{DESCRIPTOR, add, known, with_pool};
-use crate::context::give;
-use crate::enter::Entered;
+use crate::context::write_out;
+use crate::enter::CallContext;
 use crate::job::Device;
-use crate::lend::{self, Lendable, TICKET, Ticket};
+use crate::shared_memory::{self, Lendable, TICKET, Ticket};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -24,7 +24,7 @@ fn shareable(kind: u32, flags: c_ulonglong) -> Result<(), Code> {
 }
 
 pub(crate) fn cuMemPoolExportToShareableHandle(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut c_void,
     pool: sys::CUmemoryPool,
     kind: u32,
@@ -35,12 +35,12 @@ pub(crate) fn cuMemPoolExportToShareableHandle(
         return Err(code::ERROR_INVALID_VALUE);
     }
     shareable(kind, flags)?;
-    let (theirs, _) = Ticket::new(lend::POOL, number, 0, device)?.descriptor()?;
-    give(to.cast::<c_int>(), theirs.into_raw_fd())
+    let (theirs, _) = Ticket::new(shared_memory::POOL, number, 0, device)?.descriptor()?;
+    write_out(to.cast::<c_int>(), theirs.into_raw_fd())
 }
 
 pub(crate) fn cuMemPoolImportFromShareableHandle(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmemoryPool,
     handle: *mut c_void,
     kind: u32,
@@ -51,15 +51,15 @@ pub(crate) fn cuMemPoolImportFromShareableHandle(
     }
     shareable(kind, flags)?;
     let fd = c_int::try_from(handle as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    let ticket = Ticket::of_descriptor(fd, lend::POOL)?;
+    let ticket = Ticket::of_descriptor(fd, shared_memory::POOL)?;
     let device = ticket.device(cx, cx.job)?;
     let mut pool = Pool::new(0);
     pool.lender = Some(ticket);
-    give(to, add(device, pool) as sys::CUmemoryPool)
+    write_out(to, add(device, pool) as sys::CUmemoryPool)
 }
 
 pub(crate) fn cuMemPoolExportPointer(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUmemPoolPtrExportData,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
@@ -74,14 +74,14 @@ pub(crate) fn cuMemPoolExportPointer(
     };
     let found = cx.job.devices.iter().find_map(|d| Some((d, exportable(&d)?)));
     let (device, pool) = found.ok_or(code::ERROR_INVALID_VALUE)?;
-    let ticket = Ticket::new(lend::POINTER, ptr, pool, device)?.bytes()?;
+    let ticket = Ticket::new(shared_memory::POINTER, ptr, pool, device)?.bytes()?;
     // SAFETY: the program's output, which is not null and has this size.
     unsafe { to.cast::<[u8; TICKET]>().write(ticket) };
     Ok(())
 }
 
 pub(crate) fn cuMemPoolImportPointer(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     to: *mut sys::CUdeviceptr,
     pool: sys::CUmemoryPool,
     data: *mut sys::CUmemPoolPtrExportData,
@@ -92,19 +92,19 @@ pub(crate) fn cuMemPoolImportPointer(
     let (device, number) = known(cx, pool)?;
     device.check()?;
     // SAFETY: not null, so by CUDA's contract such data.
-    let ticket = Ticket::read(&unsafe { data.cast::<[u8; TICKET]>().read() }, lend::POINTER)?;
+    let ticket = Ticket::read(&unsafe { data.cast::<[u8; TICKET]>().read() }, shared_memory::POINTER)?;
     let lender = with_pool(cx, pool, |p| p.lender.ok_or(code::ERROR_INVALID_VALUE))?;
     if !lender.same_lender(&ticket) || lender.what != ticket.more {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let loan = ticket.borrow()?;
     let bytes = loan.bytes;
-    let address = lend::open(cx, device, loan)?;
-    give(to, device.memory_mut().note(address, bytes, Home::Borrowed(number)))
+    let address = shared_memory::open(cx, device, loan)?;
+    write_out(to, device.memory_mut().note(address, bytes, Home::Borrowed(number)))
 }
 
 /// What another process may borrow: an allocation of a pool that was exported.
-pub(crate) fn lendable(cx: &Entered, address: u64, pool: u64) -> Result<Lendable, Code> {
+pub(crate) fn lendable(cx: &CallContext, address: u64, pool: u64) -> Result<Lendable, Code> {
     let found = cx.job.devices.iter().find_map(|d| {
         let m = d.memory();
         let f = m.find(address).filter(|f| f.pool == pool && m.pools.get(&pool).is_some_and(|p| p.is_exportable))?;

@@ -1,9 +1,9 @@
 //! One device's part of a move.
 
 use super::compare::compare;
+use super::data_channels::Wires;
 use super::late::Late;
 use super::times::{keep_event_times, record_reference};
-use super::wires::Wires;
 use super::{Moving, unexpected};
 use crate::gate::Closed;
 use crate::host_memory;
@@ -369,7 +369,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
 fn blockers_at_source(device: &Device) -> Vec<String> {
     let failed = |rc| format!("cannot move: the context has failed with error {rc}");
     let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(failed);
-    sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::lend::blocker(device)).collect()
+    sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::shared_memory::blocker(device)).collect()
 }
 
 /// Whether a device is in this process already, and there is no second place like it to move to.

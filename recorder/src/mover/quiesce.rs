@@ -18,7 +18,7 @@ const QUIESCE: [Duration; 4] =
 /// of a thread that waits at the gate, and then nothing happens until it is opened. These attempts do not count.
 const FUNCTION_MS: [u64; 16] = [10, 10, 10, 10, 20, 20, 20, 20, 50, 50, 50, 50, 100, 100, 200, 400];
 /// Between two looks at whether the move was given up.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// What an attempt leaves a GPU for ending, however long the gate took to close.
 const LEAST: Duration = Duration::from_millis(50);
 
@@ -113,7 +113,7 @@ fn rest(
     }
     // What goes on between one of these devices and another ends by itself, unless the program is in its way.
     for (device, _) in sources {
-        while crate::across::concerns(device) {
+        while crate::cross_device::concerns(device) {
             task.check()?;
             if since.elapsed() >= limit + LEAST {
                 return not_yet("a copy to or from another GPU, or a stream that waits for one, has not ended");
@@ -174,7 +174,7 @@ fn idle(
         loop {
             task.check()?;
             let left = until.saturating_duration_since(Instant::now());
-            let limit_ms = left.min(LOOK).as_millis() as u32;
+            let limit_ms = left.min(POLL_INTERVAL).as_millis() as u32;
             let (idle, waits_for) = match source.control(&Control::Drain { limit_ms })? {
                 ControlReply::Drained { idle, was_busy, waits_for } => {
                     *busy |= was_busy;
@@ -185,7 +185,7 @@ fn idle(
             if idle {
                 break;
             }
-            if left <= LOOK {
+            if left <= POLL_INTERVAL {
                 return Ok(Some(NotYet::Other(waits_for)));
             }
             if function.is_stuck() {

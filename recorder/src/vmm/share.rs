@@ -1,9 +1,9 @@
 //! Physical memory as descriptors, which other processes import, and that of others.
 
 use super::{DESCRIPTOR, ON_DEVICE, PINNED, Physical, Prop, write};
-use crate::context::give;
-use crate::enter::Entered;
-use crate::lend::{self, Ticket};
+use crate::context::write_out;
+use crate::enter::CallContext;
+use crate::shared_memory::{self, Ticket};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -19,7 +19,7 @@ fn check_shared_kind(kind: u32) -> Result<(), Code> {
 }
 
 pub(crate) fn cuMemExportToShareableHandle(
-    _cx: &mut Entered,
+    _cx: &mut CallContext,
     to: *mut c_void,
     handle: sys::CUmemGenericAllocationHandle,
     kind: u32,
@@ -37,15 +37,15 @@ pub(crate) fn cuMemExportToShareableHandle(
     // Who imports borrowed memory asks its lender.
     let ticket = match &p.loan {
         Some((ticket, _)) => *ticket,
-        None => Ticket::new(lend::MEMORY, handle, p.bytes, p.device)?,
+        None => Ticket::new(shared_memory::MEMORY, handle, p.bytes, p.device)?,
     };
     let (theirs, ours) = ticket.descriptor()?;
     p.exported.push(ours);
-    give(to.cast::<c_int>(), theirs.into_raw_fd())
+    write_out(to.cast::<c_int>(), theirs.into_raw_fd())
 }
 
 pub(crate) fn cuMemImportFromShareableHandle(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     handle: *mut sys::CUmemGenericAllocationHandle,
     descriptor: *mut c_void,
     kind: u32,
@@ -55,12 +55,12 @@ pub(crate) fn cuMemImportFromShareableHandle(
     }
     check_shared_kind(kind)?;
     let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    give(handle, import(cx, fd)?)
+    write_out(handle, import(cx, fd)?)
 }
 
 /// A handle for the memory that a descriptor stands for, which stays the caller's.
-pub(crate) fn import(cx: &Entered, fd: c_int) -> Result<u64, Code> {
-    let ticket = Ticket::of_descriptor(fd, lend::MEMORY)?;
+pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
+    let ticket = Ticket::of_descriptor(fd, shared_memory::MEMORY)?;
     let own = ticket.is_own();
     // Outside the lock: the lender may be importing from this process at the same time.
     let loan = if own { None } else { Some(ticket.borrow()?) };

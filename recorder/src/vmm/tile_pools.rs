@@ -2,7 +2,7 @@
 
 use super::{read, write};
 use crate::array;
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::memory::encode;
@@ -15,7 +15,7 @@ use cuda_api::ops;
 pub(super) type Pool = (&'static Device, u64);
 
 /// Gives memory for tiles back, of which nothing is mapped any more. The driver waits for its device then, as for the end of an array.
-pub(super) fn end_pools(cx: &Entered, pools: Vec<Pool>) -> Result<(), Code> {
+pub(super) fn end_pools(cx: &CallContext, pools: Vec<Pool>) -> Result<(), Code> {
     for (device, handle) in pools {
         cx.settle(device)?;
         let edges = Edges { ends: Some(handle), ..Edges::default() };
@@ -25,13 +25,13 @@ pub(super) fn end_pools(cx: &Entered, pools: Vec<Pool>) -> Result<(), Code> {
 }
 
 /// Gives physical memory back that nobody can reach any more.
-pub(crate) fn collect(cx: &Entered) -> Result<(), Code> {
+pub(crate) fn collect(cx: &CallContext) -> Result<(), Code> {
     let pools = write().collect(cx);
     end_pools(cx, pools)
 }
 
 /// Makes memory for tiles in the place.
-pub(super) fn make_pool(cx: &Entered, device: &'static Device, handle: u64, bytes: u64) -> Result<(), Code> {
+pub(super) fn make_pool(cx: &CallContext, device: &'static Device, handle: u64, bytes: u64) -> Result<(), Code> {
     let body = encode(&TilePool { handle, window: array::window(bytes), bytes });
     let edges = Edges { creates: [handle].into(), ..Edges::default() };
     cx.build(device, ops::id::TILE_POOL_MAKE, &body, &edges, Keep::PLAIN).map(drop)

@@ -8,7 +8,7 @@ use crate::gpu::stream::{self, Default, Target};
 use crate::gpu::{condition, context, copy, event, launch, memory, module, process, sched};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
-use cuda_api::first;
+use cuda_api::error_precedence;
 use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
 use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::sys::{self, CUresult};
@@ -183,9 +183,9 @@ macro_rules! told {
         if rc == code::SUCCESS {
             rc
         } else {
-            let steps = const { first::steps(stringify!($name)) };
+            let checks = const { error_precedence::checks(stringify!($name)) };
             let context = || coded(context::current()).map(drop);
-            first::told(steps, &[$(first::number($p)),*], rc, |rc| rc, || coded(process::ready()), context)
+            error_precedence::choose(checks, &[$(error_precedence::number($p)),*], rc, |rc| rc, || coded(process::ready()), context)
         }
     }};
 }

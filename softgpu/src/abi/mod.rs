@@ -190,8 +190,8 @@ macro_rules! run {
         if result == cuda_api::sys::CUresult::CUDA_SUCCESS {
             result
         } else {
-            let steps = const { cuda_api::first::steps(stringify!($name)) };
-            $crate::abi::system::told(steps, &[$(cuda_api::first::number($arg)),*], result)
+            let checks = const { cuda_api::error_precedence::checks(stringify!($name)) };
+            $crate::abi::system::told(checks, &[$(cuda_api::error_precedence::number($arg)),*], result)
         }
     }};
 }

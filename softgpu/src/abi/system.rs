@@ -4,7 +4,7 @@ use super::{Out, Res, abi};
 use crate::config;
 use crate::gpu::{context, process};
 use cuda_api::code;
-use cuda_api::first::{self, Step};
+use cuda_api::error_precedence::{self, Check};
 use cuda_api::sys::CUresult;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
@@ -29,14 +29,14 @@ pub(super) fn enter(body: impl FnOnce() -> Res) -> CUresult {
 }
 
 /// The error that a call tells which has failed with `found`.
-pub(super) fn told(steps: &[Step], args: &[u64], found: CUresult) -> CUresult {
+pub(super) fn told(steps: &[Check], args: &[u64], found: CUresult) -> CUresult {
     let error = |rc| match rc {
         code::SUCCESS => CUresult::CUDA_SUCCESS,
         code::ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_HANDLE,
         code::ERROR_INVALID_CONTEXT => CUresult::CUDA_ERROR_INVALID_CONTEXT,
         _ => CUresult::CUDA_ERROR_INVALID_VALUE,
     };
-    first::told(steps, args, found, error, process::ready, || context::current().map(drop))
+    error_precedence::choose(steps, args, found, error, process::ready, || context::current().map(drop))
 }
 
 thread_local!(static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) });

@@ -1,7 +1,7 @@
 //! What a driver only keeps for the program: its error log, and settings of dumps.
 
 use crate::context;
-use crate::context::give;
+use crate::context::write_out;
 use cuda_api::code::{self, Code};
 use cuda_api::{coredump, logs, sys};
 use std::ffi::{c_char, c_uint, c_void};
@@ -12,7 +12,7 @@ pub(crate) fn cuLogsRegisterCallback(
     to: *mut sys::CUlogsCallbackHandle,
 ) -> Result<(), Code> {
     let handle = logs::register(callback.is_some())?;
-    if to.is_null() { Ok(()) } else { give(to, handle as sys::CUlogsCallbackHandle) }
+    if to.is_null() { Ok(()) } else { write_out(to, handle as sys::CUlogsCallbackHandle) }
 }
 
 pub(crate) fn cuLogsUnregisterCallback(callback: sys::CUlogsCallbackHandle) -> Result<(), Code> {

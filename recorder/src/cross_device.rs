@@ -7,7 +7,7 @@
 
 use crate::control;
 use crate::copy::{Rect, gather, scatter};
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::memory::encode;
 use crate::place::{Place, Waiting};
@@ -172,7 +172,7 @@ pub(crate) fn concerns(device: &Device) -> bool {
 }
 
 /// Waits outside the gate until nothing concerns a device: what it has may then go away.
-pub(crate) fn settle(cx: &Entered, device: &'static Device) {
+pub(crate) fn settle(cx: &CallContext, device: &'static Device) {
     if concerns(device) {
         cx.pass.outside(|| {
             while concerns(device) {
@@ -354,7 +354,7 @@ fn thread() -> Result<&'static Sender<Item<End>>, Code> {
 
 /// Holds a stream until `ahead` has come and what follows is done.
 fn hold(
-    cx: &Entered,
+    cx: &CallContext,
     (device, stream): (&'static Device, u64),
     (asked, ahead): (u16, Waiting),
     other: &'static Device,
@@ -363,7 +363,7 @@ fn hold(
     let (thread, outcome) = (thread()?, pending());
     let token = token();
     device.check()?;
-    let hold = device.noting(cx.place(device).begin(id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })]))?;
+    let hold = device.record_error(cx.place(device).begin(id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })]))?;
     let gpu = |d: &'static Device| End::Gpu(d, cx.place(d).clone());
     let (holder, other, then) = (gpu(device), gpu(other), then.map(Then::Carry));
     let (hold, ahead, concerned, told) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
@@ -396,7 +396,7 @@ fn attend_to(thread: &Sender<Item<End>>, mut item: Item<End>) -> Result<(), Code
 /// Does something in the order of a stream of this process's driver, which is held meanwhile; `begin` asks the place for that with a token.
 /// What is done is told whether the stream got there.
 pub(crate) fn in_order(
-    cx: &Entered,
+    cx: &CallContext,
     device: &'static Device,
     begin: impl FnOnce(&Place) -> Result<Waiting, Code>,
     token: u64,
@@ -404,7 +404,7 @@ pub(crate) fn in_order(
 ) -> Result<(), Code> {
     let thread = thread()?;
     let place = cx.place(device);
-    let ahead = device.noting(begin(place))?;
+    let ahead = device.record_error(begin(place))?;
     if let Waiting::Done(rc, _) = &ahead
         && *rc != code::SUCCESS
     {
@@ -419,7 +419,7 @@ pub(crate) fn in_order(
 
 /// A stream waits for what was last recorded in an event of another device.
 pub(crate) fn wait_event(
-    cx: &Entered,
+    cx: &CallContext,
     device: &'static Device,
     stream: u64,
     event: u64,
@@ -432,7 +432,7 @@ pub(crate) fn wait_event(
     if data.epoch.load(Ordering::Acquire) != other.epoch.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let mut ahead = other.noting(cx.place(other).begin(id::EVENT_REACHED, &[&event.to_le_bytes()]))?;
+    let mut ahead = other.record_error(cx.place(other).begin(id::EVENT_REACHED, &[&event.to_le_bytes()]))?;
     if ahead.is_done() {
         let (rc, _) = ahead.finish();
         other.note(rc);
@@ -443,20 +443,20 @@ pub(crate) fn wait_event(
 
 /// Copies in a stream's order, between devices or, where none is named, pinned memory of the host. Both ranges have been checked.
 pub(crate) fn carry(
-    cx: &Entered,
+    cx: &CallContext,
     (device, stream): (&'static Device, u64),
     (from, to): (Option<&'static Device>, Option<&'static Device>),
     rect: Rect,
 ) -> Result<Outcome, Code> {
     [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
-    let ahead = device.noting(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
     let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
     hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(Carry::new(end(from), end(to), rect.pieces())))
 }
 
 /// A copy whose ends are not both of the stream's device. Both ranges have been checked.
 pub(crate) fn copy(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     (device, stream): (&'static Device, u64),
     (from, to): (&'static Device, &'static Device),
     rect: Rect,

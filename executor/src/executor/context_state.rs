@@ -13,7 +13,7 @@ pub(crate) const LANES: usize = 8;
 
 /// A context from its making to its end.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct ContextState {
     /// Unique in the process.
     pub(crate) number: u64,
     pub(crate) pools: Arc<Pools>,
@@ -25,10 +25,10 @@ pub(crate) struct Life {
     pub(crate) turn: u64,
 }
 
-impl Life {
+impl ContextState {
     /// Fills a context that has just been made and is current; the arena is reserved and empty. The order is that of
     /// docs/migration.md, "Preparing a place": what the job loads later lies where it lies in every place.
-    pub(crate) fn begin(gpu: &Gpu, virtual_device: u32, number: u64) -> Result<Life, (&'static str, Code)> {
+    pub(crate) fn begin(gpu: &Gpu, virtual_device: u32, number: u64) -> Result<ContextState, (&'static str, Code)> {
         let priorities = gpu.priorities().map_err(|rc| ("cuCtxGetStreamPriorityRange", rc))?;
         let room = own_base(virtual_device);
         let warm = (|| {
@@ -51,7 +51,7 @@ impl Life {
             .and_then(|e| gpu.synchronize_stream(lanes[0]).map(|()| e))
             .map_err(|rc| ("recording the reference event", rc))?;
         let turn = gpu.new_event(true).map_err(|rc| ("cuEventCreate", rc))?;
-        Ok(Life { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference, turn })
+        Ok(ContextState { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference, turn })
     }
 
     /// The stream of a lane.

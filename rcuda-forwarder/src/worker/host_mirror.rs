@@ -2,13 +2,13 @@
 //! answer that shows how far the GPU has got, and from time to time, since the job may be looking at it without a call.
 
 use super::Worker;
-use crate::alike::{Look, Pace};
 use crate::frame::CHANGES;
+use crate::host_mirror::{Look, Pace};
 use crate::link::lock;
 use crate::place::Place;
 use cuda_api::code;
 use cuda_api::ops::id;
-use executor::twin::bytes_of;
+use executor::host_mirror::bytes_of;
 use std::time::Duration;
 
 /// Lines of one message: about 1 MiB.

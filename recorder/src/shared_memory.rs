@@ -5,7 +5,7 @@
 //! the memory is borrowed. So the lender sees by it whether anybody has its memory: until then its device does not move, and what is
 //! lent is given to nobody else. A ticket that nobody has used yet holds up nothing.
 
-use crate::enter::Entered;
+use crate::enter::CallContext;
 use crate::job::{self, Device, Job, PutOff};
 use crate::log::{self, lock};
 use crate::memory::{GRANULE, encode, shared_pools};
@@ -178,7 +178,7 @@ fn answer(mut visitor: UnixStream) -> io::Result<()> {
 }
 
 fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
-    let cx = Entered::inside(job::get()?);
+    let cx = CallContext::inside(job::get()?);
     let found = match ticket.kind {
         MEMORY => vmm::lendable(ticket.what),
         POINTER => shared_pools::lendable(&cx, ticket.what, ticket.more),
@@ -244,7 +244,7 @@ impl Ticket {
     }
 
     /// This job's device for the memory: the same GPU if the program sees it, else that of the current context or the first.
-    pub(crate) fn device(&self, cx: &Entered, job: &'static Job) -> Result<&'static Device, Code> {
+    pub(crate) fn device(&self, cx: &CallContext, job: &'static Job) -> Result<&'static Device, Code> {
         let same = job.devices.iter().find(|d| d.info.uuid == self.uuid);
         same.or_else(|| cx.device().ok()).or_else(|| job.devices.first()).ok_or(code::ERROR_NO_DEVICE)
     }
@@ -285,7 +285,7 @@ impl Ticket {
 }
 
 /// Maps a piece of borrowed memory in the place of a device.
-pub(crate) fn map(cx: &Entered, device: &'static Device, at: Chunk, offer: Offer) -> Result<(), Code> {
+pub(crate) fn map(cx: &CallContext, device: &'static Device, at: Chunk, offer: Offer) -> Result<(), Code> {
     device.check()?;
     ipc::note_shared();
     let map = PeerMap { address: at.address, bytes: at.bytes, offer };
@@ -299,7 +299,7 @@ pub(crate) fn map(cx: &Entered, device: &'static Device, at: Chunk, offer: Offer
 }
 
 /// Takes it away, behind what was submitted.
-pub(crate) fn unmap(cx: &Entered, device: &'static Device, at: Chunk) -> Result<(), Code> {
+pub(crate) fn unmap(cx: &CallContext, device: &'static Device, at: Chunk) -> Result<(), Code> {
     cx.work(device, id::PEER_UNMAP, &[&encode(&at)])
 }
 
@@ -315,7 +315,7 @@ struct Borrowed {
 static BORROWED: Mutex<BTreeMap<u64, Borrowed>> = Mutex::new(BTreeMap::new());
 
 /// Maps a borrowed allocation for a device; its address.
-pub(crate) fn open(cx: &Entered, device: &'static Device, loan: Loan) -> Result<u64, Code> {
+pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Result<u64, Code> {
     let total = loan.pieces.iter().map(|(_, bytes)| bytes).sum();
     let room = vmm::take_room(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let mut chunks: Vec<Chunk> = Vec::with_capacity(loan.pieces.len());
@@ -341,7 +341,7 @@ pub(crate) fn open(cx: &Entered, device: &'static Device, loan: Loan) -> Result<
 }
 
 /// Gives a borrowed allocation back that nothing uses any more.
-pub(crate) fn close(cx: &Entered, device: &'static Device, address: u64) {
+pub(crate) fn close(cx: &CallContext, device: &'static Device, address: u64) {
     let Some(gone) = lock(&BORROWED).remove(&address) else { return };
     let _later = PutOff::begin();
     for chunk in gone.chunks {

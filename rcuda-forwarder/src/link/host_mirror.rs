@@ -1,15 +1,15 @@
-//! Host memory of the job that the worker has its own of: the job's end of keeping the two alike ([`executor::twin`]).
+//! Host memory of the job that the worker has its own of: the job's end of keeping the two alike ([`executor::host_mirror`]).
 //!
 //! What the job has changed is told before each call whose work may see it, in the ring before that call, and from time to time, since a
 //! kernel may be looking at it. What the worker tells is taken over by the thread that receives answers: whoever sees an answer finds it.
 
 use super::{Link, Lost, Shared, lock};
-use crate::alike::{Look, Pace};
 use crate::frame::NO_TICKET;
+use crate::host_mirror::{Look, Pace};
 use crate::ring::PushError;
 use crate::threads;
 use cuda_api::ops::id;
-use executor::twin::{Line, Twins, bytes_of, joined};
+use executor::host_mirror::{Line, Twins, bytes_of, joined};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
@@ -97,7 +97,7 @@ impl Alike {
         };
         // Memory that the program has just freed is not known here any more.
         twins.take_over(lines, own);
-        lines.len() % executor::twin::LINE_BYTES == 0
+        lines.len() % executor::host_mirror::LINE_BYTES == 0
     }
 
     pub(super) fn forget_all(&self) {

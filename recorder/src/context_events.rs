@@ -4,9 +4,9 @@
 //! streams of ours: one waits for all others and records the event there, the other one waits with them, so that streams which are made
 //! later can wait for it.
 
-use crate::across;
 use crate::context;
-use crate::enter::Entered;
+use crate::cross_device;
+use crate::enter::CallContext;
 use crate::graph;
 use crate::host_waiting;
 use crate::ipc;
@@ -48,7 +48,7 @@ static OWN: Mutex<Option<HashMap<u64, Own>>> = Mutex::new(None);
 static PASSED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static ANY_PASSED: AtomicBool = AtomicBool::new(false);
 
-fn new_stream(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
+fn new_stream(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
     // Of no context.
     let made = stream::create(cx, 0, NON_BLOCKING, 0)?;
@@ -56,7 +56,7 @@ fn new_stream(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
     Ok(made)
 }
 
-fn new_event(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
+fn new_event(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
     let mut sent = cuEventCreate::Sent { phEvent: cx.new_handle(Kind::Event)?, Flags: DISABLE_TIMING };
     cx.job.tables.events.get(sent.phEvent)?.set_context(0);
@@ -67,10 +67,10 @@ fn new_event(cx: &mut Entered, device: &'static Device) -> Result<u64, Code> {
 
 /// Does something with what is ours in a context, which is made at first.
 fn with_own(
-    cx: &mut Entered,
+    cx: &mut CallContext,
     device: &'static Device,
     ctx: u64,
-    then: impl FnOnce(&mut Entered, Own) -> Result<(), Code>,
+    then: impl FnOnce(&mut CallContext, Own) -> Result<(), Code>,
 ) -> Result<(), Code> {
     let mut all = lock(&OWN);
     let all = all.get_or_insert_default();
@@ -91,7 +91,7 @@ fn with_own(
 }
 
 /// The streams of a context. Those of green contexts are the primary one's, too; all contexts of a device have one default stream.
-fn streams(cx: &Entered, device: &'static Device, ctx: u64) -> Vec<u64> {
+fn streams(cx: &CallContext, device: &'static Device, ctx: u64) -> Vec<u64> {
     let is_of = |c: u64| c == ctx || (ctx == context::primary(device.index) && context::is_green(c));
     let all = cx.job.tables.streams.all(device.index).into_iter();
     let of_context = all.filter(|(_, s)| {
@@ -101,14 +101,14 @@ fn streams(cx: &Entered, device: &'static Device, ctx: u64) -> Vec<u64> {
 }
 
 /// The device of a context that can be used.
-fn usable(cx: &Entered, ctx: u64) -> Result<&'static Device, Code> {
+fn usable(cx: &CallContext, ctx: u64) -> Result<&'static Device, Code> {
     let device = context::device_of(cx.job, ctx)?;
     device.check()?;
     Ok(device)
 }
 
 /// Records an event behind everything in a context.
-pub(crate) fn record(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
+pub(crate) fn record(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Code> {
     let device = usable(cx, ctx)?;
     let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
     if cx.device()?.index != device.index {
@@ -130,7 +130,7 @@ pub(crate) fn record(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code>
 }
 
 /// Lets everything that comes later in a context wait for what was last recorded in an event.
-pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
+pub(crate) fn wait(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Code> {
     let device = usable(cx, ctx)?;
     let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
     let other = cx.device()?;
@@ -142,7 +142,7 @@ pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
     with_own(cx, device, ctx, |cx, own| {
         for stream in streams(cx, device, ctx).into_iter().chain([own.gate]) {
             if other.index != device.index {
-                across::wait_event(cx, device, stream, event, other)?;
+                cross_device::wait_event(cx, device, stream, event, other)?;
                 continue;
             }
             let op = StreamWaitEvent { stream, event };
@@ -160,7 +160,7 @@ pub(crate) fn wait(cx: &mut Entered, ctx: u64, event: u64) -> Result<(), Code> {
 }
 
 /// A stream was made: what its context waits for comes before its work.
-pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u64) -> Result<(), Code> {
+pub(crate) fn new_in(cx: &CallContext, device: &'static Device, ctx: u64, stream: u64) -> Result<(), Code> {
     if !ANY_PASSED.load(Ordering::Acquire) {
         return Ok(());
     }
@@ -176,7 +176,7 @@ pub(crate) fn new_in(cx: &Entered, device: &'static Device, ctx: u64, stream: u6
 }
 
 /// A context ends, and what is ours in it.
-pub(crate) fn end(cx: &mut Entered, device: &'static Device, ctx: u64) -> Result<(), Code> {
+pub(crate) fn end(cx: &mut CallContext, device: &'static Device, ctx: u64) -> Result<(), Code> {
     lock(&PASSED).get_or_insert_default().remove(&ctx);
     let Some(own) = lock(&OWN).get_or_insert_default().remove(&ctx) else { return Ok(()) };
     stream::destroy(cx, device, &[own.behind, own.gate], &[own.mark, own.passed])

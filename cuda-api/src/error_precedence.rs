@@ -6,11 +6,11 @@
 //! by itself is right. It is looked at only when a call has failed, so it costs a call that succeeds nothing.
 
 use crate::code::{self, Code};
-use Step::{Above, Context, Nothing, Null, Start};
+use Check::{Above, Context, Nothing, Null, Start};
 
 /// One thing that the driver looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum Check {
     /// The parameter with this number must not be zero, or else this error is told.
     Null(usize, Code),
     /// The parameter with this number must not be greater, or else it is `INVALID_VALUE`.
@@ -27,7 +27,7 @@ const VALUE: Code = code::ERROR_INVALID_VALUE;
 const HANDLE: Code = code::ERROR_INVALID_HANDLE;
 const CONTEXT: Code = code::ERROR_INVALID_CONTEXT;
 
-const TABLE: &[(&str, &[Step])] = &[
+const TABLE: &[(&str, &[Check])] = &[
     ("cuDeviceGet", &[Start, Null(0, VALUE)]),
     ("cuDeviceGetAttribute", &[Null(0, VALUE)]),
     ("cuDeviceGetP2PAttribute", &[Start, Null(0, VALUE)]),
@@ -309,8 +309,8 @@ const TABLE: &[(&str, &[Step])] = &[
     ("cuMemMapArrayAsync", &[Null(1, VALUE)]),
 ];
 
-/// What a function looks at first, in this order; nothing if that is not known.
-pub const fn steps(function: &str) -> &'static [Step] {
+/// The checks that a function makes first, in this order; empty if the order is not known.
+pub const fn checks(function: &str) -> &'static [Check] {
     let mut i = 0;
     while i < TABLE.len() {
         if is_same(TABLE[i].0.as_bytes(), function.as_bytes()) {
@@ -336,10 +336,10 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// The error that a call tells which has failed with `found`. `args` are its arguments as numbers; `error` is for the codes of the
-/// table, the others say whether CUDA was started, and whether the thread has a context.
-pub fn told<E>(
-    steps: &[Step],
+/// The error that a failed call returns: that of the first check that fails, else `found`. `args` are its arguments as numbers;
+/// `error` converts a code of the table; `started` and `context` say whether CUDA was started and whether the thread has a context.
+pub fn choose<E>(
+    checks: &[Check],
     args: &[u64],
     found: E,
     error: impl Fn(Code) -> E,
@@ -347,14 +347,14 @@ pub fn told<E>(
     context: impl Fn() -> Result<(), E>,
 ) -> E {
     let arg = |i: usize| args.get(i).copied().unwrap_or(u64::MAX);
-    let refused = |step: &Step| match *step {
+    let refused = |check: &Check| match *check {
         Null(i, rc) => (arg(i) == 0).then(|| error(rc)),
         Above(i, most) => (arg(i) > most).then(|| error(VALUE)),
         Nothing(i, j) => (arg(i) == 0 && arg(j) == 0).then(|| error(code::SUCCESS)),
         Start => started().err(),
         Context => context().err(),
     };
-    steps.iter().find_map(refused).unwrap_or(found)
+    checks.iter().find_map(refused).unwrap_or(found)
 }
 
 /// An argument as a number; one that is larger than a number is not zero.
@@ -375,10 +375,10 @@ mod tests {
 
     #[test]
     fn the_table_names_rows_once_and_their_parameters() {
-        for (i, (name, steps)) in TABLE.iter().enumerate() {
+        for (i, (name, checks)) in TABLE.iter().enumerate() {
             let row = rows().find(|r| r.name == *name).unwrap_or_else(|| panic!("{name} has no row"));
             assert!(TABLE[..i].iter().all(|(other, _)| other != name), "{name} is there twice");
-            for step in *steps {
+            for step in *checks {
                 if let Null(at, _) | Above(at, _) | Nothing(_, at) = step {
                     assert!(*at < row.params.len(), "{name}: no parameter {at}");
                 }
@@ -389,12 +389,12 @@ mod tests {
     #[test]
     fn steps_are_taken_in_order() {
         let (yes, no) = (|| Ok(()), || Err(code::ERROR_INVALID_CONTEXT));
-        let steps = steps("cuCtxGetDevice");
-        assert_eq!(steps, [Null(0, VALUE), Start, Context]);
-        assert_eq!(told(steps, &[0], 201, |c| c, no, no), VALUE);
-        assert_eq!(told(steps, &[8], 999, |c| c, yes, no), code::ERROR_INVALID_CONTEXT);
-        assert_eq!(told(steps, &[8], 999, |c| c, yes, yes), 999);
-        assert!(super::steps("cuLaunchKernel").is_empty());
+        let checks = checks("cuCtxGetDevice");
+        assert_eq!(checks, [Null(0, VALUE), Start, Context]);
+        assert_eq!(choose(checks, &[0], 201, |c| c, no, no), VALUE);
+        assert_eq!(choose(checks, &[8], 999, |c| c, yes, no), code::ERROR_INVALID_CONTEXT);
+        assert_eq!(choose(checks, &[8], 999, |c| c, yes, yes), 999);
+        assert!(super::checks("cuLaunchKernel").is_empty());
     }
 
     #[test]
