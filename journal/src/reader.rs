@@ -78,7 +78,7 @@ impl Reader {
         // A pipe would keep whoever opens it until somebody writes.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(cannot)?;
         if !file.metadata().map_err(cannot)?.is_file() {
-            return Err(cannot(io::Error::other("it is no regular file")));
+            return Err(cannot(io::Error::other("it is not a regular file")));
         }
         Reader::begin(Source::File(BufReader::with_capacity(1 << 16, file), path.to_owned()))
     }

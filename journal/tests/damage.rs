@@ -284,7 +284,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
     let why = Reader::open(&path).unwrap_err().to_string();
-    assert!(why.contains("no regular file"), "{why}");
+    assert!(why.contains("not a regular file"), "{why}");
     std::fs::remove_file(path).unwrap();
 }
 

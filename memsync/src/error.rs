@@ -18,7 +18,7 @@ pub enum SyncError {
         why: io::Error,
     },
     /// The other side sent what is not in the protocol.
-    #[error("the other place sent nonsense: {0}")]
+    #[error("the other place sent malformed data: {0}")]
     Protocol(&'static str),
     /// The GPU or its driver refused.
     #[error("{what} failed on the GPU: {} ({code})", code_name(*code))]

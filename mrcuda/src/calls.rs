@@ -8,7 +8,7 @@ use cuda_api::{Class, How};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// Calls that the test suite has exercised; tests/tests/coverage.rs keeps the list honest.
+/// Calls that the test suite has exercised; tests/system/coverage.rs keeps the list honest.
 const COVERAGE: &str = include_str!("../../tests/coverage.txt");
 
 /// Arguments of `mrcuda calls`.

@@ -20,7 +20,7 @@ pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {
     }
     let path = std::path::absolute(text).map_err(|e| format!("{}: {e}", Path::new(text).display()))?;
     if !path.is_file() {
-        return Err(format!("there is no driver at {}", path.display()));
+        return Err(format!("no driver found at {}", path.display()));
     }
     if is_shim(&path) {
         return Err(format!("{} is mrcuda's own library, not a driver", path.display()));

@@ -130,7 +130,7 @@ fn result(it: &Move) -> String {
     match it.state {
         MoveState::Queued => format!("queued{by}"),
         MoveState::Running => format!("in the phase {}{by}", it.phase.as_deref().unwrap_or("?")),
-        MoveState::Stopping => format!("being given up{by}"),
+        MoveState::Stopping => format!("being abandoned{by}"),
         MoveState::Committed => format!("committed{by}"),
         MoveState::Done => format!("done{by}"),
         MoveState::Failed => format!("failed{by}: {}", why()),

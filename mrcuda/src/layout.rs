@@ -27,7 +27,7 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
         return Ok(path);
     }
     let folder = exe.parent().unwrap_or(Path::new("/")).display().to_string();
-    Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing beside the mrcuda program in {folder}")))
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing; it must be next to the mrcuda program in {folder}")))
 }
 
 /// The library folder, laid out: beside the executable, or among the runtime files where that cannot be written.

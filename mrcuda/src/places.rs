@@ -12,15 +12,15 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
         return match gpu {
             None => Ok(text.to_owned()),
             Some(n) if n.parse::<u32>().is_ok_and(|n| n < 32) => Ok(text.to_owned()),
-            Some(n) => Err(format!("`{n}` is no GPU number (0 to 31) in `{text}`")),
+            Some(n) => Err(format!("invalid GPU number `{n}` in `{text}`: expected 0 to 31")),
         };
     }
     match text.parse::<Endpoint>() {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
-            Err(format!("`{text}` is no place: a place is local[:GPU], helper[:GPU], HOST:PORT[/GPU] or unix:PATH[/GPU]"))
+            Err(format!("invalid place `{text}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]"))
         }
-        Err(why) => Err(format!("`{text}` is no place: {why}")),
+        Err(why) => Err(format!("invalid place `{text}`: {why}")),
     }
 }
 
@@ -39,12 +39,12 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
         return Err("the list of places is empty".to_owned());
     }
     if text.split(',').any(str::is_empty) {
-        return Err(format!("a place is missing between the commas of `{text}`"));
+        return Err(format!("empty place in the list `{text}`"));
     }
     // As many as the job has ranges of addresses for.
     let count = text.split(',').count();
     if count > MOST {
-        return Err(format!("{count} places are more than a job can have ({MOST})"));
+        return Err(format!("{count} places: a job can have at most {MOST}"));
     }
     let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
     Ok(places.join(","))
@@ -64,7 +64,7 @@ pub(crate) fn signal(text: &str) -> Result<nix::sys::signal::Signal, String> {
         Ok(number) => Signal::try_from(number).ok(),
         Err(_) => full.parse::<Signal>().ok(),
     };
-    let signal = signal.ok_or_else(|| format!("`{text}` is no signal (try USR1 or USR2)"))?;
+    let signal = signal.ok_or_else(|| format!("invalid signal `{text}` (try USR1 or USR2)"))?;
     match signal {
         Signal::SIGKILL | Signal::SIGSTOP => Err(format!("{signal} cannot be handled by a program")),
         Signal::SIGSEGV
@@ -73,7 +73,7 @@ pub(crate) fn signal(text: &str) -> Result<nix::sys::signal::Signal, String> {
         | Signal::SIGFPE
         | Signal::SIGTRAP
         | Signal::SIGABRT
-        | Signal::SIGCHLD => Err(format!("{signal} means something else to programs")),
+        | Signal::SIGCHLD => Err(format!("{signal} has another meaning for programs")),
         other => Ok(other),
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::with_code(2, "no program was given"));
     };
     if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
-        return Err(Failure::with_code(2, format!("`{option}` is no option of `mrcuda run` (--help lists them)")));
+        return Err(Failure::with_code(2, format!("unknown option `{option}` of `mrcuda run` (--help lists them)")));
     }
     let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library folder: {e}")))?;
     // The option wins over the variable, the variable over what the machine has.

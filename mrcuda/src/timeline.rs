@@ -10,12 +10,12 @@ pub(crate) fn describe(it: &Move) -> String {
     let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
     let why = it.reason.as_deref().unwrap_or("no reason was given");
     match it.state {
-        MoveState::Queued => format!("{way}: move {} waits for another one\n", it.id),
+        MoveState::Queued => format!("{way}: move {} is queued behind another move\n", it.id),
         MoveState::Running | MoveState::Committed => {
             let phase = it.phase.as_deref().unwrap_or("start");
             format!("{way}: move {} is in the phase {phase} after {}\n", it.id, duration(it.total_ms))
         }
-        MoveState::Stopping => format!("{way}: move {} is being given up\n", it.id),
+        MoveState::Stopping => format!("{way}: move {} is being abandoned\n", it.id),
         MoveState::Failed => format!("{way}: did not move: {why}\n"),
         MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
         MoveState::Done => format!(

@@ -187,7 +187,7 @@ impl Channel {
         if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || fds.len() > 1 {
             return Err(invalid("a message between daemon and worker was cut"));
         }
-        let message = Message::read(&bytes[..n]).map_err(|_| invalid("a message between daemon and worker makes no sense"))?;
+        let message = Message::read(&bytes[..n]).map_err(|_| invalid("malformed message between daemon and worker"))?;
         Ok(Some((message, fds.pop())))
     }
 

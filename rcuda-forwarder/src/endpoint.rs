@@ -21,10 +21,10 @@ pub enum EndpointError {
     #[error("a server is HOST:PORT[/GPU] or unix:PATH[/GPU]")]
     Shape,
     /// The port is not one.
-    #[error("`{0}` is no port (1 to 65535)")]
+    #[error("invalid port `{0}`: expected 1 to 65535")]
     Port(String),
     /// The GPU is not one.
-    #[error("`{0}` is no GPU number (0 to 31)")]
+    #[error("invalid GPU number `{0}`: expected 0 to 31")]
     Gpu(String),
 }
 

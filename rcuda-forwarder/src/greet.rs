@@ -121,10 +121,10 @@ pub(crate) fn ticket_key(ticket: &[u8; 32]) -> [u8; 32] {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
     /// The peer said something else.
-    #[error("what is at the other end does not speak mrcuda")]
+    #[error("the peer does not speak the mrcuda protocol")]
     Garbage,
     /// The peer is another build.
-    #[error("the other end is another build of mrcuda: install the same build at both ends")]
+    #[error("the peer is another build of mrcuda: install the same build at both ends")]
     OtherBuild,
     /// The secret is wrong.
     #[error("wrong token")]
@@ -136,10 +136,10 @@ pub(crate) enum GreetError {
     #[error("too slow")]
     TooSlow,
     /// Too many greet at one time: to be tried again soon.
-    #[error("it is busy: too many clients greet it at one time")]
+    #[error("the server is busy: too many clients are connecting at the same time")]
     Busy,
     /// The server ended the connection without a last word that arrived: to be tried again soon.
-    #[error("it ends the connection in the middle of the greeting ({0})")]
+    #[error("the server closed the connection during the greeting ({0})")]
     HungUp(io::Error),
     /// The peer said no.
     #[error("{0}")]
@@ -526,7 +526,7 @@ mod tests {
 
     #[test]
     fn what_a_server_said_before_it_hung_up_is_heard() {
-        for (word, wanted) in [(vec![BUSY, 0, 0, 0, 0], "busy"), (vec![], "ends the connection")] {
+        for (word, wanted) in [(vec![BUSY, 0, 0, 0, 0], "busy"), (vec![], "closed the connection")] {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (mut server, _) = listener.accept().unwrap();

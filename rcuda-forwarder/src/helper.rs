@@ -50,7 +50,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(why), None)) if why.is_empty() => {}
         Some((Message::Ready(why), None)) => return Err(other(why)),
-        Some(_) => return Err(other("the helper said something that makes no sense".into())),
+        Some(_) => return Err(other("the helper sent a malformed message".into())),
         None => return Err(other("the helper ended while it opened the GPU".into())),
     }
     let (ours, theirs) = UnixStream::pair()?;

@@ -98,7 +98,7 @@ pub enum LinkError {
         source: io::Error,
     },
     /// A server on a network wants a token.
-    #[error("{to} wants a token, and there is none (copy the server's token file)")]
+    #[error("{to} requires a token, and there is none (copy the server's token file)")]
     NoToken {
         /// The server.
         to: Endpoint,
@@ -126,7 +126,7 @@ pub enum LinkError {
     #[error("{0}")]
     Refused(String),
     /// The worker's answer makes no sense.
-    #[error("the worker's answer makes no sense")]
+    #[error("the worker's answer is malformed")]
     Answer,
     /// The worker gives signs of life and no answer.
     #[error("the worker has not answered a request within {} s", .0.as_secs())]
@@ -322,8 +322,8 @@ fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
         GreetError::Refused(text) if *text == GreetError::WrongToken.to_string() => {
             "wrong token: copy the server's token file to this machine".to_owned()
         }
-        GreetError::WrongToken => "it does not know our token, so it is another server than it should be".to_owned(),
-        GreetError::TooSlow => "it does not answer".to_owned(),
+        GreetError::WrongToken => "the server does not know this token: it is not the expected server".to_owned(),
+        GreetError::TooSlow => "the server does not answer".to_owned(),
         other => other.to_string(),
     };
     LinkError::Greeting { to: to.clone(), why }

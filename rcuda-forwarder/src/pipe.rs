@@ -122,7 +122,7 @@ impl Sleeper {
 pub(crate) type Closed = Arc<AtomicBool>;
 
 fn nonsense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the other side's position in shared memory makes no sense")
+    io::Error::new(io::ErrorKind::InvalidData, "invalid position of the peer in shared memory")
 }
 
 /// One end.

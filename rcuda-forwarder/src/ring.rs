@@ -47,7 +47,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// The consumer has gone.
-    #[error("nobody sends any more")]
+    #[error("the sender is gone")]
     Gone,
     /// Longer than [`MAX_BODY`].
     #[error("a body of more than {MAX_BODY} bytes")]

@@ -74,7 +74,7 @@ enum WorkerError {
     #[error("the connection to the job failed: {0}")]
     Client(io::Error),
     /// The client's frames make no sense.
-    #[error("the job sent a frame that makes no sense: {0}")]
+    #[error("the job sent a malformed frame: {0}")]
     Frame(&'static str),
     /// The job needs an address that this process has, and must not learn what lies there.
     #[error("the job has host memory at an address that this worker uses itself (the next worker lies elsewhere)")]

@@ -35,7 +35,7 @@ fn read() -> Result<Config, String> {
         .transpose()?
         .unwrap_or_else(|| vec![Spec::Local(None)]);
     if servers.len() > executor::steer::DEVICES as usize {
-        return Err(format!("MRCUDA_SERVERS: {} places are more than a job can have", servers.len()));
+        return Err(format!("MRCUDA_SERVERS: {} places: a job can have at most {}", servers.len(), executor::steer::DEVICES));
     }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let servers = match std::env::var("MRCUDA_VISIBLE").ok() {

@@ -162,7 +162,7 @@ fn leave(visitor: &Arc<Visitor>) {
 /// Only this user may ask, and root, who could do anything anyway.
 fn check_peer(stream: &UnixStream) -> Result<(), Refusal> {
     let refused = |why: String| Refusal::new(ErrorCode::Forbidden, why);
-    let peer = getsockopt(stream, PeerCredentials).map_err(|e| refused(format!("nobody knows who you are: {e}")))?;
+    let peer = getsockopt(stream, PeerCredentials).map_err(|e| refused(format!("cannot read the peer's credentials: {e}")))?;
     let me = nix::unistd::Uid::effective().as_raw();
     if peer.uid() != me && peer.uid() != 0 {
         return Err(refused(format!("this job belongs to user {me}, and you are user {}", peer.uid())));

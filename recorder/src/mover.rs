@@ -132,7 +132,7 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
         .filter(|(_, source, to)| !leg::is_there(source, to))
         .map(|(device, source, to)| Leg::new(device, source, to, task))
         .collect();
-    if legs.is_empty() { Err("cannot move: it is there already".to_owned()) } else { Ok(legs) }
+    if legs.is_empty() { Err("cannot move: the job is already at this place".to_owned()) } else { Ok(legs) }
 }
 
 /// So often a job goes on again because it has loaded code at the last moment: one that loads all the time stands still for it in the end.

@@ -184,24 +184,24 @@ impl Task {
 
     /// Whether the move should go on; the error ends it.
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.stopped().map_or(Ok(()), |_| Err("the move is given up".to_owned()))
+        self.stopped().map_or(Ok(()), |_| Err("the move was abandoned".to_owned()))
     }
 
-    /// Calls `stopper` from another thread when the move is given up: it makes something end that the mover waits for.
+    /// Calls `stopper` from another thread when the move was abandoned: it makes something end that the mover waits for.
     pub(crate) fn on_stop(&self, stopper: impl Fn() + Send + 'static) -> Result<(), String> {
         lock(&self.stoppers).push(Box::new(stopper));
         // One that was given up before this has not called it.
         self.check()
     }
 
-    /// Does something on a thread of its own that may wait long and cannot be made to end. If the move is given up meanwhile,
+    /// Does something on a thread of its own that may wait long and cannot be made to end. If the move was abandoned meanwhile,
     /// the result is dropped when it comes.
     pub(crate) fn apart<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         // Without a limit it always ends.
-        self.apart_within(None, work).unwrap_or_else(|| Err("the move is given up".to_owned()))
+        self.apart_within(None, work).unwrap_or_else(|| Err("the move was abandoned".to_owned()))
     }
 
     /// As [`Task::apart`]; nothing if it takes longer than the limit.
@@ -324,14 +324,11 @@ impl Task {
             Stop::Ending => (MoveState::Cancelled, format!("cancelled {at}: the program ends")),
             Stop::Deadline => {
                 let limit = ms(self.wanted.deadline_ms);
-                (
-                    MoveState::Failed,
-                    format!("given up {at}: it was not committed within {limit} ms of the request (its deadline)"),
-                )
+                (MoveState::Failed, format!("abandoned {at}: not committed within {limit} ms of the request (the deadline)"))
             }
             Stop::Downtime => {
                 let limit = ms(self.wanted.max_downtime_ms);
-                (MoveState::Failed, format!("given up {at}: calls were held up for {limit} ms (its longest downtime)"))
+                (MoveState::Failed, format!("abandoned {at}: calls waited for {limit} ms (the longest downtime allowed)"))
             }
         }
     }

@@ -44,14 +44,14 @@ impl FromStr for Spec {
             _ => {
                 return s.parse().map(Spec::Remote).map_err(|e| match e {
                     EndpointError::Shape => {
-                        format!("`{s}` is no place: a place is local[:GPU], helper[:GPU], HOST:PORT[/GPU] or unix:PATH[/GPU]")
+                        format!("invalid place `{s}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")
                     }
-                    e => format!("`{s}` is no place: {e}"),
+                    e => format!("invalid place `{s}`: {e}"),
                 });
             }
         };
         let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
-        let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: `{n}` is no GPU number"))).transpose()?;
+        let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: invalid GPU number `{n}`"))).transpose()?;
         Ok(near(gpu))
     }
 }
@@ -350,7 +350,10 @@ impl Place {
                     Some(_) => None,
                     None => Some(Token::load(file).map_err(|why| match why {
                         TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
-                            format!("{spec} wants a token, and there is none: copy the server's token file to {}", file.display())
+                            format!(
+                                "{spec} requires a token, and there is none: copy the server's token file to {}",
+                                file.display()
+                            )
                         }
                         why => why.to_string(),
                     })?),

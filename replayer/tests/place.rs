@@ -585,7 +585,7 @@ fn streams_wait_for_the_job_and_say_for_what() {
     p.write(a + 128, &[0; 8], work);
     p.apply(id::STREAM_SYNC, &body(&work, &[]));
     let mut past = later(id::STREAM_MEMORY, &body(&words(work, 1), &[]));
-    let what = format!("waits for a value at {:#x} that nobody has written", a + 128);
+    let what = format!("waits for a value at {:#x} that has not been written", a + 128);
     let start = std::time::Instant::now();
     while p.exec.busy().unwrap() != named(work, &what) && start.elapsed() < std::time::Duration::from_secs(20) {
         std::thread::yield_now();

@@ -216,14 +216,14 @@ fn what_is_asked_of_a_running_job() {
     assert!(code == Some(1) && err.contains("has a move first already"), "{err}");
     let (code, out, err) = ask(&["migrate", &pid, "--to", "local", "--deadline", "0s"]);
     assert!(
-        code == Some(1) && out.contains("did not move: given up") && out.contains("within 0 ms") && err.is_empty(),
+        code == Some(1) && out.contains("did not move: abandoned") && out.contains("within 0 ms") && err.is_empty(),
         "{out}{err}"
     );
     let (code, out, _) = ask(&["moves", &pid]);
     let lines: Vec<&str> = out.lines().collect();
     assert!(code == Some(0) && lines.len() == 4 && lines[0].contains("DOWNTIME"), "{out}");
     assert!(lines[1].starts_with("first") && lines[1].ends_with("done") && lines[2].ends_with("done"), "{out}");
-    assert!(lines[3].contains("failed: given up"), "{out}");
+    assert!(lines[3].contains("failed: abandoned"), "{out}");
     let (code, _, err) = ask(&["cancel", &pid, "first"]);
     assert!(code == Some(1) && err.contains("too late"), "{err}");
     let (_, out, _) = ask(&["ps"]);

@@ -94,7 +94,7 @@ fn damage_is_named_by_record() {
     std::fs::remove_file(&damaged).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&damaged).status().unwrap().success());
     let (code, _, err) = show(&scene, &damaged, &[]);
-    assert!(code == Some(1) && err.contains("no regular file"), "{code:?} {err}");
+    assert!(code == Some(1) && err.contains("not a regular file"), "{code:?} {err}");
 }
 
 #[test]

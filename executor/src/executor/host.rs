@@ -416,7 +416,7 @@ impl Executor {
                 _ if copy == Some(true) => (1, format!("{} waits for the job to take bytes", name(stream))),
                 _ if copy == Some(false) => (1, format!("{} waits for bytes that the job must read", name(stream))),
                 (Some(_), _) => (0, format!("{} waits for a host function of the program that has not returned", name(stream))),
-                (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that nobody has written", name(stream))),
+                (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that has not been written", name(stream))),
                 (None, None) if held.is_some() => (1, format!("{} {}", name(stream), held.unwrap_or_default())),
                 (None, None) => {
                     (2, format!("{} runs kernels or copies that have not ended, or waits for another stream", name(stream)))

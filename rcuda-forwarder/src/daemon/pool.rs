@@ -427,7 +427,7 @@ fn watch(
             Ok(Some((message, None))) => heard(worker, message),
             Ok(None) => break,
             Ok(Some((_, Some(_)))) | Err(_) => {
-                log(&format!("worker {} said something that makes no sense", worker.pid));
+                log(&format!("worker {} sent a malformed message", worker.pid));
                 break;
             }
         }
@@ -455,7 +455,7 @@ fn watch(
         // A terminal's or a launcher's signal is for the daemon, too; one that serves nobody takes nothing with it.
         Ok(status) if client.is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
         status => {
-            let how = status.map_or_else(|e| format!("nobody knows how: {e}"), |s| s.to_string());
+            let how = status.map_or_else(|e| format!("exit status unknown: {e}"), |s| s.to_string());
             let whose = client.map(|job| format!(" (it served {job})")).unwrap_or_default();
             log(&format!("worker {} of GPU {} ended: {how}{whose}", worker.pid, worker.profile.gpu));
         }

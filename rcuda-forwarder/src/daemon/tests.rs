@@ -397,7 +397,7 @@ fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
     web.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     web.read_to_end(&mut answer).unwrap();
-    let why = format!("a client at {from} was refused: what is at the other end does not speak mrcuda");
+    let why = format!("a client at {from} was refused: the peer does not speak the mrcuda protocol");
     assert!(logged(|l| l == why));
     assert!(logged(|l| l.ends_with("was refused: wrong token")));
     let nobody = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
@@ -592,7 +592,7 @@ fn frames_that_make_no_sense_end_their_worker_only() {
         let (mut conn, worker) = raw(&s);
         conn.write_all(&bad).unwrap();
         assert!(soon(|| !runs(worker)));
-        assert!(logged(|l| l.starts_with(&format!("worker {worker}: the job sent a frame that makes no sense"))));
+        assert!(logged(|l| l.starts_with(&format!("worker {worker}: the job sent a malformed frame"))));
     }
     // A frame that never ends: the worker waits, with little memory, until the client has gone.
     let (mut conn, worker) = raw(&s);

@@ -48,7 +48,7 @@ impl Read for Patient {
 }
 
 fn nonsense(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the worker's message makes no sense: {what}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("malformed message from the worker: {what}"))
 }
 
 /// Most bytes of one message with text, and of one with changes of host memory.
@@ -99,7 +99,7 @@ impl Shared {
             }
             _ => {}
         }
-        let waiter = self.replies.find(head.ticket).ok_or_else(|| nonsense("an answer that nobody asked for"))?;
+        let waiter = self.replies.find(head.ticket).ok_or_else(|| nonsense("an answer to no request"))?;
         let mut body = Vec::new();
         match &waiter.landing {
             Some(landing) if head.code == code::SUCCESS => {

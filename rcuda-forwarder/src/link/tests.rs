@@ -82,7 +82,7 @@ fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
     let cases: [(&str, Peer); 8] = [
         ("its length", |c, t| c.write_all(&AnswerHead { len: 15, code: 0, ticket: t }.bytes()).unwrap()),
         ("its length", |c, t| c.write_all(&AnswerHead { len: u32::MAX, code: 0, ticket: t }.bytes()).unwrap()),
-        ("nobody asked", |c, t| answer(c, 0, t + 1, &[])),
+        ("to no request", |c, t| answer(c, 0, t + 1, &[])),
         ("than its landing", |c, t| answer(c, 0, t, &[1; 9])),
         ("a fault report", |c, _| answer(c, 0, 0, &[1; 3])),
         ("a sign of life", |c, _| answer(c, 0, HEARTBEAT, &[1])),
@@ -122,7 +122,7 @@ fn the_rows_of_an_answer_land_and_nothing_between_them() {
     // Nobody waits for another answer to the same call.
     answer(&mut peer, 0, ticket, &[2; 12]);
     let lost = link.request(7, &[]).and_then(Reply::wait).unwrap_err();
-    assert!(lost.why.contains("nobody asked"), "{lost}");
+    assert!(lost.why.contains("to no request"), "{lost}");
     assert_eq!(host[..], expected);
 }
 
@@ -367,7 +367,7 @@ fn nonsense_in_shared_memory_loses_the_worker() {
     type Peer = fn(&mut Writer);
     let cases: [(&str, Peer); 4] = [
         ("its length", |w| w.write_pieces(&[&AnswerHead { len: 3, code: 0, ticket: 1 }.bytes()]).unwrap()),
-        ("nobody asked", |w| say(w, 0, 77, &[])),
+        ("to no request", |w| say(w, 0, 77, &[])),
         ("a fault report", |w| say(w, 0, 0, &[1; 3])),
         ("than its landing", |w| say(w, 0, 1, &[1; 9])),
     ];
@@ -477,6 +477,6 @@ fn a_server_that_always_hangs_up_is_given_up_soon() {
     let asked = thread::spawn(move || (0..HANG_UPS).for_each(|_| drop(port.accept().unwrap())));
     let hello = JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new() };
     let lost = Link::connect(&to, Some(&crate::token::Token([7; 32])), &hello, None).err().unwrap();
-    assert!(lost.to_string().contains("in the middle of the greeting"), "{lost}");
+    assert!(lost.to_string().contains("during the greeting"), "{lost}");
     asked.join().unwrap();
 }

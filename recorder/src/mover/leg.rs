@@ -350,7 +350,7 @@ fn none(blockers: Vec<String>) -> Result<(), String> {
 /// All that stands in the way of a move as far as it can be known without beginning it: a server is asked, and left again.
 pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
     if is_there(source, to) {
-        return vec!["cannot move: it is there already".to_owned()];
+        return vec!["cannot move: the job is already at this place".to_owned()];
     }
     let mut all = blockers_at_source(device);
     // Opening the driver in this process cannot be undone.

@@ -125,6 +125,6 @@ mod tests {
         );
         assert_eq!(in_short(a), "cannot move now: not idle: stream 0x… runs; stream 0x… waits");
         assert_eq!(in_short(a), in_short(b));
-        assert_eq!(in_short("it is there already"), "it is there already");
+        assert_eq!(in_short("the job is already at this place"), "the job is already at this place");
     }
 }
