@@ -38,7 +38,7 @@ pub(crate) fn told(cx: &mut CallContext, function: u64) -> Result<&'static Told,
     told_on(cx, device, function, cx.job.tables.function(function)?)
 }
 
-/// As [`logs_and_coredump`], of a function that has been looked up.
+/// As [`told`], of a function that has been looked up.
 #[inline]
 fn told_on(cx: &CallContext, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
     match data.known_on(device.index) {
