@@ -261,8 +261,9 @@ pub struct Link {
 /// First and longest pause before a server that is busy, or hung up while it was greeted, is asked again.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(320)];
 
-/// How often a server may hang up while it is greeted. What does so each time is no server of ours, or one that is ending.
-const HANG_UPS: u32 = 8;
+/// How often a server may hang up while it is greeted: a busy one does so for seconds at most. With the pauses this takes about ten
+/// seconds; what still does so then is another service, or a server that is ending.
+const HANG_UPS: u32 = 24;
 
 /// For a connection of a copy between places and its greeting, all in all: a move that fails is made again later, and who asks a server to
 /// connect somewhere hears after this time what became of it, whatever answers there.
@@ -293,11 +294,15 @@ fn open(
     limit: &Opened,
     allowed: &dyn Fn(Address<'_>) -> bool,
 ) -> Result<Conn, LinkError> {
-    let (began, mut pause, mut hang_ups) = (Instant::now(), PAUSES[0], 0);
+    let (began, mut pause, mut hang_ups, mut before) = (Instant::now(), PAUSES[0], 0, None);
     let (end, deadline) = (began + limit.all, began + limit.greeting);
     loop {
         let connected = end.min(Instant::now() + limit.connection);
-        let conn = Conn::open_if(to, connected, allowed).map_err(|source| LinkError::Connect { to: to.clone(), source })?;
+        let conn = match Conn::open_if(to, connected, allowed) {
+            Ok(conn) => conn,
+            // What the server did before it was gone says more.
+            Err(source) => return Err(before.unwrap_or_else(|| LinkError::Connect { to: to.clone(), source })),
+        };
         match greet::greet(&conn, opening, key, Limits { silence: limit.greeting, end }) {
             Ok(()) => return Ok(conn),
             Err(why) => {
@@ -306,6 +311,7 @@ fn open(
                 if !again || Instant::now() + 2 * pause >= deadline {
                     return Err(refused(to, &why));
                 }
+                before = Some(refused(to, &why));
             }
         }
         drop(conn);

@@ -2,7 +2,7 @@
 //!
 //! Threads: the first one reads calls and applies them in order, or leaves them to the second (late.rs), and looks for what the GPU
 //! has reached while it has nothing to read; one looks for that all the time and writes those answers; one looks for changes of host memory
-//! (alike.rs); one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has one for its
+//! (host_mirror.rs); one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has one for its
 //! time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
 
 use crate::attendant::{Attendant, Reach};

@@ -468,7 +468,9 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = first.to_str().filter(|f| !f.starts_with('-')).unwrap_or_default();
-    let chosen: Vec<_> = TESTS.iter().filter(|(name, _)| name.contains(filter)).collect();
+    let exact = rest.iter().any(|arg| arg == "--exact");
+    let is_chosen = |name: &str| if exact { name == filter } else { name.contains(filter) };
+    let chosen: Vec<_> = TESTS.iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("\nrunning {} tests", chosen.len());
     let failed = chosen
         .iter()

@@ -1,6 +1,6 @@
 // Arrays without memory of their own: which can be made and how they are tiled, what the calls answer, which order tiles have in a box,
 // what is read where nothing is mapped, whether memory keeps what a tile showed, and whether all of it can be carried to other memory
-// through planes of words that show it. What the executor does (replayer/src/executor/tiles.rs) rests on this table.
+// through planes of words that show it. What the executor does (executor/src/executor/tiles.rs) rests on this table.
 #define _GNU_SOURCE
 #include "facts.h"
 #include "hook.h"

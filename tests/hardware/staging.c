@@ -1,5 +1,5 @@
 // Large copies of pageable memory by several threads through page-locked buffers, against the driver's own: which number of threads and which size of
-// pieces the executor should take (replayer/src/executor/staged.rs, which does the same), and from which size on it is worth it.
+// pieces an executor should take, and from which size on it is worth it.
 //   staging [MIB]      so many MiB for the tables (512)
 #define _GNU_SOURCE
 #include "facts.h"

@@ -116,7 +116,7 @@ fn a_client_names_what_is_wrong_with_its_server() {
         ("odd", answers(7, 0, b""), true, "does not speak the mrcuda protocol"),
         ("rude", answers(1, rude.len() as u32, rude), true, "format your disk"),
         ("silent", Vec::new(), true, "does not answer"),
-        ("brief", real[..20].to_vec(), false, "connection failed"),
+        ("brief", real[..20].to_vec(), false, "closed the connection during the greeting"),
     ];
     for (name, says, waits, wanted) in cases {
         let place = format!("{}/0", impostor(says, waits));

@@ -2,6 +2,7 @@
 
 use crate::step;
 use ::tests::{Install, Programs, install};
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
@@ -20,8 +21,15 @@ const RUN_AGAIN: usize = 3;
 struct Tally {
     passed: u64,
     failed: u64,
+    /// Names of those that passed.
+    ok: HashSet<String>,
     /// Names of those that failed.
     names: Vec<String>,
+    /// Names of those that failed beside the others and passed alone.
+    unsteady: Vec<String>,
+    /// Test programs that began, and those that came to a result.
+    began: u64,
+    ended: u64,
     /// A part that did not even run, for example because it does not compile.
     broken: bool,
 }
@@ -40,11 +48,14 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
     ] {
         step(what);
         let mut part = cargo_test(&install, packages, &filter)?;
-        part.run_again(|name| Ok(cargo_test(&install, packages, &["--exact", name])?.all_passed()))?;
+        part.run_again(|name| Ok(cargo_test(&install, packages, &[name, "--exact"])?.has_passed(name)))?;
         tally.add(part);
     }
     if tally.broken {
         eprintln!("cargo test failed beyond the tests that are counted");
+    }
+    for name in &tally.unsteady {
+        println!("unsteady: {name} failed beside the others and passed alone");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 || tally.broken {
@@ -82,12 +93,14 @@ fn cargo_test(install: &Install, packages: &[&str], filter: &[&str]) -> Result<T
         .map_err(|e| format!("cannot start cargo: {e}"))?;
     let mut tally = Tally::default();
     let mut out = std::io::stdout().lock();
-    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-        tally.read(&line);
-        writeln!(out, "{line}").map_err(|e| e.to_string())?;
+    // Not every program under test prints text.
+    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok) {
+        tally.read(&String::from_utf8_lossy(&line));
+        out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(|e| e.to_string())?;
     }
     let status = child.wait().map_err(|e| e.to_string())?;
-    tally.broken = !status.success() && tally.failed == 0;
+    // A test program that crashed has no result.
+    tally.broken = !status.success() && (tally.failed == 0 || tally.began != tally.ended);
     Ok(tally)
 }
 
@@ -95,26 +108,30 @@ impl Tally {
     fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.ok.extend(other.ok);
         self.names.extend(other.names);
+        self.unsteady.extend(other.unsteady);
+        self.began += other.began;
+        self.ended += other.ended;
         self.broken |= other.broken;
     }
 
-    /// Whether something ran and nothing failed.
-    fn all_passed(&self) -> bool {
-        self.passed > 0 && self.failed == 0 && !self.broken
+    /// Whether this test ran and passed, and nothing failed.
+    fn has_passed(&self, name: &str) -> bool {
+        self.ok.contains(name) && self.failed == 0 && !self.broken
     }
 
     /// Runs the few tests that failed once more, each alone (`alone` says whether it passed). One that passes now depends on timing: it
     /// counts as passed, so that it stops nobody's work, and is named as unsteady, since it is a defect of the test or of what it tests.
     fn run_again(&mut self, mut alone: impl FnMut(&str) -> Result<bool, String>) -> Result<(), String> {
-        if self.names.len() > RUN_AGAIN || self.names.len() as u64 != self.failed {
+        if self.broken || self.names.len() > RUN_AGAIN || self.names.len() as u64 != self.failed {
             return Ok(());
         }
         for name in std::mem::take(&mut self.names) {
             if alone(&name)? {
-                println!("unsteady: {name} failed beside the others and passed alone");
                 self.failed -= 1;
                 self.passed += 1;
+                self.unsteady.push(name);
             } else {
                 self.names.push(name);
             }
@@ -122,12 +139,19 @@ impl Tally {
         Ok(())
     }
 
-    /// Counts a line like `test result: FAILED. 3 passed; 1 failed; …`, and takes the name out of `test NAME ... FAILED`.
+    /// Counts a line like `test result: FAILED. 3 passed; 1 failed; …`, and takes the names out of `test NAME ... FAILED` and
+    /// `test NAME ... ok`.
     fn read(&mut self, line: &str) {
-        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            self.names.push(name.to_owned());
+        if let Some((name, how)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
+            match how {
+                "ok" => _ = self.ok.insert(name.to_owned()),
+                "FAILED" => self.names.push(name.to_owned()),
+                _ => {}
+            }
         }
+        self.began += u64::from(line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")));
         let Some(rest) = line.strip_prefix("test result: ") else { return };
+        self.ended += 1;
         let count = |what: &str| -> u64 {
             let part = rest.split([';', '.']).map(str::trim).find(|part| part.ends_with(what));
             part.and_then(|part| part.split(' ').next()?.parse().ok()).unwrap_or(0)
@@ -145,8 +169,10 @@ mod tests {
     fn results_are_counted() {
         let mut tally = Tally::default();
         for line in [
+            "running 12 tests",
             "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s",
             "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+            "running 1 test",
             "test foo ... ok",
             "test a::bar ... FAILED",
             "1 passed; 1 failed",
@@ -155,6 +181,8 @@ mod tests {
         }
         assert_eq!((tally.passed, tally.failed), (15, 2));
         assert_eq!(tally.names, ["a::bar"]);
+        assert_eq!((tally.began, tally.ended), (2, 2));
+        assert!(tally.ok.contains("foo") && !tally.has_passed("foo"), "others failed");
     }
 
     #[test]
@@ -163,12 +191,16 @@ mod tests {
             passed: 10,
             failed: names.len() as u64,
             names: names.iter().map(ToString::to_string).collect(),
-            broken: false,
+            ..Tally::default()
         };
         let mut tally = failed(&["unsteady", "wrong"]);
         tally.run_again(|name| Ok(name == "unsteady")).unwrap();
         assert_eq!((tally.passed, tally.failed), (11, 1));
-        assert_eq!(tally.names, ["wrong"]);
+        assert_eq!((tally.names, tally.unsteady), (vec!["wrong".to_owned()], vec!["unsteady".to_owned()]));
+
+        let mut crashed = Tally { broken: true, ..failed(&["a"]) };
+        crashed.run_again(|_| panic!("a test program crashed")).unwrap();
+        assert_eq!(crashed.failed, 1);
 
         let mut many = failed(&["a", "b", "c", "d"]);
         many.run_again(|_| panic!("so many are no accident")).unwrap();

@@ -59,6 +59,8 @@ pub(super) struct Arrays {
     pub(super) pools: HashMap<u64, Pool>,
     /// Numbers of objects, and whether they are surfaces.
     objects: HashMap<u64, (u64, bool)>,
+    /// Until when a number that is not free yet is waited for, while one is.
+    until: Option<Instant>,
 }
 
 /// Whether a number names contents of arrays.
@@ -137,11 +139,12 @@ impl Executor {
         let surface = op.sampling.is_none();
         let make = || self.gpu.make_object(&resource, op.sampling.as_ref(), op.view.as_ref());
         let mut number = make()?;
-        let (mut fillers, mut until) = (Vec::new(), None);
+        let mut fillers = Vec::new();
         while op.number != 0 && number != op.number && fillers.len() < MOST_FILLERS {
             fillers.push(number);
             if number > op.number {
-                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + FREE_AGAIN) {
+                // One time for all: what did not come for one object does not come for the next.
+                if Instant::now() > *lock(&self.arrays).until.get_or_insert_with(|| Instant::now() + FREE_AGAIN) {
                     break;
                 }
                 self.gpu.synchronize()?;
@@ -158,7 +161,9 @@ impl Executor {
             self.gpu.destroy_object(filler, surface)?;
         }
         if found {
-            lock(&self.arrays).objects.insert(op.handle, (number, surface));
+            let mut arrays = lock(&self.arrays);
+            arrays.until = None;
+            arrays.objects.insert(op.handle, (number, surface));
         }
         // Another number than the one asked for belongs to nobody: who replays sees that it differs.
         let told = if surface || !found { None } else { Some(self.gpu.sampling(number)?) };

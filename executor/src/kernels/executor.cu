@@ -19,7 +19,7 @@ struct Page {
 __device__ u32 mrcuda_anchor;
 
 // The page hash: NH with 32-bit words, four passes, 256 bits. docs/page-hash.md has the definition, the bound and its proof;
-// replayer/src/page_hash.rs is the same function for the host.
+// executor/src/page_hash.rs is the same function for the host.
 #define HASH_THREADS 128
 #define PASSES 4
 // Each thread takes four words of a row, so the keys of one pass are those of the pass before, one row on.
