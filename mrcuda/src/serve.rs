@@ -35,7 +35,7 @@ pub(crate) struct ServeArgs {
     /// Memory for the code of each job: its images, and one of them decompressed
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8G")]
     max_images: u64,
-    /// Memory for calls of each job that wait for one of its host functions; a job that sends more is ended
+    /// Memory for calls of each job that wait for one of its host functions. A job whose queue stays full for 10 s is ended
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2G")]
     max_queue: u64,
     /// Memory for host memory of each job on another machine that its kernels use (pinned, managed) [default: half of the memory]

@@ -405,7 +405,7 @@ pub(crate) fn cuCtxWaitEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: s
 pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
     let device = match device_of(cx.job, ctx) {
-        // One that the program has ended already: only here the driver says so (measured).
+        // The program has ended it already: the driver answers this in some runs, and 201 in others (measured).
         Err(_) if is_past(ctx) => return Err(code::ERROR_CONTEXT_IS_DESTROYED),
         found => found?,
     };
