@@ -43,7 +43,7 @@ pub struct Device {
     pub total_bytes: u64,
     /// Where its calls execute now.
     pub place: String,
-    /// How they get there: `tcp`, `unix`, `shm`, `in-process`.
+    /// How they get there: `tcp`, `shm`, `in-process`.
     pub transport: String,
     /// Since when it has been there.
     pub since_unix_ms: u64,
