@@ -541,7 +541,7 @@ pub const HOST_END: u64 = 0x4800_0000_0000;
 
 wire_struct! {
     /// Host memory of the job: a part of its file of pinned memory, between [`HOST`] and [`HOST_END`], or memory that the place makes for
-    /// itself and both sides keep alike (`id::HOST_BYTES`).
+    /// itself and both sides mirror (`id::HOST_BYTES`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HostPin {
         /// Address; of a part of the file a multiple of 4 KiB.

@@ -1,4 +1,4 @@
-//! Host memory of which the job and a place on another machine each have their own, and how the two are kept alike.
+//! Mirrored host memory: the job and a place on another machine each have a copy, and these are kept equal.
 //!
 //! Each side keeps a third copy: what both were last known to hold. What differs from it was changed on this side and is told to the
 //! other one, byte by byte, so changes of both sides in one page do not meet. Memory is looked at while others write to it, and who

@@ -308,10 +308,11 @@ fn open(
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
                 let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
+                let told = refused(to, &why);
                 if !again || Instant::now() + 2 * pause >= deadline {
-                    return Err(refused(to, &why));
+                    return Err(told);
                 }
-                before = Some(refused(to, &why));
+                before = Some(told);
             }
         }
         drop(conn);

@@ -341,7 +341,7 @@ impl<P: Place> Worker<P> {
         if head.id == CONTROL {
             return self.request(head.ticket, body);
         }
-        // Such memory is kept alike whatever a call waits for.
+        // Such memory is mirrored whatever a call waits for.
         let at_once = matches!(head.id, ops::id::HOST_DONE | ops::id::HOST_BYTES);
         if !at_once && (!self.late.is_empty() || self.place.awaits_job() || self.place.has_apart()) {
             return self.leave_for_later(head, body);

@@ -2,7 +2,7 @@
 //!
 //! It stays where it is through moves. The driver of this process registers it, so it is pinned for that driver too and kernels
 //! can use it. A place that does not reach it copies from and to it, until a GPU is known to use its address: from then on the place has
-//! memory of its own there, which is kept alike (docs/memory.md, "Pinned memory").
+//! a copy there that mirrors it (docs/memory.md, "Pinned memory").
 
 use crate::context::write_out;
 use crate::enter::{CallContext, older};
@@ -70,7 +70,7 @@ struct Block {
 enum Known {
     /// None is known to.
     Unused,
-    /// Its address was found in memory that is kept alike with one place: others may not have it yet.
+    /// Its address was found in memory that one place mirrors: others may not have it yet.
     Found,
     /// The program has its device address, or gave that to a GPU: all places have it.
     Everywhere,

@@ -1,4 +1,4 @@
-//! Managed memory: memory of the arena that host and kernels use at one address. It lies with the host, or is kept alike on both machines
+//! Managed memory: memory of the arena that host and kernels use at one address. It lies with the host, or is mirrored on both machines
 //! where the place does not reach it; advice and prefetches are checked and kept to be asked for, and change nothing else.
 
 use crate::context::write_out;

@@ -117,7 +117,7 @@ pub(crate) fn bound() -> Option<(u32, u32)> {
 pub(crate) struct Pin {
     /// Its size.
     pub(crate) bytes: u64,
-    /// The place has its own, which is kept alike.
+    /// The place has a copy of its own, which mirrors the job's.
     pub(crate) apart: bool,
     /// The job's is gone, and the place has not been told so: others of the job's memory may lie there by now.
     gone: bool,
@@ -443,7 +443,7 @@ impl Place {
         }
     }
 
-    /// Whether host memory must be kept alike for it, if it is in the file or is not: that is done when a GPU is known to use it.
+    /// Whether host memory must be mirrored for it, if it is in the file or is not: that is done when a GPU is known to use it.
     pub(crate) fn is_apart(&self, filed: bool) -> bool {
         self.worker().is_some_and(|w| w.is_apart(filed))
     }
@@ -506,7 +506,7 @@ impl Place {
         self.worker().map_or(Ok(()), |w| w.link.tell_changes().map_err(lost))
     }
 
-    /// Whether it has memory that is kept alike.
+    /// Whether it mirrors any memory.
     pub(crate) fn has_apart(&self) -> bool {
         self.worker().is_some_and(|w| lock(&w.pins.all).values().any(|p| p.apart && !p.gone))
     }

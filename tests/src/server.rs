@@ -4,11 +4,12 @@ use crate::clock;
 use crate::scene::{Scene, wait_for};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a server may take to say where it listens.
+/// How long a server may take to say where it listens, or which worker a job has.
 const START: Duration = Duration::from_secs(60);
 /// How long it may take to end when it is asked to.
 const END: Duration = Duration::from_secs(10);
@@ -108,13 +109,7 @@ impl Server {
 
     /// The worker that serves a job: the log says so once the job has called it.
     pub fn worker_of(&self, job: u32) -> u32 {
-        let words = format!(" serves job {job} ");
-        let named = || {
-            let errors = self.errors();
-            let before = errors.lines().find_map(|line| Some(line.split_once(&words)?.0.to_owned()))?;
-            before.rsplit(' ').next()?.parse().ok()
-        };
-        wait_for(Duration::from_secs(60), named).expect("a worker is named")
+        wait_for(START, || workers_of(&self.log, job).first().copied()).expect("a worker is named")
     }
 
     /// Ends it and all its workers at once, without a word, as a machine that loses power.
@@ -147,6 +142,16 @@ impl Server {
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
+}
+
+/// Workers that a server has given to a job according to its log, whether they live or not.
+pub(crate) fn workers_of(log: &Path, job: u32) -> Vec<u32> {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let worker = |line: &str| {
+        let (worker, rest) = line.split_once("worker ")?.1.split_once(" serves job ")?;
+        (rest.split(' ').next()? == job.to_string()).then(|| worker.parse().ok())?
+    };
+    log.lines().filter_map(worker).collect()
 }
 
 impl Drop for Server {

@@ -115,7 +115,7 @@ fn and_through_moves_to_and_from_there() {
     }
 }
 
-/// Pinned memory whose address one GPU finds in memory that is kept alike with its place.
+/// Pinned memory whose address one GPU finds in memory that its place mirrors.
 #[test]
 fn what_one_gpu_is_told_of_the_gpus_of_other_machines_have() {
     let scene = Scene::new("letters");

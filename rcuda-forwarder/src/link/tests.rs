@@ -126,7 +126,7 @@ fn the_rows_of_an_answer_land_and_nothing_between_them() {
     assert_eq!(host[..], expected);
 }
 
-/// Whole pages: one that is kept alike, between two that are not.
+/// Whole pages: one that is mirrored, between two that are not.
 #[repr(align(4096))]
 struct Pages([u8; 3 * 4096]);
 

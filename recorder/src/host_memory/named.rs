@@ -78,7 +78,7 @@ pub(crate) fn note_words(cx: &CallContext, bytes: &[u8]) -> Result<(), Code> {
     Ok(())
 }
 
-/// What was found in memory that is kept alike with one place may have been handed on to the GPUs of others, which begin work now.
+/// What was found in memory that one place mirrors may have been handed on to the GPUs of others, which begin work now.
 pub(crate) fn note_found(cx: &CallContext) -> Result<(), Code> {
     if FOUND.load(Ordering::Relaxed) == 0 {
         return Ok(());

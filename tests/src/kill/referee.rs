@@ -4,7 +4,7 @@ use super::cell::{Action, Cell, Door, Spot, Victim};
 use super::left;
 use super::proxy::Proxy;
 use crate::scene::wait_for;
-use crate::server::{Server, children, helpers, signal};
+use crate::server::{self, Server, children, helpers, signal};
 use faults::Point;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -46,12 +46,7 @@ impl Host {
 
     /// Workers that it has given to the job, whether they live or not.
     pub(super) fn workers_of(&self, job: u32) -> Vec<u32> {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let worker = |line: &str| {
-            let (worker, rest) = line.split_once("worker ")?.1.split_once(" serves job ")?;
-            (rest.split(' ').next()? == job.to_string()).then(|| worker.parse().ok())?
-        };
-        log.lines().filter_map(worker).collect()
+        server::workers_of(&self.log, job)
     }
 }
 
