@@ -5,9 +5,8 @@
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
 random steps, to the other or into the job's own process, with --gpus to any of so many GPUs; it counts when its output is native's
-to the last bit. The table has one line for each mode and transport. With --costs no run moves while it is measured: the table shows
-the time of a step natively, remote, and after a move into the process (medians over so many runs of their second half, one run at a
-time; moves and pace are in the first half). The exit status is 1 if any run differed.
+to the last bit. The table has one line for each mode and transport. With --costs no run moves: the table shows the time of a step
+natively, remote, and in-process (medians over so many runs of their second half, one run at a time). The exit status is 1 if any run differed.
 
 The modes are train.py's; one that begins with `jax`, `cupy`, … is of with_jax.py, with_cupy.py, …; `others` stands for all of those.
 A mode whose framework is not installed is left out.
@@ -76,10 +75,9 @@ class Servers:
 
 
 def train(args, mode, pace=0):
-    """The program; paced in the first half where times are measured, else all the time."""
+    """The program's command."""
     special = f"{HERE}/with_{mode.partition('-')[0]}.py"
-    command = [sys.executable, special if os.path.exists(special) else f"{HERE}/train.py", mode, "--steps", str(args.steps), "--pace", str(pace)]
-    return command + (["--paced", str(args.steps // 2)] if args.costs else [])
+    return [sys.executable, special if os.path.exists(special) else f"{HERE}/train.py", mode, "--steps", str(args.steps), "--pace", str(pace)]
 
 
 class Missing(RuntimeError):
@@ -220,20 +218,17 @@ def settled(args, steps):
 
 
 def cost(args, servers, folder, mode, gpu):
-    """Medians of a step: native, over TCP, over shared memory, in the process after a move; and whether all gave the same."""
+    """Medians of a step: native, over TCP, over shared memory, in-process; and whether all gave the same."""
     found, outputs = {"native": [], "tcp": [], "shm": [], "local": []}, set()
     for number in range(args.costs):
         out, steps, _ = native(args, mode, gpu)
         outputs.add((out, 0))
         found["native"].append(settled(args, steps))
         for kind in ["tcp", "shm", "local"]:
-            place = servers.places("shm" if kind == "local" else kind, gpu)[0]
+            place = f"local:{gpu}" if kind == "local" else servers.places(kind, gpu)[0]
             run = Run(args, folder, f"cost-{mode}-{kind}-{number}", mode, place)
-            moved = kind == "local" and run.reaches(10) and run.migrate(f"local:{gpu}")
-            paced = run.progress()[-1][0] < args.steps // 2 if moved else False
             outputs.add(run.end())
-            if kind != "local" or paced:
-                found[kind].append(settled(args, run.progress()))
+            found[kind].append(settled(args, run.progress()))
     return {kind: statistics.median(times) if times else float("nan") for kind, times in found.items()}, len(outputs) == 1
 
 

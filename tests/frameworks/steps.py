@@ -33,7 +33,6 @@ def arguments(what):
     parser.add_argument("mode")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
-    parser.add_argument("--paced", type=int, metavar="N", help="only after the first N steps")
     return parser
 
 
@@ -42,7 +41,7 @@ def steps(args, said):
     began = time.perf_counter()
     for k in range(args.steps):
         yield k
-        if args.pace and k < (args.steps if args.paced is None else args.paced):
+        if args.pace:
             time.sleep(args.pace / 1000)
         if k % 10 == 9:
             shown = said()
