@@ -3,11 +3,13 @@
 //! * [`Executor`]: opens a driver for one GPU and carries out encoded calls, never waiting for the GPU ([`Pending`]).
 //! * [`steer`]: makes the driver use the job's addresses, the same in every place.
 //! * [`batch`]: several calls in one.
+//! * [`bulk`]: large copies of pageable memory by several threads.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
 
 pub mod batch;
 mod board;
+pub mod bulk;
 mod device;
 mod executor;
 mod gpu;

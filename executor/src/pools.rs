@@ -88,6 +88,12 @@ impl Staging {
     }
 }
 
+/// The size of buffers that so many bytes need.
+fn class(bytes: usize) -> Result<usize, Code> {
+    let class = bytes.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize;
+    if class < CLASSES { Ok(class) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
 /// How long a buffer is waited for when `above` bytes above the limit are in use and none comes back.
 fn patience(above: usize) -> Duration {
     let steps = u32::try_from(above.div_ceil(PIECE)).unwrap_or(u32::MAX);
@@ -152,12 +158,19 @@ impl Pools {
         lock(&self.events).push(event);
     }
 
+    /// A free buffer of at least `bytes` (at most [`PIECE`]), if there is one.
+    pub(crate) fn spare(&self, bytes: usize) -> Result<Option<Buffer>, Code> {
+        let class = class(bytes)?;
+        let mut s = lock(&self.staging);
+        if s.free[class].is_empty() {
+            self.land(&mut s)?;
+        }
+        Ok(s.free[class].pop())
+    }
+
     /// A buffer of at least `bytes` (at most [`PIECE`]); waits for copies under way when there are too many, as long as some of them end.
     pub(crate) fn buffer(&self, bytes: usize, out: bool) -> Result<Buffer, Code> {
-        let class = bytes.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize;
-        if class >= CLASSES {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
+        let class = class(bytes)?;
         let limit = if out { COPY_OUT_LIMIT } else { COPY_IN_LIMIT };
         let mut pause = 0;
         let (mut returned, mut since) = (u64::MAX, Instant::now());

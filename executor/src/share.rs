@@ -77,15 +77,12 @@ pub fn serve(
         visitor.set_write_timeout(Some(patience))?;
         if is_ours(&visitor) { answer(visitor) } else { Ok(()) }
     };
-    without_signals(|| {
-        let serve = move || {
-            listener.incoming().for_each(|visitor| match visitor {
-                Ok(visitor) => drop(admit(visitor)),
-                // Out of descriptors or memory: that may pass, and asking again at once would take a processor.
-                Err(_) => std::thread::sleep(BREATH),
-            })
-        };
-        std::thread::Builder::new().name(thread.to_owned()).spawn(serve).map(drop)
+    spawn_quiet(thread, move || {
+        listener.incoming().for_each(|visitor| match visitor {
+            Ok(visitor) => drop(admit(visitor)),
+            // Out of descriptors or memory: that may pass, and asking again at once would take a processor.
+            Err(_) => std::thread::sleep(BREATH),
+        })
     })?;
     Ok(name)
 }
@@ -113,6 +110,23 @@ fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     // SAFETY: `before` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     result
+}
+
+/// Starts a thread that takes no signal.
+pub(crate) fn spawn_quiet(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    without_signals(|| std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop))
+}
+
+/// Lets this thread take the signals of its own faults: it uses memory that the program may protect, and notice by a handler that it is used.
+pub(crate) fn take_faults() {
+    let mut faults = MaybeUninit::uninit();
+    // SAFETY: a plain set of signals, emptied by the first call; the mask is this thread's own.
+    unsafe {
+        libc::sigemptyset(faults.as_mut_ptr());
+        libc::sigaddset(faults.as_mut_ptr(), libc::SIGSEGV);
+        libc::sigaddset(faults.as_mut_ptr(), libc::SIGBUS);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, faults.as_ptr(), std::ptr::null_mut());
+    }
 }
 
 /// One visitor: reads which descriptor it wants, and gives it.

@@ -1,10 +1,13 @@
-//! Every environment variable that the shim reads, once.
+//! Every environment variable that the recorder reads, once.
 
 use crate::place::Spec;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What `mrcuda run` tells the shim.
+/// More threads copy no faster (docs/measurements.md).
+const MOST_COPY_THREADS: usize = 64;
+
+/// What `mrcuda run` tells the recorder.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU. `MRCUDA_VISIBLE` is what
@@ -18,6 +21,8 @@ pub(crate) struct Config {
     pub(crate) driver: Option<PathBuf>,
     /// `MRCUDA_TOKEN_FILE` or the default place.
     pub(crate) token_file: PathBuf,
+    /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
+    pub(crate) copy_threads: Option<usize>,
     /// `MRCUDA_LOG`: `1` for stderr, otherwise a file that is appended to.
     pub(crate) log: Option<String>,
     /// `MRCUDA_LOG_CALLS`: `MRCUDA_LOG` also gets a line for each call with its result.
@@ -48,12 +53,20 @@ fn read() -> Result<Config, String> {
     };
     let on_signal = var("MRCUDA_ON_USR1").unwrap_or_else(|| "local".into());
     on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(|e| format!("MRCUDA_ON_USR1: {e}"))?;
+    let copy_threads = match var("MRCUDA_COPY_THREADS") {
+        None => None,
+        Some(n) => match n.parse() {
+            Ok(n) if n <= MOST_COPY_THREADS => Some(n),
+            _ => return Err(format!("MRCUDA_COPY_THREADS: {n} is not a number from 0 to {MOST_COPY_THREADS}")),
+        },
+    };
     Ok(Config {
         servers,
         on_signal,
         signal,
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
+        copy_threads,
         log: var("MRCUDA_LOG"),
         log_calls: var("MRCUDA_LOG_CALLS").is_some(),
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),

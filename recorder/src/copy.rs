@@ -1,5 +1,5 @@
 //! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device. The functions
-//! themselves: [`calls`], [`batch`], [`fill`].
+//! themselves: [`calls`], [`batch`], [`fill`]. Large ones in-process: [`bulk`].
 
 use crate::array_copy;
 use crate::enter::{CallContext, encoded};
@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 mod batch;
+mod bulk;
 mod calls;
 mod fill;
 pub(crate) use batch::*;
@@ -356,7 +357,10 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done && changes {
                 cx.settle_turn(device, stream)?;
             }
-            if copy_here(cx, device, &r, stream, until)? || known && copy_at_rest(cx, device, &r, stream, until)? {
+            if known && bulk::copy(cx, device, &r, stream, until)?
+                || copy_here(cx, device, &r, stream, until)?
+                || known && copy_at_rest(cx, device, &r, stream, until)?
+            {
                 return Ok(());
             }
             copy_in(cx, device, known, r, stream, until)?;
@@ -364,7 +368,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (true, false) => {
-            if copy_here(cx, device, &r, stream, until)? {
+            if known && bulk::copy(cx, device, &r, stream, until)? || copy_here(cx, device, &r, stream, until)? {
                 return Ok(());
             }
             copy_out(cx, device, r, stream, if known { until } else { Until::Done })

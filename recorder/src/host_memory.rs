@@ -163,6 +163,12 @@ pub(crate) fn is_pinned(address: u64, bytes: u64) -> bool {
     around(&blocks, address).is_some_and(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes)
 }
 
+/// Whether any of these addresses is pinned.
+pub(crate) fn touches(range: Range<u64>) -> bool {
+    let before_its_end = lock(&BLOCKS).range(..range.end).next_back().map(|(start, b)| start + b.bytes);
+    before_its_end.is_some_and(|end| end > range.start)
+}
+
 /// Whether the driver of the device's place knows all of these bytes: its copies can use them.
 pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
     let blocks = lock(&BLOCKS);

@@ -6,7 +6,7 @@
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
 random steps, to the other or into the job's own process, with --gpus to any of so many GPUs; it counts when its output is native's
 to the last bit. The table has one line for each mode and transport. With --costs no run moves: the table shows the time of a step
-natively, remote, and in-process (medians over so many runs of their second half, one run at a time). The exit status is 1 if any run differed.
+natively, remote, and in-process (see `costs`). The exit status is 1 if any run differed.
 
 The modes are train.py's; one that begins with `jax`, `cupy`, … is of with_jax.py, with_cupy.py, …; `others` stands for all of those.
 A mode whose framework is not installed is left out.
@@ -101,13 +101,14 @@ def progress(text):
 
 
 class Run:
-    """One run of a program under mrcuda."""
+    """One run of a program under mrcuda, or natively where no place is given."""
 
-    def __init__(self, args, folder, name, mode, place, extra=None):
+    def __init__(self, args, folder, name, mode, place, extra=None, turns=None):
         self.args, self.err = args, f"{folder}/{name}.err"
         self.out, self.moves, self.refusals = f"{folder}/{name}.out", [], []
         with open(self.out, "w") as out, open(self.err, "w") as err:
-            command = [args.mrcuda, "run", "--server", place, "--"] + train(args, mode, args.pace)
+            command = ([args.mrcuda, "run", "--server", place, "--"] if place else []) + train(args, mode, args.pace)
+            command += ["--turns", turns] if turns else []
             env = environment(mode, dict(extra or {}, **({"MRCUDA_LOG": f"{folder}/{name}.log"} if args.logs else {})))
             self.job = subprocess.Popen(command, stdout=out, stderr=err, env=env)
         self.deadline = time.monotonic() + LIMIT
@@ -211,25 +212,37 @@ def all_runs(args, servers, folder, modes):
     return right
 
 
-def settled(args, steps):
-    """The median time of the steps of the second half."""
-    times = [ms for step, ms in steps if step > args.steps // 2 + 10]
-    return statistics.median(times) if times else float("nan")
-
-
-def cost(args, servers, folder, mode, gpu):
-    """Medians of a step: native, over TCP, over shared memory, in-process; and whether all gave the same."""
-    found, outputs = {"native": [], "tcp": [], "shm": [], "local": []}, set()
-    for number in range(args.costs):
-        out, steps, _ = native(args, mode, gpu)
-        outputs.add((out, 0))
-        found["native"].append(settled(args, steps))
-        for kind in ["tcp", "shm", "local"]:
-            place = f"local:{gpu}" if kind == "local" else servers.places(kind, gpu)[0]
-            run = Run(args, folder, f"cost-{mode}-{kind}-{number}", mode, place)
-            outputs.add(run.end())
-            found[kind].append(settled(args, run.progress()))
-    return {kind: statistics.median(times) if times else float("nan") for kind, times in found.items()}, len(outputs) == 1
+def costs(args, servers, folder, modes):
+    """Prints for each mode the median time of a step natively, over TCP, over shared memory and in-process, and the ratios to native. All
+    programs are started at once and make the first half of their steps; the second half they make by turns, ten steps each, one at a
+    time, so that all are measured in the same minutes. Returns whether all programs of a mode had the same output."""
+    kinds = {"native": None, "tcp": servers.places("tcp", 0)[0], "shm": servers.places("shm", 0)[0], "local": "local:0"}
+    turns, until = f"{folder}/turns", time.monotonic() + min(args.limit, LIMIT)
+    os.makedirs(turns)
+    wanted = [(mode, kind, n) for mode in modes for kind in kinds for n in range(args.costs)]
+    runs = {(mode, kind, n): Run(args, folder, f"cost-{mode}-{kind}-{n}", mode, kinds[kind], turns=turns) for mode, kind, n in wanted}
+    waits = lambda run: run.job.poll() is not None or re.search("^waits$", open(run.err).read(), re.M)
+    while not all(waits(run) for run in runs.values()) and time.monotonic() < until:
+        time.sleep(0.1)
+    open(f"{turns}/go", "w").close()
+    for run in runs.values():
+        run.deadline = until
+        run.end()
+    print(f"{'mode':<18}{'native ms':>10}{'tcp':>9}{'shm':>9}{'local':>9}   ratios")
+    right = True
+    for mode in modes:
+        of = lambda kind: [runs[mode, kind, n] for n in range(args.costs)]
+        if all(run.status == MISSING for run in of("native")):
+            print(f"{mode:<18}left out")
+            continue
+        steps = lambda kind: [ms for run in of(kind) for step, ms in run.progress() if 2 * step > args.steps]
+        times = {kind: statistics.median(steps(kind) or [float("nan")]) for kind in kinds}
+        same = len({(run.output, run.status) for kind in kinds for run in of(kind)}) == 1 and runs[mode, "native", 0].status == 0
+        ratios = " ".join(f"{times[kind] / times['native']:.2f}" for kind in ["tcp", "shm", "local"])
+        print(f"{mode:<18}{times['native']:>10.3f}{times['tcp']:>9.3f}{times['shm']:>9.3f}{times['local']:>9.3f}   {ratios}"
+              + ("" if same else f"   DIFFER, exit statuses {[run.status for kind in kinds for run in of(kind)]}"), flush=True)
+        right &= same
+    return right
 
 
 def main():
@@ -244,7 +257,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4)
-    parser.add_argument("--costs", type=int, default=0, metavar="N", help="measure the time of a step over N runs instead")
+    parser.add_argument("--costs", type=int, default=0, metavar="N", help="measure the time of a step instead, with N runs of each kind")
     parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS", help="begin no run after so long")
     parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
     args = parser.parse_args()
@@ -255,13 +268,7 @@ def main():
     servers = Servers(args.mrcuda, folder)
     try:
         if args.costs:
-            print(f"{'mode':<18}{'native ms':>10}{'tcp':>9}{'shm':>9}{'local':>9}   ratios")
-            with concurrent.futures.ThreadPoolExecutor(args.gpus) as pool:
-                for mode, (times, same) in zip(modes, pool.map(lambda n: cost(args, servers, folder, modes[n], n % args.gpus), range(len(modes)))):
-                    ratios = " ".join(f"{times[kind] / times['native']:.2f}" for kind in ["tcp", "shm", "local"])
-                    print(f"{mode:<18}{times['native']:>10.3f}{times['tcp']:>9.3f}{times['shm']:>9.3f}{times['local']:>9.3f}   {ratios}"
-                          + ("" if same else "   OUTPUTS DIFFER"), flush=True)
-                    right &= same
+            right = costs(args, servers, folder, modes)
         else:
             right = all_runs(args, servers, folder, modes)
     finally:

@@ -5,8 +5,10 @@ first state is left out, with a remark on stderr, for libraries and GPUs differ;
 """
 
 import argparse
+import fcntl
 import hashlib
 import importlib
+import os
 import sys
 import time
 
@@ -33,13 +35,28 @@ def arguments(what):
     parser.add_argument("mode")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
+    parser.add_argument("--turns", metavar="FOLDER", help="make each ten steps of the second half while no other program with this folder does")
     return parser
+
+
+def take_turn(folder):
+    """Begins when the folder has a file `go`; ends when what it returns is closed."""
+    if not os.path.exists(f"{folder}/go"):
+        print("waits", file=sys.stderr, flush=True)
+    while not os.path.exists(f"{folder}/go"):
+        time.sleep(0.02)
+    turn = open(f"{folder}/turn", "w")
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    return turn
 
 
 def steps(args, said):
     """The numbers of the steps; after each ten of them what `said` returns, and the milliseconds of each, go to stderr."""
-    began = time.perf_counter()
+    began, turn = time.perf_counter(), None
     for k in range(args.steps):
+        if args.turns and k % 10 == 0 and 2 * k >= args.steps:
+            turn = take_turn(args.turns)
+            began = time.perf_counter()
         yield k
         if args.pace:
             time.sleep(args.pace / 1000)
@@ -47,6 +64,10 @@ def steps(args, said):
             shown = said()
             now = time.perf_counter()
             print(f"step {k + 1} {shown} {(now - began) * 100:.3f}", file=sys.stderr, flush=True)
+            if turn:
+                turn.close()
+                # The others' turn.
+                time.sleep(0.002)
             began = time.perf_counter()
 
 

@@ -50,7 +50,7 @@ struct Worker {
 
     void step(program::Report &report) {
         // Some around the size from which on several threads copy.
-        size_t bytes = below(3) == 0 ? 8 * MIB - 4 + below(9) : 8 * MIB + below(ROOM - 8 * MIB);
+        size_t bytes = below(3) == 0 ? 4 * MIB - 4 + below(9) : 4 * MIB + below(ROOM - 4 * MIB);
         size_t from = below(64), to = 8 * below((ROOM - bytes) / 8 + 1);
         bytes = bytes + to > ROOM ? ROOM - to : bytes;
         uint64_t what = below(1000);

@@ -23,7 +23,7 @@ fn native(scene: &Scene, name: &str) -> Outcome {
 
 /// Runs a program from the first place through the others, each in its turn, and wants what it prints natively.
 fn through(scene: &Scene, name: &str, native: &Outcome, places: &[&str]) {
-    through_with(scene, name, native, places, &ARGS);
+    through_with(scene, name, native, places, &ARGS, &[]);
 }
 
 /// Arguments with a longer pause behind each step. What is printed does not depend on it.
@@ -35,12 +35,12 @@ fn slower(args: &[&str], times: u32) -> Vec<String> {
     args
 }
 
-fn through_with(scene: &Scene, name: &str, native: &Outcome, places: &[&str], args: &[&str]) {
+fn through_with(scene: &Scene, name: &str, native: &Outcome, places: &[&str], args: &[&str], env: &[(&str, &str)]) {
     // On a busy machine a run can end before its last move: such a run must be right all the same, and another one is made.
     for attempt in 1..=5 {
         let slower = slower(args, 1 << (attempt - 1));
         let slower: Vec<&str> = slower.iter().map(String::as_str).collect();
-        let mut job = Job::start(scene, "job", &["--server", places[0]], &program(name), &slower, &[]);
+        let mut job = Job::start(scene, "job", &["--server", places[0]], &program(name), &slower, env);
         job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
         let mut late = None;
         for to in &places[1..] {
@@ -188,7 +188,40 @@ fn large_copies_of_pageable_memory_are_moved_in_the_middle() {
     let (near, far) = (server.near(0), server.place(0));
     // What it prints depends on its steps only.
     let slow = ["--steps", "24", "--pace", "600000"];
-    through_with(&scene, "pageable", &native, &["local", &near, "local", "helper", "local", &far, "local"], &slow);
+    // On a machine of two processors the driver would be left to make them.
+    let threads = [("MRCUDA_COPY_THREADS", "3")];
+    through_with(&scene, "pageable", &native, &["local", &near, "local", "helper", "local", &far, "local"], &slow, &threads);
+}
+
+/// Names of a process's threads.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok()).map(|name| name.trim().to_owned()).collect()
+}
+
+/// As many threads copy as the setting says, none where it says so, and the program's output does not depend on it.
+#[test]
+fn large_copies_in_process_are_made_by_several_threads() {
+    let scene = Scene::new("pageable-threads");
+    let args = ["--steps", "12", "--pace", "100000"];
+    let native = Job::native(&scene, "native", &program("pageable"), &args).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+    for wanted in [0, 1, 5] {
+        let setting = wanted.to_string();
+        let env = [("MRCUDA_COPY_THREADS", setting.as_str())];
+        let mut job = Job::start(&scene, "job", &["--server", "local"], &program("pageable"), &args, &env);
+        job.wait_ready(LIMIT).unwrap();
+        let (mut most, pid) = (0, job.pid());
+        while job.runs() {
+            most = most.max(threads(pid).iter().filter(|name| *name == "copy").count());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_identical(&job.wait(LIMIT), &native);
+        assert_eq!(most, wanted);
+    }
+    let refused = Job::start(&scene, "job", &["--server", "local"], &program("pageable"), &args, &[("MRCUDA_COPY_THREADS", "many")]);
+    let outcome = refused.wait(LIMIT);
+    assert!(!outcome.ok() && outcome.stderr.contains("MRCUDA_COPY_THREADS"), "{outcome:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Calls of the process that the executor is in: what its threads give is handed to the driver as it is, nothing is encoded.
 //!
-//! None of them takes a lock. A reset or the end of the context beside them is the program's own race, as natively: the driver
+//! None of them takes a lock, but for large copies. A reset or the end of the context beside them is the program's own race, as natively: the driver
 //! refuses what comes too late.
 
 use super::{Executor, copies};
+use crate::bulk::{self, Bulk};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
@@ -87,6 +88,22 @@ impl Executor {
             id::EVENT_SYNC => self.gpu.synchronize_event(self.bindings.live(Kind::Event, handle)?),
             _ => Err(code::ERROR_NOT_SUPPORTED),
         }
+    }
+
+    /// Makes a large copy of pageable memory with several threads, of which a setting may say how many; false if it leaves the copy to the
+    /// driver. The device's end is memory of the job.
+    ///
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    ///
+    /// # Safety
+    /// The host's end is memory of the program that it keeps during the call.
+    pub unsafe fn copy_bulk(&self, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
+        self.make_current()?;
+        // Not held during the copy: it may wait for what another thread does.
+        let pools = self.life().pools.clone();
+        // SAFETY: as the caller says.
+        unsafe { bulk::copy(&self.gpu, &pools, copy, threads) }
     }
 
     /// Launches with the program's own parameters; `attached` are its attributes.

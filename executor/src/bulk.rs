@@ -1,0 +1,295 @@
+//! Large copies between pageable host memory and the device, in the process that has the memory: several threads copy between it and
+//! page-locked buffers, and the driver copies between those and the device meanwhile. A driver's own copy of such memory uses one thread: on
+//! an H200 it reaches 7 GB/s in and 14 GB/s out, eight threads reach 39 and 34 (docs/measurements.md).
+//!
+//! Only the calling thread calls the driver; the others ([`Copiers`]) move bytes.
+
+use crate::gpu::Gpu;
+use crate::pools::{Buffer, Pools, lock};
+use crate::share;
+use cuda_api::code::{self, Code};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Bytes from which on a copy is made in this way: on an H200 four threads need 0.9 of the driver's time for 4 MiB and 0.7 for 8 MiB.
+pub const SMALLEST: usize = 4 << 20;
+/// Bytes that one thread copies at a time. Smaller ones reach less (256 KiB: 16 GB/s), larger ones hardly more.
+const PIECE: usize = 1 << 20;
+/// Buffers of a copy for each thread: while one is filled, another is copied to the device.
+const EACH: usize = 2;
+/// The most threads that are used unless it is said: twice as many are no faster.
+const THREADS: usize = 8;
+/// Fewer processors than these leave nothing to be gained.
+const PROCESSORS: usize = 4;
+/// One more buffer is made for so many pieces of a copy, beside the first two: making one takes as long as the driver needs for 5 MiB.
+const PIECES_FOR_A_BUFFER: usize = 8;
+/// Looks at what is under way before the thread rests in between.
+const LOOKS: u32 = 64;
+/// The longest rest between two looks.
+const REST: Duration = Duration::from_micros(100);
+
+/// One large copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Bulk {
+    /// The device's end.
+    pub device: u64,
+    /// The host's end: pageable memory of this process.
+    pub host: u64,
+    /// How many bytes.
+    pub bytes: usize,
+    /// The direction.
+    pub to_device: bool,
+    /// The driver's stream.
+    pub stream: u64,
+    /// A copy to the device returns when the device has the bytes, not as soon as they have been read. One to the host always does.
+    pub wait: bool,
+}
+
+/// Bytes that a helping thread copies, and which piece of the copy they are.
+struct Task {
+    from: u64,
+    to: u64,
+    bytes: usize,
+    number: usize,
+    done: Sender<usize>,
+}
+
+/// Threads that copy bytes inside the process's memory, for all of its executors. They start with the first large copy and end with the
+/// process. A forked child does not have them: neither has it a driver.
+struct Copiers {
+    threads: usize,
+    tasks: Mutex<VecDeque<Task>>,
+    more: Condvar,
+}
+
+impl Copiers {
+    /// None where large copies are left to the driver.
+    fn get(threads: Option<usize>) -> Option<&'static Copiers> {
+        static COPIERS: OnceLock<Option<Copiers>> = OnceLock::new();
+        static STARTED: OnceLock<usize> = OnceLock::new();
+        let copiers = COPIERS.get_or_init(|| {
+            let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            let threads = threads.unwrap_or(if processors < PROCESSORS { 0 } else { THREADS.min(processors / 2) });
+            (threads > 0).then(|| Copiers { threads, tasks: Mutex::default(), more: Condvar::new() })
+        });
+        let copiers = copiers.as_ref()?;
+        let started = STARTED.get_or_init(|| {
+            let start = |_: &usize| share::spawn_quiet("copy", || copiers.work()).is_ok();
+            (0..copiers.threads).take_while(start).count()
+        });
+        (*started > 0).then_some(copiers)
+    }
+
+    fn hand_over(&self, task: Task) {
+        lock(&self.tasks).push_back(task);
+        self.more.notify_one();
+    }
+
+    fn work(&self) {
+        share::take_faults();
+        loop {
+            let mut tasks = lock(&self.tasks);
+            let task = loop {
+                if let Some(task) = tasks.pop_front() {
+                    break task;
+                }
+                tasks = self.more.wait(tasks).unwrap_or_else(std::sync::PoisonError::into_inner);
+            };
+            drop(tasks);
+            // SAFETY: one end is a buffer that the copy owns, the other the program's memory, which it says has these bytes; the copy does
+            // not end before it has heard of this (`Run`'s drop).
+            unsafe { std::ptr::copy_nonoverlapping(task.from as *const u8, task.to as *mut u8, task.bytes) };
+            // The copy waits for it.
+            let _ = task.done.send(task.number);
+        }
+    }
+}
+
+/// A copy under way.
+struct Run<'a> {
+    copy: &'a Bulk,
+    gpu: &'a Gpu,
+    pools: &'a Pools,
+    copiers: &'static Copiers,
+    done: Receiver<usize>,
+    tell: Sender<usize>,
+    free: Vec<Buffer>,
+    /// Buffers that it has, and how many of them were made for it.
+    buffers: usize,
+    made: usize,
+    /// The next piece to begin.
+    next: usize,
+    /// Pieces that the other threads have: the piece and its buffer.
+    handed: Vec<(usize, Buffer)>,
+    /// Pieces that the driver has: the event behind the copy, the piece, its buffer. In the order of the stream.
+    flying: VecDeque<(u64, usize, Buffer)>,
+}
+
+impl Run<'_> {
+    fn pieces(&self) -> usize {
+        self.copy.bytes.div_ceil(PIECE)
+    }
+
+    /// Where a piece begins, and its bytes.
+    fn piece(&self, number: usize) -> (u64, usize) {
+        let at = number * PIECE;
+        (at as u64, PIECE.min(self.copy.bytes - at))
+    }
+
+    /// Makes the copy. What is under way when it returns is left to its drop.
+    fn all(&mut self) -> Result<(), Code> {
+        let mut looks = 0;
+        loop {
+            let before = (self.next, self.handed.len(), self.flying.len());
+            self.see_what_the_driver_has_done()?;
+            while let Ok(number) = self.done.try_recv() {
+                self.copied_by_thread(number)?;
+            }
+            while self.next < self.pieces() && self.begin_one()? {}
+            let submitted = self.next == self.pieces() && self.handed.is_empty();
+            if submitted && (self.flying.is_empty() || self.copy.to_device && !self.copy.wait) {
+                return Ok(());
+            }
+            if before != (self.next, self.handed.len(), self.flying.len()) {
+                looks = 0;
+                continue;
+            }
+            looks += 1;
+            if !self.handed.is_empty() {
+                if let Ok(number) = self.done.recv_timeout(REST) {
+                    self.copied_by_thread(number)?;
+                }
+            } else if looks < LOOKS {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(REST);
+            }
+        }
+    }
+
+    /// Begins the next piece: false if no buffer is free.
+    fn begin_one(&mut self) -> Result<bool, Code> {
+        let Some(buffer) = self.buffer()? else { return Ok(false) };
+        let number = self.next;
+        self.next += 1;
+        if self.copy.to_device {
+            self.hand_over(number, buffer);
+            return Ok(true);
+        }
+        self.submit(number, buffer).map(|()| true)
+    }
+
+    /// A free buffer, if there is one, or one may be made.
+    fn buffer(&mut self) -> Result<Option<Buffer>, Code> {
+        if let Some(buffer) = self.free.pop() {
+            return Ok(Some(buffer));
+        }
+        if self.buffers == EACH * self.copiers.threads {
+            return Ok(None);
+        }
+        let mut buffer = self.pools.spare(PIECE)?;
+        if buffer.is_none() && self.made <= self.next / PIECES_FOR_A_BUFFER + 1 {
+            self.made += 1;
+            buffer = Some(self.pools.buffer(PIECE, !self.copy.to_device)?);
+        }
+        self.buffers += usize::from(buffer.is_some());
+        Ok(buffer)
+    }
+
+    fn hand_over(&mut self, number: usize, buffer: Buffer) {
+        let ((skip, bytes), inside) = (self.piece(number), buffer.as_ptr() as u64);
+        let host = self.copy.host + skip;
+        let (from, to) = if self.copy.to_device { (host, inside) } else { (inside, host) };
+        self.handed.push((number, buffer));
+        self.copiers.hand_over(Task { from, to, bytes, number, done: self.tell.clone() });
+    }
+
+    /// Gives a piece to the driver.
+    fn submit(&mut self, number: usize, buffer: Buffer) -> Result<(), Code> {
+        let (skip, bytes) = self.piece(number);
+        let (device, stream) = (self.copy.device + skip, self.copy.stream);
+        let inside = buffer.as_ptr();
+        // SAFETY: the buffer is this copy's until the event behind it has happened, and has as many bytes as a piece.
+        let submitted = unsafe {
+            if self.copy.to_device {
+                self.gpu.copy_in(device, inside, bytes as u64, stream)
+            } else {
+                self.gpu.copy_out(inside, device, bytes as u64, stream)
+            }
+        };
+        match submitted.and_then(|()| self.pools.mark(stream)) {
+            Ok(event) => {
+                self.flying.push_back((event, number, buffer));
+                Ok(())
+            }
+            Err(rc) => {
+                // Nothing was submitted, or the context has failed and nothing runs.
+                self.free.push(buffer);
+                Err(rc)
+            }
+        }
+    }
+
+    fn see_what_the_driver_has_done(&mut self) -> Result<(), Code> {
+        while let Some((event, ..)) = self.flying.front() {
+            let known = self.gpu.query_event(*event);
+            if known == Err(code::ERROR_NOT_READY) {
+                return Ok(());
+            }
+            let Some((event, number, buffer)) = self.flying.pop_front() else { return Ok(()) };
+            self.pools.recycle(event);
+            if known.is_err() || self.copy.to_device {
+                self.free.push(buffer);
+            } else {
+                self.hand_over(number, buffer);
+            }
+            known?;
+        }
+        Ok(())
+    }
+
+    /// A thread has copied its piece.
+    fn copied_by_thread(&mut self, number: usize) -> Result<(), Code> {
+        let Some(at) = self.handed.iter().position(|(n, _)| *n == number) else { return Ok(()) };
+        let (_, buffer) = self.handed.swap_remove(at);
+        if self.copy.to_device {
+            return self.submit(number, buffer);
+        }
+        self.free.push(buffer);
+        Ok(())
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        // After an error: the threads still use the program's memory.
+        while !self.handed.is_empty() {
+            let Ok(number) = self.done.recv() else { break };
+            if let Some(at) = self.handed.iter().position(|(n, _)| *n == number) {
+                self.free.push(self.handed.swap_remove(at).1);
+            }
+        }
+        for (event, _, buffer) in self.flying.drain(..) {
+            self.pools.fly(event, vec![buffer]);
+        }
+        self.pools.give_back(self.free.drain(..));
+    }
+}
+
+/// Makes a copy with several threads, or does nothing and says so (false): then the driver is to make it. `threads` is what the job's
+/// settings say of their number; 0 leaves all copies to the driver.
+///
+/// # Safety
+/// The host's end is memory of the program that it keeps during the call.
+pub(crate) unsafe fn copy(gpu: &Gpu, pools: &Pools, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
+    let Some(copiers) = Copiers::get(threads) else { return Ok(false) };
+    let (tell, done) = channel();
+    let (free, handed, flying) = (Vec::new(), Vec::new(), VecDeque::new());
+    let mut run = Run { copy, gpu, pools, copiers, done, tell, free, buffers: 0, made: 0, next: 0, handed, flying };
+    // The driver may have memory where page-locked memory is short.
+    let Ok(Some(first)) = run.buffer() else { return Ok(false) };
+    run.free.push(first);
+    run.all().map(|()| true)
+}
