@@ -47,13 +47,31 @@ pub struct Bulk {
     pub wait: bool,
 }
 
+/// Looks at copied bytes; [`copy_memory`] says whether it has found anything.
+pub type Look<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
 /// Bytes that a helping thread copies, and which piece of the copy they are.
 struct Task {
     from: u64,
     to: u64,
     bytes: usize,
+    look: Look<'static>,
     number: usize,
-    done: Sender<usize>,
+    done: Sender<(usize, bool)>,
+}
+
+impl Task {
+    /// Whether the look at the bytes has found anything.
+    ///
+    /// # Safety
+    /// Both ends have the bytes and do not overlap, and nobody else writes to them meanwhile.
+    unsafe fn carry_out(&self) -> bool {
+        // SAFETY: as the caller says.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.from as *const u8, self.to as *mut u8, self.bytes);
+            (self.look)(std::slice::from_raw_parts(self.to as *const u8, self.bytes))
+        }
+    }
 }
 
 /// Threads that copy bytes inside the process's memory, for all of its executors. They start with the first large copy and end with the
@@ -98,11 +116,11 @@ impl Copiers {
                 tasks = self.more.wait(tasks).unwrap_or_else(std::sync::PoisonError::into_inner);
             };
             drop(tasks);
-            // SAFETY: one end is a buffer that the copy owns, the other the program's memory, which it says has these bytes; the copy does
-            // not end before it has heard of this (`Run`'s drop).
-            unsafe { std::ptr::copy_nonoverlapping(task.from as *const u8, task.to as *mut u8, task.bytes) };
+            // SAFETY: one end is memory that the copy owns, the other the program's, which it says has these bytes; the copy does not end
+            // before it has heard of this (`Run`'s drop, `copy_memory`).
+            let found = unsafe { task.carry_out() };
             // The copy waits for it.
-            let _ = task.done.send(task.number);
+            let _ = task.done.send((task.number, found));
         }
     }
 }
@@ -113,8 +131,8 @@ struct Run<'a> {
     gpu: &'a Gpu,
     pools: &'a Pools,
     copiers: &'static Copiers,
-    done: Receiver<usize>,
-    tell: Sender<usize>,
+    done: Receiver<(usize, bool)>,
+    tell: Sender<(usize, bool)>,
     free: Vec<Buffer>,
     /// Buffers that it has, and how many of them were made for it.
     buffers: usize,
@@ -144,7 +162,7 @@ impl Run<'_> {
         loop {
             let before = (self.next, self.handed.len(), self.flying.len());
             self.see_what_the_driver_has_done()?;
-            while let Ok(number) = self.done.try_recv() {
+            while let Ok((number, _)) = self.done.try_recv() {
                 self.copied_by_thread(number)?;
             }
             while self.next < self.pieces() && self.begin_one()? {}
@@ -158,7 +176,7 @@ impl Run<'_> {
             }
             looks += 1;
             if !self.handed.is_empty() {
-                if let Ok(number) = self.done.recv_timeout(REST) {
+                if let Ok((number, _)) = self.done.recv_timeout(REST) {
                     self.copied_by_thread(number)?;
                 }
             } else if looks < LOOKS {
@@ -203,7 +221,7 @@ impl Run<'_> {
         let host = self.copy.host + skip;
         let (from, to) = if self.copy.to_device { (host, inside) } else { (inside, host) };
         self.handed.push((number, buffer));
-        self.copiers.hand_over(Task { from, to, bytes, number, done: self.tell.clone() });
+        self.copiers.hand_over(Task { from, to, bytes, look: &|_| false, number, done: self.tell.clone() });
     }
 
     /// Gives a piece to the driver.
@@ -266,7 +284,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         // After an error: the threads still use the program's memory.
         while !self.handed.is_empty() {
-            let Ok(number) = self.done.recv() else { break };
+            let Ok((number, _)) = self.done.recv() else { break };
             if let Some(at) = self.handed.iter().position(|(n, _)| *n == number) {
                 self.free.push(self.handed.swap_remove(at).1);
             }
@@ -276,6 +294,30 @@ impl Drop for Run<'_> {
         }
         self.pools.give_back(self.free.drain(..));
     }
+}
+
+/// Copies bytes inside the process's memory, with several threads where there are any, and looks at them in parts that begin at multiples of
+/// 8: whether anything was found.
+///
+/// # Safety
+/// Both ends have so many bytes and do not overlap; nobody else writes to them meanwhile.
+pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
+    let (tell, done) = channel();
+    // SAFETY: the same reference, which all tasks have done with before this function returns.
+    let look = unsafe { std::mem::transmute::<Look<'_>, Look<'static>>(look) };
+    let task =
+        |at: usize, bytes| Task { from: from + at as u64, to: to + at as u64, bytes, look, number: at, done: tell.clone() };
+    let copiers = Copiers::get(threads).filter(|_| bytes > PIECE);
+    let ours = if copiers.is_some() { PIECE } else { bytes };
+    let others = (ours..bytes).step_by(PIECE);
+    if let Some(copiers) = copiers {
+        others.clone().for_each(|at| copiers.hand_over(task(at, PIECE.min(bytes - at))));
+    }
+    // SAFETY: as the caller says.
+    let mut found = unsafe { task(0, ours).carry_out() };
+    // The other threads are never gone: they end with the process.
+    others.for_each(|_| found |= done.recv().is_ok_and(|(_, found)| found));
+    found
 }
 
 /// Makes a copy with several threads, or does nothing and says so (false): then the driver is to make it. `threads` is what the job's

@@ -20,12 +20,15 @@ use std::sync::{Mutex, OnceLock};
 
 mod mirror;
 mod named;
+mod staging;
 
 pub(crate) use mirror::is_needed as copies_are_needed;
 pub(crate) use named::{
-    all_have_all, any_mapped, any_unmapped, is_mapped, may_be_named, named_by, named_in, note_copied, note_found, note_mapped,
-    note_words,
+    all_have_all, any_mapped, any_unmapped, is_mapped, may_be_named, may_be_named_at, named_by, named_in, note_copied,
+    note_found, note_mapped, note_words,
 };
+
+pub(crate) use staging::{HALF, Slots, give_slots, take_slots};
 
 /// Where pinned memory lies (docs/memory.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
@@ -49,6 +52,8 @@ pub(crate) enum Kind {
     Variable,
     /// The program's own, registered.
     Registered,
+    /// The recorder's own, for copies of pageable memory ([`staging`]).
+    Staging,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +81,8 @@ enum Known {
     Everywhere,
     /// It is about to go: whoever names it now does not get it.
     Going,
+    /// The program does not know it: a place has it when a copy needs it there.
+    Hidden,
 }
 
 impl Block {
@@ -85,7 +92,11 @@ impl Block {
 
     /// Whether a place's driver is to know it.
     fn belongs_to(&self, place: &Place) -> bool {
-        self.known != Known::Unused || !place.is_apart(self.filed)
+        match self.known {
+            Known::Hidden => false,
+            Known::Unused => !place.is_apart(self.filed),
+            _ => true,
+        }
     }
 
     /// Makes a place's driver know it; its first byte is at `at`. Where that lies in the place's order.

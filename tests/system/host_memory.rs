@@ -219,9 +219,40 @@ fn large_copies_in_process_are_made_by_several_threads() {
         assert_identical(&job.wait(LIMIT), &native);
         assert_eq!(most, wanted);
     }
-    let refused = Job::start(&scene, "job", &["--server", "local"], &program("pageable"), &args, &[("MRCUDA_COPY_THREADS", "many")]);
+    let refused =
+        Job::start(&scene, "job", &["--server", "local"], &program("pageable"), &args, &[("MRCUDA_COPY_THREADS", "many")]);
     let outcome = refused.wait(LIMIT);
     assert!(!outcome.ok() && outcome.stderr.contains("MRCUDA_COPY_THREADS"), "{outcome:?}");
+}
+
+/// Over shared memory they go through memory that the place shares: its mapping is seen, and the program's output does not depend on it, nor
+/// on how many threads copy.
+#[test]
+fn large_copies_over_shared_memory_go_through_common_memory() {
+    let scene = Scene::new("pageable-slots");
+    let args = ["--steps", "12", "--pace", "100000"];
+    let native = Job::native(&scene, "native", &program("pageable"), &args).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+    let server = Server::start(&scene, "one");
+    for (place, threads) in [(server.near(0), "0"), ("helper".to_owned(), "3"), (server.place(0), "3")] {
+        let env = [("MRCUDA_COPY_THREADS", threads)];
+        let mut job = Job::start(&scene, "job", &["--server", &place], &program("pageable"), &args, &env);
+        job.wait_ready(LIMIT).unwrap();
+        let (mut seen, pid) = (false, job.pid());
+        while job.runs() {
+            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+            seen |= maps.lines().any(|line| line.contains("mrcuda pinned memory") && bytes_of(line) == Some(16 << 20));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_identical(&job.wait(LIMIT), &native);
+        assert_eq!(seen, place != server.place(0), "{place}");
+    }
+}
+
+/// The bytes of a line of `/proc/PID/maps`.
+fn bytes_of(line: &str) -> Option<u64> {
+    let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+    Some(u64::from_str_radix(to, 16).ok()? - u64::from_str_radix(from, 16).ok()?)
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) fn set(b: &mut Block, known: Known) {
 
 /// Whether a GPU may use the memory at an address by that address.
 pub(crate) fn is_mapped(address: u64) -> bool {
-    around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.known != Known::Unused)
+    around(&lock(&BLOCKS), address).is_some_and(|(_, b)| !matches!(b.known, Known::Unused | Known::Hidden))
 }
 
 /// Whether GPUs may use any pinned memory by its address.
@@ -59,7 +59,7 @@ pub(crate) fn any_mapped() -> bool {
 
 /// Whether nothing has to be done before a call names a block.
 fn is_settled(b: &Block) -> bool {
-    matches!(b.known, Known::Everywhere | Known::Going)
+    matches!(b.known, Known::Everywhere | Known::Going | Known::Hidden)
 }
 
 /// Notes which pinned memory a GPU is given by 8-byte words, of a kernel's parameters or of what is copied to it: it must be able to use
@@ -104,12 +104,18 @@ pub(crate) fn all_have_all(cx: &CallContext) -> bool {
 
 /// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
 pub(crate) fn note_copied(cx: &CallContext, to: u64, bytes: &[u8]) -> Result<(), Code> {
-    if !any_unmapped() {
-        return Ok(());
-    }
+    if any_unmapped() && may_be_named_at(to, bytes) { note_words(cx, words_at(to, bytes)) } else { Ok(()) }
+}
+
+/// The whole words among bytes that are copied to a device address.
+fn words_at(to: u64, bytes: &[u8]) -> &[u8] {
     let skip = (to.next_multiple_of(8) - to) as usize;
-    let words = bytes.get(skip..).unwrap_or_default();
-    if may_name(words, &lands()) { note_words(cx, words) } else { Ok(()) }
+    bytes.get(skip..).unwrap_or_default()
+}
+
+/// Whether bytes that are copied to a device address may have addresses of pinned memory among their words.
+pub(crate) fn may_be_named_at(to: u64, bytes: &[u8]) -> bool {
+    may_name(words_at(to, bytes), &lands())
 }
 
 /// Whether 8-byte words may be addresses of pinned memory.
@@ -161,7 +167,7 @@ fn named(words: impl Iterator<Item = u64>, worker: &Worker<'_>) -> bool {
             let Some(start) = meant(&blocks, word) else { continue };
             let Some(b) = blocks.get_mut(&start) else { continue };
             last = start..start + b.bytes;
-            if b.known == Known::Going || worker.has(start) {
+            if matches!(b.known, Known::Going | Known::Hidden) || worker.has(start) {
                 continue;
             }
             if b.known == Known::Unused {

@@ -1,0 +1,71 @@
+//! Page-locked memory of the recorder's own that a place of this machine shares: large copies of pageable memory go through it.
+
+use super::{BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, map, named, number};
+use crate::enter::CallContext;
+use crate::job::Device;
+use crate::log::lock;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+/// Bytes of one half: one is filled or emptied while the GPU has the other.
+pub(crate) const HALF: u64 = 8 << 20;
+/// Copies that can go through such memory at a time.
+const SETS: usize = 4;
+
+/// Two halves, of [`HALF`] bytes each, that one copy has at a time.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    at: u64,
+}
+
+/// Those that no copy has, and how many there are.
+static FREE: Mutex<(Vec<Slots>, usize)> = Mutex::new((Vec::new(), 0));
+
+impl Slots {
+    /// The address of a half.
+    pub(crate) fn half(&self, second: bool) -> u64 {
+        self.at + if second { HALF } else { 0 }
+    }
+
+    /// Lets the device's place use it. False where that has no such memory in common with this process, or no room for it.
+    pub(crate) fn reach(&self, cx: &CallContext, device: &'static Device) -> bool {
+        let place = cx.place(device);
+        if !place.maps_file() {
+            return false;
+        }
+        if place.has_pinned(self.at) {
+            return true;
+        }
+        // SAFETY: this memory never goes.
+        let Ok(span) = (unsafe { place.pin(self.at, 2 * HALF, 0, true) }) else { return false };
+        // The GPU has nothing more to do.
+        device.still_quiet(span);
+        true
+    }
+}
+
+/// Slots for one copy, if there are any.
+pub(crate) fn take_slots() -> Option<Slots> {
+    let mut free = lock(&FREE);
+    if let Some(slots) = free.0.pop() {
+        return Some(slots);
+    }
+    if free.1 == SETS {
+        return None;
+    }
+    let _changing = lock(&CHANGING);
+    let (at, filed) = map(&lock(&BLOCKS), 2 * HALF).ok()?;
+    // Of no device: it stays when a context ends.
+    let block =
+        Block { bytes: 2 * HALF, flags: 0, kind: Kind::Staging, filed, device: u32::MAX, id: number(), known: Known::Hidden };
+    named::add(at, block);
+    HIGHEST.fetch_max(at + 2 * HALF, Ordering::Relaxed);
+    free.1 += 1;
+    // Where the memory file cannot grow no place shares it, and nobody asks again.
+    filed.then_some(Slots { at })
+}
+
+/// Takes slots back, which no place uses any more.
+pub(crate) fn give_slots(slots: Slots) {
+    lock(&FREE).0.push(slots);
+}
