@@ -4,8 +4,8 @@
 //! the *packed* one: level by level, slice by slice, row by row, without gaps. Moves read and write arrays in that order.
 
 use crate::code::{self, Code};
-use crate::graph::work::{Copy3, CopyEnd};
 use crate::wire_struct;
+use crate::work::{Copy3, CopyEnd};
 
 mod raw;
 mod tiles;

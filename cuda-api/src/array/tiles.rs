@@ -6,7 +6,7 @@
 
 use super::{CUBEMAP, LAYERED, Shape};
 use crate::code::{self, Code};
-use crate::graph::raw::{give, read};
+use crate::pointer::{give, read};
 use crate::{sys, wire_struct};
 
 /// `CUDA_ARRAY3D_SPARSE`

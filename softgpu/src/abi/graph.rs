@@ -8,10 +8,10 @@ use crate::gpu::stream::{self, Default, Target};
 use crate::gpu::{condition, context, copy, event, launch, memory, module, process, sched};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
-use cuda_api::error_precedence;
-use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
-use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::sys::{self, CUresult};
+use cuda_api::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use cuda_model::error_precedence;
+use cuda_model::graph::{Host, Shared, Stream, api};
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
 /// A call in one of its two forms.

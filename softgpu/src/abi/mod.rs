@@ -44,7 +44,7 @@ pub(crate) use tables::context_ended;
 /// Result of a driver operation: the error is the code that the caller gets.
 pub(crate) type Res<T = ()> = Result<T, CUresult>;
 
-/// A refusal of the parts that are shared with others (`cuda_api`) as this driver answers it.
+/// A refusal of the parts that are shared with others (`cuda_model`, `cuda_image`) as this driver answers it.
 fn res<T>(outcome: Result<T, Code>) -> Res<T> {
     outcome.map_err(|rc| match rc {
         code::ERROR_INVALID_CONTEXT => CUresult::CUDA_ERROR_INVALID_CONTEXT,
@@ -190,8 +190,8 @@ macro_rules! run {
         if result == cuda_api::sys::CUresult::CUDA_SUCCESS {
             result
         } else {
-            let checks = const { cuda_api::error_precedence::checks(stringify!($name)) };
-            $crate::abi::system::told(checks, &[$(cuda_api::error_precedence::number($arg)),*], result)
+            let checks = const { cuda_model::error_precedence::checks(stringify!($name)) };
+            $crate::abi::system::told(checks, &[$(cuda_model::error_precedence::number($arg)),*], result)
         }
     }};
 }

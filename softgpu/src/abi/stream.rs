@@ -5,8 +5,8 @@ use crate::gpu::context::{self, Context, Live};
 use crate::gpu::sched;
 use crate::gpu::stream::{self, Default, Kind, Target, resolve};
 use crate::gpu::{event, graph};
-use cuda_api::graph::work::{HostCall, Work};
 use cuda_api::sys::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
+use cuda_api::work::{HostCall, Work};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@ use crate::gpu::copy::{check_word, load_word, store_word};
 use crate::gpu::graph;
 use crate::gpu::sched::Work;
 use crate::gpu::stream::{Default, resolve};
-use cuda_api::graph::work::Work as NodeWork;
 use cuda_api::sys::{CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams};
+use cuda_api::work::Work as NodeWork;
 use std::ffi::c_uint;
 
 /// `CU_STREAM_WAIT_VALUE_*`: how the word is compared.

@@ -14,9 +14,9 @@ use super::tiles::LevelTiles;
 use crate::abi::{Res, pointer};
 use crate::ptx::{Spot, Tiled};
 use cuda_api::array::ARRAY;
-use cuda_api::batch::{Fault, Item, Order};
-use cuda_api::graph::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
 use cuda_api::sys::CUresult;
+use cuda_api::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
+use cuda_model::batch::{Fault, Item, Order};
 use std::sync::Arc;
 
 /// So much of page-locked memory is read at the call, if it is one row, the copy need not wait for anything of its own stream, and nobody
@@ -341,15 +341,15 @@ pub(crate) struct Fill {
     pub height: u64,
 }
 
-impl From<Fill> for cuda_api::graph::work::Fill {
+impl From<Fill> for cuda_api::work::Fill {
     fn from(f: Fill) -> Self {
         let element = f.size as u32;
-        cuda_api::graph::work::Fill { dst: f.address, pitch: f.pitch, value: f.value, element, width: f.width, rows: f.height }
+        cuda_api::work::Fill { dst: f.address, pitch: f.pitch, value: f.value, element, width: f.width, rows: f.height }
     }
 }
 
-impl From<&cuda_api::graph::work::Fill> for Fill {
-    fn from(f: &cuda_api::graph::work::Fill) -> Self {
+impl From<&cuda_api::work::Fill> for Fill {
+    fn from(f: &cuda_api::work::Fill) -> Self {
         let (size, height) = (u64::from(f.element), f.rows);
         Fill { address: f.dst, pitch: f.pitch, value: f.value, size, width: f.width, height }
     }
