@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// So many files of a crate are in circles; none of a crate that is not listed. A ratchet: the numbers only go down.
 const LIMITS: &[(&str, usize)] = &[
-    ("cuda-api", 5),
+    ("cuda-api", 4),
     ("cuda-model", 9),
     ("cuda-image", 11),
     ("recorder", 63),
@@ -27,7 +27,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("memsync", 5),
     ("rcuda-forwarder", 14),
     ("microbench", 7),
-    ("softgpu", 78),
+    ("softgpu", 45),
     ("mrcuda", 3),
     ("xtask", 13),
 ];

@@ -1,9 +1,9 @@
 //! Captures and graphs: the rows of the driver API over the graphs that all drivers of ours share.
 
 use super::Export;
-use super::stream_memory::Part;
 use crate::abi::Res;
 use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
+use crate::gpu::memory_op::Part;
 use crate::gpu::stream::{self, Default, Target};
 use crate::gpu::{condition, context, copy, event, launch, memory, module, process, sched};
 use cuda_api::arg::*;
@@ -167,7 +167,7 @@ pub(super) fn free_of_graph(address: u64) -> Res<bool> {
 
 fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Code {
     let mut outcome = code::SUCCESS;
-    let guarded = super::system::enter(|| {
+    let guarded = super::guard::enter(|| {
         body(&mut Soft { default }).map_err(|rc| {
             outcome = rc;
             error(rc)

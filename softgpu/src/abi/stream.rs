@@ -155,7 +155,7 @@ fn host_work(target: &Target, f: impl FnOnce(&Live) + Send + 'static) -> Res {
         sched::Work::Always(Box::new(move |live| {
             // Nothing is called after the context has been destroyed.
             if !live.cancelled() {
-                super::system::host_function(|| f(live));
+                super::guard::host_function(|| f(live));
             }
             Ok(())
         })),

@@ -71,11 +71,6 @@ fn load(image: *const c_void) -> Res<usize> {
     Ok(module::load(&live, image, None)?.handle)
 }
 
-/// Runs what runtimes have asked for at the end of a context.
-pub(crate) fn context_ended(context: usize) {
-    cudart::context_destroyed(context);
-}
-
 abi! {
     early fn cuGetExportTable(table: Out<*const c_void> as *mut *const c_void, id: In<[u8; 16]> as *const CUuuid) {
         static INSTALL: Once = Once::new();

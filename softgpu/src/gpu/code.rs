@@ -1,8 +1,8 @@
 //! Finding the PTX in what programs load.
 
 use super::context;
-use crate::abi::Res;
 use crate::config;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use cuda_image::{Entry, EntryKind, Image, ImageError, Kind};
 use std::ffi::c_void;

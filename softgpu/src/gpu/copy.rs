@@ -10,9 +10,10 @@ use super::graph;
 use super::memory::{self, Kind, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
+use super::synchronous;
 use super::tiles::LevelTiles;
-use crate::abi::{Res, pointer};
 use crate::ptx::{Spot, Tiled};
+use crate::result::Res;
 use cuda_api::array::ARRAY;
 use cuda_api::sys::CUresult;
 use cuda_api::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
@@ -229,7 +230,7 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool, order:
     let (to_end, from_end, asked, managed) = {
         let memory = memory::read();
         let managed = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| alloc.is_managed()));
-        let asked = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
+        let asked = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| synchronous::waits(alloc)));
         (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?, asked, managed)
     };
     let on_device = |end| matches!(end, End::Device | End::Array);
@@ -390,7 +391,7 @@ pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
         return Ok(());
     }
     let waits =
-        waits && (kind == End::Pinned || memory::read().find(what.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
+        waits && (kind == End::Pinned || memory::read().find(what.address).is_some_and(|(_, alloc)| synchronous::waits(alloc)));
     let mark = target.submit(Work::Run(Box::new(move |_| perform_fill(&what))), Vec::new());
     if waits {
         sched::wait(&[mark]);

@@ -4,13 +4,13 @@
 use super::context::Live;
 use super::event::Event;
 use super::launch::{self, Shape};
+use super::memory_op::Part;
 use super::module::{self, Function};
 use super::sched::{self, Mark, Work};
 use super::stream::{Kind, Target};
 use super::table::Table;
 use super::{condition, copy, lock, memory};
-use crate::abi::Res;
-use crate::abi::stream_memory::Part;
+use crate::result::Res;
 use cuda_api::code::{self, Code};
 use cuda_api::sys::{CUfunction, CUresult};
 use cuda_api::work::{At, Copy3, HostCall, Kernel, Spec, SpecNode, Work as NodeWork, attribute_id, order};

@@ -209,6 +209,8 @@ impl Reader {
                         module.named.push((path, line));
                         continue;
                     }
+                    // The name of a field or a parameter.
+                    _ if self.sign(1, ':') => {}
                     _ => {
                         words.insert(word);
                     }
@@ -396,6 +398,7 @@ mod tests {
     #[test]
     fn names_declared_for_others_count_only_if_used() {
         assert_eq!(named("pub use a::B;\npub(crate) use c::D;\npub use e::*;\nfn f(_: D) {}"), ["c::D"]);
+        assert_eq!(named("pub use a::b;\nstruct X { b: u8 }"), Vec::<String>::new());
         assert_eq!(named("pub use a::B;\nstruct X { x: u8 }\nfn f(x: X) { x.B; Y::B; }"), ["Y::B"]);
     }
 
