@@ -5,6 +5,7 @@
 
 use crate::wire::{Short, Wire, take};
 use crate::wire_struct;
+pub use crate::work::{ATTRIBUTE_BYTES, STREAM_ATTRIBUTE_BYTES};
 use crate::work::{At, Spec, Work};
 
 /// What an operation names of memory. An address that comes from another process reaches a driver only by way of the executor's checker
@@ -255,9 +256,6 @@ wire_struct! {
     }
 }
 
-/// Size of a `CUlaunchAttribute`.
-pub const ATTRIBUTE_BYTES: usize = size_of::<crate::sys::CUlaunchAttribute>();
-
 /// A launch as it arrives: head, attributes, parameters.
 pub fn split_launch(mut body: &[u8]) -> Result<(Launch, &[u8], &[u8]), Short> {
     let head = Launch::get(&mut body)?;
@@ -343,9 +341,6 @@ wire_struct! {
         pub stream: u64,
     }
 }
-
-/// Bytes of a `CUlaunchAttributeValue`.
-pub const STREAM_ATTRIBUTE_BYTES: usize = 64;
 
 wire_struct! {
     /// An attribute of a stream.

@@ -1,6 +1,5 @@
 //! What nodes do, as plain values: kept in a graph, and sent to the place that carries it out.
 
-use crate::ops::{ATTRIBUTE_BYTES, STREAM_ATTRIBUTE_BYTES};
 use crate::sys;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
@@ -29,6 +28,11 @@ impl From<Edge> for sys::CUgraphEdgeData {
 
 /// The edge that `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION` makes: from the kernel's own trigger.
 pub const PROGRAMMATIC: Edge = Edge { from_port: 1, to_port: 0, kind: 1 };
+
+/// Size of a `CUlaunchAttribute`.
+pub const ATTRIBUTE_BYTES: usize = size_of::<sys::CUlaunchAttribute>();
+/// Bytes of a `CUlaunchAttributeValue`.
+pub const STREAM_ATTRIBUTE_BYTES: usize = 64;
 
 /// A `CUlaunchAttribute`: its number, padding, and the value.
 pub type Attribute = [u8; ATTRIBUTE_BYTES];
