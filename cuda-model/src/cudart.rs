@@ -9,59 +9,19 @@
 //! * `storage`: values that runtime libraries attach to contexts.
 
 mod compiled;
+mod host;
 mod integrity;
 mod storage;
 #[cfg(test)]
 mod tests;
 
+pub use host::{DeviceIdentity, Host, install};
 pub use storage::context_destroyed;
 
 use cuda_api::code::{self, Code};
-use std::ffi::{CStr, c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use host::{HOST, give, guard};
+use std::ffi::{c_char, c_void};
 use std::ptr::without_provenance;
-use std::sync::OnceLock;
-
-/// What identifies a device, as the program sees it. It must stay the same while the process lives, wherever its calls run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceIdentity {
-    /// What `cuDeviceGetUuid` answers.
-    pub uuid: [u8; 16],
-    /// Device attribute 50.
-    pub pci_domain: i32,
-    /// Device attribute 33.
-    pub pci_bus: i32,
-    /// Device attribute 34.
-    pub pci_device: i32,
-}
-
-/// What the tables need to know of the driver that they belong to. Codes are those of `CUresult`.
-pub trait Host: Sync {
-    /// What `cuDriverGetVersion` answers.
-    fn driver_version(&self) -> i32;
-    /// All devices in order of their ordinals.
-    fn devices(&self) -> Vec<DeviceIdentity>;
-    /// The calling thread's current context; 0: none.
-    fn current_context(&self) -> usize;
-    /// Handle of a device's primary context, which is not retained or activated by this.
-    fn primary_context(&self, ordinal: i32) -> Result<usize, Code>;
-    /// Loads a module from a fat binary, given by its wrapper or by its header, into the current context.
-    fn load_fatbin(&self, wrapper_or_header: *const c_void) -> Result<usize, Code>;
-    /// Functions of a module, in its order, with names that live as long as the module.
-    fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code>;
-    /// A table was asked for that is not known: worth a line in a log.
-    fn unknown_table(&self, uuid: &[u8; 16]);
-    /// A slot was called of which nothing is known: worth a line in a log.
-    fn unknown_slot(&self, uuid: &[u8; 16], slot: usize);
-}
-
-static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
-
-/// Says whom the tables belong to. The first call counts; until then every slot answers "not initialized".
-pub fn install(host: &'static dyn Host) {
-    // A second call can only come from the same library, with the same host.
-    let _ = HOST.set(host);
-}
 
 /// The table with this id, as `cuGetExportTable` hands it out; `None`: refuse with "invalid value".
 pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
@@ -126,29 +86,6 @@ fn address<const N: usize>(table: &'static Table<N>) -> *const c_void {
     std::ptr::from_ref(table).cast()
 }
 
-/// Runs the body of a slot: nothing unwinds into the caller.
-fn guard(body: impl FnOnce(&'static dyn Host) -> Result<(), Code>) -> Code {
-    let run = || HOST.get().map_or(Err(code::ERROR_NOT_INITIALIZED), |host| body(*host));
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => code::SUCCESS,
-        Ok(Err(rc)) => rc,
-        Err(_) => code::ERROR_UNKNOWN,
-    }
-}
-
-/// Writes an answer through a pointer of the caller.
-///
-/// # Safety
-/// `to` must be null or valid for a write of `T`.
-unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller vouches for the rest.
-    unsafe { to.write_unaligned(value) };
-    Ok(())
-}
-
 /// A slot of which nothing is known: `T` is the table's id as a number.
 extern "C" fn unknown<const T: u128, const SLOT: usize>() -> Code {
     guard(|host| {
@@ -195,7 +132,7 @@ static STORAGE: Table<4> = [
 static CHECKS: Table<15> =
     table!(CONTEXT_CHECKS, 15, { 2 => check_context, 3 => check_process }, unknown: 1 4 5 6 7 8 9 10 11 12 13 14);
 
-static INTEGRITY: Table<3> = table!(INTEGRITY_CHECK, 3, { 1 => integrity::check }, unknown: 2);
+static INTEGRITY: Table<3> = table!(INTEGRITY_CHECK, 3, { 1 => check_integrity }, unknown: 2);
 
 static LIBRARY_SERVICES: Table<93> = table!(LIBRARIES, 93, { 4 => library_flag, 39 => library_number, 51 => library_object }, unknown:
     1 2 3 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38
@@ -318,6 +255,31 @@ unsafe extern "C" fn check_context(_context: usize, bits: *mut u32, detail: *mut
 /// Nothing is wrong with the process.
 extern "C" fn check_process() -> u32 {
     0
+}
+
+/// Whether the driver that answers is the one that was loaded.
+///
+/// # Safety
+/// `to` must be null or valid for a write of two numbers.
+unsafe extern "C" fn check_integrity(version: u32, unix_seconds: u64, to: *mut [u64; 2]) -> Code {
+    guard(|host| {
+        // SAFETY: no preconditions.
+        let thread = unsafe { libc::pthread_self() };
+        let known = integrity::Known {
+            driver_version: host.driver_version().cast_unsigned(),
+            version,
+            pid: std::process::id(),
+            // The low half is what is hashed.
+            thread: thread as u32,
+            interface: address(&INTERFACE).addr() as u64,
+            integrity: address(&INTEGRITY).addr() as u64,
+            function: INTEGRITY[1].0.addr() as u64,
+            unix_seconds,
+        };
+        let result = integrity::answer(&known, &host.devices()).ok_or(code::ERROR_UNKNOWN)?;
+        // SAFETY: the caller vouches for `to`.
+        unsafe { give(to, result) }
+    })
 }
 
 /// Called by cuBLASLt with each look-up; either answer serves it, failure does not.

@@ -9,7 +9,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use super::{give, guard};
+use super::host::{give, guard};
 use cuda_api::code::{self, Code};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};

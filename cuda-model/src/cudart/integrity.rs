@@ -1,7 +1,6 @@
 //! The runtime's question whether the driver that answers is the one that was loaded: HMAC-MD2 over what both know.
 
-use super::{DeviceIdentity, Host, INTEGRITY, INTERFACE, address, give, guard};
-use cuda_api::code::{self, Code};
+use super::host::DeviceIdentity;
 use hmac::{Hmac, KeyInit, Mac};
 use md2::Md2;
 
@@ -49,27 +48,4 @@ pub(super) fn answer(known: &Known, devices: &[DeviceIdentity]) -> Option<[u64; 
     let digest = mac.finalize().into_bytes();
     let (first, second) = digest.split_at(8);
     Some([u64::from_le_bytes(first.try_into().ok()?), u64::from_le_bytes(second.try_into().ok()?)])
-}
-
-/// # Safety
-/// `to` must be null or valid for a write of two numbers.
-pub(super) unsafe extern "C" fn check(version: u32, unix_seconds: u64, to: *mut [u64; 2]) -> Code {
-    guard(|host: &'static dyn Host| {
-        // SAFETY: no preconditions.
-        let thread = unsafe { libc::pthread_self() };
-        let known = Known {
-            driver_version: host.driver_version().cast_unsigned(),
-            version,
-            pid: std::process::id(),
-            // The low half is what is hashed.
-            thread: thread as u32,
-            interface: address(&INTERFACE).addr() as u64,
-            integrity: address(&INTEGRITY).addr() as u64,
-            function: INTEGRITY[1].0.addr() as u64,
-            unix_seconds,
-        };
-        let result = answer(&known, &host.devices()).ok_or(code::ERROR_UNKNOWN)?;
-        // SAFETY: the caller vouches for `to`.
-        unsafe { give(to, result) }
-    })
 }

@@ -2,7 +2,7 @@
 //!
 //! Nearly every runtime call reads one, so a read takes a shared lock and no more.
 
-use super::{Host, give, guard};
+use super::host::{Host, give, guard};
 use cuda_api::code::{self, Code};
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};

@@ -2,6 +2,7 @@
 
 use super::integrity::{Known, answer};
 use super::*;
+use std::ffi::CStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
