@@ -1,7 +1,8 @@
 //! What an ELF file of device code says about itself.
 
+use super::kind::{ImageError, Param, Result};
+use super::size;
 use super::source::{u16_at, u32_at, u64_at};
-use super::{ImageError, Param, Result, size};
 use std::collections::HashMap;
 
 const SYMTAB: u32 = 2;

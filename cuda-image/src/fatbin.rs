@@ -1,7 +1,7 @@
 //! The entries of a fat binary.
 
+use super::kind::{Entry, EntryKind, ImageError, Result, Room, trim_zeros};
 use super::source::{u16_at, u32_at, u64_at};
-use super::{Entry, EntryKind, ImageError, Result, Room, trim_zeros};
 use std::io::Read;
 
 /// Bytes of the fixed part of an entry's header.

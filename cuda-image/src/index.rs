@@ -1,7 +1,8 @@
 //! What an image declares, over all of its entries.
 
 use super::cubin::{Cubin, Symbol};
-use super::{Entry, EntryKind, Image, ImageError, Param, ptx};
+use super::kind::{Entry, EntryKind, ImageError, Param, Result};
+use super::ptx;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names, kernels and needs of an image.
@@ -41,9 +42,10 @@ pub struct Kernel {
 }
 
 impl Index {
-    pub(super) fn of(image: &Image, most: u64, capability: Option<u32>) -> Index {
+    /// The index of the entries that `visit` tells, of which each may be unreadable.
+    pub(super) fn of(visit: impl FnOnce(&mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()>) -> Index {
         let mut index = Index::default();
-        let whole = image.visit(most, capability, &mut |entry| {
+        let whole = visit(&mut |entry| {
             let read = entry.as_ref().is_ok_and(|e| match e.kind {
                 EntryKind::Cubin => index.add_cubin(e),
                 EntryKind::Ptx => {

@@ -7,6 +7,7 @@
 mod cubin;
 mod fatbin;
 mod index;
+mod kind;
 mod load;
 pub mod managed;
 mod ptx;
@@ -16,144 +17,19 @@ mod source;
 mod tests;
 
 pub use index::Index;
+pub use kind::{Entry, EntryKind, ImageError, Kind, MAX_IMAGE, Param};
 pub use load::LoadForm;
 
+use kind::{Result, Room, trim_zeros};
 use source::{Memory, Source};
 use std::sync::Arc;
 
-/// No image is larger: a length beyond it is taken for damage.
-pub const MAX_IMAGE: u64 = 2 << 30;
 /// All entries of an image together are not larger once decompressed: beyond it, they are taken for a trap.
 const MAX_ENTRIES: u64 = 4 << 30;
 /// So many bytes of code any image may have, however small it is as stored; beyond them [`RATIO`] counts.
 const SMALL: u64 = 256 << 20;
 /// A byte of a stored image stands for at most so many bytes of code: compilers' output shrinks to a third or a tenth.
 const RATIO: u64 = 64;
-
-/// What an image is. The numbers travel and are kept in files: they are only ever added to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// A fat binary that was reached through a version 1 wrapper; `bytes` is the fat binary alone.
-    Wrapped = 1,
-    /// A version 2 wrapper (`-rdc=true`): the linked fat binary and the inputs it was linked from, in a container of ours.
-    Linked = 2,
-    /// A fat binary.
-    Fatbin = 3,
-    /// One ELF file of device code.
-    Cubin = 4,
-    /// An `ar` archive of any of these.
-    Archive = 5,
-    /// PTX text; `bytes` ends with its terminating zero.
-    Ptx = 6,
-}
-
-impl Kind {
-    /// The number that stands for this kind in messages and files.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// The kind with this number.
-    pub const fn from_code(code: u8) -> Option<Kind> {
-        Some(match code {
-            1 => Kind::Wrapped,
-            2 => Kind::Linked,
-            3 => Kind::Fatbin,
-            4 => Kind::Cubin,
-            5 => Kind::Archive,
-            6 => Kind::Ptx,
-            _ => return None,
-        })
-    }
-}
-
-/// Why bytes are not an image.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImageError {
-    /// The pointer is null.
-    #[error("the image pointer is null")]
-    Null,
-    /// Memory that the image claims as its own cannot be read.
-    #[error("the image cannot be read at byte {at}")]
-    Unreadable {
-        /// Offset from the start of the part being read.
-        at: u64,
-    },
-    /// A length in the image is beyond [`MAX_IMAGE`].
-    #[error("the image claims to have {size} bytes")]
-    TooLarge {
-        /// The length it claims.
-        size: u64,
-    },
-    /// A field does not fit the others.
-    #[error("damaged image: {what} at byte {at}")]
-    Damaged {
-        /// Which field, in words.
-        what: &'static str,
-        /// Offset from the start of the part being read.
-        at: u64,
-    },
-    /// The bytes are an image of another kind or length than was said.
-    #[error("the bytes are not one whole image of the kind {kind:?}")]
-    NotThis {
-        /// What they were said to be.
-        kind: Kind,
-    },
-    /// Compressed code does not decompress.
-    #[error("entry {entry} of the fat binary does not decompress")]
-    Compression {
-        /// Number of the entry in its fat binary, from 0.
-        entry: usize,
-    },
-}
-
-type Result<T> = std::result::Result<T, ImageError>;
-
-/// Bytes of code that may still come out of an image.
-#[derive(Debug)]
-struct Room(u64);
-
-impl Room {
-    /// Takes so many.
-    fn take(&mut self, bytes: u64) -> Result<()> {
-        self.0 = self.0.checked_sub(bytes).ok_or(ImageError::TooLarge { size: bytes })?;
-        Ok(())
-    }
-}
-
-/// What an entry of an image holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EntryKind {
-    /// PTX text, without trailing zeros.
-    Ptx,
-    /// An ELF file of device code.
-    Cubin,
-    /// Something else (link-time intermediate code, …), as stored.
-    Other,
-}
-
-/// One piece of code in an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// What it is.
-    pub kind: EntryKind,
-    /// Compute capability that it is for: 10 × major + minor; 0 if it does not say.
-    pub sm: u32,
-    /// It is for this capability or its family only (`sm_90a`, `sm_100f`): PTX of it does not suit every later one.
-    pub arch_specific: bool,
-    /// Its bytes, decompressed.
-    pub bytes: Vec<u8>,
-}
-
-/// One parameter of a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Param {
-    /// Bytes from the start of the parameter buffer.
-    pub offset: u32,
-    /// Bytes.
-    pub size: u32,
-}
 
 /// A self-contained copy of an image: no pointers in it, the same wherever it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +55,8 @@ pub unsafe fn measure(ptr: *const u8) -> Result<Image> {
     // PTX text may be shorter than a magic number; the whole of it is then read by the text branch below.
     if memory.read(0, &mut magic).is_ok() && u32::from_le_bytes(magic) == load::WRAPPER_MAGIC {
         // SAFETY: the caller vouches for what the wrapper points to as well.
-        return unsafe { load::unwrap(&memory) };
+        let (kind, bytes) = unsafe { load::unwrap(&memory) }?;
+        return Image::from_bytes(kind, bytes);
     }
     let (kind, len) = size::of(&memory)?;
     // Checked again as copied: another thread of the program may have written to it meanwhile.
@@ -217,12 +94,12 @@ impl Image {
 
     /// What the driver is to be given for this image as a library.
     pub fn load_form(&self) -> Result<LoadForm> {
-        LoadForm::new(self, true)
+        LoadForm::new(self.kind, &self.bytes, true)
     }
 
     /// What the driver is to be given for this image as a module; nothing if only a library can be made of it.
     pub fn module_form(&self) -> Result<Option<LoadForm>> {
-        if self.kind == Kind::Linked { Ok(None) } else { LoadForm::new(self, false).map(Some) }
+        if self.kind == Kind::Linked { Ok(None) } else { LoadForm::new(self.kind, &self.bytes, false).map(Some) }
     }
 
     /// All pieces of code, decompressed, in the order in which they are stored.
@@ -250,7 +127,7 @@ impl Image {
     /// too large. For a GPU of a compute capability (10 × major + minor) only what it may be given of a fat binary is looked at:
     /// decompressing the rest is most of the work for libraries that support many GPUs.
     pub fn index_within(&self, most: u64, capability: Option<u32>) -> Index {
-        Index::of(self, most, capability)
+        Index::of(|add| self.visit(most, capability, add))
     }
 
     /// Names of all variables that the code declares in global or constant memory, of whatever entry; sorted.
@@ -322,10 +199,4 @@ fn ptx_entry(bytes: &[u8]) -> Entry {
     let text = trim_zeros(bytes);
     let (sm, arch_specific) = ptx::target(text);
     Entry { kind: EntryKind::Ptx, sm, arch_specific, bytes: text.to_vec() }
-}
-
-/// PTX is stored with padding zeros behind it.
-fn trim_zeros(bytes: &[u8]) -> &[u8] {
-    let len = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
-    &bytes[..len]
 }

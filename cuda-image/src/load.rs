@@ -1,7 +1,8 @@
 //! Wrappers: from a program's pointers to a container without pointers, and back.
 
+use super::kind::{ImageError, Kind, MAX_IMAGE, Result};
+use super::size;
 use super::source::{Memory, Source, u32_at, u64_at};
-use super::{Image, ImageError, Kind, MAX_IMAGE, Result, size};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ const ALIGN: usize = 16;
 /// A wrapper that lists more inputs is taken for damage.
 const MAX_PARTS: usize = 1 << 16;
 
-/// Copies what a wrapper points to.
+/// Copies what a wrapper points to: the kind and the bytes of the image.
 ///
 /// # Safety
 /// The pointers in the wrapper must be as the driver wants them: see [`super::measure`].
-pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
+pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<(Kind, Arc<[u8]>)> {
     let mut head = [0; WRAPPER];
     wrapper.read(0, &mut head)?;
     let (data, aux) = (u64_at(&head, 8), u64_at(&head, 16));
@@ -32,7 +33,7 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
         1 => {
             // SAFETY: the caller vouches for the pointer.
             let (memory, len) = unsafe { fatbin_at(data) }?;
-            Image::from_bytes(Kind::Wrapped, memory.shared(len)?)
+            Ok((Kind::Wrapped, memory.shared(len)?))
         }
         2 => {
             // A program may be linked from inputs alone.
@@ -61,7 +62,7 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<Image> {
                     parts.push(part);
                 }
             }
-            Image::from_bytes(Kind::Linked, contain(&parts).into())
+            Ok((Kind::Linked, contain(&parts).into()))
         }
         _ => Err(ImageError::Damaged { what: "version of a fat binary wrapper", at: 4 }),
     }
@@ -170,19 +171,19 @@ impl std::fmt::Debug for LoadForm {
 }
 
 impl LoadForm {
-    pub(super) fn new(image: &Image, wrapped: bool) -> Result<LoadForm> {
-        let store = align(&image.bytes);
+    pub(super) fn new(kind: Kind, bytes: &Arc<[u8]>, wrapped: bool) -> Result<LoadForm> {
+        let store = align(bytes);
         let base: *const u8 = match &store {
             Store::Shared(bytes) => bytes.as_ptr(),
             Store::Own(words) => words.as_ptr().cast(),
         };
         let (mut list, mut wrapper) = (Vec::<*const c_void>::new(), Vec::new());
-        match image.kind {
+        match kind {
             Kind::Wrapped if wrapped => {
                 wrapper.push(Wrapper { magic: WRAPPER_MAGIC, version: 1, data: base.cast(), aux: std::ptr::null() });
             }
             Kind::Linked => {
-                for part in parts(&image.bytes)? {
+                for part in parts(bytes)? {
                     let at = base.wrapping_add(part.start).cast();
                     list.push(if part.is_empty() { std::ptr::null() } else { at });
                 }

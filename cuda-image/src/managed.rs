@@ -5,29 +5,11 @@
 
 mod cubin;
 mod ptx;
+mod variables;
 
-use super::{Entry, EntryKind, Image, Kind, fatbin, load, trim_zeros};
-use std::collections::BTreeMap;
-
-/// A variable that is larger is taken for damage.
-const MAX_BYTES: u64 = 1 << 40;
-/// Values that are not zero of one variable.
-const MAX_INITIAL: u64 = 1 << 30;
-
-/// A managed variable of some code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Managed {
-    /// Its bytes.
-    pub bytes: u64,
-    /// What its first bytes are before anybody has written to it; the others are zero.
-    pub initial: Vec<u8>,
-}
-
-/// Managed variables by name.
-pub type Variables = BTreeMap<String, Managed>;
-
-/// Addresses of managed variables by name.
-pub type Places = BTreeMap<String, u64>;
+use super::kind::{Entry, EntryKind, Kind};
+use super::{Image, fatbin, load};
+pub use variables::{Managed, Places, Variables};
 
 /// Code that was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,17 +18,6 @@ pub struct Placed {
     pub image: Image,
     /// Pieces of it that could not be changed, and why: they are not in the changed code.
     pub left_out: Vec<String>,
-}
-
-impl Managed {
-    /// Zeros at the end need no bytes: so equal values are equal.
-    fn new(bytes: u64, mut initial: Vec<u8>) -> Result<Managed, String> {
-        if bytes == 0 || bytes > MAX_BYTES || initial.len() as u64 > bytes {
-            return Err(format!("a managed variable of {bytes} bytes"));
-        }
-        initial.truncate(trim_zeros(&initial).len());
-        Ok(Managed { bytes, initial })
-    }
 }
 
 impl Image {

@@ -1,6 +1,6 @@
 //! A tolerant look at PTX text: what it declares at module level, not what its instructions mean.
 
-use super::Param;
+use super::kind::Param;
 use std::collections::BTreeSet;
 
 /// What a PTX module declares.

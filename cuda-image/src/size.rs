@@ -1,7 +1,7 @@
 //! What an image is by its first bytes, and how long it is by its own headers.
 
+use super::kind::{ImageError, Kind, MAX_IMAGE, Result};
 use super::source::{Source, u16_at, u32_at, u64_at};
-use super::{ImageError, Kind, MAX_IMAGE, Result};
 use std::ops::Range;
 
 const FATBIN_MAGIC: u32 = 0xBA55_ED50;

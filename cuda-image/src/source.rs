@@ -1,6 +1,6 @@
 //! Where the bytes of an image are read from: memory of unknown extent, or a slice.
 
-use super::{ImageError, MAX_IMAGE, Result};
+use super::kind::{ImageError, MAX_IMAGE, Result};
 use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 use super::super::cubin::MANAGED;
 use super::super::size::{self, SECTION_ROW};
 use super::super::source::{u16_at, u32_at, u64_at};
-use super::{MAX_INITIAL, Managed, Places, Variables};
+use super::variables::{MAX_INITIAL, Managed, Places, Variables};
 
 const SYMBOL: usize = 24;
 /// Symbol types of variables: ordinary, and the vendor's own.

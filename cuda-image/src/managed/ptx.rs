@@ -4,7 +4,7 @@
 //! register is loaded first. First values of other variables, and tables for debuggers, name the address as a number.
 
 use super::super::ptx::{Token, Tokens, is_name, number, type_size};
-use super::{MAX_INITIAL, Managed, Places, Variables};
+use super::variables::{MAX_INITIAL, Managed, Places, Variables};
 use std::collections::HashMap;
 use std::ops::Range;
 
