@@ -1,6 +1,7 @@
 //! `cargo xtask lint`: format, clippy, rustdoc, the links of the documentation and the circles of modules. `.ci/run` runs it before the tests.
 
-use crate::{modules, step};
+use crate::modules;
+use crate::step::step;
 use ::tests::install;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -22,6 +22,7 @@ mod kill_matrix;
 mod lint;
 mod modules;
 mod soak;
+mod step;
 mod suite;
 
 use clap::{Parser, Subcommand};
@@ -77,9 +78,4 @@ fn main() {
         eprintln!("{why}");
         std::process::exit(1);
     }
-}
-
-/// Says what happens next.
-fn step(text: &str) {
-    eprintln!("==> {text}");
 }

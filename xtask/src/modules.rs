@@ -14,23 +14,12 @@ mod tree;
 
 use ::tests::install;
 use clap::Args;
-use graph::Graph;
+use page::Crate;
 use std::path::Path;
 
 /// So many files of a crate are in circles; none of a crate that is not listed. A ratchet: the numbers only go down.
-const LIMITS: &[(&str, usize)] = &[
-    ("cuda-api", 4),
-    ("cuda-model", 9),
-    ("cuda-image", 11),
-    ("recorder", 63),
-    ("executor", 24),
-    ("memsync", 5),
-    ("rcuda-forwarder", 14),
-    ("microbench", 7),
-    ("softgpu", 45),
-    ("mrcuda", 3),
-    ("xtask", 13),
-];
+const LIMITS: &[(&str, usize)] =
+    &[("cuda-model", 5), ("recorder", 63), ("executor", 19), ("rcuda-forwarder", 10), ("softgpu", 45)];
 
 /// The page, from the root of the repository.
 const PAGE: &str = "docs/modules.md";
@@ -43,12 +32,6 @@ pub(crate) struct ModulesArgs {
     /// List the uses that make the circles of a crate, with the lines of their first occurrence
     #[arg(long, value_name = "CRATE", conflicts_with = "check")]
     circles: Option<String>,
-}
-
-/// A crate and who uses whom in it.
-struct Crate {
-    name: String,
-    graph: Graph,
 }
 
 pub(crate) fn modules(args: &ModulesArgs) -> Result<(), String> {
@@ -128,6 +111,7 @@ fn wrong_limits(crates: &[Crate], limits: &[(&str, usize)]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::graph::Graph;
     use super::*;
 
     fn a_crate(name: &str, uses: &[(usize, usize)]) -> Crate {

@@ -1,8 +1,13 @@
 //! `docs/modules.md`.
 
-use super::Crate;
 use super::graph::Graph;
 use std::fmt::Write;
+
+/// A crate and who uses whom in it.
+pub(super) struct Crate {
+    pub(super) name: String,
+    pub(super) graph: Graph,
+}
 
 /// Lines are not longer.
 const WIDTH: usize = 112;

@@ -277,7 +277,11 @@ impl Reader {
                     self.declare(path, renamed, (public, line), module, reexports);
                     break;
                 }
-                Some(Kind::Sign(':')) => self.at += 1,
+                // `::name` is a crate, never a module of this one.
+                Some(Kind::Sign(':')) if self.colons(0) && path.is_empty() => {
+                    self.at += 2;
+                    path.push(String::new());
+                }
                 Some(Kind::Sign('*')) => {
                     self.at += 1;
                     if !public {

@@ -195,6 +195,14 @@ mod tests {
     }
 
     #[test]
+    fn names_of_crates_are_no_modules() {
+        assert_eq!(
+            uses(&[("lib.rs", "mod a; use ::a::{B, c}; fn f() { ::a::d(); c::e(); B::g() }"), ("a.rs", "")]),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
     fn exported_macros_lead_to_their_file() {
         let found = uses(&[
             ("main.rs", "mod a; mod b;"),
