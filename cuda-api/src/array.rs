@@ -4,16 +4,16 @@
 //! the *packed* one: level by level, slice by slice, row by row, without gaps. Moves read and write arrays in that order.
 
 use crate::code::{self, Code};
-use crate::graph::work::{Copy3, CopyEnd};
 use crate::wire_struct;
+use crate::work::{Copy3, CopyEnd};
 
 mod raw;
 mod tiles;
 
 pub use raw::{give_resource, give_sampling, give_shape, give_view, resource, sampling, shape, shape_2d, view};
 pub use tiles::{
-    DEFERRED, Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, ONE_TAIL, Row, SPARSE, TILE_POOL, TilePool, Tiles, TilesMap,
-    give_need, give_sparse, need, sparse,
+    Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, ONE_TAIL, Row, TILE_POOL, TilePool, Tiles, TilesMap, give_need, give_sparse,
+    need, sparse,
 };
 
 /// `CU_MEMORYTYPE_HOST`
@@ -33,6 +33,10 @@ pub const SURFACE: u32 = 2;
 pub const CUBEMAP: u32 = 4;
 /// `CUDA_ARRAY3D_TEXTURE_GATHER`
 pub const GATHER: u32 = 8;
+/// `CUDA_ARRAY3D_SPARSE`
+pub const SPARSE: u32 = 0x40;
+/// `CUDA_ARRAY3D_DEFERRED_MAPPING`
+pub const DEFERRED: u32 = 0x80;
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: arrays without memory of their own.
 pub const WITHOUT_MEMORY: u32 = SPARSE | DEFERRED;
 

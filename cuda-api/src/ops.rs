@@ -3,9 +3,10 @@
 //! Many functions are one operation (all copies to the device are [`CopyIn`]). An operation is encoded like a call, has an id
 //! of the same space (family 0x0f), and is carried out by the executor's hand-written code. Fixed head, then raw bytes.
 
-use crate::graph::work::{At, Spec, Work};
 use crate::wire::{Short, Wire, take};
 use crate::wire_struct;
+pub use crate::work::{ATTRIBUTE_BYTES, STREAM_ATTRIBUTE_BYTES};
+use crate::work::{At, Spec, Work};
 
 /// What an operation names of memory. An address that comes from another process reaches a driver only by way of the executor's checker
 /// (executor/src/executor/checker.rs), whose tests go through all operations by this.
@@ -255,9 +256,6 @@ wire_struct! {
     }
 }
 
-/// Size of a `CUlaunchAttribute`.
-pub const ATTRIBUTE_BYTES: usize = size_of::<crate::sys::CUlaunchAttribute>();
-
 /// A launch as it arrives: head, attributes, parameters.
 pub fn split_launch(mut body: &[u8]) -> Result<(Launch, &[u8], &[u8]), Short> {
     let head = Launch::get(&mut body)?;
@@ -343,9 +341,6 @@ wire_struct! {
         pub stream: u64,
     }
 }
-
-/// Bytes of a `CUlaunchAttributeValue`.
-pub const STREAM_ATTRIBUTE_BYTES: usize = 64;
 
 wire_struct! {
     /// An attribute of a stream.
@@ -556,12 +551,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A module image; its bytes (as `image::Image` keeps them) follow.
+    /// A module image; its bytes (as `cuda_image::Image` keeps them) follow.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ImagePut {
         /// blake3 of kind and bytes.
         pub hash: [u8; 32],
-        /// `image::Kind` as a number.
+        /// `cuda_image::Kind` as a number.
         pub kind: u8,
     }
 }

@@ -1,30 +1,15 @@
-//! Texture and surface references: variables of a module that are bound by name. Their settings as plain values, and what the driver
-//! says of them: in the job's process and in softgpu alike. What it takes and answers is what an H200 with driver 580 was seen to.
+//! Settings of texture and surface references, as they travel. References are variables of a module that are bound by name.
 //!
 //! A setting counts for the launches that follow. Each replaces the last one of its [`slot`](Setting::slot), so the last values,
 //! set in the order in which they were set last, make a reference what it is.
 
-use crate::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling};
-use crate::code::{self, Code};
+use crate::array::Resource;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
-
-const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 /// `CU_TRSA_OVERRIDE_FORMAT`, as flags of a resource: the array brings its format. Without it the reference keeps its own, which is how
 /// CUDA's runtime binds arrays.
 pub const OVERRIDE_FORMAT: u32 = 1;
-/// Flags that a reference takes. Seamless cubes, which objects have, are not among them.
-const FLAGS: u32 = 0x3f;
-/// `CU_TR_ADDRESS_MODE_CLAMP`
-const CLAMP: u32 = 1;
-/// `CU_TR_ADDRESS_MODE_BORDER`, the last one.
-const BORDER: u32 = 3;
-/// Memory that a texture sees begins at a multiple of this, or is seen from the one before on.
-pub const ALIGNED: u64 = 512;
-/// `CU_PARAM_TR_DEFAULT`: the only unit of `cuParamSetTexRef`.
-const DEFAULT_UNIT: i32 = -1;
-
 /// One setting of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
@@ -113,98 +98,6 @@ wire_struct! {
     }
 }
 
-/// A reference as it is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reference {
-    /// What it sees, if anything.
-    pub resource: Option<Resource>,
-    /// `CUarray_format` and channels.
-    pub format: [u32; 2],
-    /// How it samples.
-    pub sampling: Sampling,
-}
-
-impl Default for Reference {
-    fn default() -> Self {
-        // `CU_AD_FORMAT_FLOAT`
-        Reference { resource: None, format: [0x20, 1], sampling: Sampling { address: [CLAMP; 3], ..Sampling::default() } }
-    }
-}
-
-impl Reference {
-    /// Sets something. Whether the memory or the array is a right one is for others to say. Much that means nothing is taken.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`: the driver does not take this value.
-    pub fn set(&mut self, setting: &Setting) -> Result<(), Code> {
-        let s = &mut self.sampling;
-        match *setting {
-            Setting::Resource(r) => {
-                let brings = if matches!(r.kind, OF_ARRAY | OF_MIPMAP) { r.flags == OVERRIDE_FORMAT } else { r.kind == OF_ROWS };
-                if brings {
-                    self.format = [r.format, r.channels];
-                }
-                self.resource = Some(r);
-            }
-            Setting::Format([format, channels]) => {
-                if channels == 3 || channels as i32 > 4 {
-                    return Err(INVALID);
-                }
-                self.format = [format, channels];
-            }
-            Setting::Outside([dimension, mode]) => {
-                let kept = s.address.get_mut(dimension as usize).ok_or(INVALID)?;
-                *kept = if mode <= BORDER { mode } else { CLAMP };
-            }
-            Setting::LevelFilter(mode) if mode > 1 => return Err(INVALID),
-            Setting::Filter(mode) => s.filter = mode,
-            Setting::LevelFilter(mode) => s.mip_filter = mode,
-            Setting::LevelBias(bias) => s.mip_bias = bias,
-            Setting::LevelClamp(clamp) => s.mip_clamp = clamp,
-            Setting::Anisotropy(most) => s.anisotropy = most,
-            Setting::Border(colour) => s.border = colour,
-            Setting::Flags(flags) if flags & !FLAGS != 0 => return Err(INVALID),
-            Setting::Flags(flags) => s.flags = flags,
-        }
-        Ok(())
-    }
-
-    /// The array that it sees, or with `OF_MIPMAP` the mipmapped one.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`: it sees something else, or nothing.
-    pub fn array(&self, kind: u32) -> Result<u64, Code> {
-        let seen = self.resource.filter(|r| r.kind == kind && matches!(kind, OF_ARRAY | OF_MIPMAP));
-        seen.map(|r| r.array).ok_or(INVALID)
-    }
-
-    /// The address of the memory that it sees, from the aligned byte on.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`: it sees something else, or nothing.
-    pub fn address(&self) -> Result<u64, Code> {
-        let r = self.resource.ok_or(INVALID)?;
-        let (address, _) = r.memory().ok_or(INVALID)?;
-        Ok(if r.kind == OF_MEMORY { address - address % ALIGNED } else { address })
-    }
-
-    /// Whether a function can be given it (`cuParamSetTexRef`).
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`: it sees nothing, or there is no such unit.
-    pub fn as_parameter(&self, unit: i32) -> Result<(), Code> {
-        if unit == DEFAULT_UNIT && self.resource.is_some() { Ok(()) } else { Err(INVALID) }
-    }
-
-    /// The `CUaddress_mode` of a dimension.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`: there is no such dimension.
-    pub fn outside(&self, dimension: i32) -> Result<u32, Code> {
-        usize::try_from(dimension).ok().and_then(|d| self.sampling.address.get(d).copied()).ok_or(INVALID)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,33 +136,5 @@ mod tests {
             assert_eq!(Setting::get(&mut &bytes[..bytes.len() - 1]), Err(Short));
         }
         assert_eq!(Setting::get(&mut &[12u8, 0, 0, 0, 0][..]), Err(Short));
-    }
-
-    #[test]
-    fn what_the_driver_does_not_take_changes_nothing() {
-        let mut r = Reference::default();
-        for wrong in [
-            Setting::Format([1, 3]),
-            Setting::Format([1, 5]),
-            Setting::Outside([3, 0]),
-            Setting::LevelFilter(2),
-            Setting::Flags(0x40),
-        ] {
-            assert_eq!(r.set(&wrong), Err(INVALID), "{wrong:?}");
-        }
-        assert_eq!((r, r.as_parameter(-1)), (Reference::default(), Err(INVALID)));
-        r.set(&Setting::Outside([2, 3])).unwrap();
-        r.set(&Setting::Outside([0, 4])).unwrap();
-        assert_eq!([r.outside(0), r.outside(1), r.outside(2)], [Ok(1), Ok(1), Ok(3)]);
-        assert_eq!((r.outside(-1), r.outside(3)), (Err(INVALID), Err(INVALID)));
-        r.set(&Setting::Format([99, u32::MAX])).unwrap();
-        assert_eq!(r.format, [99, u32::MAX]);
-        assert_eq!((r.array(OF_ARRAY), r.address()), (Err(INVALID), Err(INVALID)));
-        r.set(&Setting::Resource(Resource { kind: OF_ARRAY, array: 7, format: 1, channels: 4, flags: 1, ..Resource::default() }))
-            .unwrap();
-        assert_eq!((r.array(OF_ARRAY), r.array(OF_MIPMAP), r.address(), r.format), (Ok(7), Err(INVALID), Err(INVALID), [1, 4]));
-        r.set(&Setting::Resource(Resource { kind: OF_MEMORY, address: 0x1203, width: 4, ..Resource::default() })).unwrap();
-        assert_eq!((r.address(), r.array(OF_ARRAY)), (Ok(0x1200), Err(INVALID)));
-        assert_eq!((r.as_parameter(-1), r.as_parameter(0)), (Ok(()), Err(INVALID)));
     }
 }

@@ -9,6 +9,7 @@
 //! * The inner parts of long stretches are told first, then their ends, at last what stands alone, lines of which few bytes have changed
 //!   behind the others: these few lines are taken over within a moment, whichever of them is the flag.
 
+mod line;
 mod told;
 mod written;
 
@@ -19,15 +20,13 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+pub use line::Line;
+use line::{LINE, PAGE, WORDS, of_word};
 pub use told::joined;
 use told::{first_and_later, in_order, put_over, whole_words};
 pub use written::UnseenWriter;
 use written::Written;
 
-/// Memory is compared by pages, and told by lines.
-const PAGE: u64 = 4096;
-const LINE: u64 = 64;
-const WORDS: usize = 8;
 /// So often memory is gone through while something new is found.
 const LOOKS: usize = 8;
 /// More changes than this (80 MiB of them) are told without another look: whoever writes so much is not waited for.
@@ -37,8 +36,6 @@ const MANY_ACTIVE: usize = 1 << 16;
 /// So many of the last lines of a message are made ready before any is written.
 const LAST: usize = 64;
 
-/// A line of memory: its address, a bit for each byte that has changed, its words.
-pub type Line = [u64; 2 + WORDS];
 /// Bytes of a line in a message.
 pub const LINE_BYTES: usize = size_of::<Line>();
 
@@ -120,11 +117,6 @@ fn bits(word: u64) -> u64 {
 /// All bits of the bytes whose bits are set.
 fn spread(bits: u64) -> u64 {
     (0..8).filter(|i| bits >> i & 1 != 0).fold(0, |word, i| word | 0xff << (8 * i))
-}
-
-/// The bits of a word of a line.
-fn of_word(mask: u64, number: usize) -> u64 {
-    mask >> (8 * number) & 0xff
 }
 
 impl Twins {

@@ -41,6 +41,8 @@ const OWN: u64 = 0x2000_0000_0000;
 const PLACED: u64 = 0x3000_0000_0000;
 const SCRATCH: u64 = 0x4800_0000_0000;
 const SCRATCH_BYTES: u64 = 64 << 30;
+/// Smaller requests are the driver's own bookkeeping: device addresses come in units of this many bytes.
+const SMALLEST: u64 = 2 << 20;
 /// Where memory of another place is mapped during a move, if the address is free.
 pub(crate) const VIEW: u64 = 0x4a00_0000_0000;
 /// Above this there is no range of the job's on the device, nor one of the executor's.
@@ -131,7 +133,7 @@ fn hold_device(virtual_device: u32) -> io::Result<()> {
     let state = ranges(virtual_device);
     hold(own_base(virtual_device), ARENA)?;
     // What the driver has of the placed range is at its start.
-    let used = state.placed_next.load(Ordering::Acquire).next_multiple_of(hook::SMALLEST);
+    let used = state.placed_next.load(Ordering::Acquire).next_multiple_of(SMALLEST);
     if let Err(e) = hold(placed_base(virtual_device) + used, ARENA - used) {
         release(own_base(virtual_device), ARENA);
         return Err(e);

@@ -9,7 +9,6 @@
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
 use crate::error::SyncError;
-use crate::memory::{BATCH, BATCH_PAGES};
 use crate::region::{Kind, Pages, REGION_BYTES, Region};
 use crate::{Stream, Verify};
 use cuda_api::ops::Offer;
@@ -19,6 +18,10 @@ use executor::{NO_HASH, PageHash, PageKey, Shown, share};
 const MAGIC: &[u8; 8] = b"MRMEMRY3";
 const SHOW: &[u8; 8] = b"MRMEMSR2";
 const SHOWN_BYTES: usize = 24;
+/// Most bytes of a batch of pages: the size of a buffer.
+pub(crate) const BATCH: usize = 4 << 20;
+/// Most pages of a batch.
+pub(crate) const BATCH_PAGES: usize = 4096;
 /// A list of regions or hashes is read in steps of this many bytes: what was only announced takes no memory.
 const STEP: usize = 1 << 20;
 /// More regions than this no job has: each takes a mapping or a variable.

@@ -1,15 +1,10 @@
 //! What a round needs of a place: the executor's part of it.
 
 use crate::error::SyncError;
-use crate::frames::Show;
+use crate::frames::{BATCH, BATCH_PAGES, Show};
 use crate::region::{self, Kind, Page, Pages, Region};
 use executor::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned};
 use std::sync::Arc;
-
-/// Most bytes of a batch of pages: the size of a buffer.
-pub(crate) const BATCH: usize = 4 << 20;
-/// Most pages of a batch.
-pub(crate) const BATCH_PAGES: usize = 4096;
 
 /// Memory of a place. Buffers have [`BATCH`] bytes.
 pub(crate) trait Memory: Sync {

@@ -1,8 +1,8 @@
 //! The target's part of a round.
 
 use crate::error::SyncError;
-use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
-use crate::memory::{BATCH, Memory};
+use crate::frames::{BATCH, Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
+use crate::memory::Memory;
 use crate::region::{Kind, Page, Pages, Region, digest, whole};
 use crate::{Round, Stream, Verify};
 use executor::{NO_HASH, PageHash, joined};

@@ -1,8 +1,8 @@
 //! Rounds between two memories of this process.
 
 use crate::error::SyncError;
-use crate::frames::{Seeds, Show};
-use crate::memory::{BATCH, Memory};
+use crate::frames::{BATCH, Seeds, Show};
+use crate::memory::Memory;
 use crate::region::{Kind, PAGE, Page, Pages, Region};
 use crate::{Faults, Round, Stream, Verify, source, target};
 use executor::{NO_HASH, PageHash, PageKey, Shown};

@@ -3,9 +3,9 @@
 use cuda_api::calls::module;
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
-use cuda_api::image::{self, Image};
 use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
+use cuda_image::Image;
 use executor::{Applied, Executor, Options, steer};
 use memsync::{Faults, Round, Stream, SyncError, Verify, run_source, run_target};
 use std::io::{Read, Write};
@@ -81,7 +81,7 @@ impl Place {
         for (offset, bytes) in [(0, 6 << 20), (1 << 30, 2 << 20)] {
             p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + offset, bytes }, &[]));
         }
-        let image = Image::from_bytes(image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
+        let image = Image::from_bytes(cuda_image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
         p.apply(id::IMAGE_PUT, &body(&ImagePut { hash: image.hash(), kind: image.kind.code() }, &image.bytes));
         let hmod = handle(Kind::Module, 1);
         p.apply(id::IMAGE_LOAD, &body(&ImageLoad { handle: hmod, hash: image.hash(), library: false, options: vec![] }, &[]));

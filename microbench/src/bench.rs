@@ -5,6 +5,7 @@
 
 mod apps;
 mod calls;
+mod figures;
 mod goals;
 mod journals;
 mod machine;
@@ -15,10 +16,9 @@ mod start;
 mod times;
 
 use crate::peer::Controls;
-use models::Sample;
-use serde_json::{Value, json};
-use stage::{Server, Stage};
-use std::collections::BTreeMap;
+use figures::{Ask, Figures};
+use serde_json::json;
+use stage::Stage;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -64,33 +64,6 @@ enum Part {
     Moves,
     /// Whole programs natively, in each place and moved; only when it is named.
     Apps,
-}
-
-/// What was asked for.
-#[derive(Debug, Clone, Copy)]
-struct Ask {
-    quick: bool,
-    validation: bool,
-    /// Seconds for the moves.
-    seconds: u64,
-}
-
-/// What was measured so far.
-#[derive(Debug, Default)]
-struct Figures {
-    /// The parts of the file that are for people, by name.
-    parts: serde_json::Map<String, Value>,
-    /// What is not there, and why.
-    absent: BTreeMap<String, String>,
-    samples: Vec<Sample>,
-    goals: Vec<goals::Goal>,
-}
-
-impl Figures {
-    /// Notes that something is not there; the first reason counts.
-    fn miss(&mut self, what: &str, why: &str) {
-        self.absent.entry(what.to_owned()).or_insert_with(|| why.to_owned());
-    }
 }
 
 /// Measures, prints tables, writes the file and the plots.
@@ -150,9 +123,4 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     std::fs::write(&path, format!("{file:#}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
     println!("{}: {} samples, {} s", path.display(), figures.samples.len(), began.elapsed().as_secs());
     Ok(())
-}
-
-/// The first server's GPU, over TCP: where jobs begin.
-fn home(servers: &[Server; 2]) -> &str {
-    &servers[0].tcp
 }

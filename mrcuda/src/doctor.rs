@@ -1,5 +1,6 @@
 //! `mrcuda doctor`: looks at everything that has to be right, and says what will not work here and what to do about it.
 
+mod finding;
 mod machine;
 mod program;
 
@@ -7,6 +8,7 @@ use crate::failure::Failure;
 use crate::table::say;
 use crate::{drivers, layout, probe};
 use control::folder;
+use finding::{Finding, Verdict};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 
@@ -19,39 +21,6 @@ pub(crate) struct DoctorArgs {
     /// A program that is to run under mrcuda: would it find our library?
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-}
-
-/// How serious a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// As it should be.
-    Good,
-    /// Works, with something to know.
-    Note,
-    /// Will not work.
-    Bad,
-}
-
-/// One thing looked at.
-#[derive(Debug)]
-struct Finding {
-    subject: &'static str,
-    verdict: Verdict,
-    text: String,
-}
-
-impl Finding {
-    fn good(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { subject, verdict: Verdict::Good, text: text.into() }
-    }
-
-    fn note(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { subject, verdict: Verdict::Note, text: text.into() }
-    }
-
-    fn bad(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { subject, verdict: Verdict::Bad, text: text.into() }
-    }
 }
 
 /// Prints all findings; exit code 1 when something will not work.

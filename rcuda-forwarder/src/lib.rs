@@ -22,6 +22,7 @@ mod host_mirror;
 mod inbox;
 mod limits;
 mod link;
+mod lock;
 pub mod orphan;
 mod pipe;
 mod place;

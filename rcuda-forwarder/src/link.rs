@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Limits, Opening};
 use crate::helper::{self, HelperOptions};
+use crate::lock::lock;
 use crate::pipe::Closed;
 use crate::ring::{self, Consumer, PushError, Ring, Taken};
 use crate::threads;
@@ -201,11 +202,6 @@ struct Shared {
     texts: Mutex<Texts>,
     alike: Alike,
     patience: Patience,
-}
-
-/// A mutex whose data stays valid if a holder panics.
-pub(crate) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Shared {

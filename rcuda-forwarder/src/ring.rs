@@ -17,7 +17,7 @@
 use crate::conn::Ahead;
 use crate::frame::{HEAD, Head, MAX_BODY, NO_TICKET, filled};
 use crate::futex;
-use crate::link::lock;
+use crate::lock::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
 use cuda_api::ops::id::HOST_DONE;

@@ -1,7 +1,7 @@
 //! Connections between places, by ticket.
 
 use crate::conn::Conn;
-use crate::link::lock;
+use crate::lock::lock;
 use memsync::Stream;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,7 +1,7 @@
 //! What travels to places, counted by call where somebody wants to know: how many calls and bytes a program sends, and for how many
 //! answers it waits.
 
-use crate::link::lock;
+use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

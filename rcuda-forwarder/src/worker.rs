@@ -13,7 +13,7 @@ use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, H
 use crate::greet;
 use crate::helper;
 use crate::inbox::Inbox;
-use crate::link::lock;
+use crate::lock::lock;
 use crate::orphan;
 use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};

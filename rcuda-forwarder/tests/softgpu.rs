@@ -4,9 +4,9 @@
 use cuda_api::calls::{module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
-use cuda_api::image::{self, Image};
 use cuda_api::ops::{Chunk, CopyIn, CopyOut, HOST, HostPin, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
+use cuda_image::Image;
 use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -188,7 +188,7 @@ impl Job {
     fn build(&self) -> (u64, u64) {
         let address = executor::steer::own_base(DEVICE);
         self.ask(id::CHUNK_MAP, &[&bytes(&Chunk { address, bytes: 4 << 20 })]);
-        let image = Image::from_bytes(image::Kind::Ptx, BUMP.bytes().chain([0]).collect::<Vec<u8>>().into()).expect("image");
+        let image = Image::from_bytes(cuda_image::Kind::Ptx, BUMP.bytes().chain([0]).collect::<Vec<u8>>().into()).expect("image");
         let (hash, module) = (image.hash(), compose(Kind::Module, 1, 1));
         self.ask(id::IMAGE_PUT, &[&bytes(&ImagePut { hash, kind: image.kind.code() }), &image.bytes]);
         self.ask(id::IMAGE_LOAD, &[&bytes(&ImageLoad { handle: module, hash, library: false, options: Vec::new() })]);
@@ -415,7 +415,7 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
     job.link.set_text_hook(move |_, text| to.lock().expect("no panic").extend_from_slice(text));
     let put = |n: u32| {
         let text = format!("{BUMP}//{n}{}\0", "x".repeat(300 << 10));
-        let image = Image::from_bytes(image::Kind::Ptx, text.into_bytes().into()).expect("image");
+        let image = Image::from_bytes(cuda_image::Kind::Ptx, text.into_bytes().into()).expect("image");
         let head = bytes(&ImagePut { hash: image.hash(), kind: image.kind.code() });
         job.link.request(id::IMAGE_PUT, &[&head, &image.bytes]).expect("request").wait().expect("answer").0
     };

@@ -15,8 +15,8 @@ use crate::{context_events, cross_device, peer, stream};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, kind, slot};
-use cuda_api::parts::Part;
 use cuda_api::{ops, sys};
+use cuda_model::parts::Part;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -249,7 +249,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevic
     let device = cx.job.device(dev)?;
     let ending = PutOff::begin();
     device.check()?;
-    cuda_api::cudart::context_destroyed(primary(device.index) as usize);
+    cuda_model::cudart::context_destroyed(primary(device.index) as usize);
     empty(cx, device)?;
     // Libraries stay loaded and get their first values again in the new context.
     let gone = {
@@ -425,7 +425,7 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Resu
     crate::module::unload_of(cx, device, Some(ctx))?;
     crate::memory::free_of(cx, device, ctx)?;
     delist(ctx);
-    cuda_api::cudart::context_destroyed(ctx as usize);
+    cuda_model::cudart::context_destroyed(ctx as usize);
     with_stack(|s| {
         if s.last() == Some(&ctx) {
             s.pop();
@@ -560,16 +560,16 @@ pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAff
 #[derive(Debug)]
 pub(crate) struct PrivateTables;
 
-impl cuda_api::cudart::Host for PrivateTables {
+impl cuda_model::cudart::Host for PrivateTables {
     fn driver_version(&self) -> i32 {
         crate::device::driver_version()
     }
 
-    fn devices(&self) -> Vec<cuda_api::cudart::DeviceIdentity> {
+    fn devices(&self) -> Vec<cuda_model::cudart::DeviceIdentity> {
         let Some(job) = job::opened() else { return Vec::new() };
         job.devices
             .iter()
-            .map(|d| cuda_api::cudart::DeviceIdentity {
+            .map(|d| cuda_model::cudart::DeviceIdentity {
                 uuid: d.info.uuid,
                 pci_domain: d.info.pci[0],
                 pci_bus: d.info.pci[1],

@@ -12,10 +12,10 @@ use crate::{cross_device, host_function, host_memory, host_waiting, ipc, landing
 use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::ARRAY;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{Copy3, CopyEnd, Work};
 use cuda_api::ops::{self, CopyDevice, CopyIn, CopyInLate, CopyOut, Fill};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use cuda_api::work::{Copy3, CopyEnd, Work};
 use executor::Direct;
 use faults::Point;
 use rcuda_forwarder::Landing;

@@ -6,7 +6,8 @@ use crate::job::{self, Device};
 use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
 use cuda_api::wire::Wire;
-use cuda_api::{notify, ops, pci, sys};
+use cuda_api::{ops, pci, sys};
+use cuda_model::notify;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 

@@ -16,17 +16,17 @@ use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::array::ARRAY;
 use cuda_api::calls::module::cuKernelGetFunction;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
-use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch, StreamWaitEvent};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use cuda_api::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
+use cuda_model::graph::{Host, Shared, Stream, api};
 use journal::OwnedRecord;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
-pub(crate) use cuda_api::graph::api::*;
+pub(crate) use cuda_model::graph::api::*;
 
 /// What of a node a change concerns: a later change of the same overtakes it.
 pub(crate) type Changed = (At, bool);

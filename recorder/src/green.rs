@@ -11,8 +11,8 @@ use crate::job::{Device, Job, PutOff};
 use crate::stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
-use cuda_api::parts::{self, Part};
 use cuda_api::sys::{self, CUdevice_attribute_enum as A};
+use cuda_model::parts::{self, Part};
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::atomic::Ordering;
 
@@ -138,7 +138,7 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) ->
         }
     }
     context::delist(ctx);
-    cuda_api::cudart::context_destroyed(ctx as usize);
+    cuda_model::cudart::context_destroyed(ctx as usize);
     context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)?;
     drop(ending);
     device.check_late()

@@ -29,7 +29,7 @@ pub(crate) struct Job {
     pub(crate) devices: Vec<Device>,
     pub(crate) tables: Tables,
     /// Graphs and captures.
-    pub(crate) graphs: cuda_api::graph::Shared,
+    pub(crate) graphs: cuda_model::graph::Shared,
     /// Zero of the clock on which event times of different places are compared.
     started: Instant,
 }
@@ -501,7 +501,7 @@ fn connect() -> Result<Job, String> {
     }
     // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
     unsafe { libc::atexit(crate::exports::at_exit) };
-    Ok(Job { devices, tables: Tables::new(), graphs: cuda_api::graph::Shared::new(0), started: Instant::now() })
+    Ok(Job { devices, tables: Tables::new(), graphs: cuda_model::graph::Shared::new(0), started: Instant::now() })
 }
 
 impl Job {

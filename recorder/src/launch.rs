@@ -9,12 +9,12 @@ use crate::{graph, host_memory, host_waiting, landing, stream_attributes, system
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{self, Attribute, Kernel, Work};
 use cuda_api::handle::Kind;
-use cuda_api::old_launch::Shape;
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
+use cuda_api::work::{self, Attribute, Kernel, Work};
+use cuda_model::old_launch::Shape;
 use executor::DeviceInfo;
 use std::ffi::{c_int, c_uint, c_void};
 

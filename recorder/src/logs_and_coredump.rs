@@ -3,7 +3,8 @@
 use crate::context;
 use crate::context::write_out;
 use cuda_api::code::{self, Code};
-use cuda_api::{coredump, logs, sys};
+use cuda_api::sys;
+use cuda_model::{coredump, logs};
 use std::ffi::{c_char, c_uint, c_void};
 
 pub(crate) fn cuLogsRegisterCallback(

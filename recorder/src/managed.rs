@@ -5,11 +5,11 @@ use crate::context::write_out;
 use crate::enter::CallContext;
 use crate::host_memory::{self, Kind};
 use crate::log::lock;
-use cuda_api::advice::{self, Advice};
 use cuda_api::arg::{Capture, LEGACY};
-use cuda_api::batch::{self, Location};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
+use cuda_model::advice::{self, Advice};
+use cuda_model::batch::{self, Location};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Mutex;
 

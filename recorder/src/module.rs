@@ -10,10 +10,10 @@ use cuda_api::arg::{Capture, Edges};
 use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::image::Image;
 use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
+use cuda_image::Image;
 use journal::Role;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -106,7 +106,7 @@ fn measure(code: *const c_void) -> Result<Image, Code> {
         return Err(code::ERROR_INVALID_VALUE);
     }
     // SAFETY: the program says that a module image starts here; its size is read from its own headers.
-    unsafe { cuda_api::image::measure(code.cast()) }.map_err(|e| {
+    unsafe { cuda_image::measure(code.cast()) }.map_err(|e| {
         crate::log::trace(|| format!("module image refused: {e}"));
         code::ERROR_INVALID_IMAGE
     })

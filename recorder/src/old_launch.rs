@@ -5,7 +5,8 @@ use crate::launch;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
-use cuda_api::{old_launch, sys};
+use cuda_api::sys;
+use cuda_model::old_launch;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// A function that the program has; kernels of libraries are none.

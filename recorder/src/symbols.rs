@@ -91,13 +91,13 @@ pub(crate) fn cuGetProcAddress_v2(
 pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -> Result<(), Code> {
     log::runtime_has_started();
     static INSTALL: Once = Once::new();
-    INSTALL.call_once(|| cuda_api::cudart::install(&PrivateTables));
+    INSTALL.call_once(|| cuda_model::cudart::install(&PrivateTables));
     if to.is_null() || id.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     // SAFETY: not null; a uuid is sixteen bytes.
     let uuid: [u8; 16] = unsafe { id.cast::<[u8; 16]>().read() };
-    let table = cuda_api::cudart::table(&uuid);
+    let table = cuda_model::cudart::table(&uuid);
     write_out(to, table.unwrap_or(std::ptr::null()))?;
     table.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }

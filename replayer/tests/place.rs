@@ -4,9 +4,9 @@
 use cuda_api::calls::{context, module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
-use cuda_api::image::{self, Image};
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
+use cuda_image::Image;
 use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, host_mirror, steer};
 use replayer::{LocalSink, Record, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -191,7 +191,7 @@ impl Place {
 
 fn load_bodies(slot: u32, text: &str, library: bool) -> (Vec<u8>, Vec<u8>) {
     let bytes: Vec<u8> = text.bytes().chain([0]).collect();
-    let image = Image::from_bytes(image::Kind::Ptx, bytes.into()).expect("image");
+    let image = Image::from_bytes(cuda_image::Kind::Ptx, bytes.into()).expect("image");
     let hash = image.hash();
     let handle = handle(if library { Kind::Library } else { Kind::Module }, slot);
     let put = body(&ImagePut { hash, kind: image.kind.code() }, &image.bytes);

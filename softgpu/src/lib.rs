@@ -16,3 +16,4 @@ mod config;
 mod gpu;
 mod nvml;
 pub mod ptx;
+mod result;

@@ -15,9 +15,9 @@ pub use writes::{fills, words, writes_of_used};
 
 use crate::code;
 use crate::tell::Tell;
-use cuda_api::graph::give_copy_3d;
-use cuda_api::graph::work::{Copy3, CopyEnd};
+use cuda_api::copy::give_copy_3d;
 use cuda_api::sys::{CUDA_ARRAY_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUarray_format, CUcontext, CUstream};
+use cuda_api::work::{Copy3, CopyEnd};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;

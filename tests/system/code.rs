@@ -1,7 +1,7 @@
 //! Code with managed variables, as nvcc writes it for GPUs old and new: what it looks like with these variables in the job's memory.
 
-use cuda_api::image::managed::Places;
-use cuda_api::image::{Image, Kind};
+use cuda_image::managed::Places;
+use cuda_image::{Image, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;

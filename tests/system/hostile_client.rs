@@ -3,10 +3,10 @@
 use crate::LIMIT;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, id};
 use cuda_api::wire::Wire;
+use cuda_api::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
 use rcuda_forwarder::{JobHello, Link, Lost, Token};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,6 @@
 //! `cargo xtask bundle`: `target/bundle/`, a folder to be carried to a machine with GPUs that has no Rust.
 
-use crate::step;
+use crate::step::step;
 use ::tests::{Install, Linkage, Programs, install, programs};
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: a real program moves remote → local → remote → remote while it works, and ends with the output of a
 //! native run, bit for bit. Two servers with CPU drivers stand for two machines with GPUs.
 
-use crate::step;
+use crate::step::step;
 use ::tests::scene::{Hardware, Scene, wait_for};
 use ::tests::{Install, Job, Server};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -1,6 +1,6 @@
 //! `cargo xtask kill-matrix`: tries every cell of the kill matrix and prints it as tables.
 
-use crate::step;
+use crate::step::step;
 use ::tests::Install;
 use ::tests::kill::{self, Cell};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
-//! `cargo xtask lint`: format, clippy, rustdoc and the links of the documentation. `.ci/run` runs it before the tests.
+//! `cargo xtask lint`: format, clippy, rustdoc, the links of the documentation and the circles of modules. `.ci/run` runs it before the tests.
 
-use crate::step;
+use crate::modules;
+use crate::step::step;
 use ::tests::install;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,6 +28,11 @@ pub(crate) fn lint() -> Result<(), String> {
     if !dead.is_empty() {
         dead.iter().for_each(|link| println!("{link}"));
         failed.push("links");
+    }
+    step("circles of modules");
+    if let Err(wrong) = modules::check() {
+        println!("{wrong}");
+        failed.push("modules");
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("lint: failed: {}", failed.join(", "))) }
 }

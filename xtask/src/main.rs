@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
-//! | `lint` | checks format, clippy, rustdoc and the links of the documentation |
+//! | `lint` | checks format, clippy, rustdoc, the links of the documentation and the circles of modules |
+//! | `modules` | writes `docs/modules.md`: which files of each crate use which, in layers |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and cuts off everybody at every point |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
@@ -19,7 +20,9 @@ mod demo;
 mod gpu;
 mod kill_matrix;
 mod lint;
+mod modules;
 mod soak;
+mod step;
 mod suite;
 
 use clap::{Parser, Subcommand};
@@ -37,8 +40,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Install what the tests need, build everything, run all tests
     Test(suite::TestArgs),
-    /// Check format, clippy, rustdoc and the links of the documentation
+    /// Check format, clippy, rustdoc, the links of the documentation and the circles of modules
     Lint,
+    /// Write docs/modules.md: which files of each crate use which, in layers, and which are in circles
+    Modules(modules::ModulesArgs),
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
     /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
@@ -60,6 +65,7 @@ fn main() {
         Command::Demo(args) => demo::demo(&args),
         Command::Test(args) => suite::test(&args),
         Command::Lint => lint::lint(),
+        Command::Modules(args) => modules::modules(&args),
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Conformance(args) => conformance::run(&args),
@@ -72,9 +78,4 @@ fn main() {
         eprintln!("{why}");
         std::process::exit(1);
     }
-}
-
-/// Says what happens next.
-fn step(text: &str) {
-    eprintln!("==> {text}");
 }

@@ -6,10 +6,10 @@
 pub(crate) mod run;
 mod summary;
 
-use crate::step;
+use crate::step::step;
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, Random, programs};
-use run::{Plan, Subject, lock};
+use run::{Direction, Plan, Subject, lock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -51,24 +51,8 @@ pub(crate) struct SoakArgs {
     gpus: u32,
 }
 
-/// Between what kinds of places a move goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Direction {
-    /// Whatever comes
-    Any,
-    /// From a server into the job's process
-    RemoteLocal,
-    /// From the job's process to a server
-    LocalRemote,
-    /// From server to server
-    RemoteRemote,
-}
-
 /// The share of runs that must contain three moves that count.
 const WANTED_SHARE: f64 = 0.9;
-/// Moves that count, for a run to be a good one.
-pub(crate) const WANTED_MOVES: usize = 3;
-
 /// Runs the soak; the last line says how it went.
 pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     step("building what runs");

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold, from a fresh clone.
 
-use crate::step;
+use crate::step::step;
 use ::tests::{Install, Programs, install};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};

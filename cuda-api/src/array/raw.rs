@@ -4,7 +4,7 @@
 
 use super::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View};
 use crate::code::{self, Code};
-use crate::graph::raw::{give, read};
+use crate::pointer::{give, read};
 use crate::sys;
 
 /// `CUDA_ARRAY_DESCRIPTOR`

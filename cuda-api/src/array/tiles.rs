@@ -4,15 +4,11 @@
 //! What the program asks for in boxes of many tiles travels as rows of tiles, in the order of x, y and z, in which the memory is
 //! used. So parts of it can be mapped again later, and nothing depends on the order that a driver has inside a box.
 
-use super::{CUBEMAP, LAYERED, Shape};
+use super::{CUBEMAP, DEFERRED, LAYERED, Shape};
 use crate::code::{self, Code};
-use crate::graph::raw::{give, read};
+use crate::pointer::{give, read};
 use crate::{sys, wire_struct};
 
-/// `CUDA_ARRAY3D_SPARSE`
-pub const SPARSE: u32 = 0x40;
-/// `CUDA_ARRAY3D_DEFERRED_MAPPING`
-pub const DEFERRED: u32 = 0x80;
 /// `CU_MEM_CREATE_USAGE_TILE_POOL`
 pub const TILE_POOL: u16 = 1;
 /// `CU_ARRAY_SPARSE_PROPERTIES_SINGLE_MIPTAIL`
@@ -337,6 +333,7 @@ pub fn give_need(to: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS, l: &Layout) -> Re
 
 #[cfg(test)]
 mod tests {
+    use super::super::SPARSE;
     use super::*;
 
     const SHAPE: Shape = Shape { width: 300, height: 256, depth: 0, format: 0x20, channels: 1, flags: SPARSE };

@@ -19,10 +19,10 @@ use cuda_api::array::{
     ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts,
 };
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{Copy3, CopyEnd};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::TensorMapIm2col;
 use cuda_api::wire::Wire;
+use cuda_api::work::{Copy3, CopyEnd};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 

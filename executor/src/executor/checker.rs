@@ -22,11 +22,11 @@
 use super::{Executor, short};
 use cuda_api::array::{ARRAY, DEVICE, HOST, OF_ARRAY, OF_MIPMAP, Resource};
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{Copy3, CopyEnd, Fill};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{ATTRIBUTE_BYTES, MemoryPart, StreamMemory};
 use cuda_api::sys::CUlaunchAttributeID_enum as Id;
 use cuda_api::wire::Wire;
+use cuda_api::work::{Copy3, CopyEnd, Fill};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use crate::limits::{MOST_IMAGES, tell_once};
 use crate::pools::lock;
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::Kernel;
 use cuda_api::handle::{Kind, kind, slot};
-use cuda_api::image::{self, Image, Index, LoadForm};
 use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
+use cuda_api::work::Kernel;
+use cuda_image::{Image, Index, LoadForm};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -201,7 +201,7 @@ fn log_text(log: &[u8]) -> &[u8] {
 impl Executor {
     pub(super) fn put_image(&self, mut body: &[u8]) -> Result<(), Code> {
         let head = ImagePut::get(&mut body).map_err(short)?;
-        let kind = image::Kind::from_code(head.kind).ok_or(code::ERROR_INVALID_IMAGE)?;
+        let kind = cuda_image::Kind::from_code(head.kind).ok_or(code::ERROR_INVALID_IMAGE)?;
         let (limits, bytes) = (self.limits(), body.len() as u64);
         {
             let modules = lock(&self.modules);

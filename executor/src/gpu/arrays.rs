@@ -3,8 +3,8 @@
 use super::{Code, Gpu, checked, code, sys};
 use cuda_api::array::{DEFERRED, Layout, MapInfo, OF_ARRAY, OF_MIPMAP, Resource, SPARSE, Sampling, Shape, TILE_POOL, View};
 use cuda_api::array::{give_resource, give_sampling, give_shape, give_view};
-use cuda_api::graph::work::Copy3;
 use cuda_api::ops::{TENSOR_MAP_BYTES, TensorMapIm2col};
+use cuda_api::work::Copy3;
 use std::mem::MaybeUninit;
 
 /// A descriptor of a tensor.
@@ -74,7 +74,7 @@ impl Gpu {
     /// Host ends of the copy are valid until it has been made.
     pub(crate) unsafe fn copy_3d(&self, copy: &Copy3, stream: u64) -> Result<(), Code> {
         let mut what = MaybeUninit::<sys::CUDA_MEMCPY3D>::uninit();
-        cuda_api::graph::give_copy_3d(what.as_mut_ptr(), copy)?;
+        cuda_api::copy::give_copy_3d(what.as_mut_ptr(), copy)?;
         call!(self.memory.cuMemcpy3DAsync_v2(what.as_ptr(), stream as sys::CUstream))
     }
 

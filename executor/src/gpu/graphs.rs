@@ -1,9 +1,9 @@
 //! Graphs: nodes of any kind are added and changed by the one structure that the driver has for all of them.
 
 use super::{Code, Gpu, checked, code, sys};
-use cuda_api::graph::work::{Conditional, Copy3, Edge, Fill, Kernel};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::ATTRIBUTE_BYTES;
+use cuda_api::work::{Conditional, Copy3, Edge, Fill, Kernel};
 
 /// Words of a `CUgraphNodeParams`: type and three reserved half words, the union, a reserved word.
 const WORDS: usize = size_of::<sys::CUgraphNodeParams>() / 8;
@@ -53,7 +53,7 @@ impl NodeParams {
         p.put(1, &[context]);
         let to = p.words[UNION + 2..].as_mut_ptr().cast();
         // Not null.
-        let _ = cuda_api::graph::give_copy_3d(to, c);
+        let _ = cuda_api::copy::give_copy_3d(to, c);
         p
     }
 

@@ -1,6 +1,6 @@
 //! In which order changes are told.
 
-use super::{LINE, Line, WORDS, of_word};
+use super::line::{LINE, Line, WORDS, of_word};
 use std::collections::BTreeMap;
 
 /// Later words of a line take the place of earlier ones.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::PAGE;
+use super::line::PAGE;
 use crate::pools::lock;
 
 /// Less memory is compared as fast as asked about.

@@ -2,12 +2,10 @@
 //!
 //! These run inside the driver, on any thread, with any lock held: no allocation, no lock, no panic.
 
-use super::{ARENA, DEVICES, HELD, NOT, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, ranges};
+use super::{ARENA, DEVICES, HELD, NOT, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, SMALLEST, ranges};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Smaller requests are the driver's own bookkeeping: device addresses come in units of this many bytes.
-pub(super) const SMALLEST: u64 = 2 << 20;
 /// Requests of this size and more are aligned to it, smaller ones to [`SMALLEST`]: the driver then need not ask for more to
 /// cut an aligned piece out of.
 const COARSE: u64 = 1 << 30;

@@ -1,8 +1,8 @@
 //! Whole programs in the patterns of real ones (tests/apps), beside native runs: the same comparison as `cargo xtask apps`.
 
+use super::figures::{Ask, Figures};
 use super::goals::Goal;
 use super::stage::{Server, Stage};
-use super::{Ask, Figures};
 use compare::{Mode, Places, Setup, Summary};
 use std::path::Path;
 use std::time::Duration;

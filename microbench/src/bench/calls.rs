@@ -1,9 +1,10 @@
 //! What calls cost on every path, and the raw controls beside them.
 
+use super::figures::{Ask, Figures};
 use super::goals::Goal;
-use super::stage::{Process, Server, Stage};
+use super::report;
+use super::stage::{Process, Server, Stage, home};
 use super::times::Times;
-use super::{Ask, Figures, home, report};
 use crate::cases::{Case, Memory::*};
 use crate::peer::{Controls, Way};
 use models::Sample;
@@ -201,11 +202,6 @@ fn plot(clients: &[Client], out: &Path) -> Result<(), String> {
         draw(&out.join(format!("copies-{name}.svg")), &plot, &series)?;
     }
     Ok(())
-}
-
-/// Heading of a row of copies, for the report.
-pub(super) fn bandwidth(case: Case, times: &Times) -> Option<f64> {
-    case.bytes().filter(|n| *n >= 1 << 20).map(|n| n as f64 / times.median())
 }
 
 #[cfg(test)]

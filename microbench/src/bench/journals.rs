@@ -1,8 +1,8 @@
 //! What recording costs: appending to a journal, as the shim does it at every call that builds state.
 
+use super::figures::{Ask, Figures};
 use super::goals::Goal;
 use super::times::Times;
-use super::{Ask, Figures};
 use journal::{Record, Role, Writer};
 use models::Sample;
 use serde_json::json;

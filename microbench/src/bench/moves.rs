@@ -3,10 +3,10 @@
 //! One job for each load. It makes a tour over the places that are there, working all the time, and checks every word at its
 //! end. Loads take turns; if time is left they are all done again, so that medians are of runs that lie apart.
 
+use super::figures::{Ask, Figures};
 use super::goals::Goal;
-use super::stage::{Server, Stage};
+use super::stage::{Server, Stage, home};
 use super::times::Times;
-use super::{Ask, Figures, home};
 use crate::cases::{Case, size};
 use crate::peer::{Controls, Way, copy_bandwidth};
 use models::Sample;

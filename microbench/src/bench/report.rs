@@ -1,6 +1,5 @@
 //! Tables on the terminal.
 
-use super::calls::bandwidth;
 use super::times::Times;
 use crate::cases::Case;
 use std::collections::BTreeMap;
@@ -41,4 +40,9 @@ pub(super) fn pings(ways: &BTreeMap<&str, Times>) {
         let us = |key: &str| p[key].as_f64().unwrap_or(0.0) / 1e3;
         println!("{way:<32}{:>12.2} {:>9.2}", us("p50"), us("p99"));
     }
+}
+
+/// Heading of a row of copies, for the report.
+pub(super) fn bandwidth(case: Case, times: &Times) -> Option<f64> {
+    case.bytes().filter(|n| *n >= 1 << 20).map(|n| n as f64 / times.median())
 }

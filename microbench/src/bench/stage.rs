@@ -210,3 +210,8 @@ fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     });
     told
 }
+
+/// The first server's GPU, over TCP: where jobs begin.
+pub(super) fn home(servers: &[Server; 2]) -> &str {
+    &servers[0].tcp
+}

@@ -1,8 +1,8 @@
 //! From the start of a program to the end of its first kernel.
 
-use super::stage::{Server, Stage};
+use super::figures::{Ask, Figures};
+use super::stage::{Server, Stage, home};
 use super::times::Times;
-use super::{Ask, Figures, home};
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! What the kernel and the limits of this session allow.
 
-use super::Finding;
+use super::finding::Finding;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 /// The address ranges that a job holds: its own allocations and what the driver places, 512 GiB each for each GPU.

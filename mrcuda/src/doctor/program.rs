@@ -1,6 +1,6 @@
 //! Whether a given program would find our library: a few ways of linking go past LD_LIBRARY_PATH.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::elf::Elf;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;

@@ -7,7 +7,7 @@
 //! network cannot lock out clients of other addresses, nor those of this machine.
 
 use crate::conn::Conn;
-use crate::link::lock;
+use crate::lock::lock;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

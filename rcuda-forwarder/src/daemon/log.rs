@@ -1,6 +1,6 @@
 //! The daemon's log. What anybody can cause is limited, so that nobody can fill a disk with it; what was left out is counted.
 
-use crate::link::lock;
+use crate::lock::lock;
 use crate::threads;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};

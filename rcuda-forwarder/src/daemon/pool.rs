@@ -7,7 +7,7 @@ use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::greet::JobHello;
 use crate::limits::Limits;
-use crate::link::lock;
+use crate::lock::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
 use std::collections::HashMap;

@@ -1,10 +1,11 @@
 //! Answers through shared memory: a thread that waits for one reads them itself, as long as it looks; when nobody looks, a
 //! thread of ours does. Another thread watches the socket beside the memory: it ends when the worker does.
 
+use super::Shared;
 use super::reply::Waiter;
-use super::{Shared, lock};
 use crate::conn::Conn;
 use crate::inbox::Inbox;
+use crate::lock::lock;
 use crate::pipe::{Closed, Reader};
 use crate::shm::{Memory, PipeWords, Which};
 use std::io;

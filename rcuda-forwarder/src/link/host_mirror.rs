@@ -3,9 +3,10 @@
 //! What the job has changed is told before each call whose work may see it, in the ring before that call, and from time to time, since a
 //! kernel may be looking at it. What the worker tells is taken over by the thread that receives answers: whoever sees an answer finds it.
 
-use super::{Link, Lost, Shared, lock};
+use super::{Link, Lost, Shared};
 use crate::frame::NO_TICKET;
 use crate::host_mirror::{Look, Pace};
+use crate::lock::lock;
 use crate::ring::PushError;
 use crate::threads;
 use cuda_api::ops::id;

@@ -1,10 +1,11 @@
 //! Receiving: completes answers, passes faults on, notices a worker that is silent or gone.
 
 use super::reply::Landing;
-use super::{Fault, Shared, lock};
+use super::{Fault, Shared};
 use crate::conn::Conn;
 use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
+use crate::lock::lock;
 use cuda_api::code;
 use nix::poll::PollFlags;
 use std::io::{self, Read};

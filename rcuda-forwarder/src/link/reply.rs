@@ -1,6 +1,7 @@
 //! Answers on their way.
 
-use super::{Lost, Shared, Source, lock};
+use super::{Lost, Shared, Source};
+use crate::lock::lock;
 use crate::traffic;
 use cuda_api::code::Code;
 use std::collections::HashMap;

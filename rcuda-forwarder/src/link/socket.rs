@@ -1,12 +1,13 @@
 //! Answers off a socket: a thread that waits for one reads them itself, as long as it looks; when nobody looks, a thread of ours
 //! does.
 
+use super::Shared;
 use super::receive::{Patient, silent};
 use super::reply::Waiter;
-use super::{Shared, lock};
 use crate::conn::Conn;
 use crate::futex;
 use crate::inbox::Inbox;
+use crate::lock::lock;
 use nix::poll::PollFlags;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};

@@ -5,7 +5,7 @@
 //! A call that followed a copy on the GPU is seen done only after the copy was, so its answer cannot overtake the copy's
 //! bytes. Calls that need not wait take part while others do.
 
-use crate::link::lock;
+use crate::lock::lock;
 use crate::place::{Outcome, Place};
 use cuda_api::code::Code;
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 use super::Worker;
 use crate::frame::CHANGES;
 use crate::host_mirror::{Look, Pace};
-use crate::link::lock;
+use crate::lock::lock;
 use crate::place::Place;
 use cuda_api::code;
 use cuda_api::ops::id;

@@ -5,7 +5,7 @@
 //! on until it is over, the reader only reads: it takes that word at once and leaves the rest, in order, to this thread.
 
 use crate::frame::Head;
-use crate::link::lock;
+use crate::lock::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -4,7 +4,7 @@
 //! Both are pipes. One thread passes on whatever comes; and before an answer that the job may wait for, what is in the pipes
 //! is passed on first ([`Text::pass_on`]): the text of a kernel is there before the wait for the kernel is over.
 
-use crate::link::lock;
+use crate::lock::lock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fmt::Display;
 use std::fs::File;

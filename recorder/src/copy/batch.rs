@@ -4,10 +4,10 @@ use super::{HostCopy, Rect, Until, described_copy, ends, plain, read_plain};
 use crate::enter::CallContext;
 use crate::{array, copy, graph, host_function, host_memory, stream_memory};
 use cuda_api::arg::{Capture, LEGACY};
-use cuda_api::batch::{self, Fault, Item, Order};
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{Copy3, CopyEnd, HOST};
 use cuda_api::sys;
+use cuda_api::work::{Copy3, CopyEnd, HOST};
+use cuda_model::batch::{self, Fault, Item, Order};
 use std::ffi::c_ulonglong;
 
 /// Carries out what `items` finds, on a stream that must not be the legacy one.

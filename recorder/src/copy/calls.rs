@@ -5,8 +5,8 @@ use crate::enter::CallContext;
 use crate::{array_copy, context, graph};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{Copy3, Work};
 use cuda_api::sys;
+use cuda_api::work::{Copy3, Work};
 use std::ffi::c_void;
 
 fn linear(cx: &mut CallContext, dst: End, src: End, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
@@ -92,15 +92,15 @@ pub(super) fn described_copy(cx: &mut CallContext, c: &Copy3, stream: u64, until
 }
 
 pub(crate) fn cuMemcpy2D_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
-    described_copy(cx, &cuda_api::graph::copy_2d(p)?, 0, Until::Done)
+    described_copy(cx, &cuda_api::copy::copy_2d(p)?, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
-    described_copy(cx, &cuda_api::graph::copy_2d(p)?, 0, Until::Done)
+    described_copy(cx, &cuda_api::copy::copy_2d(p)?, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D, stream: sys::CUstream) -> Result<(), Code> {
-    described_copy(cx, &cuda_api::graph::copy_2d(p)?, stream as u64, Until::Submitted)
+    described_copy(cx, &cuda_api::copy::copy_2d(p)?, stream as u64, Until::Submitted)
 }
 
 fn copy_3d(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
@@ -115,11 +115,11 @@ fn copy_3d(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result
 }
 
 pub(crate) fn cuMemcpy3D_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D) -> Result<(), Code> {
-    copy_3d(cx, &cuda_api::graph::copy_3d(p)?, 0, Until::Done)
+    copy_3d(cx, &cuda_api::copy::copy_3d(p)?, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D, stream: sys::CUstream) -> Result<(), Code> {
-    copy_3d(cx, &cuda_api::graph::copy_3d(p)?, stream as u64, Until::Submitted)
+    copy_3d(cx, &cuda_api::copy::copy_3d(p)?, stream as u64, Until::Submitted)
 }
 
 pub(crate) fn cuMemcpyPeer(
@@ -165,7 +165,7 @@ fn copy_3d_peer(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D_PEER, stream:
     // SAFETY: not null; only pointer fields are read.
     let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
     contexts(cx, both, usize::from(!size.contains(&0)))?;
-    copy_3d(cx, &cuda_api::graph::copy_3d_peer(p)?, stream, until)
+    copy_3d(cx, &cuda_api::copy::copy_3d_peer(p)?, stream, until)
 }
 
 pub(crate) fn cuMemcpy3DPeer(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<(), Code> {

@@ -5,9 +5,9 @@ use crate::enter::CallContext;
 use crate::{graph, host_function, host_memory, landing, memory, peer};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{self, Work};
 use cuda_api::ops::{self, Fill};
 use cuda_api::sys;
+use cuda_api::work::{self, Work};
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
 fn fill(

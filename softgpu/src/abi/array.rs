@@ -10,11 +10,11 @@ use crate::gpu::graph::error;
 use crate::gpu::stream::{Target, resolve};
 use crate::gpu::tiles;
 use cuda_api::array::{ARRAY, DEFERRED, DEVICE, HOST, SPARSE, give_need, give_shape, give_sparse, shape, shape_2d};
-use cuda_api::graph::work::{Copy3, CopyEnd};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUarray,
     CUdevice, CUdeviceptr, CUmipmappedArray, CUresult, CUstream,
 };
+use cuda_api::work::{Copy3, CopyEnd};
 use std::ffi::{c_uint, c_void};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

@@ -3,7 +3,7 @@
 //! This is the island where the ABI's promise is relied upon: a caller that passes a non-NULL pointer says that it points
 //! to the type that the header names and stays valid during the call.
 
-use super::Res;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::ffi::{CStr, c_char, c_void};
 

@@ -3,10 +3,10 @@
 use super::{In, Out, Res, abi, res};
 use crate::gpu::context::{self, Live};
 use crate::gpu::{lock, vmm};
-use cuda_api::external::Asked;
 use cuda_api::sys::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUresult,
 };
+use cuda_model::external::Asked;
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;

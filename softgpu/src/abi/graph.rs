@@ -1,17 +1,17 @@
 //! Captures and graphs: the rows of the driver API over the graphs that all drivers of ours share.
 
 use super::Export;
-use super::stream_memory::Part;
 use crate::abi::Res;
 use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
+use crate::gpu::memory_op::Part;
 use crate::gpu::stream::{self, Default, Target};
 use crate::gpu::{condition, context, copy, event, launch, memory, module, process, sched};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
-use cuda_api::error_precedence;
-use cuda_api::graph::work::{At, Copy3, Fill, Kernel, Spec, Work};
-use cuda_api::graph::{Host, Shared, Stream, api};
 use cuda_api::sys::{self, CUresult};
+use cuda_api::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use cuda_model::error_precedence;
+use cuda_model::graph::{Host, Shared, Stream, api};
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
 /// A call in one of its two forms.
@@ -167,7 +167,7 @@ pub(super) fn free_of_graph(address: u64) -> Res<bool> {
 
 fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Code {
     let mut outcome = code::SUCCESS;
-    let guarded = super::system::enter(|| {
+    let guarded = super::guard::enter(|| {
         body(&mut Soft { default }).map_err(|rc| {
             outcome = rc;
             error(rc)

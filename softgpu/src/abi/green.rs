@@ -5,12 +5,12 @@ use crate::config;
 use crate::gpu::context::{self, Context};
 use crate::gpu::device::{self, Device};
 use crate::gpu::stream;
-use cuda_api::notify;
-use cuda_api::parts::{self, Part};
 use cuda_api::sys::{
     CUasyncCallback, CUasyncCallbackHandle, CUatomicOperation, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType,
     CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUgreenCtx, CUresult, CUstream,
 };
+use cuda_model::notify;
+use cuda_model::parts::{self, Part};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 

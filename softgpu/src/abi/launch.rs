@@ -7,9 +7,9 @@ use crate::gpu::launch::{Shape, check, launch};
 use crate::gpu::module;
 use crate::gpu::stream::{Default, resolve};
 use crate::ptx::ParamInfo;
-use cuda_api::graph::work as graph;
 use cuda_api::ops::ATTRIBUTE_BYTES;
 use cuda_api::sys::{CUfunction, CUlaunchConfig, CUresult, CUstream};
+use cuda_api::work as graph;
 use std::ffi::{c_uint, c_void};
 
 /// Marks in the `extra` list of a launch.

@@ -5,10 +5,10 @@ use super::{Out, Res, abi};
 use crate::gpu::lock;
 use crate::gpu::stream::{Default, resolve};
 use crate::gpu::{context, device, graph, host, memory};
-use cuda_api::advice::{self, Advice};
-use cuda_api::batch;
 use cuda_api::code::Code;
 use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream};
+use cuda_model::advice::{self, Advice};
+use cuda_model::batch;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Mutex;
 

@@ -6,14 +6,14 @@ use crate::gpu::context;
 use crate::gpu::copy::{Space, copy_3d, copy_all};
 use crate::gpu::graph::error;
 use crate::gpu::stream::{Default, Kind, Target, resolve};
-use cuda_api::batch::{self, Fault, Item};
 use cuda_api::code::{self, Code};
-use cuda_api::graph;
-use cuda_api::graph::work::{Copy3, CopyEnd};
+use cuda_api::copy;
 use cuda_api::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes,
     CUresult, CUstream,
 };
+use cuda_api::work::{Copy3, CopyEnd};
+use cuda_model::batch::{self, Fault, Item};
 use std::ffi::{c_ulonglong, c_void};
 
 /// The default stream, for functions without a stream parameter.
@@ -174,11 +174,11 @@ fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, wa
 }
 
 fn two(what: *const CUDA_MEMCPY2D) -> Res<Copy3> {
-    graph::copy_2d(what).map_err(error)
+    copy::copy_2d(what).map_err(error)
 }
 
 fn three(what: *const CUDA_MEMCPY3D) -> Res<Copy3> {
-    graph::copy_3d(what).map_err(error)
+    copy::copy_3d(what).map_err(error)
 }
 
 /// The struct for two devices has the plain one's fields at the same offsets, contexts where that one reserves room. Where memory is
@@ -190,5 +190,5 @@ fn three_peer(p: *const CUDA_MEMCPY3D_PEER) -> Res<Copy3> {
     // SAFETY: not null; only pointer fields are read.
     let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
     contexts(both, usize::from(!size.contains(&0)))?;
-    graph::copy_3d_peer(p).map_err(error)
+    copy::copy_3d_peer(p).map_err(error)
 }

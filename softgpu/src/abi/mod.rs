@@ -13,6 +13,7 @@ mod external;
 mod function;
 mod graph;
 mod green;
+mod guard;
 mod launch;
 mod library;
 mod linker;
@@ -23,28 +24,24 @@ mod mempool;
 mod memset;
 mod module;
 mod old_launch;
-pub(crate) mod pointer;
+mod pointer;
 mod procaddr;
 mod reference;
 mod stream;
 mod stream_attribute;
-pub(crate) mod stream_memory;
+mod stream_memory;
 mod system;
 mod tables;
 mod texture;
 mod told;
 mod vmm;
 
+use crate::result::Res;
 use cuda_api::code::{self, Code};
 use cuda_api::sys::CUresult;
 use edge::{In, Out, Text};
 
-pub(crate) use tables::context_ended;
-
-/// Result of a driver operation: the error is the code that the caller gets.
-pub(crate) type Res<T = ()> = Result<T, CUresult>;
-
-/// A refusal of the parts that are shared with others (`cuda_api`) as this driver answers it.
+/// A refusal of the parts that are shared with others (`cuda_model`, `cuda_image`) as this driver answers it.
 fn res<T>(outcome: Result<T, Code>) -> Res<T> {
     outcome.map_err(|rc| match rc {
         code::ERROR_INVALID_CONTEXT => CUresult::CUDA_ERROR_INVALID_CONTEXT,
@@ -65,43 +62,6 @@ pub(crate) struct Export {
 
 // SAFETY: the pointer is the address of a function and is never read through.
 unsafe impl Sync for Export {}
-
-/// Every exported symbol.
-pub(crate) fn all() -> impl Iterator<Item = &'static Export> {
-    BY_SUBJECT.iter().chain(graph::FORMS).copied().flatten()
-}
-
-static BY_SUBJECT: &[&[Export]] = &[
-    array::EXPORTS,
-    context::EXPORTS,
-    device::EXPORTS,
-    event::EXPORTS,
-    external::EXPORTS,
-    function::EXPORTS,
-    graph::EXPORTS,
-    green::EXPORTS,
-    launch::EXPORTS,
-    library::EXPORTS,
-    linker::EXPORTS,
-    managed::EXPORTS,
-    memcpy::EXPORTS,
-    memory::EXPORTS,
-    mempool::EXPORTS,
-    memset::EXPORTS,
-    module::EXPORTS,
-    old_launch::EXPORTS,
-    pointer::EXPORTS,
-    procaddr::EXPORTS,
-    reference::EXPORTS,
-    stream::EXPORTS,
-    stream_attribute::EXPORTS,
-    stream_memory::EXPORTS,
-    system::EXPORTS,
-    tables::EXPORTS,
-    texture::EXPORTS,
-    told::EXPORTS,
-    vmm::EXPORTS,
-];
 
 /// Declares exported functions.
 ///
@@ -153,7 +113,7 @@ macro_rules! define {
     (early $name:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $ty),*) -> cuda_api::sys::CUresult {
-            $crate::abi::system::guard(move || $body)
+            $crate::abi::guard::guard(move || $body)
         }
     };
     (call $name:ident ($($arg:ident: $ty:ty),*) () $body:block) => {
@@ -186,12 +146,12 @@ macro_rules! define {
 /// Runs the body of a function that needs `cuInit`; if it fails, the error is the one that the driver would tell.
 macro_rules! run {
     ($name:ident ($($arg:ident),*) $body:block) => {{
-        let result = $crate::abi::system::enter(move || $body);
+        let result = $crate::abi::guard::enter(move || $body);
         if result == cuda_api::sys::CUresult::CUDA_SUCCESS {
             result
         } else {
-            let checks = const { cuda_api::error_precedence::checks(stringify!($name)) };
-            $crate::abi::system::told(checks, &[$(cuda_api::error_precedence::number($arg)),*], result)
+            let checks = const { cuda_model::error_precedence::checks(stringify!($name)) };
+            $crate::abi::guard::told(checks, &[$(cuda_model::error_precedence::number($arg)),*], result)
         }
     }};
 }

@@ -5,8 +5,8 @@ use super::{Res, abi, res};
 use crate::gpu::launch::Shape;
 use crate::gpu::stream::Default;
 use crate::gpu::{context, module};
-use cuda_api::old_launch;
 use cuda_api::sys::{CUfunction, CUstream};
+use cuda_model::old_launch;
 use std::ffi::{c_int, c_uint, c_void};
 
 fn known(function: CUfunction) -> Res<u64> {

@@ -2,19 +2,10 @@
 
 use super::edge::put_bytes;
 use super::{In, Res, abi};
-use crate::gpu::lock;
 use crate::gpu::memory::{self, Alloc, Kind};
+use crate::gpu::synchronous;
 use cuda_api::sys::{CUdeviceptr, CUpointer_attribute, CUresult};
 use std::ffi::{c_uint, c_void};
-use std::sync::Mutex;
-
-/// Memory about which synchronous calls wait, though they need not, by its number.
-static WAITING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-
-/// Whether a synchronous call about this memory waits until it is done.
-pub(crate) fn waits(alloc: &Alloc) -> bool {
-    lock(&WAITING).contains(&alloc.buffer)
-}
 
 abi! {
     call fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint as CUpointer_attribute, address: CUdeviceptr) {
@@ -59,9 +50,7 @@ abi! {
         if matches!(alloc.kind, Kind::Mapped(_)) {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let mut waiting = lock(&WAITING);
-        waiting.retain(|buffer| *buffer != alloc.buffer);
-        waiting.extend((on == 1).then_some(alloc.buffer));
+        synchronous::set_waits(alloc, on == 1);
         Ok(())
     }
 }
@@ -79,7 +68,7 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
         3 => long(address),
         4 if alloc.is_host() => long(address),
         // Calls about managed memory always wait (measured).
-        6 => word(u32::from(managed || lock(&WAITING).contains(&alloc.buffer))),
+        6 => word(u32::from(managed || synchronous::waits(alloc))),
         // Memory of `cuMemAlloc` has legacy handles.
         10 => word(u32::from(plain)),
         7 | 20 => long(alloc.buffer),

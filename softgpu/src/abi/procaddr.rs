@@ -1,6 +1,6 @@
 //! `cuGetProcAddress`: symbols by base name and version.
 
-use super::{Out, Res, Text, abi, all};
+use super::{Export, Out, Res, Text, abi};
 use crate::config;
 use cuda_api::sys::{CUdriverProcAddressQueryResult, CUresult};
 use cuda_api::versions::{self, Lookup};
@@ -55,6 +55,43 @@ fn export(symbol: &str) -> Option<*mut c_void> {
     let map = BY_NAME.get_or_init(|| all().map(|e| (e.name, e.address as usize)).collect());
     map.get(symbol).map(|address| *address as *mut c_void)
 }
+
+/// Every exported symbol.
+fn all() -> impl Iterator<Item = &'static Export> {
+    BY_SUBJECT.iter().chain(super::graph::FORMS).copied().flatten()
+}
+
+static BY_SUBJECT: &[&[Export]] = &[
+    super::array::EXPORTS,
+    super::context::EXPORTS,
+    super::device::EXPORTS,
+    super::event::EXPORTS,
+    super::external::EXPORTS,
+    super::function::EXPORTS,
+    super::graph::EXPORTS,
+    super::green::EXPORTS,
+    super::launch::EXPORTS,
+    super::library::EXPORTS,
+    super::linker::EXPORTS,
+    super::managed::EXPORTS,
+    super::memcpy::EXPORTS,
+    super::memory::EXPORTS,
+    super::mempool::EXPORTS,
+    super::memset::EXPORTS,
+    super::module::EXPORTS,
+    super::old_launch::EXPORTS,
+    super::pointer::EXPORTS,
+    EXPORTS,
+    super::reference::EXPORTS,
+    super::stream::EXPORTS,
+    super::stream_attribute::EXPORTS,
+    super::stream_memory::EXPORTS,
+    super::system::EXPORTS,
+    super::tables::EXPORTS,
+    super::texture::EXPORTS,
+    super::told::EXPORTS,
+    super::vmm::EXPORTS,
+];
 
 #[cfg(test)]
 mod tests {

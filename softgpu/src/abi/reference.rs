@@ -5,11 +5,12 @@ use crate::gpu::graph::error;
 use crate::gpu::{context, module, reference};
 use crate::ptx::Reference::{self, Surface, Texture};
 use cuda_api::array::{OF_ARRAY, OF_MIPMAP, OF_ROWS, Resource, shape_2d};
-use cuda_api::reference::{ALIGNED, OVERRIDE_FORMAT, Reference as Kept, Setting};
+use cuda_api::reference::{OVERRIDE_FORMAT, Setting};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUaddress_mode, CUarray, CUarray_format, CUdeviceptr, CUfilter_mode, CUfunction, CUmipmappedArray,
     CUmodule, CUresult, CUsurfref, CUtexref,
 };
+use cuda_model::reference::{ALIGNED, Reference as Kept};
 use std::ffi::{c_char, c_int, c_uint};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

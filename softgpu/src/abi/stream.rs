@@ -5,8 +5,8 @@ use crate::gpu::context::{self, Context, Live};
 use crate::gpu::sched;
 use crate::gpu::stream::{self, Default, Kind, Target, resolve};
 use crate::gpu::{event, graph};
-use cuda_api::graph::work::{HostCall, Work};
 use cuda_api::sys::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
+use cuda_api::work::{HostCall, Work};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ fn host_work(target: &Target, f: impl FnOnce(&Live) + Send + 'static) -> Res {
         sched::Work::Always(Box::new(move |live| {
             // Nothing is called after the context has been destroyed.
             if !live.cancelled() {
-                super::system::host_function(|| f(live));
+                super::guard::host_function(|| f(live));
             }
             Ok(())
         })),

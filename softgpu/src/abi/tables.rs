@@ -1,11 +1,11 @@
-//! The private tables that NVIDIA's runtime libraries want; [`cuda_api::cudart`] has them, this tells it about the driver.
+//! The private tables that NVIDIA's runtime libraries want; [`cuda_model::cudart`] has them, this tells it about the driver.
 
 use super::{In, Out, Res, abi};
 use crate::config;
 use crate::gpu::{code, context, device, module, process};
 use cuda_api::code::Code;
-use cuda_api::cudart::{self, DeviceIdentity, Host};
 use cuda_api::sys::{CUresult, CUuuid};
+use cuda_model::cudart::{self, DeviceIdentity, Host};
 use std::ffi::{CStr, c_void};
 use std::sync::Once;
 
@@ -69,11 +69,6 @@ fn load(image: *const c_void) -> Res<usize> {
     let live = context::current()?;
     let image = module::parse(&code::from_pointer(image)?)?;
     Ok(module::load(&live, image, None)?.handle)
-}
-
-/// Runs what runtimes have asked for at the end of a context.
-pub(crate) fn context_ended(context: usize) {
-    cudart::context_destroyed(context);
 }
 
 abi! {

@@ -5,7 +5,7 @@ use super::{abi, res};
 use crate::gpu::context;
 use cuda_api::code::{self, Code};
 use cuda_api::sys::{CUcoredumpSettings, CUlogIterator, CUlogsCallback, CUlogsCallbackHandle};
-use cuda_api::{coredump, logs};
+use cuda_model::{coredump, logs};
 use std::ffi::{c_char, c_uint, c_void};
 
 /// The context whose settings are meant.

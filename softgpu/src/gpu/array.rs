@@ -6,7 +6,7 @@ use super::device::Device;
 use super::table::Table;
 use super::tiles::{LevelTiles, Tiling};
 use super::{memory, os, reference};
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::array::{CUBEMAP, GATHER, LAYERED, SURFACE, Shape, WITHOUT_MEMORY};
 use cuda_api::code;
 use cuda_api::sys::CUresult;

@@ -1,10 +1,10 @@
 //! Finding the PTX in what programs load.
 
 use super::context;
-use crate::abi::Res;
 use crate::config;
-use cuda_api::image::{self, Entry, EntryKind, Image, ImageError, Kind};
+use crate::result::Res;
 use cuda_api::sys::CUresult;
+use cuda_image::{Entry, EntryKind, Image, ImageError, Kind};
 use std::ffi::c_void;
 
 /// As [`from_pointer`], for a module: a driver takes no wrapper for that.
@@ -24,7 +24,7 @@ pub(crate) fn from_pointer(pointer: *const c_void) -> Res<String> {
 
 fn measured(pointer: *const c_void) -> Res<Image> {
     // SAFETY: the caller of the driver says that an image is there; what it claims is checked while it is read.
-    unsafe { image::measure(pointer.cast()) }.map_err(|e| refuse(&e))
+    unsafe { cuda_image::measure(pointer.cast()) }.map_err(|e| refuse(&e))
 }
 
 /// PTX text of the image in a file.

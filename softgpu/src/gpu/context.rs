@@ -11,10 +11,11 @@ use super::sched::{self, Mark};
 use super::stream::{self, Kind, Stream};
 use super::table::Table;
 use super::{array, event, graph, launch, lock, memory, mempool, module, texture};
-use crate::abi::Res;
 use crate::ptx::CodeMap;
-use cuda_api::parts::Part;
+use crate::result::Res;
 use cuda_api::sys::{CUcontext, CUresult};
+use cuda_model::cudart;
+use cuda_model::parts::Part;
 use std::cell::RefCell;
 use std::io::Write;
 use std::mem::ManuallyDrop;
@@ -193,7 +194,7 @@ pub(crate) fn destroy_green(context: &Arc<Context>) -> Res {
         }
     });
     lock(&context.state).live = None;
-    crate::abi::context_ended(context.handle);
+    cudart::context_destroyed(context.handle);
     context.device.primary().release()
 }
 
@@ -324,7 +325,7 @@ impl Context {
 
     fn deactivate(&self) {
         let live = lock(&self.state).live.take();
-        crate::abi::context_ended(self.handle);
+        cudart::context_destroyed(self.handle);
         if let Some(live) = live {
             live.end();
         }

@@ -10,13 +10,14 @@ use super::graph;
 use super::memory::{self, Kind, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
+use super::synchronous;
 use super::tiles::LevelTiles;
-use crate::abi::{Res, pointer};
 use crate::ptx::{Spot, Tiled};
+use crate::result::Res;
 use cuda_api::array::ARRAY;
-use cuda_api::batch::{Fault, Item, Order};
-use cuda_api::graph::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
 use cuda_api::sys::CUresult;
+use cuda_api::work::{Copy3, CopyEnd, HOST, Work as GraphWork};
+use cuda_model::batch::{Fault, Item, Order};
 use std::sync::Arc;
 
 /// So much of page-locked memory is read at the call, if it is one row, the copy need not wait for anything of its own stream, and nobody
@@ -229,7 +230,7 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool, order:
     let (to_end, from_end, asked, managed) = {
         let memory = memory::read();
         let managed = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| alloc.is_managed()));
-        let asked = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
+        let asked = [&to, &from].iter().any(|side| memory.find(side.address).is_some_and(|(_, alloc)| synchronous::waits(alloc)));
         (end(&memory, &to, &shape)?, end(&memory, &from, &shape)?, asked, managed)
     };
     let on_device = |end| matches!(end, End::Device | End::Array);
@@ -341,15 +342,15 @@ pub(crate) struct Fill {
     pub height: u64,
 }
 
-impl From<Fill> for cuda_api::graph::work::Fill {
+impl From<Fill> for cuda_api::work::Fill {
     fn from(f: Fill) -> Self {
         let element = f.size as u32;
-        cuda_api::graph::work::Fill { dst: f.address, pitch: f.pitch, value: f.value, element, width: f.width, rows: f.height }
+        cuda_api::work::Fill { dst: f.address, pitch: f.pitch, value: f.value, element, width: f.width, rows: f.height }
     }
 }
 
-impl From<&cuda_api::graph::work::Fill> for Fill {
-    fn from(f: &cuda_api::graph::work::Fill) -> Self {
+impl From<&cuda_api::work::Fill> for Fill {
+    fn from(f: &cuda_api::work::Fill) -> Self {
         let (size, height) = (u64::from(f.element), f.rows);
         Fill { address: f.dst, pitch: f.pitch, value: f.value, size, width: f.width, height }
     }
@@ -390,7 +391,7 @@ pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
         return Ok(());
     }
     let waits =
-        waits && (kind == End::Pinned || memory::read().find(what.address).is_some_and(|(_, alloc)| pointer::waits(alloc)));
+        waits && (kind == End::Pinned || memory::read().find(what.address).is_some_and(|(_, alloc)| synchronous::waits(alloc)));
     let mark = target.submit(Work::Run(Box::new(move |_| perform_fill(&what))), Vec::new());
     if waits {
         sched::wait(&[mark]);

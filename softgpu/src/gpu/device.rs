@@ -1,8 +1,8 @@
 //! Devices: identity, attributes, memory in use.
 
 use super::context::Context;
-use crate::abi::Res;
 use crate::config;
+use crate::result::Res;
 use cuda_api::sys::{CUdevice, CUresult};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

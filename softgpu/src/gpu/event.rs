@@ -5,7 +5,7 @@ use super::sched::{self, Mark, Work};
 use super::stream::Target;
 use super::table::Table;
 use super::{lock, os};
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::{CUevent, CUresult};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};

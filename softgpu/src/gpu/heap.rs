@@ -11,8 +11,8 @@
 use super::context::Live;
 use super::memory::{self, Kind};
 use super::{lock, os};
-use crate::abi::Res;
 use crate::ptx::DeviceHeap;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::Mutex;
 

@@ -4,8 +4,8 @@ use super::context::Live;
 use super::memory::{self, Kind, Memory};
 use super::os;
 use super::retire::Then;
-use crate::abi::Res;
 use crate::config;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 
 const PAGE: u64 = 4096;

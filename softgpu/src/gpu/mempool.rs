@@ -9,7 +9,7 @@ use super::shared_pool::{self, Lender};
 use super::stream::Target;
 use super::table::Table;
 use super::{device, lock};
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::{Arc, LazyLock, Mutex};
 

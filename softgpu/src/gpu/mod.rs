@@ -7,7 +7,8 @@
 //!   [`mempool`] allocates in stream order.
 //! * [`mod@array`]: arrays and mipmapped arrays; [`texture`]: texture and surface objects; [`mod@reference`]: references.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
-//! * [`copy`]: copies and fills. [`graph`]: captures and instances of graphs.
+//! * [`copy`]: copies and fills; [`memory_op`] writes words and waits for them, [`synchronous`] says which memory calls wait for.
+//!   [`graph`]: captures and instances of graphs.
 //! * [`module`], [`launch`]: code and running it; [`output`]: what it prints.
 
 pub(crate) mod array;
@@ -22,6 +23,7 @@ pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod launch;
 pub(crate) mod memory;
+pub(crate) mod memory_op;
 pub(crate) mod mempool;
 pub(crate) mod module;
 pub(crate) mod os;
@@ -34,6 +36,7 @@ pub(crate) mod retire;
 pub(crate) mod sched;
 pub(crate) mod shared_pool;
 pub(crate) mod stream;
+pub(crate) mod synchronous;
 pub(crate) mod table;
 pub(crate) mod texture;
 pub(crate) mod tiles;

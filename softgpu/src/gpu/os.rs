@@ -3,7 +3,7 @@
 //! They call libc's `mmap` by its symbol, on purpose: whoever wants to choose the addresses of what this driver places
 //! replaces that slot of this library, as can be done with the real one.
 
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

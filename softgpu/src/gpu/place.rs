@@ -9,7 +9,7 @@
 use super::device::Device;
 use super::memory;
 use super::pool::BLOCK;
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 
 /// Smallest distance of variables, as on the real driver.

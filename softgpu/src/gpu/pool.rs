@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::memory;
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! is about to end.
 
 use super::{context, device};
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};

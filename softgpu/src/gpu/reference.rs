@@ -1,15 +1,16 @@
 //! Texture and surface references: variables of a module that kernels name. Settings are kept as they are set
-//! ([`cuda_api::reference`]); what the reference sees with them is put where launches look ([`super::texture::bind`]).
+//! ([`cuda_model::reference`]); what the reference sees with them is put where launches look ([`super::texture::bind`]).
 
 use super::context::{self, Live};
 use super::graph::error;
 use super::table::Table;
 use super::{array, lock, texture};
-use crate::abi::Res;
 use crate::ptx;
+use crate::result::Res;
 use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, Shape, channel};
-use cuda_api::reference::{ALIGNED, Reference as Kept, Setting};
+use cuda_api::reference::Setting;
 use cuda_api::sys::CUresult;
+use cuda_model::reference::{ALIGNED, Reference as Kept};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

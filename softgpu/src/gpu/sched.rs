@@ -11,8 +11,8 @@
 
 use super::context::Live;
 use super::lock;
-use crate::abi::Res;
 use crate::config;
+use crate::result::Res;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

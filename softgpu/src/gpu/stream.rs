@@ -4,7 +4,7 @@ use super::context::{self, Context, Live};
 use super::sched::{self, Mark, Work};
 use super::table::Table;
 use super::{graph, lock, mempool};
-use crate::abi::Res;
+use crate::result::Res;
 use cuda_api::sys::{CUresult, CUstream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};

@@ -5,8 +5,8 @@
 use super::array::{self, Array};
 use super::context::Live;
 use super::lock;
-use crate::abi::Res;
 use crate::ptx::{Channel, Level, Object, Objects, Outside, Sampler, Tiled};
+use crate::result::Res;
 use cuda_api::array::{CUBEMAP, LAYERED, OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View, channel};
 use cuda_api::sys::CUresult;
 use std::collections::{BTreeMap, HashMap};

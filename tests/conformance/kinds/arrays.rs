@@ -4,8 +4,8 @@ use super::copies::operation;
 use super::{BYTES, ROW, case, end, put, raw_2d, raw_3d, rows, world};
 use crate::tell::Tell;
 use cuda_api::array::{ARRAY, UNIFIED};
-use cuda_api::graph::work::CopyEnd;
 use cuda_api::sys::CUarray;
+use cuda_api::work::CopyEnd;
 use std::ffi::c_void;
 
 /// What is in an array comes from the memory, and goes there by way of another array.

@@ -6,10 +6,10 @@ use super::{
 };
 use crate::tell::Tell;
 use cuda_api::array::UNIFIED;
-use cuda_api::graph::work::Copy3;
 use cuda_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeParams,
 };
+use cuda_api::work::Copy3;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};

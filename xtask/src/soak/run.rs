@@ -1,12 +1,27 @@
 //! One run of the soak, and the native runs that it is compared with.
 
-use super::{Direction, WANTED_MOVES};
 use ::tests::scene::{Hardware, Scene};
 use ::tests::{Job, Outcome, Random, Report, Server};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Moves that count, for a run to be a good one.
+pub(crate) const WANTED_MOVES: usize = 3;
+
+/// Between what kinds of places a move goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Direction {
+    /// Whatever comes
+    Any,
+    /// From a server into the job's process
+    RemoteLocal,
+    /// From the job's process to a server
+    LocalRemote,
+    /// From server to server
+    RemoteRemote,
+}
 
 /// How long a run may take beyond four times its seconds before it counts as stuck.
 const LIMIT: Duration = Duration::from_secs(180);

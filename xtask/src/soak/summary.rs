@@ -1,7 +1,6 @@
 //! What all runs together show.
 
-use super::WANTED_MOVES;
-use super::run::{RunOutcome, Verdict};
+use super::run::{RunOutcome, Verdict, WANTED_MOVES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

@@ -9,9 +9,7 @@ use cuda_api::array::{ArrayMake, CopyBox, CopyBoxLate, ObjectMake, Sampling, Sha
 use cuda_api::calls::{self, Call, array, module, stream};
 use cuda_api::class::How;
 use cuda_api::code::{self, Code};
-use cuda_api::graph::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, SpecNode, Work};
 use cuda_api::handle::compose;
-use cuda_api::image::{self, Image};
 use cuda_api::ops::{
     ATTRIBUTE_BYTES, Alias, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END, HostPin,
     ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES,
@@ -19,6 +17,8 @@ use cuda_api::ops::{
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
+use cuda_api::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, SpecNode, Work};
+use cuda_image::Image;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Job {
         let exec = Executor::open(&Options { driver: driver(), gpu: 0, virtual_device: DEVICE_NUMBER }).expect("open");
         let memory = steer::own_base(DEVICE_NUMBER);
         let bytes: Vec<u8> = CODE.bytes().collect();
-        let image = Image::from_bytes(image::Kind::Ptx, bytes.into()).expect("image");
+        let image = Image::from_bytes(cuda_image::Kind::Ptx, bytes.into()).expect("image");
         let (hash, kind) = (image.hash(), image.kind.code());
         let must = |call, body: Vec<u8>| {
             let mut reply = Vec::new();

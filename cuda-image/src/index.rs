@@ -1,0 +1,166 @@
+//! What an image declares, over all of its entries.
+
+use super::cubin::{Cubin, Symbol};
+use super::kind::{Entry, EntryKind, ImageError, Param, Result};
+use super::ptx;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names, kernels and needs of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Index {
+    /// Variables in global or constant memory of any entry.
+    pub globals: BTreeSet<String>,
+    /// Kernels of any entry.
+    pub kernels: BTreeMap<String, Kernel>,
+    /// Whether variables are managed (`__managed__`): in one memory for host and GPU.
+    pub managed: bool,
+    /// Whether device code allocates with `malloc` or frees with `free`.
+    pub uses_device_heap: bool,
+    /// Whether device code may print while all goes well, with `printf`. So it is assumed of entries that could not be read.
+    pub prints: bool,
+    /// Whether it cannot be told which kernels may: then each of them may.
+    any_prints: bool,
+    /// Whether functions that any kernel may call use atomic operations with the scope of the whole system.
+    any_system_atomics: bool,
+    /// Number of entries that could not be read: names may be missing if it is not 0.
+    pub unreadable: usize,
+    /// Its code takes more memory, decompressed, than it may: it is not to be given to a driver.
+    pub too_large: bool,
+}
+
+/// What is known of a kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// Parameters as each entry describes them; those of cubins first.
+    layouts: Vec<(EntryKind, u32, Vec<Param>)>,
+    /// Whether it may print, in some entry.
+    prints: bool,
+    /// Whether it uses texture or surface references, in some entry.
+    references: bool,
+    /// Whether it uses atomic operations with the scope of the whole system, in some entry.
+    system_atomics: bool,
+}
+
+impl Index {
+    /// The index of the entries that `visit` tells, of which each may be unreadable.
+    pub(super) fn of(visit: impl FnOnce(&mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()>) -> Index {
+        let mut index = Index::default();
+        let whole = visit(&mut |entry| {
+            let read = entry.as_ref().is_ok_and(|e| match e.kind {
+                EntryKind::Cubin => index.add_cubin(e),
+                EntryKind::Ptx => {
+                    index.add_ptx(e);
+                    true
+                }
+                EntryKind::Other => true,
+            });
+            index.unreadable += usize::from(!read);
+            Ok(())
+        });
+        index.too_large = matches!(whole, Err(ImageError::TooLarge { .. }));
+        index.unreadable += usize::from(whole.is_err());
+        index.any_prints |= index.unreadable > 0;
+        index.prints |= index.any_prints;
+        for kernel in index.kernels.values_mut() {
+            kernel.layouts.sort_by_key(|(kind, ..)| *kind != EntryKind::Cubin);
+        }
+        index
+    }
+
+    /// Parameters of a kernel, in order: as the code for `sm` has them, else as any other does.
+    pub fn kernel_params(&self, name: &str, sm: u32) -> Option<&[Param]> {
+        let layouts = &self.kernels.get(name)?.layouts;
+        let exact = layouts.iter().find(|(_, for_sm, _)| *for_sm == sm);
+        exact.or(layouts.first()).map(|(.., params)| params.as_slice())
+    }
+
+    /// Whether a kernel may print while all goes well; `None` if there is none of this name.
+    pub fn kernel_prints(&self, name: &str) -> Option<bool> {
+        self.kernels.get(name).map(|k| k.prints || self.any_prints)
+    }
+
+    /// Whether a kernel uses texture or surface references; `None` if there is none of this name.
+    pub fn kernel_references(&self, name: &str) -> Option<bool> {
+        self.kernels.get(name).map(|k| k.references)
+    }
+
+    /// Whether a kernel may use atomic operations with the scope of the whole system, as far as its code shows; `None` if there is none of this
+    /// name.
+    pub fn kernel_system_atomics(&self, name: &str) -> Option<bool> {
+        self.kernels.get(name).map(|k| k.system_atomics || self.any_system_atomics)
+    }
+
+    fn add_cubin(&mut self, entry: &Entry) -> bool {
+        let Ok(cubin) = Cubin::parse(&entry.bytes) else {
+            return false;
+        };
+        self.managed |= cubin.has_managed();
+        let has_references = cubin.has_references();
+        let (mut named, mut told, mut launches) = (false, false, false);
+        for symbol in cubin.symbols() {
+            match symbol {
+                Symbol::Variable(name) => {
+                    insert(&mut self.globals, name);
+                }
+                Symbol::Kernel(name) => {
+                    let prints = cubin.refers(name, PRINTERS);
+                    told |= prints;
+                    self.add_kernel(name, entry, cubin.params(name), prints, has_references && cubin.uses_references(name));
+                }
+                Symbol::Function(name) => {
+                    self.uses_device_heap |= matches!(name, "malloc" | "free");
+                    named |= PRINTERS.contains(&name);
+                    // Kernels that are launched by kernels print for these.
+                    launches |= name.starts_with("cudaLaunchDevice") || name.starts_with("cudaGraphLaunch");
+                }
+            }
+        }
+        for name in cubin.system_atomics(entry.sm) {
+            // Functions that stand alone are there for whatever has been linked with them.
+            match self.kernels.get_mut(name) {
+                Some(kernel) => kernel.system_atomics = true,
+                None => self.any_system_atomics = true,
+            }
+        }
+        self.prints |= named;
+        self.any_prints |= named && (!told || launches);
+        true
+    }
+
+    fn add_ptx(&mut self, entry: &Entry) {
+        let module = ptx::module(&entry.bytes);
+        self.managed |= module.managed;
+        self.uses_device_heap |= module.device_heap;
+        self.prints |= module.prints || !module.printers.is_empty();
+        self.any_prints |= module.prints;
+        self.globals.extend(module.variables);
+        for (name, params) in module.kernels {
+            let (prints, references) = (module.printers.contains(&name), module.referring.contains(name.as_bytes()));
+            let system_atomics = module.system_atomics.contains(name.as_bytes());
+            self.add_kernel(&name, entry, params, prints, references);
+            self.kernels.entry(name).or_default().system_atomics |= system_atomics;
+        }
+    }
+
+    fn add_kernel(&mut self, name: &str, entry: &Entry, params: Option<Vec<Param>>, prints: bool, references: bool) {
+        if !self.kernels.contains_key(name) {
+            self.kernels.insert(name.to_owned(), Kernel::default());
+        }
+        let Some(kernel) = self.kernels.get_mut(name) else { return };
+        kernel.prints |= prints;
+        kernel.references |= references;
+        if let Some(params) = params {
+            kernel.layouts.push((entry.kind, entry.sm, params));
+        }
+    }
+}
+
+/// What device code prints with.
+const PRINTERS: &[&str] = &["vprintf"];
+
+/// Most names are in several entries: no copy is made for those already there.
+fn insert(names: &mut BTreeSet<String>, name: &str) {
+    if !names.contains(name) {
+        names.insert(name.to_owned());
+    }
+}

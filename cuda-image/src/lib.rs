@@ -1,0 +1,202 @@
+//! Module images: what a pointer given to `cuModuleLoadData` or `cuLibraryLoadData` is, how long it is, what is in it.
+//!
+//! The driver takes a bare pointer, without a length. [`measure`] finds out what it points to, copies it and makes it
+//! position-independent, so that it can travel, be kept by its hash and be given to another driver ([`Image::load_form`]).
+//! Everything read from an image is checked: a damaged one gives an error, never a panic or a read outside of it.
+
+mod cubin;
+mod fatbin;
+mod index;
+mod kind;
+mod load;
+pub mod managed;
+mod ptx;
+mod size;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use index::Index;
+pub use kind::{Entry, EntryKind, ImageError, Kind, MAX_IMAGE, Param};
+pub use load::LoadForm;
+
+use kind::{Result, Room, trim_zeros};
+use source::{Memory, Source};
+use std::sync::Arc;
+
+/// All entries of an image together are not larger once decompressed: beyond it, they are taken for a trap.
+const MAX_ENTRIES: u64 = 4 << 30;
+/// So many bytes of code any image may have, however small it is as stored; beyond them [`RATIO`] counts.
+const SMALL: u64 = 256 << 20;
+/// A byte of a stored image stands for at most so many bytes of code: compilers' output shrinks to a third or a tenth.
+const RATIO: u64 = 64;
+
+/// A self-contained copy of an image: no pointers in it, the same wherever it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// What it is.
+    pub kind: Kind,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+/// Finds out what is at `ptr` and copies it.
+///
+/// The memory is read through the kernel, which refuses what is not mapped: a wrong pointer or length gives
+/// [`ImageError::Unreadable`] where it can (where the kernel does not offer this, memory is read as a driver would).
+///
+/// # Safety
+/// `ptr` must be what the driver would accept: null, or an image whose parts (also those that a wrapper points to) stay
+/// readable and unchanged until this returns.
+pub unsafe fn measure(ptr: *const u8) -> Result<Image> {
+    // SAFETY: the caller vouches for the memory at `ptr`.
+    let memory = unsafe { Memory::new(ptr) }?;
+    let mut magic = [0; 4];
+    // PTX text may be shorter than a magic number; the whole of it is then read by the text branch below.
+    if memory.read(0, &mut magic).is_ok() && u32::from_le_bytes(magic) == load::WRAPPER_MAGIC {
+        // SAFETY: the caller vouches for what the wrapper points to as well.
+        let (kind, bytes) = unsafe { load::unwrap(&memory) }?;
+        return Image::from_bytes(kind, bytes);
+    }
+    let (kind, len) = size::of(&memory)?;
+    // Checked again as copied: another thread of the program may have written to it meanwhile.
+    Image::from_bytes(kind, memory.shared(len)?)
+}
+
+impl Image {
+    /// Takes bytes that came from elsewhere, after checking that they are one whole image of this kind.
+    pub fn from_bytes(kind: Kind, bytes: Arc<[u8]>) -> Result<Image> {
+        match kind {
+            Kind::Linked => {
+                load::parts(&bytes)?;
+            }
+            _ => {
+                let plain = if kind == Kind::Wrapped { Kind::Fatbin } else { kind };
+                if size::of(&*bytes)? != (plain, bytes.len() as u64) {
+                    return Err(ImageError::NotThis { kind });
+                }
+            }
+        }
+        Ok(Image { kind, bytes })
+    }
+
+    /// BLAKE3 of kind and bytes: images with the same hash are interchangeable.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut h = blake3::Hasher::new();
+        h.update(&[self.kind.code()]).update(&self.bytes);
+        *h.finalize().as_bytes()
+    }
+
+    /// Whether a wrapper led to it. Drivers load libraries from wrappers, and refuse to load modules from them (200, seen on an H200).
+    pub fn is_wrapped(&self) -> bool {
+        matches!(self.kind, Kind::Wrapped | Kind::Linked)
+    }
+
+    /// What the driver is to be given for this image as a library.
+    pub fn load_form(&self) -> Result<LoadForm> {
+        LoadForm::new(self.kind, &self.bytes, true)
+    }
+
+    /// What the driver is to be given for this image as a module; nothing if only a library can be made of it.
+    pub fn module_form(&self) -> Result<Option<LoadForm>> {
+        if self.kind == Kind::Linked { Ok(None) } else { LoadForm::new(self.kind, &self.bytes, false).map(Some) }
+    }
+
+    /// All pieces of code, decompressed, in the order in which they are stored.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let mut all = Vec::new();
+        self.visit(u64::MAX, None, &mut |entry| {
+            all.push(entry?);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// How much code it may have, decompressed: `most`, and no more than images of its size can be thought to have.
+    fn room(&self, most: u64) -> Room {
+        let likely = (self.bytes.len() as u64).saturating_mul(RATIO).clamp(SMALL, MAX_ENTRIES);
+        Room(likely.min(most))
+    }
+
+    /// Names, kernels and needs of all entries, found in one pass. Prefer it where more than one of them is wanted.
+    pub fn index(&self) -> Index {
+        self.index_within(u64::MAX, None)
+    }
+
+    /// As [`Image::index`], of an image whose code takes at most so many bytes, decompressed: of more, the index says that it is
+    /// too large. For a GPU of a compute capability (10 × major + minor) only what it may be given of a fat binary is looked at:
+    /// decompressing the rest is most of the work for libraries that support many GPUs.
+    pub fn index_within(&self, most: u64, capability: Option<u32>) -> Index {
+        Index::of(|add| self.visit(most, capability, add))
+    }
+
+    /// Names of all variables that the code declares in global or constant memory, of whatever entry; sorted.
+    pub fn global_names(&self) -> Vec<String> {
+        self.index().globals.into_iter().collect()
+    }
+
+    /// Names of all kernels of whatever entry; sorted.
+    pub fn kernel_names(&self) -> Vec<String> {
+        self.index().kernels.into_keys().collect()
+    }
+
+    /// Whether device code allocates with `malloc` or frees with `free`: the device heap is then part of the job's memory.
+    pub fn uses_device_heap(&self) -> bool {
+        self.index().uses_device_heap
+    }
+
+    /// Whether device code may print while all goes well, with `printf`.
+    pub fn prints(&self) -> bool {
+        self.index().prints
+    }
+
+    /// Parameters of a kernel, in order: as the code for `sm` has them, else as any other does.
+    pub fn kernel_params(&self, name: &str, sm: u32) -> Option<Vec<Param>> {
+        self.index().kernel_params(name, sm).map(<[Param]>::to_vec)
+    }
+
+    /// Calls `f` with each entry that a GPU of this capability may be given, or with what is wrong with it; an error of `f` ends the
+    /// walk, and so does code of more than `most` bytes in all.
+    fn visit(&self, most: u64, capability: Option<u32>, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+        let room = &mut self.room(most);
+        match self.kind {
+            Kind::Linked => {
+                for part in load::parts(&self.bytes)? {
+                    // A wrapper may come without a linked fat binary: the part is then empty.
+                    if let Some(bytes) = self.bytes.get(part).filter(|b| !b.is_empty()) {
+                        fatbin::visit(bytes, room, capability, f)?;
+                    }
+                }
+                Ok(())
+            }
+            Kind::Wrapped | Kind::Fatbin => fatbin::visit(&self.bytes, room, capability, f),
+            Kind::Archive => {
+                for member in size::members(&self.bytes)? {
+                    let Some(bytes) = self.bytes.get(member) else {
+                        continue;
+                    };
+                    match size::of(bytes) {
+                        Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, room, capability, f)?,
+                        Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
+                        // A member has a length of its own and needs no terminating zero.
+                        _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,
+                        _ => f(Ok(Entry { kind: EntryKind::Other, sm: 0, arch_specific: false, bytes: bytes.to_vec() }))?,
+                    }
+                }
+                Ok(())
+            }
+            Kind::Cubin => f(Ok(cubin_entry(&self.bytes))),
+            Kind::Ptx => f(Ok(ptx_entry(&self.bytes))),
+        }
+    }
+}
+
+fn cubin_entry(bytes: &[u8]) -> Entry {
+    Entry { kind: EntryKind::Cubin, sm: cubin::sm(bytes), arch_specific: false, bytes: bytes.to_vec() }
+}
+
+fn ptx_entry(bytes: &[u8]) -> Entry {
+    let text = trim_zeros(bytes);
+    let (sm, arch_specific) = ptx::target(text);
+    Entry { kind: EntryKind::Ptx, sm, arch_specific, bytes: text.to_vec() }
+}

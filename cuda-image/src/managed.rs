@@ -1,0 +1,126 @@
+//! Managed variables of code, and the same code with these variables at addresses of our own choice.
+//!
+//! The driver would put such a variable where it likes and keep it in step with the host by itself, in one place. As memory of the
+//! job's it has one address in every place: the code is changed to use that, and no longer says that it is managed.
+
+mod cubin;
+mod ptx;
+mod variables;
+
+use super::kind::{Entry, EntryKind, Kind};
+use super::{Image, fatbin, load};
+pub use variables::{Managed, Places, Variables};
+
+/// Code that was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The changed code.
+    pub image: Image,
+    /// Pieces of it that could not be changed, and why: they are not in the changed code.
+    pub left_out: Vec<String>,
+}
+
+impl Image {
+    /// All managed variables of the code, of whatever entry.
+    ///
+    /// # Errors
+    /// In words: entries do not agree about a variable, or none of those that have some could be understood.
+    pub fn managed(&self) -> Result<Variables, String> {
+        let mut all = Variables::new();
+        let mut unknown = None;
+        for entry in self.entries().map_err(|e| e.to_string())? {
+            let found = match variables(&entry) {
+                Ok(found) => found,
+                Err(why) => {
+                    unknown = Some(why);
+                    continue;
+                }
+            };
+            for (name, variable) in found {
+                match all.get(&name) {
+                    Some(other) if *other != variable => {
+                        return Err(format!("its variable {name} is not the same for every kind of GPU"));
+                    }
+                    Some(_) => {}
+                    None => drop(all.insert(name, variable)),
+                }
+            }
+        }
+        match unknown {
+            Some(why) if all.is_empty() => Err(why),
+            _ => Ok(all),
+        }
+    }
+
+    /// The same code with its managed variables at these addresses.
+    ///
+    /// # Errors
+    /// Why no piece of the code could be changed, in words.
+    pub fn with_managed(&self, at: &Places) -> Result<Placed, String> {
+        let mut left_out = Vec::new();
+        let mut pieces = 0;
+        let mut change = |entry: Entry| {
+            let changed = changed(&entry, at);
+            match changed {
+                Ok(bytes) => {
+                    pieces += 1;
+                    Some(bytes)
+                }
+                Err(why) => {
+                    left_out.push(why);
+                    None
+                }
+            }
+        };
+        let room = &mut self.room(u64::MAX);
+        let bytes = match self.kind {
+            Kind::Wrapped | Kind::Fatbin => fatbin::rebuild(&self.bytes, room, &mut change).map_err(|e| e.to_string())?,
+            Kind::Linked => {
+                let mut parts = Vec::new();
+                for part in load::parts(&self.bytes).map_err(|e| e.to_string())? {
+                    let bytes = &self.bytes[part];
+                    parts.push(match bytes.is_empty() {
+                        true => Vec::new(),
+                        false => fatbin::rebuild(bytes, room, &mut change).map_err(|e| e.to_string())?,
+                    });
+                }
+                load::contain(&parts)
+            }
+            Kind::Cubin | Kind::Ptx => {
+                let entry = self.entries().ok().and_then(|all| all.into_iter().next());
+                let mut bytes = entry.and_then(&mut change).unwrap_or_default();
+                if self.kind == Kind::Ptx {
+                    bytes.push(0);
+                }
+                bytes
+            }
+            Kind::Archive => return Err("it is an archive".into()),
+        };
+        if pieces == 0 {
+            return Err(left_out.pop().unwrap_or_else(|| "there is no code in it".into()));
+        }
+        let image = Image::from_bytes(self.kind, bytes.into()).map_err(|e| e.to_string())?;
+        Ok(Placed { image, left_out })
+    }
+}
+
+fn variables(entry: &Entry) -> Result<Variables, String> {
+    match entry.kind {
+        EntryKind::Cubin => cubin::variables(&entry.bytes),
+        EntryKind::Ptx => ptx::variables(&entry.bytes),
+        EntryKind::Other => Ok(Variables::new()),
+    }
+}
+
+/// The code of an entry, changed.
+fn changed(entry: &Entry, at: &Places) -> Result<Vec<u8>, String> {
+    match entry.kind {
+        EntryKind::Cubin => cubin::place(&entry.bytes, at),
+        EntryKind::Ptx => ptx::place(&entry.bytes, at),
+        EntryKind::Other => Err("it is code of a form that only the compiler reads".into()),
+    }
+    .map_err(|why| format!("code for sm_{}: {why}", entry.sm))
+}
+
+#[cfg(test)]
+mod tests;

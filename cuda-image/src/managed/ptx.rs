@@ -1,0 +1,381 @@
+//! Managed variables of PTX text.
+//!
+//! Their declarations go. A statement that names one gets the address from a register: it stands in a block of its own, where the
+//! register is loaded first. First values of other variables, and tables for debuggers, name the address as a number.
+
+use super::super::ptx::{Token, Tokens, is_name, number, type_size};
+use super::variables::{MAX_INITIAL, Managed, Places, Variables};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Deeper lists of first values are taken for damage.
+const MAX_DEPTH: usize = 16;
+
+/// A token and where it is in the text.
+#[derive(Debug, Clone)]
+struct Piece<'a> {
+    token: Token<'a>,
+    at: Range<usize>,
+}
+
+impl<'a> Piece<'a> {
+    fn word(&self) -> Option<&'a [u8]> {
+        if let Token::Word(word) = self.token { Some(word) } else { None }
+    }
+
+    fn is(&self, mark: u8) -> bool {
+        self.token == Token::Mark(mark)
+    }
+}
+
+fn pieces(text: &[u8]) -> Vec<Piece<'_>> {
+    let mut tokens = Tokens(text);
+    let mut all = Vec::new();
+    while let Some(token) = tokens.next() {
+        let end = text.len() - tokens.0.len();
+        let len = if let Token::Word(word) = token { word.len() } else { 1 };
+        all.push(Piece { token, at: end - len..end });
+    }
+    all
+}
+
+fn shown(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+/// Managed variables that the text declares; others that it wants from elsewhere are not among them.
+pub(super) fn variables(text: &[u8]) -> Result<Variables, String> {
+    let all = pieces(text);
+    let mut found = Variables::new();
+    for range in declarations(&all)? {
+        let (name, variable) = declaration(&all[range])?;
+        if let Some(variable) = variable {
+            found.insert(name, variable);
+        }
+    }
+    Ok(found)
+}
+
+/// The declarations of managed variables at module level, from their first word to the semicolon.
+fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, String> {
+    let (mut depth, mut from) = (0u32, 0);
+    let mut found = Vec::new();
+    for (i, piece) in all.iter().enumerate() {
+        match piece.token {
+            Token::Mark(b'{' | b'(' | b'[') => depth += 1,
+            Token::Mark(b'}' | b')' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        match piece.token {
+            Token::Word(b".visible" | b".extern" | b".weak" | b".common") if depth == 0 => from = i,
+            // The words before it are part of it.
+            Token::Word(b".global") if depth == 0 => from = if from + 1 == i { from } else { i },
+            Token::Word(b".managed") => {
+                // `.attribute(.managed)`: one deep.
+                let is_variable = depth == 1 && all[from..i].iter().any(|p| p.token == Token::Word(b".global"));
+                let end = all[i..].iter().position(|p| p.is(b';')).filter(|_| is_variable);
+                let end = i + end.ok_or("a managed variable is declared in a way that is not known")?;
+                found.push(from..end + 1);
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Name and contents; no contents if it is declared to be elsewhere.
+fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), String> {
+    let unknown = || "a managed variable is declared in a way that is not known".to_owned();
+    let mut element = None;
+    let mut vector = 1;
+    let mut at = all.iter().position(|p| p.word() == Some(b".global")).ok_or_else(unknown)? + 1;
+    let external = all[..at].iter().any(|p| p.word() == Some(b".extern"));
+    let name = loop {
+        match all.get(at).ok_or_else(unknown)?.token {
+            Token::Word(b".attribute") => at += all[at..].iter().position(|p| p.is(b')')).ok_or_else(unknown)?,
+            Token::Word(b".align") => at += 1,
+            Token::Word(b".v2") => vector = 2,
+            Token::Word(b".v4") => vector = 4,
+            Token::Word(word) if word[0] == b'.' => element = Some((type_size(word).ok_or_else(unknown)?, word)),
+            Token::Word(word) if is_name(word) => break shown(word),
+            _ => return Err(unknown()),
+        }
+        at += 1;
+    };
+    let (size, kind) = element.ok_or_else(unknown)?;
+    let mut dimensions = Vec::new();
+    at += 1;
+    while all.get(at).is_some_and(|p| p.is(b'[')) {
+        match all.get(at + 1..at + 3) {
+            Some([n, end]) if end.is(b']') => dimensions.push(n.word().and_then(number).ok_or_else(unknown)?),
+            _ if external => return Ok((name, None)),
+            _ => return Err(format!("it is not said how large {name} is")),
+        }
+        at += 3;
+    }
+    if external {
+        return Ok((name, None));
+    }
+    if vector > 1 {
+        dimensions.push(vector);
+    }
+    let bytes = dimensions.iter().try_fold(size, |n, d| n.checked_mul(*d)).ok_or_else(unknown)?;
+    let mut initial = Vec::new();
+    if all.get(at).is_some_and(|p| p.is(b'=')) {
+        if bytes > MAX_INITIAL {
+            return Err(format!("the first value of {name} is too large"));
+        }
+        initial = vec![0; bytes as usize];
+        at = values(all, at + 1, &dimensions, size as usize, kind, &mut initial)
+            .ok_or_else(|| format!("the first value of {name} is not known"))?;
+    }
+    match &all[at..] {
+        [end] if end.is(b';') => Ok((name, Some(Managed::new(bytes, initial)?))),
+        _ => Err(unknown()),
+    }
+}
+
+/// Reads a value, or a list of values in braces, into `to`; where it ends.
+fn values(all: &[Piece<'_>], mut at: usize, dimensions: &[u64], size: usize, kind: &[u8], to: &mut [u8]) -> Option<usize> {
+    if !all.get(at)?.is(b'{') {
+        let (bits, next) = value(all, at, kind)?;
+        to.get_mut(..size)?.copy_from_slice(bits.to_le_bytes().get(..size)?);
+        return Some(next);
+    }
+    let (_, inner) = dimensions.split_first().filter(|_| dimensions.len() <= MAX_DEPTH)?;
+    let step = inner.iter().try_fold(size, |n, d| n.checked_mul(usize::try_from(*d).ok()?))?;
+    at += 1;
+    let mut offset = 0usize;
+    while !all.get(at)?.is(b'}') {
+        let is_list = all[at].is(b'{');
+        let room = to.get_mut(offset..)?;
+        // A list is of the next dimension; values alone fill one element after the other.
+        let len = if is_list { step } else { size };
+        at = values(all, at, inner, size, kind, room.get_mut(..len)?)?;
+        offset += len;
+        if all.get(at)?.is(b',') {
+            at += 1;
+        }
+    }
+    Some(at + 1)
+}
+
+/// The bits of a number as it is written.
+fn value(all: &[Piece<'_>], mut at: usize, kind: &[u8]) -> Option<(u128, usize)> {
+    let negative = all.get(at)?.is(b'-');
+    at += usize::from(negative);
+    let word = all.get(at)?.word()?;
+    let bits = match word {
+        [b'0', b'f' | b'F', digits @ ..] if kind == b".f32" && digits.len() == 8 => hex(digits)?,
+        [b'0', b'd' | b'D', digits @ ..] if kind == b".f64" && digits.len() == 16 => hex(digits)?,
+        // Numbers for floating point are written as bits by every compiler.
+        _ if kind.starts_with(b".f") && kind != b".f16" || kind.starts_with(b".bf") => return None,
+        word => number(word)?,
+    };
+    let bits = u128::from(bits);
+    Some((if negative { bits.wrapping_neg() } else { bits }, at + 1))
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The text with its managed variables at these addresses.
+pub(super) fn place(text: &[u8], at: &Places) -> Result<Vec<u8>, String> {
+    let all = pieces(text);
+    let mut known = HashMap::new();
+    let mut edits = Vec::new();
+    for range in declarations(&all)? {
+        let (name, _) = declaration(&all[range.clone()])?;
+        let address = *at.get(&name).ok_or_else(|| format!("{name} has no address"))?;
+        known.insert(name.into_bytes(), address);
+        edits.push((all[range.start].at.start..all[range.end - 1].at.end, String::new()));
+    }
+    if known.is_empty() {
+        return Ok(text.to_vec());
+    }
+    let mut scan = Scan { text, all: &all, known: &known, edits };
+    scan.module()?;
+    let mut edits = scan.edits;
+    edits.sort_by_key(|(range, _)| (range.start, range.end));
+    let mut changed = Vec::with_capacity(text.len() + 64 * edits.len());
+    let mut from = 0;
+    for (range, new) in edits {
+        changed.extend_from_slice(text.get(from..range.start).ok_or("changes overlap")?);
+        changed.extend_from_slice(new.as_bytes());
+        from = range.end;
+    }
+    changed.extend_from_slice(&text[from..]);
+    Ok(changed)
+}
+
+struct Scan<'a> {
+    text: &'a [u8],
+    all: &'a [Piece<'a>],
+    /// Addresses by name.
+    known: &'a HashMap<Vec<u8>, u64>,
+    edits: Vec<(Range<usize>, String)>,
+}
+
+impl Scan<'_> {
+    fn named(&self, i: usize) -> Option<u64> {
+        self.known.get(self.all.get(i)?.word()?).copied()
+    }
+
+    fn is(&self, i: usize, mark: u8) -> bool {
+        self.all.get(i).is_some_and(|p| p.is(mark))
+    }
+
+    fn refuse<T>(&self, i: usize, how: &str) -> Result<T, String> {
+        Err(format!("{} is named {how}", self.all[i].word().map(shown).unwrap_or_default()))
+    }
+
+    /// What is added to the name at `i`, and the piece behind that.
+    fn offset(&self, i: usize) -> Result<(u64, usize), String> {
+        let plus = self.is(i + 1, b'+');
+        if !plus && !self.is(i + 1, b'-') {
+            return if self.is(i + 1, b'[') { self.refuse(i, "with an index") } else { Ok((0, i + 1)) };
+        }
+        let minus = !plus || self.is(i + 2, b'-');
+        let digits = i + 2 + usize::from(plus && minus);
+        let Some(n) = self.all.get(digits).and_then(Piece::word).and_then(number) else {
+            return self.refuse(i, "in a sum that is not known");
+        };
+        if self.is(digits + 1, b'+') || self.is(digits + 1, b'-') || self.is(digits + 1, b'*') {
+            return self.refuse(i, "in a sum that is not known");
+        }
+        Ok((if minus { n.wrapping_neg() } else { n }, digits + 1))
+    }
+
+    fn is_removed(&self, i: usize) -> bool {
+        let start = self.all[i].at.start;
+        self.edits.iter().any(|(range, new)| new.is_empty() && range.contains(&start))
+    }
+
+    /// Everything at module level.
+    fn module(&mut self) -> Result<(), String> {
+        let (mut i, mut is_function) = (0, false);
+        let mut is_value = false;
+        while let Some(piece) = self.all.get(i) {
+            match piece.token {
+                Token::Word(b".entry" | b".func") => is_function = true,
+                Token::Word(b".section") => {
+                    i = self.section(i)?;
+                    continue;
+                }
+                Token::Mark(b'{') if is_function => {
+                    i = self.body(i + 1)?;
+                    is_function = false;
+                    continue;
+                }
+                Token::Mark(b';') => (is_function, is_value) = (false, false),
+                Token::Mark(b'=') => is_value = true,
+                Token::Word(_) if self.named(i).is_some() && !self.is_removed(i) => {
+                    if !is_value {
+                        return self.refuse(i, "in a declaration");
+                    }
+                    i = self.number(i, true)?;
+                    continue;
+                }
+                _ => {}
+            }
+            i += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes a number for the name at `i`; the piece behind that.
+    fn number(&mut self, i: usize, is_value: bool) -> Result<usize, String> {
+        let Some(address) = self.named(i) else { return Ok(i + 1) };
+        let is_generic = i > 1 && self.is(i - 1, b'(') && self.all[i - 2].word() == Some(b"generic");
+        if !is_generic && i > 0 && self.is(i - 1, b'(') {
+            return self.refuse(i, "byte by byte in a first value");
+        }
+        let (from, (more, behind)) = match is_generic {
+            false => (i, self.offset(i)?),
+            true if !self.is(i + 1, b')') => return self.refuse(i, "in a sum that is not known"),
+            // `generic(name)`, and what is added behind the parenthesis.
+            true => (i - 2, self.offset(i + 1)?),
+        };
+        if is_value && !matches!(self.all.get(behind).map(|p| p.token), Some(Token::Mark(b',' | b';' | b'}'))) {
+            return self.refuse(i, "in a first value that is not known");
+        }
+        let range = self.all[from].at.start..self.all[behind - 1].at.end;
+        self.edits.push((range, address.wrapping_add(more).to_string()));
+        Ok(behind)
+    }
+
+    /// A table for debuggers; the piece behind it.
+    fn section(&mut self, from: usize) -> Result<usize, String> {
+        let mut i = from;
+        while i < self.all.len() && !self.is(i, b'{') {
+            i += 1;
+        }
+        while i < self.all.len() && !self.is(i, b'}') {
+            i = self.number(i, false)?;
+        }
+        Ok(i + 1)
+    }
+
+    /// The body of a function, behind its brace; the piece behind it.
+    fn body(&mut self, mut i: usize) -> Result<usize, String> {
+        let mut depth = 1;
+        while depth > 0 {
+            let Some(piece) = self.all.get(i) else { return Err("a function does not end".into()) };
+            match piece.token {
+                Token::Mark(b'{') => depth += 1,
+                Token::Mark(b'}') => depth -= 1,
+                // The one directive that ends with its line.
+                Token::Word(b".loc") => {
+                    let rest = &self.text[piece.at.start..];
+                    let end = piece.at.start + rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+                    while self.all.get(i + 1).is_some_and(|p| p.at.start < end) {
+                        i += 1;
+                    }
+                }
+                Token::Word(_) if self.is(i + 1, b':') => {
+                    if self.named(i).is_some() {
+                        return self.refuse(i, "as a label");
+                    }
+                    i += 1;
+                }
+                _ => {
+                    i = self.statement(i)?;
+                    continue;
+                }
+            }
+            i += 1;
+        }
+        Ok(i)
+    }
+
+    /// A statement; the piece behind its semicolon.
+    fn statement(&mut self, from: usize) -> Result<usize, String> {
+        let end = from + self.all[from..].iter().position(|p| p.is(b';')).ok_or("a statement does not end")?;
+        let is_declaration = self.all[from].word().is_some_and(|w| w[0] == b'.');
+        let mut set_up = String::new();
+        let (mut i, mut registers) = (from, 0);
+        while i < end {
+            let Some(address) = self.named(i) else {
+                i += 1;
+                continue;
+            };
+            if is_declaration {
+                return self.refuse(i, "in a declaration inside of a function");
+            }
+            let (more, behind) = self.offset(i)?;
+            let register = format!("%mrcuda_managed_{registers}");
+            set_up += &format!(".reg .b64 {register}; mov.b64 {register}, {}; ", address.wrapping_add(more));
+            self.edits.push((self.all[i].at.start..self.all[behind - 1].at.end, register));
+            registers += 1;
+            i = behind;
+        }
+        if registers > 0 {
+            let start = self.all[from].at.start;
+            self.edits.push((start..start, format!("{{ {set_up}")));
+            let behind = self.all[end].at.end;
+            self.edits.push((behind..behind, " }".into()));
+        }
+        Ok(end + 1)
+    }
+}

@@ -1,0 +1,323 @@
+//! A tolerant look at PTX text: what it declares at module level, not what its instructions mean.
+
+use super::kind::Param;
+use std::collections::BTreeSet;
+
+/// What a PTX module declares.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    /// Variables in global and constant memory.
+    pub(super) variables: Vec<String>,
+    /// Kernels with their parameters; `None` where these could not be understood.
+    pub(super) kernels: Vec<(String, Option<Vec<Param>>)>,
+    /// Whether a variable is managed.
+    pub(super) managed: bool,
+    /// Whether `malloc` or `free` are mentioned.
+    pub(super) device_heap: bool,
+    /// Kernels in which `vprintf` is mentioned.
+    pub(super) printers: BTreeSet<String>,
+    /// Kernels and functions that name a texture or surface reference, or a function above them that does.
+    pub(super) referring: BTreeSet<Vec<u8>>,
+    /// Kernels and functions with atomic operations of the whole system's scope, or that name a function above them with some.
+    pub(super) system_atomics: BTreeSet<Vec<u8>>,
+    /// Whether any kernel may get there: it is elsewhere in code, or kernels launch others.
+    pub(super) prints: bool,
+}
+
+/// Largest parameter buffer that is believed.
+const MAX_PARAMS: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    /// Identifier, directive, number or register.
+    Word(&'a [u8]),
+    Mark(u8),
+}
+
+/// Words and marks; comments and quoted strings are left out.
+#[derive(Debug, Clone)]
+pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
+
+fn is_word(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'%' | b'.')
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        loop {
+            let (first, rest) = self.0.split_first()?;
+            let skip = match (first, rest.first()) {
+                (b'/', Some(b'/')) => self.0.iter().position(|b| *b == b'\n').unwrap_or(self.0.len()),
+                (b'/', Some(b'*')) => self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4),
+                (b'"', _) => string_len(self.0),
+                (b, _) if is_word(*b) => {
+                    let len = self.0.iter().position(|b| !is_word(*b)).unwrap_or(self.0.len());
+                    let (word, after) = self.0.split_at(len);
+                    self.0 = after;
+                    return Some(Token::Word(word));
+                }
+                (b, _) if b.is_ascii_whitespace() => 1,
+                (b, _) => {
+                    self.0 = rest;
+                    return Some(Token::Mark(*b));
+                }
+            };
+            self.0 = &self.0[skip..];
+        }
+    }
+}
+
+/// Length of the quoted string at the start, with its quotes.
+fn string_len(text: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(b) = text.get(at) {
+        match b {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// Whether bytes are PTX text: they name a version or a target.
+pub(super) fn looks_like(bytes: &[u8]) -> bool {
+    Tokens(bytes).take(1 << 12).any(|t| matches!(t, Token::Word(b".version" | b".target")))
+}
+
+/// Capability named by `.target` (0: none), and whether it is for this one or its family only.
+pub(super) fn target(text: &[u8]) -> (u32, bool) {
+    let mut tokens = Tokens(text);
+    while let Some(t) = tokens.next() {
+        if t != Token::Word(b".target") {
+            continue;
+        }
+        // Other words may come first: `.target texmode_unified, sm_90`.
+        for t in tokens.by_ref().take(16) {
+            let Token::Word(word) = t else { continue };
+            if let Some(name) = word.strip_prefix(b"sm_") {
+                let digits = name.iter().take_while(|b| b.is_ascii_digit()).count();
+                let sm = number(&name[..digits]).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+                return (sm, digits < name.len());
+            }
+        }
+        break;
+    }
+    (0, false)
+}
+
+/// Reads the declarations of a module. Text that is not PTX gives an empty answer.
+pub(super) fn module(text: &[u8]) -> Module {
+    let mut m = Module::default();
+    let mut tokens = Tokens(text);
+    let (mut braces, mut parens) = (0u32, 0u32);
+    let (mut in_kernel, mut launches) = (false, false);
+    // References and what uses them, for as long as there are any; and whose body this is.
+    let (mut references, mut body): (BTreeSet<Vec<u8>>, Option<&[u8]>) = (BTreeSet::new(), None);
+    while let Some(t) = tokens.next() {
+        match t {
+            Token::Word(b"malloc" | b"free") => m.device_heap = true,
+            // A declaration alone, outside of braces, calls nothing.
+            Token::Word(b"vprintf") if braces > 0 => match m.kernels.last().filter(|_| in_kernel) {
+                Some((name, _)) => {
+                    m.printers.insert(name.clone());
+                }
+                None => m.prints = true,
+            },
+            Token::Word(name) if name.starts_with(b"cudaLaunchDevice") || name.starts_with(b"cudaGraphLaunch") => launches = true,
+            Token::Word(b".func") if braces == 0 => (in_kernel, body) = (false, None),
+            Token::Mark(b'{') => braces += 1,
+            Token::Mark(b'}') => braces = braces.saturating_sub(1),
+            Token::Mark(b'(') if braces == 0 => parens += 1,
+            Token::Mark(b')') if braces == 0 => parens = parens.saturating_sub(1),
+            // A parenthesis that is never closed must not hide the rest of the module.
+            Token::Mark(b';') if braces == 0 => parens = 0,
+            Token::Word(b".global" | b".const") if braces == 0 && parens == 0 => variables(&mut tokens, &mut m, &mut references),
+            Token::Word(b".entry") if braces == 0 => {
+                let Some(Token::Word(name)) = tokens.next() else {
+                    continue;
+                };
+                let mut ahead = tokens.clone();
+                let params = if ahead.next() == Some(Token::Mark(b'(')) {
+                    tokens = ahead;
+                    params(&mut tokens)
+                } else {
+                    // A kernel without a list has no parameters.
+                    Some(Vec::new())
+                };
+                m.kernels.push((text_of(name), params));
+                (in_kernel, body) = (true, Some(name));
+                parens = 0;
+            }
+            // After `.func` and what it gives back.
+            Token::Word(name) if braces == 0 && parens == 0 && body.is_none() && is_name(name) => body = Some(name),
+            Token::Word(name) if braces > 0 && (is_system_atomic(name) || m.system_atomics.contains(name)) => {
+                m.system_atomics.extend(body.map(<[u8]>::to_vec));
+            }
+            Token::Word(name) if braces > 0 && !references.is_empty() && references.contains(name) => {
+                if let Some(body) = body {
+                    m.referring.insert(body.to_vec());
+                    references.insert(body.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+    m.prints |= launches && !m.printers.is_empty();
+    m
+}
+
+/// Whether an instruction is `atom` or `red` with the scope `.sys`. Without a scope it is the GPU's (PTX ISA, "atom").
+fn is_system_atomic(instruction: &[u8]) -> bool {
+    (instruction.starts_with(b"atom.") || instruction.starts_with(b"red."))
+        && instruction.split(|b| *b == b'.').any(|part| part == b"sys")
+}
+
+/// Names in what follows `.global` or `.const`, up to the semicolon.
+fn variables(tokens: &mut Tokens<'_>, m: &mut Module, references: &mut BTreeSet<Vec<u8>>) {
+    let mut depth = 0u32;
+    let mut name: Option<&[u8]> = None;
+    let mut initial = false;
+    let mut opaque = false;
+    for t in tokens {
+        match t {
+            Token::Mark(b'(' | b'[' | b'{' | b'<') => depth += 1,
+            Token::Mark(b')' | b']' | b'}' | b'>') => depth = depth.saturating_sub(1),
+            Token::Word(b".managed") => m.managed = true,
+            _ if depth > 0 => {}
+            Token::Mark(end @ (b',' | b';')) => {
+                match name.take() {
+                    Some(name) if opaque => drop(references.insert(name.to_vec())),
+                    Some(name) => m.variables.push(text_of(name)),
+                    None => {}
+                }
+                initial = false;
+                if end == b';' {
+                    return;
+                }
+            }
+            Token::Mark(b'=') => initial = true,
+            // These have no memory that could be asked for.
+            Token::Word(b".texref" | b".samplerref" | b".surfref") => opaque = true,
+            Token::Word(word) if !initial && name.is_none() && is_name(word) => name = Some(word),
+            _ => {}
+        }
+    }
+}
+
+/// What has been read of one parameter.
+#[derive(Debug, Default)]
+struct Draft {
+    declared: bool,
+    element: Option<u64>,
+    align: Option<u64>,
+    /// Product of the array lengths; `None`: no array.
+    count: Option<u64>,
+    pointer: bool,
+}
+
+impl Draft {
+    /// Its place behind the parameters before it, which end at `end`.
+    fn place(&self, end: u64) -> Option<Param> {
+        let element = self.element?;
+        let offset = end.checked_next_multiple_of(self.align.unwrap_or(element).max(1))?;
+        let size = element.checked_mul(self.count.unwrap_or(1))?;
+        offset.checked_add(size).filter(|end| *end <= MAX_PARAMS)?;
+        Some(Param { offset: u32::try_from(offset).ok()?, size: u32::try_from(size).ok()? })
+    }
+}
+
+/// The parameters up to the closing parenthesis. What is not understood is passed over all the same: what follows the list
+/// must be read as what it is.
+fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
+    let mut all = Some(Vec::new());
+    let mut end = 0u64;
+    let mut draft = Draft::default();
+    loop {
+        let before = tokens.clone();
+        match tokens.next()? {
+            Token::Mark(mark @ (b',' | b')')) => {
+                if draft.declared {
+                    let placed = draft.place(end);
+                    end = placed.map_or(0, |p| u64::from(p.offset) + u64::from(p.size));
+                    all = all.zip(placed).map(|(mut all, p)| {
+                        all.push(p);
+                        all
+                    });
+                }
+                if mark == b')' {
+                    return all;
+                }
+                draft = Draft::default();
+            }
+            Token::Word(b".param") => draft.declared = true,
+            // What follows describes what the pointer points to.
+            Token::Word(b".ptr") => draft.pointer = true,
+            Token::Word(b".align") => {
+                let n = next_number(tokens).filter(|n| n.is_power_of_two() && *n <= MAX_PARAMS);
+                if !draft.pointer {
+                    draft.align = n;
+                }
+                all = all.filter(|_| n.is_some());
+            }
+            Token::Mark(b'[') => {
+                let n = next_number(tokens).and_then(|n| n.checked_mul(draft.count.unwrap_or(1)));
+                draft.count = n;
+                all = all.filter(|_| n.is_some());
+            }
+            Token::Word(word) if draft.element.is_none() => draft.element = type_size(word),
+            Token::Mark(b'{' | b';') => {
+                // The list was never closed.
+                *tokens = before;
+                return None;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The number that comes next, if a number does.
+fn next_number(tokens: &mut Tokens<'_>) -> Option<u64> {
+    let mut ahead = tokens.clone();
+    let Some(Token::Word(word)) = ahead.next() else {
+        return None;
+    };
+    let n = number(word)?;
+    *tokens = ahead;
+    Some(n)
+}
+
+pub(super) fn type_size(word: &[u8]) -> Option<u64> {
+    Some(match word {
+        b".b8" | b".u8" | b".s8" | b".pred" => 1,
+        b".b16" | b".u16" | b".s16" | b".f16" | b".bf16" => 2,
+        b".b32" | b".u32" | b".s32" | b".f32" | b".f16x2" | b".bf16x2" => 4,
+        b".b64" | b".u64" | b".s64" | b".f64" | b".texref" | b".samplerref" | b".surfref" => 8,
+        b".b128" => 16,
+        _ => return None,
+    })
+}
+
+pub(super) fn is_name(word: &[u8]) -> bool {
+    word.first().is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'%'))
+}
+
+/// An integer constant: decimal, octal, hexadecimal or binary, with or without `U`.
+pub(super) fn number(word: &[u8]) -> Option<u64> {
+    let word = std::str::from_utf8(word).ok()?;
+    let word = word.strip_suffix('U').unwrap_or(word);
+    let (digits, radix) = match word.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&word[2..], 16),
+        [b'0', b'b' | b'B', ..] => (&word[2..], 2),
+        [b'0', _, ..] => (&word[1..], 8),
+        _ => (word, 10),
+    };
+    u64::from_str_radix(digits, radix).ok()
+}
+
+/// Words consist of ASCII alone.
+fn text_of(word: &[u8]) -> String {
+    word.iter().map(|b| char::from(*b)).collect()
+}

@@ -1,0 +1,142 @@
+//! Where the bytes of an image are read from: memory of unknown extent, or a slice.
+
+use super::kind::{ImageError, MAX_IMAGE, Result};
+use std::ffi::CStr;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes at offsets, of which nobody said how many there are.
+pub(super) trait Source {
+    /// Fills `into` with the bytes from `at` on.
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Length of the text at the start, with its terminating zero.
+    fn text_len(&self) -> Result<u64>;
+
+    /// A copy of `len` bytes from `at` on.
+    fn copy_from(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        if len > MAX_IMAGE {
+            return Err(ImageError::TooLarge { size: len });
+        }
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| ImageError::TooLarge { size: len })?];
+        self.read(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A copy of the first `len` bytes.
+    fn copy(&self, len: u64) -> Result<Vec<u8>> {
+        self.copy_from(0, len)
+    }
+}
+
+impl Source for [u8] {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        let from = usize::try_from(at).ok();
+        let range = from.and_then(|from| Some(from..from.checked_add(into.len())?));
+        into.copy_from_slice(range.and_then(|r| self.get(r)).ok_or(ImageError::Unreadable { at })?);
+        Ok(())
+    }
+
+    fn text_len(&self) -> Result<u64> {
+        let zero = first_zero(self).ok_or(ImageError::Unreadable { at: self.len() as u64 })?;
+        Ok(zero as u64 + 1)
+    }
+
+    fn copy_from(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        // Looked up before anything is allocated: a wrong length must not cost memory.
+        let from = usize::try_from(at).ok();
+        let range = from.and_then(|from| Some(from..from.checked_add(usize::try_from(len).ok()?)?));
+        range.and_then(|r| self.get(r)).map(<[u8]>::to_vec).ok_or(ImageError::Unreadable { at })
+    }
+}
+
+/// Where the first zero is. Texts are long, and the library looks at many bytes at a time.
+fn first_zero(bytes: &[u8]) -> Option<usize> {
+    CStr::from_bytes_until_nul(bytes).ok().map(CStr::count_bytes)
+}
+
+/// Memory of this process from an address on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory(usize);
+
+const PAGE: usize = 4096;
+
+impl Memory {
+    /// A copy of the first `len` bytes that can be shared.
+    pub(super) fn shared(&self, len: u64) -> Result<Arc<[u8]>> {
+        if len > MAX_IMAGE {
+            return Err(ImageError::TooLarge { size: len });
+        }
+        // Read where it stays: images are large, and fresh memory costs more than the copy.
+        // SAFETY: zero is a byte.
+        let mut bytes: Arc<[u8]> = unsafe { Arc::new_zeroed_slice(len as usize).assume_init() };
+        if let Some(fresh) = Arc::get_mut(&mut bytes) {
+            self.read(0, fresh)?;
+        }
+        Ok(bytes)
+    }
+
+    /// # Safety
+    /// What is read from it later must be memory that the caller of the driver handed over for reading.
+    pub(super) unsafe fn new(ptr: *const u8) -> Result<Memory> {
+        if ptr.is_null() { Err(ImageError::Null) } else { Ok(Memory(ptr.expose_provenance())) }
+    }
+}
+
+impl Source for Memory {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        let gone = ImageError::Unreadable { at };
+        let start = usize::try_from(at).ok().and_then(|at| self.0.checked_add(at)).ok_or(gone.clone())?;
+        start.checked_add(into.len()).ok_or(gone.clone())?;
+        let mut done = 0;
+        while done < into.len() {
+            let rest = &mut into[done..];
+            let to = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+            let from = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(start + done), iov_len: rest.len() };
+            // SAFETY: `to` is a live mutable slice; the kernel checks `from` and answers EFAULT where nothing is mapped.
+            let n = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+            match usize::try_from(n) {
+                Ok(n) if n > 0 => done += n,
+                _ if n < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                    let from: *const u8 = std::ptr::with_exposed_provenance(start + done);
+                    // SAFETY: sandboxes may forbid the call; the contract of `new` makes this memory readable then.
+                    unsafe { std::ptr::copy_nonoverlapping(from, rest.as_mut_ptr(), rest.len()) };
+                    return Ok(());
+                }
+                _ => return Err(gone),
+            }
+        }
+        Ok(())
+    }
+
+    fn text_len(&self) -> Result<u64> {
+        let mut at = 0u64;
+        let mut page = [0; PAGE];
+        while at < MAX_IMAGE {
+            // Never past the end of a page: what follows the text need not be mapped.
+            let here = self.0.checked_add(at as usize).ok_or(ImageError::Unreadable { at })?;
+            let chunk = &mut page[..PAGE - here % PAGE];
+            self.read(at, chunk)?;
+            if let Some(zero) = first_zero(chunk) {
+                return Ok(at + zero as u64 + 1);
+            }
+            at += chunk.len() as u64;
+        }
+        Err(ImageError::TooLarge { size: at })
+    }
+}
+
+/// Little-endian numbers at fixed places of a header that is known to be long enough.
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at.saturating_add(2)).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
+}
+
+/// As [`u16_at`].
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at.saturating_add(4)).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// As [`u16_at`].
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at.saturating_add(8)).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}

@@ -1,0 +1,163 @@
+//! What a program says about dumps of the GPU (`cuCoredump…`): values that are kept and told again, for all contexts and for one.
+//!
+//! No dump is ever written: what fails at a place is told as an error.
+
+use cuda_api::code::{self, Code};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+/// Bytes of a text with its NUL.
+const TEXT: usize = 1024;
+
+/// `CUcoredumpSettings`
+const ON_EXCEPTION: u32 = 1;
+const TRIGGER_HOST: u32 = 2;
+const LIGHTWEIGHT: u32 = 3;
+const USER_TRIGGER: u32 = 4;
+const FILE: u32 = 5;
+const PIPE: u32 = 6;
+const FLAGS: u32 = 7;
+
+/// By context (0: all of them) and setting.
+static SET: Mutex<BTreeMap<(u64, u32), Vec<u8>>> = Mutex::new(BTreeMap::new());
+
+fn width(setting: u32) -> Result<usize, Code> {
+    match setting {
+        ON_EXCEPTION | TRIGGER_HOST | LIGHTWEIGHT | USER_TRIGGER => Ok(1),
+        FILE | PIPE => Ok(TEXT),
+        FLAGS => Ok(4),
+        _ => Err(INVALID),
+    }
+}
+
+/// What holds if nothing was set (CUDA driver API reference, `cuCoredumpGetAttribute`).
+fn initial(setting: u32) -> Vec<u8> {
+    let name = |start: &str| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        format!("{start}.{}.{}", host.trim(), std::process::id()).into_bytes()
+    };
+    match setting {
+        TRIGGER_HOST => vec![1],
+        FILE => name("core.cuda"),
+        PIPE => name("corepipe.cuda"),
+        FLAGS => vec![0; 4],
+        _ => vec![0],
+    }
+}
+
+/// `cuCoredumpGetAttribute` for a context, or `cuCoredumpGetAttributeGlobal` for context 0. Which context is asked last: so does
+/// the driver.
+///
+/// # Errors
+/// `INVALID_VALUE`: an unknown setting, no size, or less room than the value needs; what `context` says.
+///
+/// # Safety
+/// `value` is null or points to `*size` bytes; `size` is null or valid.
+pub unsafe fn get(
+    context: impl FnOnce() -> Result<u64, Code>,
+    setting: u32,
+    value: *mut c_void,
+    size: *mut usize,
+) -> Result<(), Code> {
+    let bytes = width(setting)?;
+    if size.is_null() {
+        return Err(INVALID);
+    }
+    if value.is_null() {
+        // SAFETY: not null, so the program's own.
+        unsafe { size.write(bytes) };
+        return Ok(());
+    }
+    let context = context()?;
+    let set = SET.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = set.get(&(context, setting)).or_else(|| set.get(&(0, setting))).cloned();
+    let mut own = known.unwrap_or_else(|| initial(setting));
+    if bytes == TEXT {
+        own.push(0);
+    }
+    // SAFETY: as above.
+    if unsafe { size.read() } < own.len() {
+        return Err(INVALID);
+    }
+    // SAFETY: the program says that so many bytes are there.
+    unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len()) };
+    Ok(())
+}
+
+/// `cuCoredumpSetAttribute` for a context, or `cuCoredumpSetAttributeGlobal` for context 0.
+///
+/// # Errors
+/// `INVALID_VALUE`: an unknown setting, one that contexts do not have, or a size that does not fit it; what `context` says.
+///
+/// # Safety
+/// As for [`get`].
+pub unsafe fn set(
+    context: impl FnOnce() -> Result<u64, Code>,
+    setting: u32,
+    value: *const c_void,
+    size: *mut usize,
+) -> Result<(), Code> {
+    let bytes = width(setting)?;
+    if size.is_null() {
+        return Err(INVALID);
+    }
+    let context = context()?;
+    if context != 0 && matches!(setting, USER_TRIGGER | PIPE) {
+        return Err(INVALID);
+    }
+    if value.is_null() {
+        // SAFETY: not null, so the program's own.
+        unsafe { size.write(bytes) };
+        return Ok(());
+    }
+    // SAFETY: as above.
+    let given = unsafe { size.read() };
+    if given > bytes || bytes != TEXT && given != bytes {
+        return Err(INVALID);
+    }
+    // SAFETY: the program says that so many bytes are there.
+    let mut own = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), given) }.to_vec();
+    if bytes == TEXT {
+        own.truncate(own.iter().position(|b| *b == 0).unwrap_or(own.len()));
+        if own.is_empty() || own.len() == TEXT {
+            return Err(INVALID);
+        }
+    }
+    SET.lock().unwrap_or_else(PoisonError::into_inner).insert((context, setting), own);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(context: u64, setting: u32) -> Result<String, Code> {
+        let (mut bytes, mut size) = ([0u8; TEXT], TEXT);
+        // SAFETY: a buffer of this size.
+        unsafe { get(|| Ok(context), setting, bytes.as_mut_ptr().cast(), &raw mut size) }?;
+        Ok(String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned())
+    }
+
+    #[test]
+    fn contexts_have_what_all_have_unless_they_have_their_own() {
+        assert!(text(7, FILE).unwrap().ends_with(&format!(".{}", std::process::id())));
+        let put = |context: u64, setting: u32, value: &[u8]| {
+            let mut size = value.len();
+            // SAFETY: a value of this size.
+            unsafe { set(|| Ok(context), setting, value.as_ptr().cast(), &raw mut size) }
+        };
+        put(0, FILE, b"all").unwrap();
+        assert_eq!(text(7, FILE).unwrap(), "all");
+        put(7, FILE, b"own\0more").unwrap();
+        assert_eq!((text(7, FILE).unwrap(), text(8, FILE).unwrap()), ("own".to_owned(), "all".to_owned()));
+        assert_eq!(put(7, PIPE, b"own"), Err(INVALID));
+        assert_eq!(put(0, ON_EXCEPTION, b"12"), Err(INVALID));
+        assert_eq!(put(0, 8, b"1"), Err(INVALID));
+        let mut size = 0;
+        // SAFETY: without a value only the size is written.
+        unsafe { get(|| Ok(0), FLAGS, std::ptr::null_mut(), &raw mut size) }.unwrap();
+        assert_eq!(size, 4);
+    }
+}

@@ -1,0 +1,88 @@
+//! Values that runtime libraries attach to contexts, each library under a key of its own.
+//!
+//! Nearly every runtime call reads one, so a read takes a shared lock and no more.
+
+use super::host::{Host, give, guard};
+use cuda_api::code::{self, Code};
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+/// What a library wants called when the context goes: (context, key, value).
+type Destructor = unsafe extern "C" fn(usize, usize, usize);
+
+#[derive(Debug, Clone, Copy)]
+struct Value {
+    key: usize,
+    value: usize,
+    destructor: Option<Destructor>,
+}
+
+/// Values by context, in the order in which they were attached: there are as many as runtime libraries, a handful.
+static VALUES: RwLock<BTreeMap<usize, Vec<Value>>> = RwLock::new(BTreeMap::new());
+
+/// The context meant: the given one, or the calling thread's current one for 0.
+fn meant(host: &dyn Host, context: usize) -> Result<usize, Code> {
+    match if context == 0 { host.current_context() } else { context } {
+        0 => Err(code::ERROR_INVALID_CONTEXT),
+        context => Ok(context),
+    }
+}
+
+/// Attaches a value, in the place of an earlier one with this key.
+pub(super) extern "C" fn put(context: usize, key: usize, value: usize, destructor: Option<Destructor>) -> Code {
+    guard(|host| {
+        let context = meant(host, context)?;
+        let mut all = VALUES.write().unwrap_or_else(PoisonError::into_inner);
+        let values = all.entry(context).or_default();
+        let new = Value { key, value, destructor };
+        match values.iter_mut().find(|v| v.key == key) {
+            Some(old) => *old = new,
+            None => values.push(new),
+        }
+        Ok(())
+    })
+}
+
+/// Forgets a value. Its destructor is not called: whoever deletes it frees it.
+pub(super) extern "C" fn delete(context: usize, key: usize) -> Code {
+    guard(|host| {
+        let context = meant(host, context)?;
+        let mut all = VALUES.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(values) = all.get_mut(&context) {
+            values.retain(|v| v.key != key);
+            if values.is_empty() {
+                all.remove(&context);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Reads a value.
+///
+/// # Safety
+/// `to` must be null or valid for a write.
+pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) -> Code {
+    guard(|host| {
+        let context = meant(host, context)?;
+        let all = VALUES.read().unwrap_or_else(PoisonError::into_inner);
+        let value = all.get(&context).and_then(|values| values.iter().find(|v| v.key == key));
+        let value = value.ok_or(code::ERROR_INVALID_HANDLE)?.value;
+        // SAFETY: the caller vouches for `to`.
+        unsafe { give(to, value) }
+    })
+}
+
+/// Forgets all values of a context that was reset or destroyed, and calls their destructors.
+///
+/// Call it without holding locks: runtimes call back into the driver. Each value is out of the table before its destructor
+/// runs, so that it runs once, and what a destructor attaches anew stays.
+pub fn context_destroyed(context: usize) {
+    let gone = VALUES.write().unwrap_or_else(PoisonError::into_inner).remove(&context);
+    for Value { key, value, destructor } in gone.unwrap_or_default() {
+        if let Some(destructor) = destructor {
+            // SAFETY: the library that attached the value wants this call, once; it outlives its values.
+            unsafe { destructor(context, key, value) };
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a program says of external memory that it imports.
+
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the last type that there is.
+const OPAQUE_FD: u32 = 1;
+const LAST_TYPE: u32 = 9;
+/// `CUDA_EXTERNAL_MEMORY_DEDICATED`
+const DEDICATED: u32 = 1;
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, with its enum as the integer that it is in C: any bits are valid.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    kind: u32,
+    _gap: u32,
+    /// The descriptor.
+    pub fd: i32,
+    _other: [u32; 3],
+    /// How much memory it is said to be.
+    pub bytes: u64,
+    flags: u32,
+    _reserved: [u32; 16],
+}
+const _: () = assert!(size_of::<Asked>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
+const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, handle));
+const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
+
+impl Asked {
+    /// Whether this can be a descriptor of memory that CUDA has exported.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED`: of graphics or other drivers; `INVALID_VALUE`: no type, no memory, no descriptor, or flags that do not exist.
+    pub fn check(&self) -> Result<(), Code> {
+        match self.kind {
+            OPAQUE_FD => {}
+            2..=LAST_TYPE => return Err(code::ERROR_NOT_SUPPORTED),
+            _ => return Err(code::ERROR_INVALID_VALUE),
+        }
+        let right = self.bytes != 0 && self.flags & !DEDICATED == 0 && self.fd >= 0;
+        if right { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    }
+}

@@ -1,0 +1,124 @@
+//! The functions of cuda.h about captures and graphs, over any [`Host`]. Arguments are the program's own, enums as
+//! integers; every one follows the CUDA driver API reference.
+
+mod build;
+mod condition;
+mod instance;
+mod memory;
+mod objects;
+mod params;
+mod streams;
+
+pub use build::*;
+pub use condition::*;
+pub use instance::*;
+pub use memory::*;
+pub use objects::*;
+pub use params::*;
+pub use streams::*;
+
+use super::model::Node;
+use super::raw::{AnyParams, KernelArgs};
+use super::{Graphs, Host};
+use cuda_api::code::{self, Code};
+use cuda_api::pointer::give;
+use cuda_api::work::{Attribute, Edge, Work};
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+
+type Done = Result<(), Code>;
+
+/// Work with the context that it belongs to, checked by the host.
+fn checked<H: Host>(h: &mut H, work: Work<u64>) -> Result<(Work<u64>, u64), Code> {
+    let context = match &work {
+        Work::Kernel(k) => h.check_kernel(k)?,
+        Work::Copy(c) => h.check_copy(c)?,
+        Work::Fill(f) => h.check_fill(f)?,
+        Work::EventWait(e) | Work::EventRecord(e) => h.event(*e)?,
+        Work::MemOps(m) => h.check_words(m)?,
+        // Memory is checked where it is allocated.
+        Work::Host(_) | Work::Child(_) | Work::Empty | Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_) => 0,
+    };
+    Ok((work, context))
+}
+
+fn kernel<H: Host>(h: &mut H, args: KernelArgs, attributes: Vec<Attribute>) -> Result<(Work<u64>, u64), Code> {
+    let layout = h.layout(args.function)?;
+    let kernel = args.kernel(&layout, attributes)?;
+    checked(h, Work::Kernel(kernel))
+}
+
+/// What a node does, if it is of the kind that `pick` knows.
+fn work_of<H: Host, T>(h: &H, node: u64, pick: impl Fn(&Work<u64>) -> Option<T>) -> Result<T, Code> {
+    h.shared().with(|g| pick(&g.store.node(node)?.work).ok_or(INVALID))
+}
+
+/// Changes what a node does; it stays of its kind.
+fn set_work<H: Host>(h: &H, node: u64, (work, context): (Work<u64>, u64)) -> Done {
+    h.shared().with(|g| {
+        let n = g.store.node_mut(node)?;
+        if n.work.node_type() != work.node_type() {
+            return Err(INVALID);
+        }
+        (n.work, n.context) = (work, context);
+        Ok(())
+    })
+}
+
+/// The launch attributes of a kernel node.
+fn attributes_of<H: Host>(h: &H, node: u64) -> Result<Vec<Attribute>, Code> {
+    work_of(h, node, |w| if let Work::Kernel(k) = w { Some(k.attributes.clone()) } else { None })
+}
+
+/// Parameters of any kind for a node that exists; embedded graphs do not change this way.
+fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u64>, u64), Code> {
+    match params {
+        AnyParams::Kernel(args) => {
+            let attributes = attributes_of(h, node)?;
+            kernel(h, args, attributes)
+        }
+        AnyParams::Ready(work) => checked(h, work),
+        AnyParams::Child { .. } | AnyParams::Alloc | AnyParams::Free(_) | AnyParams::Conditional => {
+            Err(code::ERROR_NOT_SUPPORTED)
+        }
+    }
+}
+
+/// Adds a node and tells the program its handle.
+fn add<H: Host>(
+    h: &H,
+    to: *mut cuda_api::sys::CUgraphNode,
+    graph: u64,
+    after: Vec<(u64, Edge)>,
+    (work, context): (Work<u64>, u64),
+) -> Done {
+    give(to, std::ptr::null_mut())?;
+    let node = h.shared().with(|g| {
+        g.store.graph(graph)?;
+        g.store.add(graph, after, work, context)
+    })?;
+    give(to, node as cuda_api::sys::CUgraphNode)
+}
+
+fn is_conditional(n: &Node) -> bool {
+    matches!(n.work, Work::Conditional(_))
+}
+
+/// Graphs with such nodes belong to one place only: they are not copied.
+fn is_single(n: &Node) -> bool {
+    is_conditional(n) || matches!(n.work, Work::MemAlloc(_) | Work::MemFree(_))
+}
+
+impl Graphs {
+    /// A copy of a graph for a child node of another one.
+    fn copy_for_child(&mut self, child: u64, parent: u64) -> Result<u64, Code> {
+        self.store.graph(parent)?;
+        self.store.graph(child)?;
+        if child == parent || self.store.any(child, &is_single) || self.store.is_captured_into(child) {
+            return Err(INVALID);
+        }
+        let copy = self.store.copy(child, super::model::Owner::Program)?;
+        self.copy_retains(copy);
+        Ok(copy)
+    }
+}

@@ -1,0 +1,85 @@
+//! Conditions, and the nodes that run one of their graphs, or none, or one again and again.
+
+use super::{Done, Host, INVALID};
+use crate::graph::Graphs;
+use crate::graph::model::Owner;
+use crate::graph::raw::RawConditional;
+use cuda_api::code::Code;
+use cuda_api::pointer::{give, read};
+use cuda_api::sys::{CUcontext, CUgraph, CUgraphConditionalHandle, CUgraphNode};
+use cuda_api::work::{Conditional, Edge, Work};
+use std::ffi::c_uint;
+
+/// More graphs are in no node.
+const MOST: u32 = 1 << 12;
+
+/// Makes a condition for a node of a graph.
+pub fn cuGraphConditionalHandleCreate<H: Host>(
+    h: &mut H,
+    to: *mut CUgraphConditionalHandle,
+    graph: CUgraph,
+    _context: CUcontext,
+    default: c_uint,
+    flags: c_uint,
+) -> Done {
+    let graph = graph as u64;
+    // `CU_GRAPH_COND_ASSIGN_DEFAULT`
+    if to.is_null() || flags > 1 {
+        return Err(INVALID);
+    }
+    let home = h.shared().with(|g| g.store.outermost(graph))?;
+    let (handle, context) = h.condition(home, default, flags)?;
+    h.shared().with(|g| {
+        let own = g.conditions.entry(home).or_default();
+        own.context = context;
+        own.handles.push(handle);
+        g.store.graph_mut(graph).map(|g| g.conditions.push((handle, false)))
+    })?;
+    give(to, handle)
+}
+
+pub(super) fn add_conditional<H: Host>(
+    h: &mut H,
+    to: *mut CUgraphNode,
+    graph: u64,
+    after: Vec<(u64, Edge)>,
+    params: *mut RawConditional,
+) -> Done {
+    let p = read(params)?;
+    // If: one graph or two; while: one; switch: any number.
+    let fits = matches!((p.kind, p.size), (0, 1 | 2) | (1, 1) | (2, 1..=MOST));
+    if !fits || to.is_null() {
+        return Err(INVALID);
+    }
+    let context = h.context()?;
+    let (node, graphs) = h.shared().with(|g| g.add_conditional(graph, after, &p, context))?;
+    give(params, RawConditional { graphs, ..p })?;
+    give(to, node as CUgraphNode)
+}
+
+impl Graphs {
+    /// Adds the node with empty graphs inside; also a list of those that stays as long as the node.
+    fn add_conditional(
+        &mut self,
+        graph: u64,
+        after: Vec<(u64, Edge)>,
+        p: &RawConditional,
+        context: u64,
+    ) -> Result<(u64, *const u64), Code> {
+        let owner = self.store.condition_owner(graph, p.handle)?;
+        let bodies: Vec<u64> = (0..p.size).map(|_| self.store.create(Owner::Program)).collect();
+        let work = Work::Conditional(Conditional { handle: p.handle, kind: p.kind, bodies: bodies.clone() });
+        let node = self.store.add(graph, after, work, context).inspect_err(|_| {
+            for body in &bodies {
+                self.store.drop_graph(*body);
+            }
+        })?;
+        let list = bodies.into_boxed_slice();
+        let graphs = list.as_ptr();
+        self.store.node_mut(node)?.lent = vec![list];
+        if let Some((_, used)) = self.store.graph_mut(owner)?.conditions.iter_mut().find(|(handle, _)| *handle == p.handle) {
+            *used = true;
+        }
+        Ok((node, graphs))
+    }
+}

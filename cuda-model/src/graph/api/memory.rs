@@ -1,0 +1,174 @@
+//! Memory of graphs.
+
+use super::{Done, Host, INVALID, work_of};
+use crate::graph::raw::{self, RawAlloc, nodes};
+use crate::graph::{Graphs, Stream};
+use cuda_api::code::{self, Code};
+use cuda_api::pointer::{give, list, read};
+use cuda_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode};
+use cuda_api::work::{Edge, MemAlloc, Work};
+use std::ffi::c_void;
+
+/// Frees what nothing can use any more.
+pub(super) fn sweep<H: Host>(h: &mut H) {
+    if !h.shared().allocating() {
+        return;
+    }
+    for address in h.shared().with(Graphs::unused) {
+        // Fails only when the context has ended or failed, and the memory is gone with it.
+        let _ = h.release(address);
+    }
+    for (home, conditions) in h.shared().with(Graphs::unused_conditions) {
+        // As above.
+        let _ = h.end_conditions(conditions.context, home, &conditions.handles);
+    }
+}
+
+/// Allocates, and takes it back unless `used` succeeds.
+fn allocate<H: Host>(h: &mut H, device: i32, bytes: u64, used: impl FnOnce(&mut H, MemAlloc, u64) -> Done) -> Result<u64, Code> {
+    let (address, context) = h.allocate(device, bytes)?;
+    let alloc = MemAlloc { address, bytes, device };
+    h.shared().with(|g| g.memories.made(alloc, context));
+    let outcome = used(h, alloc, context);
+    h.shared().with(|g| g.memories.arrived(address));
+    if outcome.is_err() {
+        sweep(h);
+    }
+    outcome.map(|()| address)
+}
+
+pub(super) fn add_alloc<H: Host>(
+    h: &mut H,
+    to: *mut CUgraphNode,
+    graph: u64,
+    after: Vec<(u64, Edge)>,
+    params: *mut RawAlloc,
+) -> Done {
+    let p: RawAlloc = read(params)?;
+    h.shared().with(|g| g.store.graph(graph).map(drop))?;
+    // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; nobody else gets it.
+    if p.kind != 1 || p.location != 1 || p.handle_types != 0 || p.win32 != 0 || p.bytes == 0 {
+        return Err(INVALID);
+    }
+    for access in list(p.access.cast::<[u32; 3]>(), p.access_count)? {
+        if access != [1, p.device as u32, 3] {
+            return Err(cuda_api::code::ERROR_NOT_SUPPORTED);
+        }
+    }
+    let address = allocate(h, p.device, p.bytes as u64, |h, alloc, context| {
+        super::add(h, to, graph, after, (Work::MemAlloc(alloc), context))
+    })?;
+    give(params, RawAlloc { address, ..p })
+}
+
+pub(super) fn add_free<H: Host>(h: &mut H, to: *mut CUgraphNode, graph: u64, after: Vec<(u64, Edge)>, address: u64) -> Done {
+    h.shared().with(|g| g.can_free(graph, address))?;
+    super::add(h, to, graph, after, (Work::MemFree(address), 0))
+}
+
+impl Graphs {
+    /// Whether a graph may get a free of an address: memory of graphs that it does not free already.
+    fn can_free(&self, graph: u64, address: u64) -> Result<(), Code> {
+        let twice = |n: &super::Node| n.work == Work::MemFree(address);
+        if !self.memories.knows(address) || self.store.any(graph, &twice) {
+            return Err(INVALID);
+        }
+        Ok(())
+    }
+}
+
+/// Adds memory that the graph allocates.
+pub fn cuGraphAddMemAllocNode<H: Host>(
+    h: &mut H,
+    to: *mut CUgraphNode,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Done {
+    let after = nodes(dependencies, std::ptr::null(), count)?;
+    add_alloc(h, to, graph as u64, after, params.cast())
+}
+
+/// Parameters of a node that allocates.
+pub fn cuGraphMemAllocNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Done {
+    let m = work_of(h, node as u64, |w| if let Work::MemAlloc(m) = w { Some(*m) } else { None })?;
+    give(to.cast(), raw::raw_alloc(&m))
+}
+
+/// Adds a free of memory that a graph allocates.
+pub fn cuGraphAddMemFreeNode<H: Host>(
+    h: &mut H,
+    to: *mut CUgraphNode,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    address: CUdeviceptr,
+) -> Done {
+    let after = nodes(dependencies, std::ptr::null(), count)?;
+    h.shared().with(|g| g.store.graph(graph as u64).map(drop))?;
+    add_free(h, to, graph as u64, after, address)
+}
+
+/// What a node frees.
+pub fn cuGraphMemFreeNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUdeviceptr) -> Done {
+    give(to, work_of(h, node as u64, |w| if let Work::MemFree(a) = w { Some(*a) } else { None })?)
+}
+
+fn check_device<H: Host>(h: &mut H, device: CUdevice) -> Done {
+    if h.is_device(device) { Ok(()) } else { Err(code::ERROR_INVALID_DEVICE) }
+}
+
+/// Nothing is held that is not in use.
+pub fn cuDeviceGraphMemTrim<H: Host>(h: &mut H, device: CUdevice) -> Done {
+    check_device(h, device)?;
+    sweep(h);
+    Ok(())
+}
+
+/// How much memory graphs have on a device.
+pub fn cuDeviceGetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, to: *mut c_void) -> Done {
+    check_device(h, device)?;
+    let level = h.shared().with(|g| g.memories.level(device, attribute))?;
+    give(to.cast::<u64>(), level)
+}
+
+/// Sets a high watermark back, by the value zero.
+pub fn cuDeviceSetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, value: *mut c_void) -> Done {
+    check_device(h, device)?;
+    if read(value.cast::<u64>())? != 0 {
+        return Err(INVALID);
+    }
+    h.shared().with(|g| g.memories.reset(device, attribute))
+}
+
+/// An allocation in a stream; none: the stream does not capture.
+pub fn capture_alloc<H: Host>(h: &mut H, stream: &Stream, bytes: u64) -> Result<Option<u64>, Code> {
+    if !h.shared().in_capture(stream)? {
+        return Ok(None);
+    }
+    if bytes == 0 {
+        return Err(INVALID);
+    }
+    let device = h.ordinal(stream.context);
+    allocate(h, device, bytes, |h, alloc, _| h.shared().captured(stream, Work::MemAlloc(alloc)).map(drop)).map(Some)
+}
+
+/// A free in a stream; false: the stream does not capture.
+pub fn capture_free<H: Host>(h: &mut H, stream: &Stream, address: u64) -> Result<bool, Code> {
+    h.shared().with(|g| {
+        let Some(graph) = g.capture_graph(stream)? else { return Ok(false) };
+        g.can_free(graph, address)?;
+        g.add_captured(stream, Work::MemFree(address))
+    })
+}
+
+/// The program frees an address outside of graphs; false: it is none of theirs.
+pub fn free_of_graph<H: Host>(h: &mut H, address: u64) -> Result<bool, Code> {
+    if !h.shared().allocating() {
+        return Ok(false);
+    }
+    let ours = h.shared().with(|g| g.memories.free(address))?;
+    sweep(h);
+    Ok(ours)
+}

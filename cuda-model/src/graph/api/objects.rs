@@ -1,0 +1,93 @@
+//! User objects, and the picture of a graph.
+
+use super::{Done, Host, INVALID};
+use crate::graph::object::Destructor;
+use cuda_api::code;
+use cuda_api::pointer::{give, text};
+use cuda_api::sys::{CUgraph, CUhostFn, CUuserObject};
+use cuda_api::work::Work;
+use std::ffi::{c_char, c_uint, c_void};
+use std::fmt::Write;
+
+/// Makes a user object.
+pub fn cuUserObjectCreate<H: Host>(
+    h: &mut H,
+    to: *mut CUuserObject,
+    data: *mut c_void,
+    destroy: CUhostFn,
+    references: c_uint,
+    flags: c_uint,
+) -> Done {
+    /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: required.
+    const NO_SYNC: u32 = 1;
+    let function = destroy.ok_or(INVALID)?;
+    if to.is_null() || flags != NO_SYNC {
+        return Err(INVALID);
+    }
+    let object = h.shared().with(|g| g.new_object(Destructor { function, data: data as u64 }, references))?;
+    give(to, object as CUuserObject)
+}
+
+/// Takes references to a user object.
+pub fn cuUserObjectRetain<H: Host>(h: &mut H, object: CUuserObject, count: c_uint) -> Done {
+    h.shared().with(|g| g.retain_object(object as u64, count))
+}
+
+/// Gives references to a user object back.
+pub fn cuUserObjectRelease<H: Host>(h: &mut H, object: CUuserObject, count: c_uint) -> Done {
+    h.shared().with(|g| g.release_object(object as u64, count))
+}
+
+/// Lets a graph hold references to a user object.
+pub fn cuGraphRetainUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> Done {
+    // `CU_GRAPH_USER_OBJECT_MOVE` is 1.
+    if flags > 1 || count == 0 {
+        return Err(INVALID);
+    }
+    h.shared().with(|g| g.graph_retains(graph as u64, object as u64, count, flags == 1))
+}
+
+/// Lets a graph give references to a user object back.
+pub fn cuGraphReleaseUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuserObject, count: c_uint) -> Done {
+    h.shared().with(|g| g.graph_releases(graph as u64, object as u64, count))
+}
+
+/// Writes a graph to a file in the language of Graphviz. The text is ours: the driver's is documented nowhere.
+pub fn cuGraphDebugDotPrint<H: Host>(h: &mut H, graph: CUgraph, path: *const c_char, _flags: c_uint) -> Done {
+    let path = text(path)?;
+    let spec = h.shared().with(|g| {
+        g.store.graph(graph as u64)?;
+        g.store.spec(graph as u64).map(|(spec, _)| spec)
+    })?;
+    let mut dot = String::from("digraph dot {\n");
+    for (number, nodes) in spec.graphs.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(dot, "subgraph cluster_{number} {{\nlabel=\"graph_{number}\";");
+        for (n, node) in nodes.iter().enumerate() {
+            let _ = writeln!(dot, "g{number}n{n} [label=\"{n}\\n{}\"];", label(&node.work));
+            for (before, _) in &node.after {
+                let _ = writeln!(dot, "g{number}n{before} -> g{number}n{n};");
+            }
+        }
+        dot.push_str("}\n");
+    }
+    dot.push_str("}\n");
+    std::fs::write(path, dot).map_err(|_| code::ERROR_OPERATING_SYSTEM)
+}
+
+fn label(work: &Work<u32>) -> String {
+    match work {
+        Work::Kernel(k) => format!("KERNEL {:?} x {:?}", k.grid, k.block),
+        Work::Copy(c) => format!("MEMCPY {} x {} x {}", c.width, c.rows, c.depth),
+        Work::Fill(f) => format!("MEMSET {} x {} = {}", f.width, f.rows, f.value),
+        Work::Host(_) => "HOST".into(),
+        Work::Child(g) => format!("GRAPH graph_{g}"),
+        Work::Empty => "EMPTY".into(),
+        Work::EventWait(_) => "WAIT_EVENT".into(),
+        Work::EventRecord(_) => "EVENT_RECORD".into(),
+        Work::MemAlloc(m) => format!("MEM_ALLOC {}", m.bytes),
+        Work::MemFree(_) => "MEM_FREE".into(),
+        Work::MemOps(m) => format!("BATCH_MEM_OP {}", m.len()),
+        Work::Conditional(c) => format!("CONDITIONAL graphs {:?}", c.bodies),
+    }
+}

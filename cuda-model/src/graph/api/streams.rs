@@ -1,0 +1,187 @@
+//! Captures.
+
+use super::{Done, Host, INVALID};
+use crate::graph::capture::{Info, Status};
+use crate::graph::raw::{edges, nodes};
+use crate::graph::{Mode, Stream, exchange_mode};
+use cuda_api::code;
+use cuda_api::pointer::{give, give_if_wanted, read};
+use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_api::work::Edge;
+use std::ffi::c_uint;
+
+/// Begins a capture in the mode of the first version: global.
+pub fn cuStreamBeginCapture<H: Host>(h: &mut H, stream: CUstream) -> Done {
+    cuStreamBeginCapture_v2(h, stream, 0)
+}
+
+/// Begins a capture.
+pub fn cuStreamBeginCapture_v2<H: Host>(h: &mut H, stream: CUstream, mode: u32) -> Done {
+    let stream = h.stream(stream as u64)?;
+    let mode = Mode::from_number(mode)?;
+    h.shared().with(|g| g.begin(&stream, mode, None))
+}
+
+/// Begins a capture into a graph that exists.
+pub fn cuStreamBeginCaptureToGraph<H: Host>(
+    h: &mut H,
+    stream: CUstream,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    edge_data: *const CUgraphEdgeData,
+    count: usize,
+    mode: u32,
+) -> Done {
+    let stream = h.stream(stream as u64)?;
+    let mode = Mode::from_number(mode)?;
+    let after = nodes(dependencies, edge_data, count)?;
+    h.shared().with(|g| g.begin(&stream, mode, Some((graph as u64, after))))
+}
+
+/// Ends a capture. Who captured into a graph that exists need not be told which it is.
+pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgraph) -> Done {
+    let stream = h.stream(stream as u64)?;
+    if graph.is_null() {
+        // That there is no capture to end is said first.
+        if !captures(h, &stream)? {
+            return Err(code::ERROR_ILLEGAL_STATE);
+        }
+        return h.shared().with(|g| if g.makes_a_graph(&stream) { Err(INVALID) } else { g.end(&stream).map(|_| ()) });
+    }
+    give(graph, std::ptr::null_mut())?;
+    let done = h.shared().with(|g| g.end(&stream))?;
+    give(graph, done as CUgraph)
+}
+
+/// Whether a stream captures.
+pub fn cuStreamIsCapturing<H: Host>(h: &mut H, stream: CUstream, status: *mut CUstreamCaptureStatus) -> Done {
+    let stream = h.stream(stream as u64)?;
+    if status.is_null() {
+        return Err(INVALID);
+    }
+    let now = if h.shared().capturing() { h.shared().with(|g| g.status(&stream))? } else { Status::None };
+    give(status.cast::<u32>(), number(&now))
+}
+
+/// Whether there is a capture, be it invalid.
+fn captures<H: Host>(h: &mut H, stream: &Stream) -> Result<bool, code::Code> {
+    h.shared().with(|g| g.status(stream)).map(|now| !matches!(now, Status::None))
+}
+
+fn number(s: &Status) -> u32 {
+    match s {
+        Status::None => 0,
+        Status::Active(_) => 1,
+        Status::Invalidated => 2,
+    }
+}
+
+/// Status and id of a capture.
+pub fn cuStreamGetCaptureInfo<H: Host>(h: &mut H, stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64) -> Done {
+    let (graph, nodes, edges, count) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    cuStreamGetCaptureInfo_v3(h, stream, status, id, graph, nodes, edges, count)
+}
+
+/// State of a capture.
+pub fn cuStreamGetCaptureInfo_v2<H: Host>(
+    h: &mut H,
+    stream: CUstream,
+    status: *mut CUstreamCaptureStatus,
+    id: *mut u64,
+    graph: *mut CUgraph,
+    dependencies: *mut *const CUgraphNode,
+    count: *mut usize,
+) -> Done {
+    cuStreamGetCaptureInfo_v3(h, stream, status, id, graph, dependencies, std::ptr::null_mut(), count)
+}
+
+/// State of a capture, with what is known of edges.
+pub fn cuStreamGetCaptureInfo_v3<H: Host>(
+    h: &mut H,
+    stream: CUstream,
+    status: *mut CUstreamCaptureStatus,
+    id: *mut u64,
+    graph: *mut CUgraph,
+    dependencies: *mut *const CUgraphNode,
+    edge_data: *mut *const CUgraphEdgeData,
+    count: *mut usize,
+) -> Done {
+    let stream = h.stream(stream as u64)?;
+    if status.is_null() || (!edge_data.is_null() && dependencies.is_null()) {
+        return Err(INVALID);
+    }
+    if !h.shared().capturing() {
+        return give(status.cast::<u32>(), 0);
+    }
+    let now = h.shared().with(|g| g.status(&stream))?;
+    if let Status::Active(info) = &now {
+        let lossy = edge_data.is_null() && info.after.iter().any(|(_, e)| *e != Edge::default());
+        if lossy && !dependencies.is_null() {
+            return Err(code::ERROR_LOSSY_QUERY);
+        }
+        give_if_wanted(id, info.id);
+        give_if_wanted(graph, info.graph as CUgraph);
+        give_if_wanted(count, info.after.len());
+        if !dependencies.is_null() {
+            lend(h, &stream, info, dependencies, edge_data)?;
+        }
+    }
+    give(status.cast::<u32>(), number(&now))
+}
+
+/// Hands out pointers to a list that the capture keeps.
+fn lend<H: Host>(
+    h: &H,
+    stream: &Stream,
+    info: &Info,
+    dependencies: *mut *const CUgraphNode,
+    edge_data: *mut *const CUgraphEdgeData,
+) -> Done {
+    let nodes: Box<[u64]> = info.after.iter().map(|(n, _)| *n).collect();
+    let words: Box<[u64]> =
+        info.after.iter().map(|(_, e)| u64::from_le_bytes([e.from_port, e.to_port, e.kind, 0, 0, 0, 0, 0])).collect();
+    give(dependencies, nodes.as_ptr().cast())?;
+    give_if_wanted(edge_data, words.as_ptr().cast());
+    h.shared().with(|g| g.lend(stream, vec![nodes, words]));
+    Ok(())
+}
+
+/// Changes what the next captured node comes after.
+pub fn cuStreamUpdateCaptureDependencies<H: Host>(
+    h: &mut H,
+    stream: CUstream,
+    dependencies: *mut CUgraphNode,
+    count: usize,
+    flags: c_uint,
+) -> Done {
+    cuStreamUpdateCaptureDependencies_v2(h, stream, dependencies, std::ptr::null(), count, flags)
+}
+
+/// Changes what the next captured node comes after, and how.
+pub fn cuStreamUpdateCaptureDependencies_v2<H: Host>(
+    h: &mut H,
+    stream: CUstream,
+    dependencies: *mut CUgraphNode,
+    edge_data: *const CUgraphEdgeData,
+    count: usize,
+    flags: c_uint,
+) -> Done {
+    let stream = h.stream(stream as u64)?;
+    if !captures(h, &stream)? {
+        return Err(code::ERROR_ILLEGAL_STATE);
+    }
+    // `CU_STREAM_ADD_CAPTURE_DEPENDENCIES` is 0, `CU_STREAM_SET_CAPTURE_DEPENDENCIES` 1.
+    if flags > 1 {
+        return Err(INVALID);
+    }
+    // Read before anything changes: the list may be the one that was handed out.
+    let after = nodes(dependencies, edge_data, count)?;
+    if edge_data.is_null() { Ok(()) } else { edges(edge_data, count).map(drop) }?;
+    h.shared().with(|g| g.set_after(&stream, after, flags == 1))
+}
+
+/// Swaps the calling thread's mode with that of the caller.
+pub fn cuThreadExchangeStreamCaptureMode<H: Host>(_: &mut H, mode: *mut CUstreamCaptureMode) -> Done {
+    let wanted = Mode::from_number(read(mode.cast::<u32>())?)?;
+    give(mode.cast::<u32>(), exchange_mode(wanted) as u32)
+}

@@ -1,0 +1,203 @@
+//! Memory that belongs to graphs. It has its address, and the memory behind that, from the making of its node until nothing can use
+//! it any more: neither a graph or an instance that allocates it, nor the program after a launch that did not free it. So an
+//! allocation in a launch is book-keeping, done when the launch is asked for.
+
+use super::Graphs;
+use super::model::Store;
+use cuda_api::code::{self, Code};
+use cuda_api::work::{MemAlloc, Work};
+use std::collections::HashMap;
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+
+/// An allocation of a graph.
+#[derive(Debug)]
+struct Memory {
+    alloc: MemAlloc,
+    context: u64,
+    /// A launch has allocated it, and nobody has freed it since.
+    live: bool,
+    /// Its node is still to be made.
+    coming: bool,
+}
+
+/// Bytes in use and their highest number, then bytes held and their highest number, of a device: `CUgraphMem_attribute`.
+type Levels = [u64; 4];
+
+/// All memory of graphs.
+#[derive(Debug, Default)]
+pub(super) struct Memories {
+    known: HashMap<u64, Memory>,
+    levels: HashMap<i32, Levels>,
+}
+
+/// What launches of an instance allocate and free.
+#[derive(Debug, Default)]
+pub(super) struct Effect {
+    allocs: Vec<u64>,
+    frees: Vec<u64>,
+}
+
+impl Store {
+    /// What launches of a graph allocate and free, with everything inside it.
+    pub(super) fn effect(&self, graph: u64) -> Effect {
+        let mut effect = Effect::default();
+        let mut open = vec![graph];
+        while let Some(g) = open.pop() {
+            for node in self.graphs.get(g).into_iter().flat_map(|g| &g.nodes).filter_map(|n| self.nodes.get(*n)) {
+                match &node.work {
+                    Work::MemAlloc(m) => effect.allocs.push(m.address),
+                    Work::MemFree(a) => effect.frees.push(*a),
+                    work => open.extend(work.inner()),
+                }
+            }
+        }
+        effect
+    }
+
+    /// Whether a graph allocates or frees: then it can be copied by nobody, and loses no nodes.
+    pub(super) fn has_memory(&self, graph: u64) -> bool {
+        self.any(graph, &|n| matches!(n.work, Work::MemAlloc(_) | Work::MemFree(_)))
+    }
+}
+
+impl Memories {
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn levels(&mut self, device: i32) -> &mut Levels {
+        self.levels.entry(device).or_default()
+    }
+
+    fn use_more(&mut self, device: i32, more: u64, less: u64) {
+        let [now, high, ..] = self.levels(device);
+        *now = *now + more - less;
+        *high = (*high).max(*now);
+    }
+
+    /// The host has allocated it for a node that is made next: until [`Memories::arrived`] nobody takes it for unused.
+    pub(super) fn made(&mut self, alloc: MemAlloc, context: u64) {
+        self.known.insert(alloc.address, Memory { alloc, context, live: false, coming: true });
+        let [.., held, high] = self.levels(alloc.device);
+        *held += alloc.bytes;
+        *high = (*high).max(*held);
+    }
+
+    /// Its node has been made, or is not made after all.
+    pub(super) fn arrived(&mut self, address: u64) {
+        if let Some(m) = self.known.get_mut(&address) {
+            m.coming = false;
+        }
+    }
+
+    pub(super) fn knows(&self, address: u64) -> bool {
+        self.known.contains_key(&address)
+    }
+
+    fn set_live(&mut self, address: u64, live: bool) {
+        let Some(m) = self.known.get_mut(&address).filter(|m| m.live != live) else { return };
+        m.live = live;
+        let (device, bytes) = (m.alloc.device, m.alloc.bytes);
+        if live { self.use_more(device, bytes, 0) } else { self.use_more(device, 0, bytes) }
+    }
+
+    /// Whether a launch may do this now; with `again`, what an earlier launch has left is freed first.
+    pub(super) fn check(&self, effect: &Effect, again: bool) -> Result<(), Code> {
+        let live = |a: &u64| self.known.get(a).is_some_and(|m| m.live);
+        let left = effect.allocs.iter().any(live) && !again;
+        let nothing = effect.frees.iter().any(|a| !effect.allocs.contains(a) && !live(a));
+        if left || nothing { Err(INVALID) } else { Ok(()) }
+    }
+
+    /// A launch was handed over.
+    pub(super) fn launched(&mut self, effect: &Effect) {
+        effect.allocs.iter().for_each(|a| self.set_live(*a, true));
+        effect.frees.iter().for_each(|a| self.set_live(*a, false));
+    }
+
+    /// The program frees an address by itself; false: it is none of a graph's.
+    pub(super) fn free(&mut self, address: u64) -> Result<bool, Code> {
+        let Some(m) = self.known.get(&address) else { return Ok(false) };
+        if !m.live {
+            return Err(INVALID);
+        }
+        self.set_live(address, false);
+        Ok(true)
+    }
+
+    /// The context has ended, and all its memory with it.
+    pub(super) fn forget_context(&mut self, context: u64) {
+        let gone: Vec<u64> = self.known.iter().filter(|(_, m)| m.context == context).map(|(a, _)| *a).collect();
+        gone.into_iter().for_each(|a| self.forget(a));
+    }
+
+    fn forget(&mut self, address: u64) {
+        self.set_live(address, false);
+        if let Some(m) = self.known.remove(&address) {
+            self.levels(m.alloc.device)[2] -= m.alloc.bytes;
+        }
+    }
+
+    pub(super) fn level(&mut self, device: i32, attribute: u32) -> Result<u64, Code> {
+        self.levels(device).get(attribute as usize).copied().ok_or(INVALID)
+    }
+
+    /// A high watermark goes back to what is there now.
+    pub(super) fn reset(&mut self, device: i32, attribute: u32) -> Result<(), Code> {
+        let levels = self.levels(device);
+        match attribute {
+            1 | 3 => levels[attribute as usize] = levels[attribute as usize - 1],
+            _ => return Err(INVALID),
+        }
+        Ok(())
+    }
+}
+
+impl Graphs {
+    /// Takes memory out of the books that nothing can use any more; the host is to free it.
+    pub(super) fn unused(&mut self) -> Vec<u64> {
+        let store = &self.store;
+        let gone = |(a, m): (&u64, &Memory)| (!m.live && !m.coming && !store.allocates(*a)).then_some(*a);
+        let gone: Vec<u64> = self.memories.known.iter().filter_map(gone).collect();
+        gone.iter().for_each(|a| self.memories.forget(*a));
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::model::Owner;
+
+    #[test]
+    fn memory_lives_as_long_as_something_can_use_it() {
+        let mut g = Graphs::new(0);
+        let alloc = |address| MemAlloc { address, bytes: 64, device: 0 };
+        let graph = g.store.create(Owner::Program);
+        for a in [1, 2] {
+            g.memories.made(alloc(a), 1);
+            assert!(g.unused().is_empty(), "its node is being made");
+            g.store.add(graph, vec![], Work::MemAlloc(alloc(a)), 1).unwrap();
+            g.memories.arrived(a);
+        }
+        g.store.add(graph, vec![], Work::MemFree(1), 1).unwrap();
+        let effect = g.store.effect(graph);
+        assert!(g.store.has_memory(graph) && g.unused().is_empty());
+        assert_eq!(g.memories.free(2), Err(INVALID), "no launch has allocated it");
+        assert_eq!(g.memories.free(3), Ok(false));
+        g.memories.check(&effect, false).unwrap();
+        g.memories.launched(&effect);
+        assert_eq!(g.memories.check(&effect, false), Err(INVALID), "2 was not freed");
+        g.memories.check(&effect, true).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|a| g.memories.level(0, a).unwrap()), [64, 128, 128, 128]);
+        g.store.drop_graph(graph);
+        assert_eq!(g.unused(), [1], "2 is the program's now");
+        assert_eq!(g.memories.free(2), Ok(true));
+        assert_eq!(g.unused(), [2]);
+        assert!(g.memories.is_empty());
+        assert_eq!([0, 1, 2, 3].map(|a| g.memories.level(0, a).unwrap()), [0, 128, 0, 128]);
+        g.memories.reset(0, 1).unwrap();
+        assert_eq!((g.memories.level(0, 1), g.memories.reset(0, 0), g.memories.level(0, 4)), (Ok(0), Err(INVALID), Err(INVALID)));
+    }
+}

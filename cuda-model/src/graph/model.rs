@@ -1,0 +1,516 @@
+//! Graphs as the program builds them: nodes, what they do, what comes before what.
+
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, compose, slot};
+use cuda_api::work::{At, Edge, MAX_DEPTH, Spec, SpecNode, Work};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Objects of one kind under handles that are told apart after reuse.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    kind: Kind,
+    mark: u64,
+    cells: Vec<(u32, Option<T>)>,
+    free: VecDeque<u32>,
+}
+
+/// Freed slots rest until so many others are free.
+const REST: usize = 64;
+
+impl<T> Slab<T> {
+    pub(super) fn new(kind: Kind, mark: u64) -> Self {
+        Slab { kind, mark, cells: Vec::new(), free: VecDeque::new() }
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u64 {
+        let rested = if self.free.len() > REST { self.free.pop_front() } else { None };
+        let slot = rested.unwrap_or_else(|| {
+            self.cells.push((0, None));
+            (self.cells.len() - 1) as u32
+        });
+        let cell = &mut self.cells[slot as usize];
+        cell.0 += 1;
+        cell.1 = Some(value);
+        compose(self.kind, cell.0, slot) ^ self.mark
+    }
+
+    fn index(&self, handle: u64) -> Option<usize> {
+        let own = handle ^ self.mark;
+        let index = slot(own) as usize;
+        let generation = self.cells.get(index)?.0;
+        (compose(self.kind, generation, index as u32) == own).then_some(index)
+    }
+
+    pub(super) fn get(&self, handle: u64) -> Option<&T> {
+        self.cells[self.index(handle)?].1.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, handle: u64) -> Option<&mut T> {
+        let index = self.index(handle)?;
+        self.cells[index].1.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, handle: u64) -> Option<T> {
+        let index = self.index(handle)?;
+        let gone = self.cells[index].1.take()?;
+        self.free.push_back(index as u32);
+        Some(gone)
+    }
+}
+
+/// Whose graph it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The program's: it may destroy it.
+    Program,
+    /// A node's, with which it goes.
+    Node(u64),
+    /// An instance's; no program ever sees it.
+    Instance,
+}
+
+/// A graph.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub(super) owner: Owner,
+    /// In the order in which they were made.
+    pub(super) nodes: Vec<u64>,
+    /// User objects that it keeps, with how many references each.
+    pub(super) objects: Vec<(u64, u32)>,
+    /// Captures that add to it now.
+    pub(super) captures: u32,
+    /// Conditional handles that were made for it, and whether a node has each.
+    pub(super) conditions: Vec<(u64, bool)>,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) graph: u64,
+    pub(super) work: Work<u64>,
+    /// Which context it runs in, as the host numbers them; 0 for those that belong to none.
+    pub(super) context: u64,
+    pub(super) after: Vec<(u64, Edge)>,
+    /// The node that it is a copy of.
+    pub(super) origin: u64,
+    /// What pointers that were handed out point at: kept as long as the node.
+    pub(super) lent: Vec<Box<[u64]>>,
+}
+
+/// All graphs of a process.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) graphs: Slab<Graph>,
+    pub(super) nodes: Slab<Node>,
+    /// How many nodes allocate at each address.
+    allocs: HashMap<u64, usize>,
+}
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+
+impl Store {
+    pub(super) fn new(mark: u64) -> Store {
+        Store { graphs: Slab::new(Kind::Graph, mark), nodes: Slab::new(Kind::GraphNode, mark), allocs: HashMap::new() }
+    }
+
+    pub(super) fn create(&mut self, owner: Owner) -> u64 {
+        let graph = Graph { owner, nodes: Vec::new(), objects: Vec::new(), captures: 0, conditions: Vec::new() };
+        self.graphs.insert(graph)
+    }
+
+    /// A graph that the program may name: its own, or one inside a node.
+    pub(super) fn graph(&self, graph: u64) -> Result<&Graph, Code> {
+        self.graphs.get(graph).filter(|g| g.owner != Owner::Instance).ok_or(INVALID)
+    }
+
+    pub(super) fn graph_mut(&mut self, graph: u64) -> Result<&mut Graph, Code> {
+        self.graphs.get_mut(graph).filter(|g| g.owner != Owner::Instance).ok_or(INVALID)
+    }
+
+    pub(super) fn node(&self, node: u64) -> Result<&Node, Code> {
+        self.nodes.get(node).ok_or(INVALID)
+    }
+
+    pub(super) fn node_mut(&mut self, node: u64) -> Result<&mut Node, Code> {
+        self.nodes.get_mut(node).ok_or(INVALID)
+    }
+
+    /// Adds a node behind others of the same graph.
+    pub(super) fn add(&mut self, graph: u64, after: Vec<(u64, Edge)>, work: Work<u64>, context: u64) -> Result<u64, Code> {
+        self.graphs.get(graph).ok_or(INVALID)?;
+        let mut seen = HashSet::new();
+        for (before, edge) in &after {
+            let from = self.node(*before)?;
+            if from.graph != graph || !seen.insert(*before) {
+                return Err(INVALID);
+            }
+            check_edge(*edge, &from.work, &work)?;
+        }
+        if let Work::MemAlloc(m) = &work {
+            *self.allocs.entry(m.address).or_default() += 1;
+        }
+        let node = self.nodes.insert(Node { graph, work, context, after, origin: 0, lent: Vec::new() });
+        let inner = self.nodes.get(node).map(|n| n.work.inner().to_vec()).unwrap_or_default();
+        for g in inner {
+            if let Some(g) = self.graphs.get_mut(g) {
+                g.owner = Owner::Node(node);
+            }
+        }
+        if let Some(g) = self.graphs.get_mut(graph) {
+            g.nodes.push(node);
+        }
+        Ok(node)
+    }
+
+    /// Whether a node allocates at an address.
+    pub(super) fn allocates(&self, address: u64) -> bool {
+        self.allocs.contains_key(&address)
+    }
+
+    /// A node is gone.
+    fn forget_alloc(&mut self, work: &Work<u64>) {
+        if let Work::MemAlloc(m) = work
+            && let Entry::Occupied(mut left) = self.allocs.entry(m.address)
+        {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
+    }
+
+    /// Removes a node with its edges and what is inside it; gives the user objects that nothing keeps any more.
+    pub(super) fn remove_node(&mut self, node: u64) -> Result<Vec<(u64, u32)>, Code> {
+        let gone = self.nodes.remove(node).ok_or(INVALID)?;
+        self.forget_alloc(&gone.work);
+        let mut released = Vec::new();
+        for inner in gone.work.inner() {
+            released.extend(self.drop_graph(*inner));
+        }
+        if let Some(g) = self.graphs.get_mut(gone.graph) {
+            g.nodes.retain(|n| *n != node);
+            let rest = g.nodes.clone();
+            for other in rest {
+                if let Some(n) = self.nodes.get_mut(other) {
+                    n.after.retain(|(before, _)| *before != node);
+                }
+            }
+        }
+        Ok(released)
+    }
+
+    /// Forgets a graph with all its nodes; gives the user objects that it kept.
+    pub(super) fn drop_graph(&mut self, graph: u64) -> Vec<(u64, u32)> {
+        let Some(gone) = self.graphs.remove(graph) else { return Vec::new() };
+        let mut released = gone.objects;
+        for node in gone.nodes {
+            if let Some(n) = self.nodes.remove(node) {
+                self.forget_alloc(&n.work);
+                for inner in n.work.inner() {
+                    released.extend(self.drop_graph(*inner));
+                }
+            }
+        }
+        released
+    }
+
+    /// Adds edges: all of them or none.
+    pub(super) fn connect(&mut self, graph: u64, edges: &[(u64, u64, Edge)]) -> Result<(), Code> {
+        self.graph(graph)?;
+        let mut fresh = HashSet::new();
+        for (from, to, edge) in edges {
+            let (a, b) = (self.node(*from)?, self.node(*to)?);
+            let known = b.after.iter().any(|(n, _)| n == from);
+            if a.graph != graph || b.graph != graph || from == to || known || !fresh.insert((*from, *to)) {
+                return Err(INVALID);
+            }
+            check_edge(*edge, &a.work, &b.work)?;
+        }
+        for (from, to, edge) in edges {
+            self.node_mut(*to)?.after.push((*from, *edge));
+        }
+        Ok(())
+    }
+
+    /// Takes edges away: all of them or none.
+    pub(super) fn disconnect(&mut self, graph: u64, edges: &[(u64, u64, Edge)]) -> Result<(), Code> {
+        self.graph(graph)?;
+        for (from, to, edge) in edges {
+            let known = self.node(*to)?.after.contains(&(*from, *edge));
+            if self.node(*to)?.graph != graph || !known {
+                return Err(INVALID);
+            }
+        }
+        for (from, to, _) in edges {
+            self.node_mut(*to)?.after.retain(|(n, _)| n != from);
+        }
+        Ok(())
+    }
+
+    /// The edges of a graph, in the order of its nodes.
+    pub(super) fn edges(&self, graph: u64) -> Result<Vec<(u64, u64, Edge)>, Code> {
+        let mut all = Vec::new();
+        for to in &self.graph(graph)?.nodes {
+            all.extend(self.node(*to)?.after.iter().map(|(from, edge)| (*from, *to, *edge)));
+        }
+        Ok(all)
+    }
+
+    /// The nodes that wait for a node.
+    pub(super) fn dependents(&self, node: u64) -> Result<Vec<(u64, Edge)>, Code> {
+        let graph = self.node(node)?.graph;
+        let edges = self.graphs.get(graph).ok_or(INVALID)?.nodes.iter().filter_map(|to| {
+            let after = &self.nodes.get(*to)?.after;
+            after.iter().find(|(from, _)| *from == node).map(|(_, edge)| (*to, *edge))
+        });
+        Ok(edges.collect())
+    }
+
+    /// Whether every one of `nodes` is among `ends` or comes before one of them.
+    pub(super) fn all_before(&self, nodes: impl Iterator<Item = u64>, ends: impl Iterator<Item = u64>) -> bool {
+        let mut seen: HashSet<u64> = HashSet::new();
+        let mut open: Vec<u64> = ends.collect();
+        while let Some(n) = open.pop() {
+            if seen.insert(n)
+                && let Some(node) = self.nodes.get(n)
+            {
+                open.extend(node.after.iter().map(|(before, _)| *before));
+            }
+        }
+        // A node that the program has removed is nobody's to wait for.
+        nodes.into_iter().all(|n| seen.contains(&n) || self.nodes.get(n).is_none())
+    }
+
+    /// The graph that contains a graph, and is inside none.
+    pub(super) fn outermost(&self, mut graph: u64) -> Result<u64, Code> {
+        for _ in 0..=MAX_DEPTH {
+            match self.graph(graph)?.owner {
+                Owner::Node(node) => graph = self.node(node)?.graph,
+                _ => return Ok(graph),
+            }
+        }
+        Err(INVALID)
+    }
+
+    /// The graph for which a condition was made that a node of `graph` can have: this one or one around it.
+    pub(super) fn condition_owner(&self, mut graph: u64, handle: u64) -> Result<u64, Code> {
+        for _ in 0..=MAX_DEPTH {
+            let g = self.graph(graph)?;
+            if let Some((_, used)) = g.conditions.iter().find(|(own, _)| *own == handle) {
+                return if *used { Err(INVALID) } else { Ok(graph) };
+            }
+            match g.owner {
+                Owner::Node(node) => graph = self.node(node)?.graph,
+                _ => return Err(INVALID),
+            }
+        }
+        Err(INVALID)
+    }
+
+    /// Whether a condition of the graph, or of one inside it, is in no node.
+    pub(super) fn has_loose_condition(&self, graph: u64) -> bool {
+        self.graphs.get(graph).is_some_and(|g| {
+            let inner = g.nodes.iter().filter_map(|n| self.nodes.get(*n)).flat_map(|n| n.work.inner());
+            g.conditions.iter().any(|(_, used)| !used) || inner.into_iter().any(|inner| self.has_loose_condition(*inner))
+        })
+    }
+
+    /// Whether a node like this is anywhere inside.
+    pub(super) fn any(&self, graph: u64, wanted: &dyn Fn(&Node) -> bool) -> bool {
+        self.graphs.get(graph).is_some_and(|g| {
+            g.nodes
+                .iter()
+                .filter_map(|n| self.nodes.get(*n))
+                .any(|n| wanted(n) || n.work.inner().iter().any(|inner| self.any(*inner, wanted)))
+        })
+    }
+
+    /// A node that must not be where it is: in the graphs of conditional nodes there are only kernels, copies, fills, empty nodes and
+    /// graphs of such (CUDA driver API reference, `CUDA_CONDITIONAL_NODE_PARAMS`).
+    pub(super) fn unfit(&self, graph: u64, conditional: bool) -> Option<u64> {
+        self.graphs.get(graph)?.nodes.iter().find_map(|n| {
+            let work = &self.nodes.get(*n)?.work;
+            if conditional && !matches!(work.node_type(), 0 | 1 | 2 | 4 | 5 | 13) {
+                return Some(*n);
+            }
+            let inside = conditional || matches!(work, Work::Conditional(_));
+            work.inner().iter().find_map(|g| self.unfit(*g, inside))
+        })
+    }
+
+    /// The user objects that a graph and what is inside it keep.
+    pub(super) fn held_inside(&self, graph: u64) -> Vec<(u64, u32)> {
+        let Some(g) = self.graphs.get(graph) else { return Vec::new() };
+        let inner = g.nodes.iter().filter_map(|n| self.nodes.get(*n)).flat_map(|n| n.work.inner());
+        g.objects.iter().copied().chain(inner.flat_map(|inner| self.held_inside(*inner))).collect()
+    }
+
+    /// A copy of a graph with everything inside it; user objects get no new references here.
+    pub(super) fn copy(&mut self, graph: u64, owner: Owner) -> Result<u64, Code> {
+        self.copy_inside(graph, owner, 0)
+    }
+
+    fn copy_inside(&mut self, graph: u64, owner: Owner, depth: usize) -> Result<u64, Code> {
+        if depth > MAX_DEPTH {
+            return Err(INVALID);
+        }
+        let from = self.graphs.get(graph).ok_or(INVALID)?;
+        let (nodes, objects) = (from.nodes.clone(), from.objects.clone());
+        let copy = self.create(owner);
+        if let Some(g) = self.graphs.get_mut(copy) {
+            g.objects = objects;
+        }
+        let mut names = HashMap::new();
+        for old in &nodes {
+            let n = self.node(*old)?;
+            let (work, context) = (n.work.clone(), n.context);
+            let mut inner = HashMap::new();
+            for g in work.inner() {
+                inner.insert(*g, self.copy_inside(*g, Owner::Instance, depth + 1)?);
+            }
+            let work = work.renamed(|g| inner.get(g).copied().unwrap_or_default());
+            let new = self.add(copy, Vec::new(), work, context)?;
+            self.node_mut(new)?.origin = *old;
+            names.insert(*old, new);
+        }
+        for old in nodes {
+            let after = self.node(old)?.after.clone();
+            let after = after.into_iter().filter_map(|(n, edge)| Some((*names.get(&n)?, edge))).collect();
+            if let Some(new) = names.get(&old) {
+                self.node_mut(*new)?.after = after;
+            }
+        }
+        Ok(copy)
+    }
+
+    /// A graph as it travels, with the node behind each place in it.
+    pub(super) fn spec(&self, graph: u64) -> Result<(Spec, HashMap<u64, At>), Code> {
+        let mut spec = Spec::default();
+        let mut places = HashMap::new();
+        let mut open = vec![graph];
+        let mut next = 0;
+        while let Some(graph) = open.get(next).copied() {
+            let number = next as u32;
+            next += 1;
+            let nodes = &self.graphs.get(graph).ok_or(INVALID)?.nodes;
+            let numbers: HashMap<u64, u32> = nodes.iter().zip(0..).map(|(n, i)| (*n, i)).collect();
+            let mut list = Vec::with_capacity(nodes.len());
+            for (node, i) in nodes.iter().zip(0..) {
+                let n = self.node(*node)?;
+                let work = match &n.work {
+                    // Book-keeping of the job.
+                    Work::MemAlloc(_) | Work::MemFree(_) => Work::Empty,
+                    work => work.renamed(|inner| {
+                        open.push(*inner);
+                        (open.len() - 1) as u32
+                    }),
+                };
+                let after = n.after.iter().filter_map(|(before, edge)| Some((*numbers.get(before)?, *edge))).collect();
+                list.push(SpecNode { work, after });
+                places.insert(*node, At { graph: number, node: i });
+            }
+            spec.graphs.push(list);
+        }
+        Ok((spec, places))
+    }
+}
+
+/// Whether an edge may join two nodes (CUDA driver API reference, `CUgraphEdgeData`).
+fn check_edge(edge: Edge, from: &Work<u64>, to: &Work<u64>) -> Result<(), Code> {
+    let kernels = matches!(from, Work::Kernel(_)) && matches!(to, Work::Kernel(_));
+    let fine = match edge {
+        Edge { from_port: 0, to_port: 0, kind: 0 } => true,
+        Edge { from_port: 1 | 2, to_port: 0, kind: 1 } => kernels,
+        // A launch-order port without the programmatic kind is an ordinary wait for the start of a kernel.
+        Edge { from_port: 1 | 2, to_port: 0, kind: 0 } => matches!(from, Work::Kernel(_)),
+        _ => false,
+    };
+    if fine { Ok(()) } else { Err(INVALID) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_have_the_same_shape_and_know_their_origin() {
+        let mut s = Store::new(0);
+        let g = s.create(Owner::Program);
+        let inside = s.create(Owner::Program);
+        let deep = s.add(inside, vec![], Work::EventWait(5), 1).unwrap();
+        let a = s.add(g, vec![], Work::Empty, 0).unwrap();
+        let b = s.add(g, vec![(a, Edge::default())], Work::Child(inside), 0).unwrap();
+        let c = s.add(g, vec![(a, Edge::default()), (b, Edge::default())], Work::EventRecord(7), 1).unwrap();
+        let copy = s.copy(g, Owner::Program).unwrap();
+        let (one, places) = s.spec(g).unwrap();
+        let (other, _) = s.spec(copy).unwrap();
+        assert_eq!(one, other);
+        assert_eq!(one.check(), Ok(()));
+        assert_eq!(places[&deep], At { graph: 1, node: 0 });
+        let origins: Vec<u64> = s.graph(copy).unwrap().nodes.iter().map(|n| s.node(*n).unwrap().origin).collect();
+        assert_eq!(origins, [a, b, c]);
+        s.drop_graph(g);
+        assert!(s.node(deep).is_err() && s.graph(inside).is_err());
+        assert_eq!(s.spec(copy).unwrap().0, one, "a copy is its own");
+    }
+
+    #[test]
+    fn conditions_are_for_their_graph_and_those_inside() {
+        let mut s = Store::new(0);
+        let g = s.create(Owner::Program);
+        let body = s.create(Owner::Program);
+        let conditional = Work::Conditional(cuda_api::work::Conditional { handle: 1, kind: 0, bodies: vec![body] });
+        s.graph_mut(g).unwrap().conditions = vec![(1, true), (2, false)];
+        s.add(g, vec![], conditional, 1).unwrap();
+        s.graph_mut(body).unwrap().conditions = vec![(3, false)];
+        assert_eq!((s.condition_owner(body, 2), s.condition_owner(body, 3), s.condition_owner(g, 2)), (Ok(g), Ok(body), Ok(g)));
+        assert_eq!(
+            (s.condition_owner(g, 3), s.condition_owner(body, 1)),
+            (Err(INVALID), Err(INVALID)),
+            "inside only; one node each"
+        );
+        s.graph_mut(g).unwrap().conditions[1].1 = true;
+        assert!(s.has_loose_condition(g), "the one inside");
+        s.graph_mut(body).unwrap().conditions[0].1 = true;
+        assert!(!s.has_loose_condition(g));
+    }
+
+    #[test]
+    fn edges_are_checked() {
+        let mut s = Store::new(0);
+        let (g, other) = (s.create(Owner::Program), s.create(Owner::Program));
+        let plain = Edge::default();
+        let a = s.add(g, vec![], Work::Empty, 0).unwrap();
+        let b = s.add(g, vec![], Work::Empty, 0).unwrap();
+        let far = s.add(other, vec![], Work::Empty, 0).unwrap();
+        assert!(s.add(g, vec![(far, plain)], Work::Empty, 0).is_err());
+        assert!(s.add(g, vec![(a, plain), (a, plain)], Work::Empty, 0).is_err());
+        assert!(s.connect(g, &[(a, a, plain)]).is_err());
+        assert!(s.connect(g, &[(a, b, cuda_api::work::PROGRAMMATIC)]).is_err());
+        s.connect(g, &[(a, b, plain)]).unwrap();
+        assert!(s.connect(g, &[(a, b, plain)]).is_err());
+        assert_eq!(s.dependents(a).unwrap(), [(b, plain)]);
+        assert!(s.all_before([a].into_iter(), [b].into_iter()) && !s.all_before([b].into_iter(), [a].into_iter()));
+        s.disconnect(g, &[(a, b, plain)]).unwrap();
+        assert!(s.disconnect(g, &[(a, b, plain)]).is_err());
+        s.connect(g, &[(b, a, plain), (a, b, plain)]).unwrap();
+        assert!(s.spec(g).unwrap().0.check().is_err(), "a cycle");
+        s.remove_node(b).unwrap();
+        assert_eq!(s.edges(g).unwrap(), []);
+    }
+
+    #[test]
+    fn old_handles_are_dead() {
+        let mut s = Store::new(1 << 60);
+        let mut old = Vec::new();
+        for _ in 0..1000 {
+            let g = s.create(Owner::Program);
+            assert!(s.graph(g).is_ok() && s.node(g).is_err());
+            s.drop_graph(g);
+            old.push(g);
+        }
+        assert!(old.iter().all(|g| s.graph(*g).is_err()));
+        assert!(s.graphs.cells.len() < 100, "slots are used again");
+    }
+}

@@ -1,0 +1,107 @@
+//! User objects: counted references that graphs hold for the program.
+
+use super::Graphs;
+use cuda_api::code::{self, Code};
+use std::ffi::c_void;
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+
+/// What is called when the last reference is gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Destructor {
+    pub(super) function: unsafe extern "C" fn(*mut c_void),
+    /// Its argument.
+    pub(super) data: u64,
+}
+
+/// A user object.
+#[derive(Debug)]
+pub(super) struct Object {
+    references: u64,
+    destructor: Destructor,
+}
+
+/// Runs destructors on a thread of their own: they may take locks that the caller holds.
+pub(super) fn run(due: Vec<Destructor>) {
+    if due.is_empty() {
+        return;
+    }
+    let call = move || {
+        for d in due {
+            // SAFETY: the program gave function and argument to be called like this, once.
+            unsafe { (d.function)(d.data as *mut c_void) };
+        }
+    };
+    // Without a thread they never run: what they free is left to the end of the process.
+    let _ = std::thread::Builder::new().name("cuda-objects".into()).spawn(call);
+}
+
+impl Graphs {
+    pub(super) fn new_object(&mut self, destructor: Destructor, references: u32) -> Result<u64, Code> {
+        if references == 0 {
+            return Err(INVALID);
+        }
+        Ok(self.objects.insert(Object { references: references.into(), destructor }))
+    }
+
+    pub(super) fn retain_object(&mut self, object: u64, count: u32) -> Result<(), Code> {
+        let o = self.objects.get_mut(object).filter(|_| count > 0).ok_or(INVALID)?;
+        o.references += u64::from(count);
+        Ok(())
+    }
+
+    pub(super) fn release_object(&mut self, object: u64, count: u32) -> Result<(), Code> {
+        let o = self.objects.get_mut(object).filter(|o| count > 0 && o.references >= u64::from(count)).ok_or(INVALID)?;
+        o.references -= u64::from(count);
+        if o.references == 0
+            && let Some(gone) = self.objects.remove(object)
+        {
+            self.due.push(gone.destructor);
+        }
+        Ok(())
+    }
+
+    /// Gives back what a graph held.
+    pub(super) fn release_objects(&mut self, held: Vec<(u64, u32)>) {
+        for (object, count) in held {
+            // Objects live as long as somebody holds them, so this cannot fail.
+            let _ = self.release_object(object, count);
+        }
+    }
+
+    /// A graph takes references: new ones, or (`moved`) the caller's.
+    pub(super) fn graph_retains(&mut self, graph: u64, object: u64, count: u32, moved: bool) -> Result<(), Code> {
+        self.store.graph(graph)?;
+        if moved {
+            self.objects.get(object).filter(|o| count > 0 && o.references >= u64::from(count)).ok_or(INVALID)?;
+        } else {
+            self.retain_object(object, count)?;
+        }
+        let held = &mut self.store.graph_mut(graph)?.objects;
+        match held.iter_mut().find(|(o, _)| *o == object) {
+            Some((_, n)) => *n = n.checked_add(count).ok_or(INVALID)?,
+            None => held.push((object, count)),
+        }
+        Ok(())
+    }
+
+    /// A graph gives references back.
+    pub(super) fn graph_releases(&mut self, graph: u64, object: u64, count: u32) -> Result<(), Code> {
+        let held = &mut self.store.graph_mut(graph)?.objects;
+        let at = held.iter().position(|(o, n)| *o == object && count > 0 && *n >= count).ok_or(INVALID)?;
+        held[at].1 -= count;
+        if held[at].1 == 0 {
+            held.remove(at);
+        }
+        self.release_object(object, count)
+    }
+
+    /// A copy of a graph was made: it holds what the original holds, in all its parts.
+    pub(super) fn copy_retains(&mut self, copy: u64) {
+        let held = self.store.held_inside(copy);
+        for (object, count) in held {
+            // Alive: the original holds it.
+            let _ = self.retain_object(object, count);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The error log that a driver offers to programs (`cuLogs…`): callbacks are taken, and nothing is ever logged.
+
+use cuda_api::code::{self, Code};
+use std::ffi::{CStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
+
+const INVALID: Code = code::ERROR_INVALID_VALUE;
+
+/// Callbacks that are registered: their handles, and the next one.
+static CALLBACKS: Mutex<(Vec<u64>, u64)> = Mutex::new((Vec::new(), 0x6c6f_6710));
+
+/// `cuLogsRegisterCallback`; the handle.
+///
+/// # Errors
+/// `INVALID_VALUE`: no function.
+pub fn register(has_function: bool) -> Result<u64, Code> {
+    if !has_function {
+        return Err(INVALID);
+    }
+    let mut callbacks = CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let handle = callbacks.1;
+    callbacks.1 += 16;
+    callbacks.0.push(handle);
+    Ok(handle)
+}
+
+/// `cuLogsUnregisterCallback`
+///
+/// # Errors
+/// `INVALID_VALUE`: no such callback.
+pub fn unregister(handle: u64) -> Result<(), Code> {
+    let mut callbacks = CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = callbacks.0.iter().position(|h| *h == handle).ok_or(INVALID)?;
+    callbacks.0.swap_remove(at);
+    Ok(())
+}
+
+/// `cuLogsCurrent`: the end of an empty log.
+///
+/// # Errors
+/// `INVALID_VALUE`: nowhere to put it, or flags.
+///
+/// # Safety
+/// `to` is null or valid.
+pub unsafe fn current(to: *mut u32, flags: u32) -> Result<(), Code> {
+    if to.is_null() || flags != 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: not null, so the program's own.
+    unsafe { to.write(0) };
+    Ok(())
+}
+
+/// `cuLogsDumpToFile`: the file is there afterwards, with nothing added.
+///
+/// # Errors
+/// `INVALID_VALUE`: no name, flags, or a file that cannot be made.
+///
+/// # Safety
+/// `path` is null or a C string.
+pub unsafe fn dump_to_file(path: *const c_char, flags: u32) -> Result<(), Code> {
+    if path.is_null() || flags != 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: not null, so a C string.
+    let path = std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+    std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop).map_err(|_| INVALID)
+}
+
+/// `cuLogsDumpToMemory`: an empty text.
+///
+/// # Errors
+/// `INVALID_VALUE`: no buffer, no room for the end of a text, or flags.
+///
+/// # Safety
+/// `size` is null or valid, and `buffer` null or of so many bytes.
+pub unsafe fn dump_to_memory(buffer: *mut c_char, size: *mut usize, flags: u32) -> Result<(), Code> {
+    // SAFETY: read only if it is not null.
+    if buffer.is_null() || size.is_null() || flags != 0 || unsafe { size.read() } == 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: there is room for at least one byte.
+    unsafe {
+        buffer.write(0);
+        size.write(0);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callbacks_are_known_until_they_are_taken_back() {
+        assert_eq!(register(false), Err(INVALID));
+        let (a, b) = (register(true).unwrap(), register(true).unwrap());
+        assert_ne!(a, b);
+        assert_eq!((unregister(a), unregister(a), unregister(b)), (Ok(()), Err(INVALID), Ok(())));
+    }
+}

@@ -1,0 +1,239 @@
+//! Parts of a GPU's multiprocessors: what green contexts are made of. Computed, as the driver does, from what the GPU has; nobody is
+//! asked.
+
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A `CUdevResource`: its type, 92 bytes that belong to the driver, then what it tells of multiprocessors.
+type Raw = [u32; 36];
+const _: () = assert!(size_of::<Raw>() == size_of::<sys::CUdevResource>());
+
+/// `CU_DEV_RESOURCE_TYPE_SM`
+const SM: u32 = 1;
+/// Tells resources that were made here, in the driver's own bytes.
+const MARK: u32 = 0x7061_7274;
+/// The first word of what is told of multiprocessors.
+const TOLD: usize = 24;
+/// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`
+const ALONE: u32 = 1;
+/// `CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE`
+const LARGE_CLUSTERS: u32 = 2;
+/// Blocks of the largest cluster.
+const LARGEST_CLUSTER: u32 = 16;
+/// Handles of descriptors: none is ever ended, CUDA has no function for that.
+const FIRST_DESCRIPTOR: u64 = 0x5d00_0000_0040;
+
+/// Some multiprocessors of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Ordinal of the device.
+    pub device: u32,
+    /// How many.
+    pub count: u32,
+    /// Major part of the device's compute capability.
+    pub major: u32,
+    /// Which split it comes from, 0: none.
+    split: u32,
+}
+
+/// Smallest part, and what its size is a multiple of (CUDA driver API reference, "Green Contexts").
+fn granule(major: u32) -> (u32, u32) {
+    match major {
+        ..=7 => (2, 2),
+        8 => (4, 2),
+        _ => (8, 8),
+    }
+}
+
+/// Whether there are resources of a type.
+///
+/// # Errors
+/// `INVALID_RESOURCE_TYPE`
+pub fn check_type(kind: u32) -> Result<(), Code> {
+    if kind == SM { Ok(()) } else { Err(code::ERROR_INVALID_RESOURCE_TYPE) }
+}
+
+impl Part {
+    /// All multiprocessors of a device.
+    pub fn whole(device: u32, count: u32, major: u32) -> Part {
+        Part { device, count, major, split: 0 }
+    }
+
+    fn raw(self) -> Raw {
+        let mut raw = [0; size_of::<Raw>() / 4];
+        if self.count != 0 {
+            let (least, multiple) = granule(self.major);
+            raw[..6].copy_from_slice(&[SM, MARK, self.device, self.count, self.major, self.split]);
+            raw[TOLD..TOLD + 3].copy_from_slice(&[self.count, least, multiple]);
+        }
+        raw
+    }
+
+    /// A resource that was made here.
+    fn read(raw: &Raw) -> Result<Part, Code> {
+        check_type(raw[0])?;
+        let [mark, device, count, major, split] = [raw[1], raw[2], raw[3], raw[4], raw[5]];
+        if mark != MARK || count == 0 { Err(code::ERROR_INVALID_VALUE) } else { Ok(Part { device, count, major, split }) }
+    }
+
+    /// Writes it where the program wants it.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: nowhere to put it.
+    ///
+    /// # Safety
+    /// `to` is null or valid.
+    pub unsafe fn give(self, to: *mut sys::CUdevResource) -> Result<(), Code> {
+        if to.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the program's own; of the same size.
+        unsafe { to.cast::<Raw>().write_unaligned(self.raw()) };
+        Ok(())
+    }
+}
+
+/// Groups that a part can be split into: how many, and the size of each.
+fn groups(input: Part, flags: u32, least: u32) -> Result<(u32, u32), Code> {
+    if flags & !(ALONE | LARGE_CLUSTERS) != 0 || least > input.count {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (smallest, multiple) = match flags {
+        0 => granule(input.major),
+        _ if flags & LARGE_CLUSTERS != 0 && input.major >= 9 => (LARGEST_CLUSTER, LARGEST_CLUSTER),
+        _ => (2, 2),
+    };
+    let size = least.max(smallest).next_multiple_of(multiple);
+    match input.count / size {
+        0 => Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION),
+        many => Ok((many, size)),
+    }
+}
+
+/// `cuDevSmResourceSplitByCount`
+///
+/// # Errors
+/// `INVALID_VALUE`, or `INVALID_RESOURCE_CONFIGURATION`: there is no such group.
+///
+/// # Safety
+/// Pointers are null or valid, `result` for as many resources as `wanted` says.
+pub unsafe fn split(
+    result: *mut sys::CUdevResource,
+    wanted: *mut u32,
+    input: *const sys::CUdevResource,
+    rest: *mut sys::CUdevResource,
+    flags: u32,
+    least: u32,
+) -> Result<(), Code> {
+    static SPLITS: AtomicU32 = AtomicU32::new(1);
+    if wanted.is_null() || input.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so the program's own; any bytes are numbers.
+    let (input, number) = unsafe { (input.cast::<Raw>().read_unaligned(), wanted.read_unaligned()) };
+    // One that was never filled in.
+    if input[0] == 0 || (!result.is_null() && number == 0) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let input = Part::read(&input)?;
+    let (possible, size) = groups(input, flags, least)?;
+    let made = if result.is_null() { possible } else { possible.min(number) };
+    // SAFETY: not null, as above.
+    unsafe { wanted.write_unaligned(made) };
+    let split = SPLITS.fetch_add(1, Ordering::Relaxed);
+    if !result.is_null() {
+        for n in 0..made {
+            // SAFETY: the program has room for `number` of them.
+            unsafe { Part { count: size, split, ..input }.give(result.add(n as usize)) }?;
+        }
+    }
+    if rest.is_null() {
+        return Ok(());
+    }
+    // SAFETY: not null, so the program's own.
+    unsafe { Part { count: input.count - made * size, split, ..input }.give(rest) }
+}
+
+/// What descriptors stand for.
+static DESCRIPTORS: Mutex<Vec<Part>> = Mutex::new(Vec::new());
+
+/// `cuDevResourceGenerateDesc`; the descriptor. Resources that are alike have the same one.
+///
+/// # Errors
+/// `INVALID_VALUE`, `INVALID_RESOURCE_TYPE`, or `INVALID_RESOURCE_CONFIGURATION`: they do not belong together.
+///
+/// # Safety
+/// `resources` is null or points to `count` of them.
+pub unsafe fn describe(resources: *const sys::CUdevResource, count: u32) -> Result<u64, Code> {
+    if resources.is_null() || count == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut all: Option<Part> = None;
+    for n in 0..count as usize {
+        // SAFETY: as the caller says; any bytes are numbers.
+        let part = Part::read(&unsafe { resources.cast::<Raw>().add(n).read_unaligned() })?;
+        all = Some(match all {
+            None => part,
+            Some(sum) if sum.split != 0 && (sum.device, sum.split) == (part.device, part.split) => {
+                Part { count: sum.count.saturating_add(part.count), ..sum }
+            }
+            Some(_) => return Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION),
+        });
+    }
+    // What a green context has can be split anew.
+    let part = Part { split: 0, ..all.ok_or(code::ERROR_INVALID_VALUE)? };
+    let mut known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = known.iter().position(|p| *p == part).unwrap_or_else(|| {
+        known.push(part);
+        known.len() - 1
+    });
+    Ok(FIRST_DESCRIPTOR + 64 * at as u64)
+}
+
+/// What a descriptor stands for.
+///
+/// # Errors
+/// `INVALID_VALUE`: it is none.
+pub fn described(descriptor: u64) -> Result<Part, Code> {
+    let at = descriptor.checked_sub(FIRST_DESCRIPTOR).filter(|d| d % 64 == 0).ok_or(code::ERROR_INVALID_VALUE)? / 64;
+    let known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(at as usize).copied().ok_or(code::ERROR_INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn halves(count: u32, flags: u32, least: u32) -> Result<(u32, u32), Code> {
+        groups(Part::whole(0, count, 9), flags, least)
+    }
+
+    #[test]
+    fn groups_are_rounded_up_and_fit() {
+        assert_eq!(halves(132, 0, 0), Ok((16, 8)));
+        assert_eq!(halves(132, 0, 11), Ok((8, 16)));
+        assert_eq!(halves(132, ALONE, 11), Ok((11, 12)));
+        assert_eq!(halves(132, LARGE_CLUSTERS, 7), Ok((8, 16)));
+        assert_eq!(halves(132, 0, 130), Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION));
+        assert_eq!(halves(132, 0, 133), Err(code::ERROR_INVALID_VALUE));
+        assert_eq!(halves(132, 4, 8), Err(code::ERROR_INVALID_VALUE));
+    }
+
+    #[test]
+    fn only_what_was_made_here_is_split_or_described() {
+        let mut raw = Part::whole(0, 132, 9).raw();
+        let list = [raw, raw];
+        // SAFETY: the list is there.
+        assert_eq!(unsafe { describe(list.as_ptr().cast(), 2) }, Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION));
+        // SAFETY: as above.
+        let descriptor = unsafe { describe(list.as_ptr().cast(), 1) };
+        assert_eq!(descriptor.and_then(described).map(|p| p.count), Ok(132));
+        assert_eq!(described(FIRST_DESCRIPTOR + 1), Err(code::ERROR_INVALID_VALUE));
+        raw[1] = 7;
+        assert_eq!(Part::read(&raw), Err(code::ERROR_INVALID_VALUE));
+        raw[0] = 2;
+        assert_eq!(Part::read(&raw), Err(code::ERROR_INVALID_RESOURCE_TYPE));
+    }
+}

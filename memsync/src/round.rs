@@ -1,0 +1,66 @@
+//! What a round is told, and what it tells.
+
+use cuda_api::wire::{Short, Wire};
+use cuda_api::wire_struct;
+use std::io::{Read, Write};
+
+/// A connection between the two places.
+pub trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// Whether and how a round proves that the target holds the source's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+#[repr(u8)]
+pub enum Verify {
+    /// Not at all: a round while the job works.
+    Skip = 0,
+    /// By bytes where both places are of the same GPU, which reads no more than hashing does; by hashes otherwise.
+    #[default]
+    Auto = 1,
+    /// By 256-bit keyed hashes of all pages: two different pages pass with a probability of at most 2^-128.
+    Hash = 2,
+    /// By comparing all bytes at the target: what is not in view is sent a second time.
+    Bytes = 3,
+}
+
+impl Wire for Verify {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u8).put(out);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        match u8::get(src)? {
+            0 => Ok(Verify::Skip),
+            1 => Ok(Verify::Auto),
+            2 => Ok(Verify::Hash),
+            3 => Ok(Verify::Bytes),
+            _ => Err(Short),
+        }
+    }
+}
+
+wire_struct! {
+    /// What a round did.
+    #[derive(Debug, Clone, PartialEq, Default)]
+    pub struct Round {
+        /// Regions that both ends have.
+        pub regions: u64,
+        /// Bytes in them.
+        pub bytes_total: u64,
+        /// Bytes of the pages that were sent.
+        pub bytes_sent: u64,
+        /// Bytes of the pages that the target has fetched; the source does not know.
+        pub bytes_fetched: u64,
+        /// Why the target could not have all chunks in view; empty if it could, or if this is the source.
+        pub not_in_view: String,
+        /// Pages hashed at this end, counted each time.
+        pub pages_hashed: u64,
+        /// Milliseconds spent on hashing at this end.
+        pub hash_ms: f64,
+        /// Milliseconds from the first page to the last.
+        pub copy_ms: f64,
+        /// Digest of the regions and of the hashes of their pages after the round (before it where the round does not verify). Both
+        /// ends have the same. Keys differ from round to round, so it says nothing about other rounds; what was compared by bytes is
+        /// in it as a region only.
+        pub digest: [u8; 32],
+    }
+}

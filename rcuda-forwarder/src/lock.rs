@@ -1,0 +1,8 @@
+//! Locks.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A mutex whose data stays valid if a holder panics.
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,123 @@
+//! Where devices may be asked to go, as users write it.
+
+use rcuda_forwarder::{Endpoint, EndpointError};
+use std::str::FromStr;
+
+/// Where a device may be asked to go. A GPU of this machine without a number is chosen by [`choose`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spec {
+    /// `local[:GPU]`: in this process, or in a helper if this process has another GPU already.
+    Local(Option<u32>),
+    /// `helper[:GPU]`: in a process of its own on this machine.
+    Helper(Option<u32>),
+    /// `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
+    Remote(Endpoint),
+}
+
+impl FromStr for Spec {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Spec, String> {
+        let (head, gpu) = s.split_once(':').map_or((s, None), |(head, gpu)| (head, Some(gpu)));
+        let near = match head {
+            "local" => Spec::Local,
+            "helper" => Spec::Helper,
+            _ => {
+                return s.parse().map(Spec::Remote).map_err(|e| match e {
+                    EndpointError::Shape => {
+                        format!("invalid place `{s}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")
+                    }
+                    e => format!("invalid place `{s}`: {e}"),
+                });
+            }
+        };
+        let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
+        let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: invalid GPU number `{n}`"))).transpose()?;
+        Ok(near(gpu))
+    }
+}
+
+impl std::fmt::Display for Spec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Spec::Local(None) => f.write_str("local"),
+            Spec::Local(Some(gpu)) => write!(f, "local:{gpu}"),
+            Spec::Helper(None) => f.write_str("helper"),
+            Spec::Helper(Some(gpu)) => write!(f, "helper:{gpu}"),
+            Spec::Remote(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl Spec {
+    /// The GPU of this machine.
+    pub(crate) fn near(&self) -> Option<u32> {
+        match self {
+            Spec::Local(gpu) | Spec::Helper(gpu) => *gpu,
+            Spec::Remote(_) => None,
+        }
+    }
+}
+
+/// Gives each place of this machine its GPU and decides which one is in this process. Without a number it is the lowest GPU that
+/// nothing else of the job uses: `taken` are those of devices that stay where they are. This process can have one GPU for one
+/// device, in its whole life: that is the first `local` one, or `bound` (GPU, device); further ones go to helpers.
+pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<(u32, u32)>) -> Vec<Spec> {
+    let mut used: Vec<u32> = wanted.iter().filter_map(|(_, s)| s.near()).chain(taken.iter().copied()).collect();
+    let mut chosen = Vec::new();
+    for (device, spec) in wanted {
+        let mut lowest = |preferred: Option<u32>| {
+            let free = preferred.filter(|g| !used.contains(g)).or_else(|| (0..).find(|g| !used.contains(g)));
+            used.extend(free);
+            free.unwrap_or(0)
+        };
+        chosen.push(match spec {
+            Spec::Remote(e) => Spec::Remote(e),
+            Spec::Helper(gpu) => Spec::Helper(Some(gpu.unwrap_or_else(|| lowest(None)))),
+            Spec::Local(gpu) => {
+                let own = bound.filter(|(_, d)| *d == device).map(|(g, _)| g);
+                let gpu = gpu.unwrap_or_else(|| lowest(own));
+                if *bound.get_or_insert((gpu, device)) == (gpu, device) {
+                    Spec::Local(Some(gpu))
+                } else {
+                    Spec::Helper(Some(gpu))
+                }
+            }
+        });
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read() {
+        for text in ["local", "local:3", "helper", "helper:31", "gpubox:7878/1", "unix:/run/s/0"] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
+        assert!(matches!("gpubox:7878/1".parse(), Ok(Spec::Remote(e)) if e.port == 7878 && e.gpu == 1));
+        for bad in ["", "local:x", "local:32", "localhost", "helper:", "a:b", "local2", "helpers"] {
+            assert!(bad.parse::<Spec>().is_err(), "{bad}");
+        }
+    }
+
+    fn chosen(list: &str, taken: &[u32], bound: Option<(u32, u32)>) -> String {
+        let wanted = (0..).zip(list.split(',').map(|s| s.parse().unwrap())).collect();
+        choose(wanted, taken, bound).iter().map(Spec::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn the_first_local_gpu_is_in_process_and_further_ones_are_helpers() {
+        assert_eq!(chosen("local", &[], None), "local:0");
+        assert_eq!(chosen("local,local,local", &[], None), "local:0,helper:1,helper:2");
+        assert_eq!(chosen("helper,local", &[], None), "helper:0,local:1");
+        assert_eq!(chosen("a:1/0,local,helper:0", &[], None), "a:1/0,local:1,helper:0");
+        assert_eq!(chosen("local,local", &[0, 2], None), "local:1,helper:3");
+        // This process has had GPU 1 for device 0, or for another device.
+        assert_eq!(chosen("local", &[], Some((1, 0))), "local:1");
+        assert_eq!(chosen("local", &[1], Some((1, 0))), "helper:0");
+        assert_eq!(chosen("local:0", &[], Some((1, 0))), "helper:0");
+        assert_eq!(chosen("local", &[], Some((0, 5))), "helper:0");
+    }
+}

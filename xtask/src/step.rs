@@ -1,0 +1,6 @@
+//! Progress.
+
+/// Says what happens next.
+pub(crate) fn step(text: &str) {
+    eprintln!("==> {text}");
+}
