@@ -1,5 +1,6 @@
 //! A place: where the calls of one device execute.
 
+use crate::config::ConfigError;
 use crate::host_memory;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
@@ -8,8 +9,8 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, Lost, Reply, Token, TokenError,
-    Transport,
+    Control, ControlReply, Endpoint, EndpointError, HelperOptions, InProcess, Landing, Link, LinkError, Lost, Reply, Token,
+    TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -34,24 +35,47 @@ pub(crate) enum Spec {
     Remote(Endpoint),
 }
 
+/// Why a text is not a place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SpecError {
+    /// It begins like none of them.
+    #[error("invalid place `{0}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")]
+    Shape(String),
+    /// Something is wrong with the server.
+    #[error("invalid place `{text}`: {source}")]
+    Server {
+        /// The text.
+        text: String,
+        /// What.
+        source: EndpointError,
+    },
+    /// The GPU is not a number, or too high.
+    #[error("{text}: invalid GPU number `{number}`")]
+    Gpu {
+        /// The text.
+        text: String,
+        /// What is in the number's place.
+        number: String,
+    },
+}
+
 impl FromStr for Spec {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Spec, String> {
+    type Err = SpecError;
+    fn from_str(s: &str) -> Result<Spec, SpecError> {
         let (head, gpu) = s.split_once(':').map_or((s, None), |(head, gpu)| (head, Some(gpu)));
         let near = match head {
             "local" => Spec::Local,
             "helper" => Spec::Helper,
             _ => {
                 return s.parse().map(Spec::Remote).map_err(|e| match e {
-                    EndpointError::Shape => {
-                        format!("invalid place `{s}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")
-                    }
-                    e => format!("invalid place `{s}`: {e}"),
+                    EndpointError::Shape => SpecError::Shape(s.to_owned()),
+                    source => SpecError::Server { text: s.to_owned(), source },
                 });
             }
         };
         let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
-        let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: invalid GPU number `{n}`"))).transpose()?;
+        let invalid = |n: &str| SpecError::Gpu { text: s.to_owned(), number: n.to_owned() };
+        let gpu = gpu.map(|n| number(n).ok_or_else(|| invalid(n))).transpose()?;
         Ok(near(gpu))
     }
 }
@@ -184,23 +208,70 @@ pub(crate) enum Place {
     },
 }
 
+/// Why a place cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// What the job was started with is wrong.
+    #[error(transparent)]
+    Config(#[from] &'static ConfigError),
+    /// A place on this machine needs the driver.
+    #[error("there is no CUDA driver on this machine (mrcuda run --driver names one)")]
+    NoDriver,
+    /// The driver in this process cannot be used.
+    #[error("{spec} cannot be used: {source}")]
+    Local {
+        /// The place.
+        spec: Spec,
+        /// Why not.
+        source: executor::OpenError,
+    },
+    /// A helper cannot be started.
+    #[error("{spec} cannot be used: {source}")]
+    Helper {
+        /// The place.
+        spec: Spec,
+        /// Why not.
+        source: LinkError,
+    },
+    /// The helper's program is not found because this library's own file is not.
+    #[error("cannot find this library's own file{}", .0.as_ref().map(|(path, e)| format!(": {}: {e}", path.display())).unwrap_or_default())]
+    OwnFile(Option<(PathBuf, std::io::Error)>),
+    /// The helper's program is not where it should be.
+    #[error("the helper program is missing: {}", .0.display())]
+    NoHelper(PathBuf),
+    /// A server on a network wants a token.
+    #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
+    NoToken {
+        /// The place.
+        spec: Spec,
+        /// Where the token should be.
+        file: PathBuf,
+    },
+    /// The token cannot be used.
+    #[error(transparent)]
+    Token(TokenError),
+    /// The server cannot be reached, or refuses.
+    #[error(transparent)]
+    Server(LinkError),
+}
+
 /// The helper's program, which lies beside this library, and the folder under which the dynamic linker found us: a helper must not
 /// find us there.
-fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), String> {
+fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
     // SAFETY: all-zero is a valid `Dl_info`, which the call fills.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: the address is that of a function of this library; `about` is writable.
     let known = unsafe { libc::dladdr(helper_program as *const libc::c_void, &raw mut about) } != 0 && !about.dli_fname.is_null();
     if !known {
-        return Err("cannot find this library's own file".into());
+        return Err(OpenError::OwnFile(None));
     }
     // SAFETY: the linker's string lives as long as the library.
     let name = unsafe { CStr::from_ptr(about.dli_fname) };
     let found = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
-    let file = std::fs::canonicalize(&found).map_err(|e| format!("{}: {e}", found.display()))?;
+    let file = std::fs::canonicalize(&found).map_err(|e| OpenError::OwnFile(Some((found.clone(), e))))?;
     let program = file.with_file_name("mhelper");
     if !program.is_file() {
-        return Err(format!("the helper program is missing: {}", program.display()));
+        return Err(OpenError::NoHelper(program));
     }
     let folders = [&found, &file].into_iter().filter_map(|f| f.parent()).map(PathBuf::from).collect();
     Ok((program, folders))
@@ -319,10 +390,9 @@ impl Worker<'_> {
 
 impl Place {
     /// Opens a place for virtual device `device`.
-    pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, String> {
+    pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, OpenError> {
         let config = crate::config::get()?;
-        let driver =
-            || config.driver.clone().ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)".to_owned());
+        let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
             let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
             let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
@@ -332,7 +402,7 @@ impl Place {
             Spec::Local(gpu) => {
                 let gpu = gpu.unwrap_or(0);
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
-                let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                let exec = Executor::open(&options).map_err(|source| OpenError::Local { spec: spec.clone(), source })?;
                 exec.run_host_functions_here(crate::host_function::run_here);
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu, _writes: Arc::new(UnseenWriter::here()) })
             }
@@ -340,7 +410,8 @@ impl Place {
                 let (program, hidden) = helper_program()?;
                 let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
                 let file = host_memory::file();
-                let link = Link::to_helper(&options, &hello(), file).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                let link = Link::to_helper(&options, &hello(), file);
+                let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
                 Ok(Place::remote(link, spec, file.is_some()))
             }
             Spec::Remote(endpoint) => {
@@ -350,16 +421,13 @@ impl Place {
                     Some(_) => None,
                     None => Some(Token::load(file).map_err(|why| match why {
                         TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
-                            format!(
-                                "{spec} requires a token, and there is none: copy the server's token file to {}",
-                                file.display()
-                            )
+                            OpenError::NoToken { spec: spec.clone(), file: file.clone() }
                         }
-                        why => why.to_string(),
+                        why => OpenError::Token(why),
                     })?),
                 };
                 let file = host_memory::file().filter(|_| endpoint.unix_path().is_some());
-                let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(|e| e.to_string())?;
+                let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some()))
             }
         }
@@ -401,10 +469,10 @@ impl Place {
     }
 
     /// Carries out a request that concerns the place as a whole. A refusal is an error.
-    pub(crate) fn control(&self, request: &Control) -> Result<ControlReply, String> {
+    pub(crate) fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
         match self {
-            Place::Remote { link, .. } => link.control(request).map_err(|e| e.to_string()),
-            Place::Local { attendant, .. } => attendant.control(request),
+            Place::Remote { link, .. } => link.control(request),
+            Place::Local { attendant, .. } => Ok(attendant.control(request)?),
         }
     }
 
@@ -425,9 +493,9 @@ impl Place {
     }
 
     /// Gives a place that nobody can connect to its end of a connection, whose ticket it expects.
-    pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), String> {
+    pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
         match self {
-            Place::Remote { link, .. } => link.hand_over(ticket, socket).map_err(|e| e.to_string()),
+            Place::Remote { link, .. } => link.hand_over(ticket, socket),
             Place::Local { attendant, .. } => {
                 attendant.hand_over(ticket, socket);
                 Ok(())
@@ -517,6 +585,11 @@ impl Place {
             Place::Remote { pins, .. } => lock(&pins.all).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),
             Place::Local { exec, .. } => exec.pinned_host(),
         }
+    }
+
+    /// Whether it is a worker that is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Place::Remote { link, .. } if link.is_lost())
     }
 
     /// Answers that are on their way: the bytes of copies to pinned memory, above all.

@@ -130,10 +130,9 @@ impl<'a> Job<'a> {
         let output = asker.wait_with_output().map_err(|e| e.to_string())?;
         let said = serde_json::from_slice::<Value>(&output.stdout);
         let said = said.map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        match (said["error"].as_str(), said["reason"].as_str()) {
-            (Some("no_job" | "no_answer"), Some(why)) => Err(why.to_owned()),
+        match said["code"].as_str() {
             // As when it has ended a moment before.
-            (_, Some(why)) if why.ends_with("the program ends") => Err(why.to_owned()),
+            Some("no-job" | "no-answer" | "job-ended") => Err(said["reason"].as_str().unwrap_or_default().to_owned()),
             _ => Ok(Report(said)),
         }
     }

@@ -92,11 +92,8 @@ fn an_internal_error_of_a_move_leaves_the_job_where_it_is() {
     let job = remote_orbit(&scene, "job", &server.place(0), &LONG, &[("MRCUDA_FAULT", "precopy!")]);
     for _ in 0..2 {
         let report = job.migrate("local").unwrap();
-        assert!(
-            !report.ok() && report.reason().contains("cannot move: internal error in thread mrcuda-mover at "),
-            "{}",
-            report.reason()
-        );
+        assert_eq!(report.code(), "internal-error", "{}", report.0);
+        assert!(report.reason().contains("cannot move: internal error in thread mrcuda-mover at "), "{}", report.reason());
     }
     assert_identical(&job.wait(LIMIT), &native);
 }

@@ -451,7 +451,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
         let asked = job.age();
         match job.migrate(&place.name(&servers, plan.gpus)) {
             Ok(report) => {
-                if report.reason().contains("not identical") {
+                if report.code() == "not-identical" {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
                 }
                 moves.push((asked, report));
