@@ -74,7 +74,9 @@ fn an_internal_error_stays_and_the_job_does_not_move() {
         let what = named.trim_start_matches("mrcuda: ").split(": ").next().unwrap();
         assert!(what.contains(".rs:"), "file and line: {what}");
         assert_eq!(told.lines().filter(|l| *l == "cudaErrorUnknown").count(), 2, "{name}: {told}");
-        for reason in [job.migrate(&to).map(|r| r.reason().to_owned()).unwrap_or_else(|why| why), plan(&scene, &job, &to)] {
+        for reason in
+            [job.migrate(&to).map(|r| r.reason().to_owned()).unwrap_or_else(|why| why.to_string()), plan(&scene, &job, &to)]
+        {
             assert!(reason.contains(&format!("cannot move: {what}")), "{name}: {reason}");
         }
         assert!(job.runs());

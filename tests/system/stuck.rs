@@ -38,7 +38,7 @@ fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&s
             Ok(report) if report.ok() => Some(Ok(())),
             Ok(report) if report.code() == "not-idle" => None,
             Ok(report) => Some(Err(report.reason().to_owned())),
-            Err(why) => Some(Err(why)),
+            Err(why) => Some(Err(why.to_string())),
         });
         assert_eq!(moved, Some(Ok(())), "to {to}");
     }
