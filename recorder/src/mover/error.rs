@@ -367,7 +367,7 @@ impl From<ReplayError<MoveError>> for MoveError {
 /// Why a move has not happened: all reasons that were found, of which the first one counts, and where it was noticed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    first: MoveError,
+    first: Box<MoveError>,
     more: Vec<MoveError>,
     phase: Option<&'static str>,
     /// The GPU, if there are several.
@@ -402,7 +402,7 @@ impl Failure {
 
 impl From<MoveError> for Failure {
     fn from(first: MoveError) -> Failure {
-        Failure { first, more: Vec::new(), phase: None, gpu: None }
+        Failure { first: Box::new(first), more: Vec::new(), phase: None, gpu: None }
     }
 }
 
