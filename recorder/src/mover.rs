@@ -94,7 +94,7 @@ fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Fail
                 let running: Vec<_> = several.iter_mut().map(|leg| s.spawn(|| step(leg))).collect();
                 running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(internal_error::of_thread().into()))).collect()
             });
-            results.into_iter().zip(several).map(|(r, leg)| r.map_err(|why| why.of_gpu(leg.device.index))).collect()
+            results.into_iter().zip(several).try_for_each(|(r, leg)| r.map_err(|why| why.of_gpu(leg.device.index)))
         }
     }
 }
