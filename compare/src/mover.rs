@@ -1,6 +1,6 @@
 //! Moves whatever jobs appear, again and again.
 
-use control::{Answer, AskError, Client, Migrate, Move, Request};
+use control::{Answer, AskError, Client, Migrate, Move, ReasonCode, Request};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -84,9 +84,9 @@ fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBoo
     while let Some(target) = next.next().filter(|_| !over.load(Ordering::Relaxed)) {
         let done = match client.ask(&Request::Migrate(Migrate::to(target)), Some(PATIENCE)) {
             Ok(Answer::Move(it)) if it.ok => Ok(Pause::new(&it)),
-            Ok(Answer::Move(it)) => Err(it.reason.unwrap_or_else(|| "no reason was given".to_owned())),
-            Ok(other) => Err(format!("another answer came: {other:?}")),
-            Err(AskError::Refused(refusal)) => Err(refusal.reason),
+            Ok(Answer::Move(it)) => Err((it.code, it.reason.unwrap_or_else(|| "no reason was given".to_owned()))),
+            Ok(other) => Err((None, format!("another answer came: {other:?}"))),
+            Err(AskError::Refused(refusal)) => Err((refusal.code, refusal.reason)),
             // It has ended.
             Err(AskError::NoJob | AskError::Failed(_)) => {
                 moves.lock().unwrap_or_else(PoisonError::into_inner).unfinished += 1;
@@ -99,11 +99,11 @@ fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBoo
                 moves.pauses.push(pause);
                 every
             }
-            Err(why) if why.contains("the program ends") => {
+            Err((Some(ReasonCode::JobEnded), _)) => {
                 moves.unfinished += 1;
                 return;
             }
-            Err(why) => {
+            Err((_, why)) => {
                 *moves.refusals.entry(in_short(&why)).or_default() += 1;
                 AFTER_REFUSAL
             }

@@ -2,7 +2,7 @@
 //!
 //! Clients must pass over fields that they do not know; a field that is missing has its empty value.
 
-use crate::VERSION;
+use crate::{ReasonCode, VERSION};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -91,8 +91,12 @@ pub struct Plan {
     pub to: String,
     /// All that stands in the way.
     pub blockers: Vec<String>,
-    /// The same as one text.
+    /// A code for each of them.
+    pub codes: Vec<ReasonCode>,
+    /// All of them as one text.
     pub reason: Option<String>,
+    /// The code of the first one.
+    pub code: Option<ReasonCode>,
     /// Bytes that the program has allocated: what would have to travel.
     pub live_bytes: u64,
     /// Records that would be replayed.
@@ -163,6 +167,8 @@ pub struct Move {
     pub digest: String,
     /// Why it failed.
     pub reason: Option<String>,
+    /// The same for programs.
+    pub code: Option<ReasonCode>,
     /// The same for each GPU.
     pub legs: Vec<Leg>,
 }
@@ -305,6 +311,9 @@ pub enum EventKind {
 pub struct Refusal {
     /// For programs.
     pub error: ErrorCode,
+    /// For programs, in more detail; a job of an older build has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<ReasonCode>,
     /// For people, and what to do next.
     pub reason: String,
     /// The move that is in the way or that was meant.
@@ -314,13 +323,13 @@ pub struct Refusal {
 
 impl Refusal {
     /// A refusal that concerns no move in particular.
-    pub fn new(error: ErrorCode, reason: impl Into<String>) -> Refusal {
-        Refusal { error, reason: reason.into(), id: None }
+    pub fn new(code: ReasonCode, reason: impl Into<String>) -> Refusal {
+        Refusal { error: code.error(), code: Some(code), reason: reason.into(), id: None }
     }
 
     /// A refusal because of a move.
-    pub fn about(error: ErrorCode, id: &str, reason: impl Into<String>) -> Refusal {
-        Refusal { error, reason: reason.into(), id: Some(id.to_owned()) }
+    pub fn about(code: ReasonCode, id: &str, reason: impl Into<String>) -> Refusal {
+        Refusal { id: Some(id.to_owned()), ..Refusal::new(code, reason) }
     }
 }
 
@@ -497,8 +506,11 @@ mod tests {
         ] {
             assert_eq!(Answer::read(answer.line().as_bytes()), Ok(Ok(answer)));
         }
-        let refusal = Refusal::about(ErrorCode::Busy, "m1", "later");
-        assert_eq!(refusal.line(), "{\"error\":\"busy\",\"id\":\"m1\",\"ok\":false,\"reason\":\"later\",\"v\":2}\n");
+        let refusal = Refusal::about(ReasonCode::Busy, "m1", "later");
+        assert_eq!(
+            refusal.line(),
+            "{\"code\":\"busy\",\"error\":\"busy\",\"id\":\"m1\",\"ok\":false,\"reason\":\"later\",\"v\":2}\n"
+        );
         assert_eq!(Answer::read(refusal.line().as_bytes()), Ok(Err(refusal)));
         let event = Event { seq: 3, event: EventKind::Phase, it: report() };
         assert_eq!(Event::read(event.line().as_bytes()), Ok(event));
@@ -509,7 +521,12 @@ mod tests {
         let more = br#"{"v":2,"ok":true,"news":1,"job":{"pid":7,"devices":[{"device":0,"colour":"red"}],"mood":"good"}}"#;
         assert!(matches!(Answer::read(more), Ok(Ok(Answer::Job(j))) if j.pid == 7 && j.devices.len() == 1));
         let code = br#"{"v":2,"ok":false,"error":"rainy","reason":"it rains"}"#;
-        assert!(matches!(Answer::read(code), Ok(Err(r)) if r.error == ErrorCode::Other && r.reason == "it rains"));
+        assert!(
+            matches!(Answer::read(code), Ok(Err(r)) if r.error == ErrorCode::Other && r.reason == "it rains" && r.code.is_none())
+        );
+        let code = br#"{"v":2,"ok":true,"move":{"state":"failed","reason":"it rains","code":"weather"}}"#;
+        let unknown = Some(ReasonCode::Unknown("weather".to_owned()));
+        assert!(matches!(Answer::read(code), Ok(Ok(Answer::Move(m))) if m.state == MoveState::Failed && m.code == unknown));
         let why = Answer::read(br#"{"v":3,"ok":true,"job":{}}"#).unwrap_err();
         assert!(why.contains("version 3") && why.contains("we speak 2"), "{why}");
         for odd in ["", "hello", "[]", "{}", r#"{"v":2}"#, r#"{"v":2,"ok":true}"#, r#"{"v":2,"ok":true,"job":7}"#] {

@@ -9,11 +9,13 @@
 
 mod answer;
 mod client;
+mod code;
 pub mod folder;
 mod request;
 
 pub use answer::{Answer, Device, DeviceState, ErrorCode, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
+pub use code::ReasonCode;
 pub use request::{Migrate, Request, Verify};
 
 /// Version of the protocol. It changes when something that a client may rely on goes or changes its meaning; new requests,

@@ -1,7 +1,7 @@
 //! What a job can be asked.
 
-use crate::answer::{ErrorCode, Refusal};
-use crate::{LONGEST_ID, VERSION};
+use crate::answer::Refusal;
+use crate::{LONGEST_ID, ReasonCode, VERSION};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ impl Migrate {
         let legal = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
         match &self.id {
             Some(id) if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(legal) => Err(Refusal::new(
-                ErrorCode::BadRequest,
+                ReasonCode::BadRequest,
                 format!("an id has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores"),
             )),
             _ => Ok(()),
@@ -115,18 +115,18 @@ impl Migrate {
 impl Request {
     /// Reads a line. What is wrong with it is said in words that help whoever wrote it.
     pub fn read(line: &[u8]) -> Result<Request, Refusal> {
-        let bad = |why: String| Refusal::new(ErrorCode::BadRequest, why);
+        let bad = |why: String| Refusal::new(ReasonCode::BadRequest, why);
         let mut value: Value = serde_json::from_slice(line).map_err(|e| bad(format!("the request is not JSON: {e}")))?;
         let fields = value.as_object_mut().ok_or_else(|| bad("the request is not a JSON object".to_owned()))?;
         if fields.remove("v").and_then(|v| v.as_u64()) != Some(VERSION) {
             let why = format!("this job speaks version {VERSION} of the protocol: send \"v\": {VERSION}");
-            return Err(Refusal::new(ErrorCode::Version, why));
+            return Err(Refusal::new(ReasonCode::Version, why));
         }
         match fields.get("op").and_then(Value::as_str) {
             Some("list" | "plan" | "migrate" | "cancel" | "report" | "subscribe") => {}
             _ => {
                 let why = "\"op\" is list, plan, migrate, cancel, report or subscribe";
-                return Err(Refusal::new(ErrorCode::UnknownOp, why.to_owned()));
+                return Err(Refusal::new(ReasonCode::UnknownOp, why.to_owned()));
             }
         }
         let request: Request = serde_json::from_value(value).map_err(|e| bad(format!("the request is not understood: {e}")))?;
@@ -145,6 +145,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorCode;
 
     fn code(line: &str) -> ErrorCode {
         Request::read(line.as_bytes()).expect_err(line).error

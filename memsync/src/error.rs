@@ -3,14 +3,11 @@
 use cuda_api::code::{self, Code};
 use std::io;
 
-/// How a failure of a connection is told: mostly what a failure of the other end looks like.
-pub const BROKEN: &str = "the connection between the places failed";
-
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// A connection failed.
-    #[error("{} while {what}: {why}", BROKEN)]
+    /// A connection failed: mostly what a failure of the other end looks like.
+    #[error("the connection between the places failed while {what}: {why}")]
     Io {
         /// What was being done.
         what: &'static str,

@@ -37,7 +37,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use error::{BROKEN, SyncError};
+pub use error::SyncError;
 pub use faults::Faults;
 pub use region::{Kind, PAGE, Region, regions};
 pub use round::{Round, Stream, Verify};

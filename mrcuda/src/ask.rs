@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::table::say;
-use control::{AskError, Client, ErrorCode};
+use control::{AskError, Client, ErrorCode, ReasonCode};
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
@@ -39,10 +39,11 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     if !json {
         return no_answer(pid, &why);
     }
+    let own = |error: &str, code: ReasonCode| json!({ "ok": false, "error": error, "code": code, "reason": why.to_string(), "id": null });
     let said = match &why {
-        AskError::Refused(r) => json!({ "ok": false, "error": r.error, "reason": r.reason, "id": r.id }),
-        AskError::NoJob => json!({ "ok": false, "error": "no_job", "reason": why.to_string(), "id": null }),
-        AskError::Failed(_) => json!({ "ok": false, "error": "no_answer", "reason": why.to_string(), "id": null }),
+        AskError::Refused(r) => json!({ "ok": false, "error": r.error, "code": r.code, "reason": r.reason, "id": r.id }),
+        AskError::NoJob => own("no_job", ReasonCode::NoJob),
+        AskError::Failed(_) => own("no_answer", ReasonCode::NoAnswer),
     };
     say(&said.to_string());
     Failure::silent(1)

@@ -2,7 +2,7 @@
 
 use crate::channel::{Channel, Message};
 use crate::conn::{Address, Conn};
-use crate::control::{Control, ControlReply};
+use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::link;
 use crate::place::{Outcome, Place};
@@ -40,10 +40,6 @@ pub(crate) struct Attendant<P: Place> {
     stripes: Stripes,
 }
 
-fn failed(rc: code::Code) -> String {
-    format!("the driver refused: {}", code::describe(rc).map_or("an unknown error", |d| d.1.trim_end_matches('\0')))
-}
-
 fn not_idle(waits_for: String) -> ControlReply {
     ControlReply::Drained { idle: false, was_busy: true, waits_for }
 }
@@ -59,10 +55,10 @@ impl<P: Place> Attendant<P> {
     }
 
     /// Carries a request out; the error is the reason for refusing it.
-    pub(crate) fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
+    pub(crate) fn carry_out(&self, request: Control) -> Result<ControlReply, Refused> {
         match request {
-            Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(failed),
-            Control::Regions => self.place.regions().map_err(failed),
+            Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(Refused::Driver),
+            Control::Regions => self.place.regions().map_err(Refused::Driver),
             Control::Expect { ticket, stripes } => {
                 self.stripes.add(ticket, stripes)?;
                 let known = self.make_known(ticket, stripes);
@@ -72,7 +68,7 @@ impl<P: Place> Attendant<P> {
                 known.map(|()| ControlReply::Ok)
             }
             Control::Connect { to, ticket, stripes } => {
-                let endpoint = to.parse().map_err(|e| format!("{to}: {e}"))?;
+                let endpoint = to.parse().map_err(|e| Refused::Other(format!("{to}: {e}")))?;
                 self.stripes.add(ticket, stripes)?;
                 let connected = self.connect(&endpoint, &to, &ticket, stripes);
                 match connected {
@@ -93,7 +89,7 @@ impl<P: Place> Attendant<P> {
             Control::RoundTarget { ticket, verify, near } => {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(|r| ControlReply::Round(r.into()))
             }
-            Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(failed),
+            Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(Refused::Driver),
             Control::HangUp { ticket } => {
                 self.forget(ticket);
                 self.place.end_rounds();
@@ -113,9 +109,9 @@ impl<P: Place> Attendant<P> {
 
     /// Connects to another place, if the server allows it. A client that is not this machine's own user learns nothing from a
     /// failure: whatever answers there, or does not, it is told the same after the same time. The log has the reason.
-    fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, String> {
+    fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, Refused> {
         let Reach::Daemon(_, targets, sender @ Sender::At(_)) = &self.reach else {
-            return link::bulk_connect(endpoint, ticket, stripes).map_err(|e| e.to_string());
+            return link::bulk_connect(endpoint, ticket, stripes).map_err(|e| Refused::Unreachable(e.to_string()));
         };
         let began = Instant::now();
         let denied = Cell::new(false);
@@ -126,19 +122,21 @@ impl<P: Place> Attendant<P> {
         };
         link::bulk_connect_if(endpoint, ticket, stripes, &allowed).map_err(|why| {
             if denied.get() && targets::is_literal(&endpoint.host) {
-                return targets::not_allowed(to);
+                return Refused::Unreachable(targets::not_allowed(to));
             }
             complain(&format!("cannot connect to {to}: {why}"));
             std::thread::sleep(UNIFORM.saturating_sub(began.elapsed()));
             let hint = "its log has the reason; mrcuda serve --allow-target says where it may connect";
-            format!("{to} cannot be reached from this server ({hint})")
+            Refused::Unreachable(format!("{to} cannot be reached from this server ({hint})"))
         })
     }
 
-    fn make_known(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
+    fn make_known(&self, ticket: [u8; 32], stripes: u32) -> Result<(), Refused> {
         match &self.reach {
             Reach::Daemon(channel, ..) => {
-                channel.send(&Message::Expect(ticket, stripes), None).map_err(|e| format!("the server is gone: {e}"))?;
+                channel
+                    .send(&Message::Expect(ticket, stripes), None)
+                    .map_err(|e| Refused::Other(format!("the server is gone: {e}")))?;
                 self.stripes.wait_known(&ticket)
             }
             // The job expects them itself.
@@ -147,8 +145,8 @@ impl<P: Place> Attendant<P> {
     }
 
     /// What keeps the GPU from being idle.
-    pub(crate) fn busy(&self) -> Result<ControlReply, String> {
-        self.place.busy().map(not_idle).map_err(failed)
+    pub(crate) fn busy(&self) -> Result<ControlReply, Refused> {
+        self.place.busy().map(not_idle).map_err(Refused::Driver)
     }
 
     fn drain(&self, limit: Duration) -> Result<ControlReply, code::Code> {
@@ -188,7 +186,7 @@ impl InProcess {
     }
 
     /// Carries a request out; the error is the reason for refusing it.
-    pub fn control(&self, request: &Control) -> Result<ControlReply, String> {
+    pub fn control(&self, request: &Control) -> Result<ControlReply, Refused> {
         self.0.carry_out(request.clone())
     }
 

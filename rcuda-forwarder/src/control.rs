@@ -136,7 +136,57 @@ pub enum ControlReply {
         waits_for: String,
     },
     /// It cannot be done, and why. [`crate::Link::control`] gives it as an error.
-    Refused(String),
+    Refused(Refused),
+}
+
+/// Why a place has not carried out a control request.
+#[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize, thiserror::Error)]
+pub enum Refused {
+    /// A round has failed because its other end has: that one knows the reason.
+    #[error("{0}")]
+    OtherEnd(String),
+    /// The connections of a round were closed, or never expected.
+    #[error("this ticket is not known here")]
+    UnknownTicket,
+    /// The target's bytes are not the source's.
+    #[error("{0}")]
+    NotIdentical(String),
+    /// The two ends of a round do not have memory at the same addresses.
+    #[error("{0}")]
+    OtherMemory(String),
+    /// No connection to another place can be made from here.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The driver has returned an error.
+    #[error("the driver refused: {}", driver_text(*.0))]
+    Driver(i32),
+    /// Something else, in words.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn driver_text(code: i32) -> &'static str {
+    cuda_api::code::describe(code).map_or("an unknown error", |d| d.1.trim_end_matches('\0'))
+}
+
+impl Refused {
+    /// Whether this is only what a failure of the other end of a round looks like here.
+    pub fn is_of_the_other_end(&self) -> bool {
+        matches!(self, Refused::OtherEnd(_) | Refused::UnknownTicket)
+    }
+}
+
+impl From<memsync::SyncError> for Refused {
+    fn from(e: memsync::SyncError) -> Refused {
+        use memsync::SyncError as E;
+        let text = e.to_string();
+        match e {
+            E::Io { .. } | E::Peer(_) => Refused::OtherEnd(text),
+            E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
+            E::Regions(_) => Refused::OtherMemory(text),
+            E::Gpu { .. } | E::Protocol(_) | E::NoConnection => Refused::Other(text),
+        }
+    }
 }
 
 macro_rules! encoded {
@@ -196,7 +246,7 @@ mod tests {
             ControlReply::Ok,
             ControlReply::Round(round),
             ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
-            ControlReply::Refused("a long enough reason, which does not lie inline".into()),
+            ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),
         ]
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Longest body of an opening and longest text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.

@@ -36,7 +36,7 @@ mod traffic;
 mod worker;
 
 pub use attendant::InProcess;
-pub use control::{Control, ControlReply, GlobalInfo, RoundInfo};
+pub use control::{Control, ControlReply, GlobalInfo, Refused, RoundInfo};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use fork::NotInherited;
@@ -45,7 +45,6 @@ pub use greet::{JobHello, build_digest};
 pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
 pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
-pub use stripes::is_of_the_other_end;
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};

@@ -6,7 +6,7 @@
 
 use crate::channel::{Channel, Message};
 use crate::conn::{Address, Conn};
-use crate::control::{Control, ControlReply};
+use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Limits, Opening};
@@ -124,8 +124,8 @@ pub enum LinkError {
     #[error("no helper process: {0}")]
     Helper(io::Error),
     /// The worker refused a request.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The worker's answer makes no sense.
     #[error("the worker's answer is malformed")]
     Answer,

@@ -1,6 +1,6 @@
 //! What a worker needs of an executor.
 
-use crate::control::ControlReply;
+use crate::control::{ControlReply, Refused};
 use ::executor::DeviceInfo;
 use ::executor::host_mirror::Line;
 use cuda_api::code::Code;
@@ -55,14 +55,14 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// [`ControlReply::Regions`].
     fn regions(&self) -> Result<ControlReply, Code>;
     /// Is the source of a round over these connections.
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String>;
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused>;
     /// Is the target of a round over these connections.
     fn round_target(
         self: &Arc<Self>,
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
         near: bool,
-    ) -> Result<memsync::Round, String>;
+    ) -> Result<memsync::Round, Refused>;
     /// There is no other round: what rounds have kept for the next one goes.
     fn end_rounds(&self);
     /// Frees everything on the GPU.

@@ -1,6 +1,7 @@
 //! Connections between places, by ticket.
 
 use crate::conn::Conn;
+use crate::control::Refused;
 use crate::lock::lock;
 use memsync::Stream;
 use std::collections::HashMap;
@@ -76,16 +77,16 @@ impl std::fmt::Debug for Stripes {
 
 impl Stripes {
     /// Adds a ticket.
-    pub(crate) fn add(&self, ticket: [u8; 32], stripes: u32) -> Result<(), String> {
+    pub(crate) fn add(&self, ticket: [u8; 32], stripes: u32) -> Result<(), Refused> {
         if !(1..=MOST).contains(&stripes) {
-            return Err(format!("{stripes} connections between places; it must be 1 to {MOST}"));
+            return Err(Refused::Other(format!("{stripes} connections between places; it must be 1 to {MOST}")));
         }
         let mut t = lock(&self.table);
         if t.len() >= TICKETS {
-            return Err("too many copies at one time".into());
+            return Err(Refused::Other("too many copies at one time".into()));
         }
         match t.entry(ticket) {
-            Entry::Occupied(_) => Err("this ticket is in use".into()),
+            Entry::Occupied(_) => Err(Refused::Other("this ticket is in use".into())),
             Entry::Vacant(v) => {
                 v.insert(Bundle { expected: stripes as usize, ..Bundle::default() });
                 Ok(())
@@ -120,24 +121,25 @@ impl Stripes {
     }
 
     /// Waits until the daemon knows a ticket.
-    pub(crate) fn wait_known(&self, ticket: &[u8; 32]) -> Result<(), String> {
+    pub(crate) fn wait_known(&self, ticket: &[u8; 32]) -> Result<(), Refused> {
         self.wait(ticket, NOTE, |b| b.known)
-            .map_err(|late| late.unwrap_or_else(|| "the server does not answer its worker".into()))
+            .map_err(|late| late.unwrap_or_else(|| Refused::Other("the server does not answer its worker".into())))
     }
 
     /// Waits until all connections of a ticket have come.
-    pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), String> {
-        self.wait(ticket, COME, |b| b.conns.len() == b.expected)
-            .map_err(|late| late.unwrap_or_else(|| format!("the other place has not connected within {COME:?}")))
+    pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), Refused> {
+        self.wait(ticket, COME, |b| b.conns.len() == b.expected).map_err(|late| {
+            late.unwrap_or_else(|| Refused::Unreachable(format!("the other place has not connected within {COME:?}")))
+        })
     }
 
     /// `Err(None)`: too late.
-    fn wait(&self, ticket: &[u8; 32], limit: Duration, met: impl Fn(&Bundle) -> bool) -> Result<(), Option<String>> {
+    fn wait(&self, ticket: &[u8; 32], limit: Duration, met: impl Fn(&Bundle) -> bool) -> Result<(), Option<Refused>> {
         let until = Instant::now() + limit;
         let mut t: MutexGuard<'_, Table> = lock(&self.table);
         loop {
             match t.get(ticket) {
-                None => return Err(Some(unknown())),
+                None => return Err(Some(Refused::UnknownTicket)),
                 Some(b) if met(b) => return Ok(()),
                 Some(_) => {}
             }
@@ -150,12 +152,16 @@ impl Stripes {
     }
 
     /// Uses the connections of a ticket for a round. After a failure they are closed: what is on them is unknown.
-    pub(crate) fn with<T>(&self, ticket: &[u8; 32], round: impl FnOnce(&mut Streams) -> Result<T, String>) -> Result<T, String> {
+    pub(crate) fn with<T>(
+        &self,
+        ticket: &[u8; 32],
+        round: impl FnOnce(&mut Streams) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
         let mut streams: Streams = {
             let mut t = lock(&self.table);
-            let b = t.get_mut(ticket).ok_or_else(unknown)?;
+            let b = t.get_mut(ticket).ok_or(Refused::UnknownTicket)?;
             if b.in_use || b.conns.len() != b.expected {
-                return Err("the connections of this ticket are not ready".into());
+                return Err(Refused::Other("the connections of this ticket are not ready".into()));
             }
             b.in_use = true;
             b.conns.iter().map(|c| Box::new(Stripe(c.clone())) as Box<dyn Stream>).collect()
@@ -176,17 +182,6 @@ impl Stripes {
         }
         self.changed.notify_all();
     }
-}
-
-const UNKNOWN: &str = "this ticket is not known here";
-
-fn unknown() -> String {
-    UNKNOWN.into()
-}
-
-/// Whether the reason for which a round has failed is only what a failure of its other end looks like.
-pub fn is_of_the_other_end(why: &str) -> bool {
-    [memsync::BROKEN, UNKNOWN].iter().any(|text| why.contains(text))
 }
 
 #[cfg(test)]
@@ -211,7 +206,7 @@ mod tests {
         assert_eq!(std::io::Read::read(&mut z, &mut [0]).unwrap(), 0, "the third was closed");
         s.wait_here(&t).unwrap();
         assert_eq!(s.with(&t, |streams| Ok(streams.len())), Ok(2));
-        assert_eq!(s.with(&t, |_| Err::<(), _>("broken".into())), Err("broken".into()));
+        assert_eq!(s.with(&t, |_| Err::<(), _>(Refused::Other("broken".into()))), Err(Refused::Other("broken".into())));
         assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
         assert!(s.wait_here(&t).is_err());
     }
@@ -228,7 +223,7 @@ mod tests {
             let round = scope.spawn(|| {
                 s.with(&t, |streams| {
                     began.send(()).unwrap();
-                    streams[0].read_exact(&mut [0]).map_err(|e| e.to_string())
+                    streams[0].read_exact(&mut [0]).map_err(|e| Refused::OtherEnd(e.to_string()))
                 })
             });
             has_begun.recv().unwrap();

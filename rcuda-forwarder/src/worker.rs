@@ -8,7 +8,7 @@
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::{Ahead, Conn, Eager};
-use crate::control::{Control, ControlReply};
+use crate::control::{Control, ControlReply, Refused};
 use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled};
 use crate::greet;
 use crate::helper;
@@ -488,7 +488,7 @@ impl<P: Place> Worker<P> {
         let request = Control::decode(body).map_err(|_| WorkerError::Frame("a control request"))?;
         if self.requests.fetch_add(1, Ordering::AcqRel) >= REQUESTS {
             self.requests.fetch_sub(1, Ordering::AcqRel);
-            self.reply(ticket, &ControlReply::Refused("too many requests at one time".into()));
+            self.reply(ticket, &ControlReply::Refused(Refused::Other("too many requests at one time".into())));
             return Ok(());
         }
         let worker = self.clone();
@@ -501,7 +501,7 @@ impl<P: Place> Worker<P> {
     }
 
     /// Carries a request out; the GPU has been given everything only when no call is late.
-    fn carry_out(&self, request: Control) -> Result<ControlReply, String> {
+    fn carry_out(&self, request: Control) -> Result<ControlReply, Refused> {
         let Control::Drain { limit_ms } = request else { return self.attendant.carry_out(request) };
         let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));
         while !self.late.is_empty() {

@@ -1,6 +1,6 @@
 //! Every environment variable that the recorder reads, once.
 
-use crate::place::Spec;
+use crate::place::{Spec, SpecError};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -33,14 +33,37 @@ pub(crate) struct Config {
     pub(crate) keep_journal: Option<PathBuf>,
 }
 
-fn read() -> Result<Config, String> {
+/// What is wrong with an environment variable.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// It names a place that is none.
+    #[error("{name}: {source}")]
+    Place {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with the place.
+        source: SpecError,
+    },
+    /// More places than a job can have.
+    #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = executor::steer::DEVICES)]
+    Places(usize),
+    /// The name of a signal is none.
+    #[error("MRCUDA_SIGNAL: no signal is called {0}")]
+    Signal(String),
+    /// The number of threads is none.
+    #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MOST_COPY_THREADS}")]
+    CopyThreads(String),
+}
+
+fn read() -> Result<Config, ConfigError> {
+    let place = |name| move |source| ConfigError::Place { name, source };
     let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
     let servers = var("MRCUDA_SERVERS")
-        .map(|list| list.split(',').map(|s| s.parse().map_err(|e| format!("MRCUDA_SERVERS: {e}"))).collect())
+        .map(|list| list.split(',').map(|s| s.parse().map_err(place("MRCUDA_SERVERS"))).collect())
         .transpose()?
         .unwrap_or_else(|| vec![Spec::Local(None)]);
     if servers.len() > executor::steer::DEVICES as usize {
-        return Err(format!("MRCUDA_SERVERS: {} places: a job can have at most {}", servers.len(), executor::steer::DEVICES));
+        return Err(ConfigError::Places(servers.len()));
     }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let servers = match std::env::var("MRCUDA_VISIBLE").ok() {
@@ -49,16 +72,13 @@ fn read() -> Result<Config, String> {
     };
     let signal = match var("MRCUDA_SIGNAL").as_deref() {
         None => libc::SIGUSR1,
-        Some(name) => signal_number(name).ok_or_else(|| format!("MRCUDA_SIGNAL: no signal is called {name}"))?,
+        Some(name) => signal_number(name).ok_or_else(|| ConfigError::Signal(name.to_owned()))?,
     };
     let on_signal = var("MRCUDA_ON_USR1").unwrap_or_else(|| "local".into());
-    on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(|e| format!("MRCUDA_ON_USR1: {e}"))?;
+    on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(place("MRCUDA_ON_USR1"))?;
     let copy_threads = match var("MRCUDA_COPY_THREADS") {
         None => None,
-        Some(n) => match n.parse() {
-            Ok(n) if n <= MOST_COPY_THREADS => Some(n),
-            _ => return Err(format!("MRCUDA_COPY_THREADS: {n} is not a number from 0 to {MOST_COPY_THREADS}")),
-        },
+        Some(n) => Some(n.parse().ok().filter(|n| *n <= MOST_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
     };
     Ok(Config {
         servers,
@@ -93,9 +113,9 @@ fn signal_number(name: &str) -> Option<i32> {
 }
 
 /// The configuration, or what is wrong with it.
-pub(crate) fn get() -> Result<&'static Config, &'static str> {
-    static CONFIG: OnceLock<Result<Config, String>> = OnceLock::new();
-    CONFIG.get_or_init(read).as_ref().map_err(String::as_str)
+pub(crate) fn get() -> Result<&'static Config, &'static ConfigError> {
+    static CONFIG: OnceLock<Result<Config, ConfigError>> = OnceLock::new();
+    CONFIG.get_or_init(read).as_ref()
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 
 use crate::job::{self, Job};
 use crate::log::{self, lock};
+use crate::mover::error::MoveError;
 use crate::{config, mover, moves};
-use ::control::{Answer, Device, DeviceState, ErrorCode, LONGEST_REQUEST, Migrate, Refusal, Request, folder};
+use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, folder};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -129,7 +130,7 @@ fn admit(stream: UnixStream) {
     if let Err(why) = check_peer(&visitor.stream) {
         return visitor.dismiss(&why);
     }
-    let too_many = Refusal::new(ErrorCode::TooMany, format!("the job has {CONNECTIONS} connections: close some and try again"));
+    let too_many = Refusal::new(ReasonCode::TooMany, format!("the job has {CONNECTIONS} connections: close some and try again"));
     {
         let mut visitors = lock(&VISITORS);
         if visitors.len() >= CONNECTIONS {
@@ -161,7 +162,7 @@ fn leave(visitor: &Arc<Visitor>) {
 
 /// Only this user may ask, and root, who could do anything anyway.
 fn check_peer(stream: &UnixStream) -> Result<(), Refusal> {
-    let refused = |why: String| Refusal::new(ErrorCode::Forbidden, why);
+    let refused = |why: String| Refusal::new(ReasonCode::Forbidden, why);
     let peer = getsockopt(stream, PeerCredentials).map_err(|e| refused(format!("cannot read the peer's credentials: {e}")))?;
     let me = nix::unistd::Uid::effective().as_raw();
     if peer.uid() != me && peer.uid() != 0 {
@@ -192,20 +193,20 @@ impl Lines<'_> {
             searched = self.held.len();
             if searched >= LONGEST_REQUEST {
                 let why = format!("a request has at most {LONGEST_REQUEST} bytes");
-                return Ok(Some(Err(Refusal::new(ErrorCode::TooLong, why))));
+                return Ok(Some(Err(Refusal::new(ReasonCode::TooLong, why))));
             }
             let left = first_byte.map_or(SILENCE, |since| REST.saturating_sub(since.elapsed()));
             let mut piece = [0; 4096];
             match self.read(&mut piece, left) {
                 Ok(0) if searched == 0 => return Ok(None),
-                Ok(0) => return Ok(Some(Err(Refusal::new(ErrorCode::BadRequest, "a request ends with a newline")))),
+                Ok(0) => return Ok(Some(Err(Refusal::new(ReasonCode::BadRequest, "a request ends with a newline")))),
                 Ok(n) => self.held.extend_from_slice(&piece[..n]),
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     if first_byte.is_none() {
                         return Ok(None);
                     }
                     let why = format!("the request did not come to its end within {} s", REST.as_secs());
-                    return Ok(Some(Err(Refusal::new(ErrorCode::TooLong, why))));
+                    return Ok(Some(Err(Refusal::new(ReasonCode::TooLong, why))));
                 }
                 Err(e) => return Err(e),
             }
@@ -244,13 +245,13 @@ fn serve(visitor: &Visitor) -> io::Result<()> {
                 tell_events(visitor)
             } else {
                 let why = format!("{LISTENERS} connections listen to this job's events already");
-                writer.write_all(Refusal::new(ErrorCode::TooMany, why).line().as_bytes())
+                writer.write_all(Refusal::new(ReasonCode::TooMany, why).line().as_bytes())
             };
             HEARING.fetch_sub(1, Ordering::AcqRel);
             return told;
         }
         let answer = request.and_then(|request| {
-            let job = job::opened().ok_or_else(|| Refusal::new(ErrorCode::NoGpu, "the job has no GPU"))?;
+            let job = job::opened().ok_or(MoveError::NoGpu)?;
             answer(job, request)
         });
         writer.write_all(answer.map_or_else(|why| why.line(), |a| a.line()).as_bytes())?;
@@ -383,7 +384,7 @@ fn watch_signal() -> io::Result<()> {
             let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
             match moves::request(job, wanted, "signal") {
                 Ok(id) => drop(moves::wait_for(&id)),
-                Err(why) => log::tell(&format!("the signal moves nothing: {}", why.reason)),
+                Err(why) => log::tell(&format!("the signal moves nothing: {why}")),
             }
         }
     })

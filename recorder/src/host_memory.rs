@@ -8,6 +8,7 @@ use crate::context::write_out;
 use crate::enter::{CallContext, older};
 use crate::job::{Device, PutOff};
 use crate::log::{self, lock};
+use crate::mover::error::MoveError;
 use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -336,7 +337,7 @@ fn pin_everywhere(cx: &CallContext, at: u64, block: &Block, fresh: bool) -> Resu
 
 /// Makes the target of a move know exactly the job's pinned memory that is to be there, with its bytes. The gate may be open: what changes
 /// meanwhile is seen the next time. `told` has the numbers of the blocks that it was told of the last time.
-pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), String> {
+pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), MoveError> {
     let _changing = lock(&CHANGING);
     if copies_are_needed() && place.maps_file() {
         mirror::leave_file(place)?;
@@ -351,11 +352,10 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
         same
     });
     for (at, b) in blocks.iter().filter(|(at, b)| b.belongs_to(place) && !has.contains(&(**at, b.bytes))) {
-        b.pin(place, *at)
-            .map_err(|rc| format!("cannot move: error {rc} on pinning {} bytes of the job's memory there", b.bytes))?;
+        b.pin(place, *at).map_err(|error| MoveError::HostMemory { error, bytes: b.bytes })?;
     }
     *told = blocks.into_iter().map(|(at, b)| (at, b.id)).collect();
-    place.tell_changes().map_err(|_| "the target is gone".to_owned())
+    place.tell_changes().map_err(|_| MoveError::PlaceLost(None))
 }
 
 /// Whether a block that a place was told of is still that one: what was freed and made again has other pages, though often the same

@@ -5,6 +5,7 @@
 
 use crate::job;
 use crate::log::{self, lock};
+use crate::mover::error::MoveError;
 use cuda_api::code;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,9 +102,14 @@ pub(crate) fn caught(call: &str) {
 }
 
 /// Why the job cannot move, if it cannot for such an error.
-pub(crate) fn blocker() -> Option<String> {
+pub(crate) fn blocker() -> Option<MoveError> {
     if !ANY.load(Ordering::Acquire) {
         return None;
     }
-    lock(&FIRST).as_ref().map(|error| format!("cannot move: {}", error.describe()))
+    lock(&FIRST).as_ref().map(|error| MoveError::InternalError(error.describe()))
+}
+
+/// Why a thread of a move has ended before its time: a panic, which was noted.
+pub(crate) fn of_thread() -> MoveError {
+    blocker().unwrap_or_else(|| MoveError::InternalError("a thread of the move has failed".to_owned()))
 }

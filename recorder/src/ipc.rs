@@ -11,6 +11,7 @@ use crate::job::{self, Device};
 use crate::ledger::Keep;
 use crate::log::{self, lock};
 use crate::memory::{ARENA, GRANULE, encode};
+use crate::mover::error::{MoveError, Shared};
 use crate::tables::EventData;
 use crate::{landing, peer, vmm};
 use cuda_api::arg::{Capture, Edges};
@@ -114,20 +115,19 @@ pub(crate) fn is_shared(event: &EventData) -> bool {
 }
 
 /// Why a device cannot move.
-pub(crate) fn blocker(device: &Device) -> Option<String> {
+pub(crate) fn blocker(device: &Device) -> Option<MoveError> {
     let job = job::get().ok()?;
     let ipc = lock(&IPC);
     let exports = ipc.exports.values().filter(|e| e.device == device.index).count();
     let imports = ipc.imports.values().filter(|i| i.device == device.index).count();
     let shared = |h: u64| job.tables.events.get(h).is_ok_and(|e| is_shared(&e.data));
-    match (exports, imports) {
-        (0, 0) if job.tables.events.all(device.index).into_iter().any(|(h, _)| shared(h)) => {
-            Some("cannot move: events are shared with other processes (cuIpcGetEventHandle)".to_owned())
-        }
-        (0, 0) => None,
-        (0, n) => Some(format!("cannot move: {n} allocations of other processes are open (cuIpcOpenMemHandle)")),
-        (n, _) => Some(format!("cannot move: {n} allocations are shared with other processes (cuIpcGetMemHandle)")),
-    }
+    let what = match (exports, imports) {
+        (0, 0) if job.tables.events.all(device.index).into_iter().any(|(h, _)| shared(h)) => Shared::Events,
+        (0, 0) => return None,
+        (0, n) => Shared::OpenAllocations(n),
+        (n, _) => Shared::Allocations(n),
+    };
+    Some(MoveError::SharedWithProcesses(what))
 }
 
 /// An allocation is gone.

@@ -1,11 +1,12 @@
 //! The job: its devices and what belongs to all of them.
 
 use crate::completion_cache::Quiet;
+use crate::config::ConfigError;
 use crate::launch::Limits;
 use crate::ledger::Ledger;
 use crate::log::{self, lock};
 use crate::memory::Memory;
-use crate::place::{self, Place};
+use crate::place::{self, OpenError, Place};
 use crate::spare_events::SpareEvents;
 use crate::tables::Tables;
 use crate::thread::{Here, here};
@@ -129,9 +130,9 @@ pub(crate) struct Clock {
 }
 
 impl Device {
-    fn new(index: u32, place: Place) -> Result<Device, String> {
+    fn new(index: u32, place: Place) -> Device {
         let info = place.device().clone();
-        Ok(Device {
+        Device {
             index,
             ledger: Mutex::new(Ledger::create(index, &info)),
             memory: RwLock::new(Memory::new(index)),
@@ -150,7 +151,7 @@ impl Device {
             idle_streams: Mutex::default(),
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
-        })
+        }
     }
 
     /// The place. Only inside the gate, or by the mover: a move replaces it when nobody is inside.
@@ -455,7 +456,7 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
             return Err(code::ERROR_NO_DEVICE);
         }
         connect().map_err(|why| {
-            log::tell(&why);
+            log::tell(&why.to_string());
             code::ERROR_NO_DEVICE
         })
     });
@@ -478,7 +479,18 @@ fn receive_driver(driver: Option<&Path>) {
     }
 }
 
-fn connect() -> Result<Job, String> {
+/// Why a job has no places.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error(transparent)]
+    Config(#[from] &'static ConfigError),
+    #[error("cannot hold the addresses of GPU {index}: {source}")]
+    Addresses { index: u32, source: std::io::Error },
+    #[error(transparent)]
+    Place(#[from] OpenError),
+}
+
+fn connect() -> Result<Job, ConnectError> {
     let config = config::get()?;
     // Before anything takes long: a child that another thread forks meanwhile would wait for ever for this one, which it does not have.
     // SAFETY: plain functions of this library, which is never unloaded (it has threads).
@@ -492,10 +504,10 @@ fn connect() -> Result<Job, String> {
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
     for (index, spec) in (0u32..32).zip(&specs) {
-        executor::steer::hold_ranges(index).map_err(|e| format!("cannot hold the addresses of GPU {index}: {e}"))?;
+        executor::steer::hold_ranges(index).map_err(|source| ConnectError::Addresses { index, source })?;
         let place = Place::open(spec, index)?;
         log::trace(|| format!("device {index} is {} at {spec}", place.device().name));
-        let device = Device::new(index, place)?;
+        let device = Device::new(index, place);
         device.watch(device.place(&gate::enter(here())));
         devices.push(device);
     }

@@ -1,6 +1,8 @@
 //! A device's journal and what goes with it: held locked over a state-building call and its record, so that the journal is the
 //! order of those calls.
 
+use crate::config::ConfigError;
+use crate::mover::error::MoveError;
 use cuda_api::arg::Edges;
 use cuda_api::calls::Call;
 use cuda_api::calls::context::{cuCtxSetCacheConfig, cuCtxSetLimit, cuCtxSetSharedMemConfig};
@@ -13,9 +15,11 @@ use cuda_api::ops;
 use cuda_api::sys::CUlimit_enum as Limit;
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
-use journal::{Meta, OwnedRecord, Record, Role, Writer};
+use journal::{JournalError, Meta, OwnedRecord, Record, Role, Writer};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -81,11 +85,30 @@ struct Sent {
     loaded: usize,
 }
 
+/// Why a device has no journal.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoJournal {
+    /// What the job was started with is wrong.
+    #[error(transparent)]
+    Config(#[from] &'static ConfigError),
+    /// There is no memory for one.
+    #[error(transparent)]
+    Memory(JournalError),
+    /// Its file cannot be made.
+    #[error("cannot write the journal {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: JournalError,
+    },
+}
+
 /// Journal and memory of one device's state-building calls.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// Without one (the disk is full, say) the job runs and cannot move.
-    writer: Result<Writer, String>,
+    writer: Result<Writer, Arc<NoJournal>>,
     device: u32,
     seq: u64,
     /// Records since the move in progress took its copy.
@@ -120,7 +143,7 @@ pub(crate) fn change() -> u64 {
 impl Ledger {
     /// An empty journal for a device. If its file cannot be made the job runs without one.
     pub(crate) fn create(device: u32, info: &DeviceInfo) -> Ledger {
-        let writer = Ledger::open(device, info);
+        let writer = Ledger::open(device, info).map_err(Arc::new);
         if let Err(why) = &writer {
             crate::log::tell(&format!("GPU {device} has no journal, so it cannot move: {why}"));
         }
@@ -142,9 +165,9 @@ impl Ledger {
     }
 
     /// Unless it is to be kept there is no file: it is gone when the job is, however that ends.
-    fn open(device: u32, info: &DeviceInfo) -> Result<Writer, String> {
+    fn open(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> {
         let Some(folder) = &crate::config::get()?.keep_journal else {
-            return Writer::in_memory().map_err(|e| e.to_string());
+            return Writer::in_memory().map_err(NoJournal::Memory);
         };
         let path = folder.join(format!("{}.d{device}.journal", std::process::id()));
         let meta = Meta {
@@ -154,7 +177,7 @@ impl Ledger {
             driver_version: info.driver_version,
             about: serde_json::json!({ "device": device, "name": info.name, "capability": info.capability }).to_string(),
         };
-        Writer::create(&path, &meta).map_err(|e| format!("cannot write the journal {}: {e}", path.display()))
+        Writer::create(&path, &meta).map_err(|source| NoJournal::File { path, source })
     }
 
     /// A record with such a name ([`change`]) need not be replayed any more.
@@ -245,26 +268,26 @@ impl Ledger {
         }
     }
 
-    fn writer(&self) -> Result<&Writer, String> {
-        self.writer.as_ref().map_err(|why| format!("there is no journal: {why}"))
+    fn writer(&self) -> Result<&Writer, MoveError> {
+        self.writer.as_ref().map_err(|why| MoveError::NoJournal(why.clone()))
     }
 
     /// What a fresh place must be told.
-    pub(crate) fn live(&self) -> Result<Vec<OwnedRecord>, String> {
-        self.writer()?.checked_live().map_err(|e| e.to_string())
+    pub(crate) fn live(&self) -> Result<Vec<OwnedRecord>, MoveError> {
+        Ok(self.writer()?.checked_live()?)
     }
 
     /// Takes what a fresh place must be told, and collects what comes after it.
-    pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, String> {
+    pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, MoveError> {
         let live = self.live()?;
         self.tail = Some(Vec::new());
         Ok(live)
     }
 
     /// What came since the last call of this or [`Ledger::begin_move`]. An error if the journal could not take all of it.
-    pub(crate) fn take_tail(&mut self) -> Result<Vec<OwnedRecord>, String> {
+    pub(crate) fn take_tail(&mut self) -> Result<Vec<OwnedRecord>, MoveError> {
         if !self.writer()?.is_complete() {
-            return Err("the journal could not grow".into());
+            return Err(JournalError::Incomplete.into());
         }
         Ok(self.tail.as_mut().map(std::mem::take).unwrap_or_default())
     }

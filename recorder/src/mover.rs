@@ -10,7 +10,8 @@ use crate::job::{Device, Job};
 use crate::log::{self, lock};
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
-use ::control::{Plan, Refusal};
+use ::control::Plan;
+use error::{Failure, MoveError};
 use faults::Point;
 use leg::Leg;
 use quiesce::{Quiet, quiesce};
@@ -20,6 +21,7 @@ use std::time::Instant;
 
 mod compare;
 mod data_channels;
+pub(crate) mod error;
 mod late;
 mod leg;
 mod quiesce;
@@ -31,13 +33,9 @@ pub(crate) struct Moving(());
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn unexpected(reply: &ControlReply) -> String {
-    format!("an answer of the wrong kind: {reply:?}")
-}
-
 /// What stands in the way of a move, and what it would have to carry. Targets are opened far enough to compare, and closed again;
 /// the job goes on meanwhile.
-pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan, Refusal> {
+pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan, MoveError> {
     let (devices, specs) = moves::understand(job, gpu, to)?;
     let mut plan = Plan { gpus: devices.iter().map(|d| d.index).collect(), to: to.to_owned(), ..Plan::default() };
     plan.from = devices.iter().map(|d| d.whereabouts().place).collect::<Vec<_>>().join(",");
@@ -46,9 +44,9 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         Ok(_one) => devices.iter().map(|d| d.place_for_mover(&Moving(())).clone()).collect(),
         Err(_) => Vec::new(),
     };
+    let mut blockers = Vec::new();
     if sources.is_empty() {
-        let id = moves::now().0.map(|(id, _)| format!(" {id}")).unwrap_or_default();
-        plan.blockers.push(format!("cannot move: move{id} is under way"));
+        blockers.push(MoveError::Busy { id: moves::now().0.map(|(id, _)| id) });
     }
     let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
@@ -57,52 +55,52 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         plan.live_objects += figures.live.values().sum::<u64>();
         let Some(source) = sources.get(number) else { continue };
         if let Err(why) = look(device, source, &mut plan) {
-            plan.blockers.push(why);
+            blockers.push(why);
         }
-        plan.blockers.extend(leg::blockers(device, source, to));
+        blockers.extend(leg::blockers(device, source, to));
     }
-    plan.blockers.extend(internal_error::blocker());
-    plan.blockers.extend(crate::peer::blockers(&devices));
-    plan.ok = plan.blockers.is_empty();
+    blockers.extend(internal_error::blocker());
+    blockers.extend(crate::peer::blockers(&devices));
+    plan.ok = blockers.is_empty();
+    plan.blockers = blockers.iter().map(MoveError::to_string).collect();
+    plan.codes = blockers.iter().map(MoveError::code).collect();
+    plan.code = plan.codes.first().cloned();
     plan.reason = (!plan.ok).then(|| plan.blockers.join("; "));
     Ok(plan)
 }
 
 /// Adds what a move of this device would have to carry.
-fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), String> {
+fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveError> {
     let count = leg::Count::of(&lock(&device.ledger).live()?);
     plan.records += count.records;
     plan.chunks += count.chunks;
     plan.chunk_bytes += count.chunk_bytes;
     plan.modules += count.modules;
-    match source.control(&Control::Regions) {
-        Ok(ControlReply::Regions { globals, heap, chunks }) => {
+    match source.control(&Control::Regions)? {
+        ControlReply::Regions { globals, heap, chunks } => {
             plan.regions += (globals.len() + chunks.len() + usize::from(heap.is_some())) as u64;
             Ok(())
         }
-        Ok(other) => Err(unexpected(&other)),
-        Err(why) => Err(format!("cannot move: the place of GPU {} does not answer: {why}", device.index)),
+        other => Err(MoveError::unexpected(&other)),
     }
 }
 
 /// Does the same for all legs at a time. The first failure counts.
-fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), String> + Sync) -> Result<(), String> {
+fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
     match legs {
         [one] => step(one),
         several => {
-            let results: Vec<Result<(), String>> = std::thread::scope(|s| {
+            let results: Vec<Result<(), Failure>> = std::thread::scope(|s| {
                 let running: Vec<_> = several.iter_mut().map(|leg| s.spawn(|| step(leg))).collect();
-                running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err("a thread of the move failed".into()))).collect()
+                running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(internal_error::of_thread().into()))).collect()
             });
-            let named =
-                results.into_iter().zip(several).map(|(r, leg)| r.map_err(|why| format!("GPU {}: {why}", leg.device.index)));
-            named.collect()
+            results.into_iter().zip(several).try_for_each(|(r, leg)| r.map_err(|why| why.of_gpu(leg.device.index)))
         }
     }
 }
 
 /// Carries a move out. What it does is told to its task; whatever fails before the commit leaves the job where it was.
-pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), String> {
+pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     let _one = lock(&ONE_AT_A_TIME);
     let moving = Moving(());
     let mut legs = legs(job, task, &moving)?;
@@ -123,7 +121,7 @@ fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: imp
 }
 
 /// A leg for each device that has to go somewhere.
-fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Leg<'a>>, String> {
+fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Leg<'a>>, MoveError> {
     let (devices, to): (Vec<&'static Device>, Vec<Spec>) = task.targets(job).unzip();
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
     let source = |d: &Device| d.place_for_mover(moving).clone();
@@ -132,7 +130,7 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
         .filter(|(_, source, to)| !leg::is_there(source, to))
         .map(|(device, source, to)| Leg::new(device, source, to, task))
         .collect();
-    if legs.is_empty() { Err("cannot move: the job is already at this place".to_owned()) } else { Ok(legs) }
+    if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 
 /// So often a job goes on again because it has loaded code at the last moment: one that loads all the time stands still for it in the end.
@@ -140,7 +138,7 @@ const LAST_LOADS: usize = 3;
 
 /// Brings the job to rest, with its code at the targets: a place takes longer for code than for all else that is done while the job stands
 /// still.
-fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, String> {
+fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, Failure> {
     let mut left = LAST_LOADS;
     loop {
         each(legs, Leg::load_new_code)?;
@@ -152,7 +150,7 @@ fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, String> {
             quiesce(&sources, task)
         };
         legs.iter_mut().for_each(|leg| leg.note("quiesce", since));
-        let quiet = quiet.map_err(|why| if why.starts_with("cannot") { why } else { format!("quiesce: {why}") })?;
+        let quiet = quiet.map_err(|why| Failure::from(why).in_phase("quiesce"))?;
         if left == 0 || !legs.iter().any(Leg::has_new_code) {
             return Ok(quiet);
         }
@@ -162,7 +160,7 @@ fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, String> {
     }
 }
 
-fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), String> {
+fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), Failure> {
     internal_error::blocker().map_or(Ok(()), Err)?;
     each(legs, |leg| leg.check_source(job))?;
     let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
@@ -180,12 +178,13 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     let finished = together_or_not(&together)
         .and_then(|()| each(legs, |leg| leg.delta(job)))
         .and_then(|()| {
-            crate::peer::rebuild(&legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, String>>()?)
+            let targets = legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, MoveError>>()?;
+            Ok(crate::peer::rebuild(&targets)?)
         })
         .and_then(|()| each(legs, |leg| leg.replay_late(job)))
         .and_then(|()| each(legs, Leg::verify))
-        .and_then(|()| internal_error::blocker().map_or(Ok(()), Err))
-        .and_then(|()| task.commit());
+        .and_then(|()| Ok(internal_error::blocker().map_or(Ok(()), Err)?))
+        .and_then(|()| Ok(task.commit()?));
     let old: Vec<Box<Place>> = match &finished {
         Ok(()) => legs.iter_mut().filter_map(|leg| leg.commit(&quiet.gate, moving)).collect(),
         Err(_) => Vec::new(),
@@ -209,16 +208,19 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
 
 /// Devices that use each other's memory, and processes that do, move all or none. Asked again when all is at rest: the program may
 /// have begun it meanwhile.
-fn together_or_not(devices: &[&'static Device]) -> Result<(), String> {
+fn together_or_not(devices: &[&'static Device]) -> Result<(), Failure> {
     let mut why = crate::peer::blockers(devices);
     why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::shared_memory::blocker(d)]).flatten());
-    if why.is_empty() { Ok(()) } else { Err(why.join("; ")) }
+    Failure::unless_empty(why)
 }
 
 /// Random bytes of the system.
-fn random<const N: usize>() -> Result<[u8; N], String> {
+fn random<const N: usize>() -> Result<[u8; N], MoveError> {
     let mut bytes = [0u8; N];
     // SAFETY: the buffer has N bytes.
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
-    if usize::try_from(n) == Ok(N) { Ok(bytes) } else { Err("no random numbers".into()) }
+    if usize::try_from(n) == Ok(N) {
+        return Ok(bytes);
+    }
+    Err(MoveError::SystemError { what: "get random numbers", error: std::io::Error::last_os_error() })
 }

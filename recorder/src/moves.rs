@@ -5,9 +5,10 @@
 
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
+use crate::mover::error::{Failure, Late, Moment, MoveError};
 use crate::place::Spec;
 use crate::{control, internal_error, mover};
-use ::control::{ErrorCode, Event, EventKind, Leg, Migrate, Move, MoveState, Refusal};
+use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,16 @@ enum Stop {
     Downtime = 3,
     /// The program ends.
     Ending = 4,
+}
+
+impl Stop {
+    /// How a move ends that is given up for this.
+    fn state(self) -> MoveState {
+        match self {
+            Stop::Cancelled | Stop::Ending => MoveState::Cancelled,
+            Stop::Deadline | Stop::Downtime => MoveState::Failed,
+        }
+    }
 }
 
 /// Limits of a move and what they are measured against.
@@ -141,12 +152,13 @@ impl Registry {
         CHANGED.notify_all();
     }
 
-    fn end(&mut self, id: &str, state: MoveState, reason: Option<String>) {
+    fn end(&mut self, id: &str, state: MoveState, why: Option<&Failure>) {
         self.change(id, Some(EventKind::Ended), |it| {
             it.state = state;
             it.ok = state == MoveState::Done;
             it.phase = None;
-            it.reason = reason;
+            it.reason = why.map(Failure::to_string);
+            it.code = why.map(Failure::code);
         });
         let over = self.entries.iter().filter(|e| e.it.state.is_over()).count();
         if over > KEPT
@@ -183,12 +195,12 @@ impl Task {
     }
 
     /// Whether the move should go on; the error ends it.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.stopped().map_or(Ok(()), |_| Err("the move was abandoned".to_owned()))
+    pub(crate) fn check(&self) -> Result<(), MoveError> {
+        self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
     }
 
     /// Calls `stopper` from another thread when the move was abandoned: it makes something end that the mover waits for.
-    pub(crate) fn on_stop(&self, stopper: impl Fn() + Send + 'static) -> Result<(), String> {
+    pub(crate) fn on_stop(&self, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
         lock(&self.stoppers).push(Box::new(stopper));
         // One that was given up before this has not called it.
         self.check()
@@ -198,21 +210,21 @@ impl Task {
     /// the result is dropped when it comes.
     pub(crate) fn apart<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, String> + Send + 'static,
-    ) -> Result<T, String> {
+        work: impl FnOnce() -> Result<T, MoveError> + Send + 'static,
+    ) -> Result<T, MoveError> {
         // Without a limit it always ends.
-        self.apart_within(None, work).unwrap_or_else(|| Err("the move was abandoned".to_owned()))
+        self.apart_within(None, work).unwrap_or_else(|| Err(internal_error::of_thread()))
     }
 
     /// As [`Task::apart`]; nothing if it takes longer than the limit.
     pub(crate) fn apart_within<T: Send + 'static>(
         &self,
         limit: Option<Duration>,
-        work: impl FnOnce() -> Result<T, String> + Send + 'static,
-    ) -> Option<Result<T, String>> {
+        work: impl FnOnce() -> Result<T, MoveError> + Send + 'static,
+    ) -> Option<Result<T, MoveError>> {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        if let Err(e) = control::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
-            return Some(Err(format!("cannot start a thread: {e}")));
+        if let Err(error) = control::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
+            return Some(Err(MoveError::SystemError { what: "start a thread", error }));
         }
         let since = Instant::now();
         loop {
@@ -223,13 +235,13 @@ impl Task {
                     Ok(()) => {}
                     Err(why) => return Some(Err(why)),
                 },
-                Err(_) => return Some(Err("a thread of the move failed".to_owned())),
+                Err(_) => return Some(Err(internal_error::of_thread())),
             }
         }
     }
 
     /// A phase begins.
-    pub(crate) fn phase(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn phase(&self, name: &str) -> Result<(), MoveError> {
         self.check()?;
         let mut registry = lock(&REGISTRY);
         // Of several devices the first one to get there counts.
@@ -273,7 +285,7 @@ impl Task {
     }
 
     /// The last moment to give the move up has come: after success it is carried to its end.
-    pub(crate) fn commit(&self) -> Result<(), String> {
+    pub(crate) fn commit(&self) -> Result<(), MoveError> {
         let mut registry = lock(&REGISTRY);
         self.check()?;
         registry.change(&self.id, Some(EventKind::Committed), |it| it.state = MoveState::Committed);
@@ -281,14 +293,13 @@ impl Task {
     }
 
     /// Gives the move up, unless it is too late for that.
-    fn give_up(&self, why: Stop) -> Result<(), Refusal> {
+    fn give_up(&self, why: Stop) -> Result<(), MoveError> {
         {
             let mut registry = lock(&REGISTRY);
             let Some(entry) = registry.find(&self.id) else { return Err(no_such(&self.id)) };
             match entry.it.state {
                 MoveState::Queued => {
-                    let (state, reason) = self.outcome(why, None);
-                    registry.end(&self.id, state, Some(reason));
+                    registry.end(&self.id, why.state(), Some(&self.abandoned(why, None).into()));
                     return Ok(());
                 }
                 MoveState::Running => {
@@ -297,18 +308,14 @@ impl Task {
                 }
                 // For another reason, which counts.
                 MoveState::Stopping => return Ok(()),
-                MoveState::Committed => {
-                    let why = format!("too late: move {} has been committed, the job is at {}", self.id, self.wanted.to);
-                    return Err(Refusal::about(ErrorCode::TooLate, &self.id, why));
-                }
-                over => {
-                    let how = match over {
-                        MoveState::Done => "has succeeded",
-                        MoveState::Cancelled => "was cancelled",
-                        _ => "has failed",
+                late => {
+                    let how = match late {
+                        MoveState::Committed => Late::Committed { to: self.wanted.to.clone() },
+                        MoveState::Done => Late::Done,
+                        MoveState::Cancelled => Late::Cancelled,
+                        _ => Late::Failed,
                     };
-                    let why = format!("too late: move {} {how} already", self.id);
-                    return Err(Refusal::about(ErrorCode::TooLate, &self.id, why));
+                    return Err(MoveError::TooLate { id: self.id.clone(), how });
                 }
             }
         }
@@ -316,20 +323,13 @@ impl Task {
         Ok(())
     }
 
-    fn outcome(&self, why: Stop, phase: Option<&str>) -> (MoveState, String) {
-        let at = phase.map_or_else(|| "before it began".to_owned(), |p| format!("in the phase {p}"));
-        let ms = |limit: Option<u64>| limit.unwrap_or_default();
+    fn abandoned(&self, why: Stop, phase: Option<String>) -> MoveError {
+        let at = phase.map_or(Moment::BeforeStart, Moment::Phase);
         match why {
-            Stop::Cancelled => (MoveState::Cancelled, format!("cancelled {at}")),
-            Stop::Ending => (MoveState::Cancelled, format!("cancelled {at}: the program ends")),
-            Stop::Deadline => {
-                let limit = ms(self.wanted.deadline_ms);
-                (MoveState::Failed, format!("abandoned {at}: not committed within {limit} ms of the request (the deadline)"))
-            }
-            Stop::Downtime => {
-                let limit = ms(self.wanted.max_downtime_ms);
-                (MoveState::Failed, format!("abandoned {at}: calls waited for {limit} ms (the longest downtime allowed)"))
-            }
+            Stop::Cancelled => MoveError::Cancelled { at },
+            Stop::Ending => MoveError::JobEnded { at: Some(at) },
+            Stop::Deadline => MoveError::DeadlineExceeded { at, limit_ms: self.wanted.deadline_ms.unwrap_or_default() },
+            Stop::Downtime => MoveError::DowntimeExceeded { at, limit_ms: self.wanted.max_downtime_ms.unwrap_or_default() },
         }
     }
 
@@ -361,7 +361,7 @@ impl Task {
         let begun = Instant::now();
         // A mover that failed has opened the gate on its way out; the next move must find a thread that carries it out.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mover::run(job, self)))
-            .unwrap_or_else(|_| Err(internal_error::blocker().unwrap_or_default()));
+            .unwrap_or_else(|_| Err(internal_error::of_thread().into()));
         self.release();
         {
             let mut clock = lock(&self.clock);
@@ -374,15 +374,12 @@ impl Task {
             let mut registry = lock(&REGISTRY);
             let phase = registry.find(&self.id).and_then(|e| e.it.phase.clone());
             registry.change(&self.id, None, |it| it.total_ms = total_ms);
-            let (state, reason) = match (result, self.stopped()) {
+            let (state, why) = match (result, self.stopped()) {
                 (Ok(()), _) => (MoveState::Done, None),
-                (Err(_), Some(why)) => {
-                    let (state, reason) = self.outcome(why, phase.as_deref());
-                    (state, Some(reason))
-                }
+                (Err(_), Some(why)) => (why.state(), Some(self.abandoned(why, phase).into())),
                 (Err(why), None) => (MoveState::Failed, Some(why)),
             };
-            registry.end(&self.id, state, reason);
+            registry.end(&self.id, state, why.as_ref());
             registry.find(&self.id).map(|e| e.told())
         };
         let Some(told) = told else { return };
@@ -395,37 +392,36 @@ impl Task {
     }
 }
 
-fn no_such(id: &str) -> Refusal {
-    Refusal::about(ErrorCode::NoSuchMove, id, format!("this job knows no move {id} (mrcuda moves lists them)"))
+fn no_such(id: &str) -> MoveError {
+    MoveError::NoSuchMove { id: Some(id.to_owned()) }
 }
 
 /// A place for each of `n` devices: one for all, or a list.
-pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, String> {
-    let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, String>>()?;
+pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
+    let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, _>>()?;
     match list.len() {
         1 => Ok(vec![list[0].clone(); n]),
         m if m == n => Ok(list),
-        m => Err(format!(
-            "{m} places were named, and {n} of this job's GPUs would move: name one place for all of them, or one for each"
-        )),
+        m => Err(MoveError::PlaceCount { places: m, gpus: n }),
     }
 }
 
 /// The devices that a request means, and where they are to go.
-pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<(Vec<&'static Device>, Vec<Spec>), Refusal> {
+pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
     let devices: Vec<&'static Device> = match gpu {
-        Some(n) => vec![job.devices.get(n as usize).ok_or_else(|| {
-            let last = job.devices.len().saturating_sub(1);
-            Refusal::new(ErrorCode::NoSuchGpu, format!("there is no GPU {n}: the last one of this job is GPU {last}"))
-        })?],
+        Some(n) => vec![
+            job.devices
+                .get(n as usize)
+                .ok_or_else(|| MoveError::NoSuchGpu { gpu: n, last: job.devices.len().saturating_sub(1) })?,
+        ],
         None => job.devices.iter().collect(),
     };
-    let specs = targets(to, devices.len()).map_err(|why| Refusal::new(ErrorCode::BadPlace, why))?;
+    let specs = targets(to, devices.len())?;
     Ok((devices, specs))
 }
 
 /// Takes a move on; it is carried out by a thread of its own. Gives its id.
-pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<String, Refusal> {
+pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<String, MoveError> {
     let (devices, to) = understand(job, wanted.gpu, &wanted.to)?;
     let legs = devices.iter().zip(&to).map(|(device, to)| Leg {
         gpu: device.index,
@@ -436,24 +432,18 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
     let legs: Vec<Leg> = legs.collect();
     let mut registry = lock(&REGISTRY);
     if registry.closed {
-        return Err(Refusal::new(ErrorCode::TooLate, "too late: the program ends"));
+        return Err(MoveError::JobEnded { at: None });
     }
     if let Some(id) = &wanted.id
         && registry.find(id).is_some()
     {
-        let why = format!("this job has a move {id} already (mrcuda moves shows what became of it)");
-        return Err(Refusal::about(ErrorCode::DuplicateId, id, why));
+        return Err(MoveError::DuplicateId { id: id.clone() });
     }
     let waiting = registry.queued().count();
     let ahead = registry.running().or_else(|| registry.queued().next()).map(|e| e.task.id.clone());
     match ahead {
-        Some(id) if !wanted.queue => {
-            let why = format!("move {id} is under way: wait for it, cancel it, or ask to be queued behind it");
-            return Err(Refusal::about(ErrorCode::Busy, &id, why));
-        }
-        Some(id) if waiting >= WAITING => {
-            return Err(Refusal::about(ErrorCode::Busy, &id, format!("{waiting} moves are waiting already")));
-        }
+        Some(id) if !wanted.queue => return Err(MoveError::Busy { id: Some(id) }),
+        Some(ahead) if waiting >= WAITING => return Err(MoveError::QueueFull { waiting, ahead }),
         _ => {}
     }
     registry.count += 1;
@@ -495,8 +485,9 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
             lock(&REGISTRY).mover = false;
         }
     }
-    if let Err(e) = started {
-        lock(&REGISTRY).end(&id, MoveState::Failed, Some(format!("cannot start a thread: {e}")));
+    if let Err(error) = started {
+        let why = MoveError::SystemError { what: "start a thread", error };
+        lock(&REGISTRY).end(&id, MoveState::Failed, Some(&why.into()));
     }
     Ok(id)
 }
@@ -528,7 +519,7 @@ fn carry_out(job: &'static Job) {
 }
 
 /// Waits until a move is over.
-pub(crate) fn wait_for(id: &str) -> Result<Move, Refusal> {
+pub(crate) fn wait_for(id: &str) -> Result<Move, MoveError> {
     let mut registry = lock(&REGISTRY);
     loop {
         let told = registry.find(id).ok_or_else(|| no_such(id))?.told();
@@ -540,14 +531,14 @@ pub(crate) fn wait_for(id: &str) -> Result<Move, Refusal> {
 }
 
 /// Gives a move up, or the one that is under way, and waits until it is over.
-pub(crate) fn cancel(id: Option<&str>) -> Result<Move, Refusal> {
+pub(crate) fn cancel(id: Option<&str>) -> Result<Move, MoveError> {
     let task = {
         let mut registry = lock(&REGISTRY);
         match id {
             Some(id) => registry.find(id).ok_or_else(|| no_such(id))?.task.clone(),
             None => {
                 let now = registry.running().or_else(|| registry.queued().next());
-                now.ok_or_else(|| Refusal::new(ErrorCode::NoSuchMove, "no move is under way"))?.task.clone()
+                now.ok_or(MoveError::NoSuchMove { id: None })?.task.clone()
             }
         }
     };
@@ -572,7 +563,7 @@ pub(crate) fn close(limit: Duration) {
 }
 
 /// What one move did, or all of them.
-pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, Refusal> {
+pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
     let mut registry = lock(&REGISTRY);
     match id {
         Some(id) => Ok(vec![registry.find(id).ok_or_else(|| no_such(id))?.told()]),

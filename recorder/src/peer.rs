@@ -9,6 +9,7 @@ use crate::enter::CallContext;
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
 use crate::memory::encode;
+use crate::mover::error::MoveError;
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
@@ -267,28 +268,25 @@ pub(crate) fn cuCtxDisablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext)
 }
 
 /// Why these devices cannot move without others.
-pub(crate) fn blockers(devices: &[&'static Device]) -> Vec<String> {
+pub(crate) fn blockers(devices: &[&'static Device]) -> Vec<MoveError> {
     let moves = |index: u32| devices.iter().any(|d| d.index == index);
     let pairs = lock(&ACCESS).as_ref().map(Access::pairs).unwrap_or_default();
     let torn = pairs.into_iter().filter(|(user, owner)| moves(*user) != moves(*owner));
-    let why = |(user, owner)| {
-        format!("cannot move: GPU {user} uses the memory of GPU {owner} (peer access), so they move only together (--gpu all)")
-    };
-    torn.map(why).collect()
+    torn.map(|(user, owner)| MoveError::PeerAccess { user, owner }).collect()
 }
 
 /// Gives the devices of a move the same access in their new places. The gate is closed; the targets have all memory already.
-pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), String> {
+pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };
     let target = |index: u32| targets.iter().find(|(d, _)| d.index == index).copied();
     let ask = |place: &Place, op: u16, body: Vec<u8>| match place.begin(op, &[&body]).map(crate::place::Waiting::finish) {
         Ok((code::SUCCESS, bytes)) => Ok(bytes),
-        Ok((rc, _)) | Err(rc) => Err(format!("cannot move: the targets' GPUs cannot use each other's memory (error {rc})")),
+        Ok((rc, _)) | Err(rc) => Err(MoveError::TargetPeerAccess(rc)),
     };
     let connect = |user: &Place, owner: &Place, chunk: Chunk, at: Chunk| {
         let bytes = ask(owner, id::CHUNK_OFFER, encode(&chunk))?;
-        let offer = Offer::get(&mut &bytes[..]).map_err(|_| "an answer of the wrong kind".to_owned())?;
+        let offer = Offer::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
         ask(user, id::PEER_MAP, encode(&PeerMap { address: at.address, bytes: at.bytes, offer })).map(drop)
     };
     let enabled: BTreeSet<(u32, u32)> = access.enabled.iter().map(|[u, o]| (u.0, o.0)).collect();

@@ -2,8 +2,9 @@
 
 mod spec;
 
-pub(crate) use spec::{Spec, choose};
+pub(crate) use spec::{Spec, SpecError, choose};
 
+use crate::config::ConfigError;
 use crate::host_memory;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
@@ -12,7 +13,8 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, Lost, Reply, Token, TokenError, Transport,
+    Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, LinkError, Lost, Reply, Token, TokenError,
+    Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -102,23 +104,70 @@ pub(crate) enum Place {
     },
 }
 
+/// Why a place cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// What the job was started with is wrong.
+    #[error(transparent)]
+    Config(#[from] &'static ConfigError),
+    /// A place on this machine needs the driver.
+    #[error("there is no CUDA driver on this machine (mrcuda run --driver names one)")]
+    NoDriver,
+    /// The driver in this process cannot be used.
+    #[error("{spec} cannot be used: {source}")]
+    Local {
+        /// The place.
+        spec: Spec,
+        /// Why not.
+        source: executor::OpenError,
+    },
+    /// A helper cannot be started.
+    #[error("{spec} cannot be used: {source}")]
+    Helper {
+        /// The place.
+        spec: Spec,
+        /// Why not.
+        source: LinkError,
+    },
+    /// The helper's program is not found because this library's own file is not.
+    #[error("cannot find this library's own file{}", .0.as_ref().map(|(path, e)| format!(": {}: {e}", path.display())).unwrap_or_default())]
+    OwnFile(Option<(PathBuf, std::io::Error)>),
+    /// The helper's program is not where it should be.
+    #[error("the helper program is missing: {}", .0.display())]
+    NoHelper(PathBuf),
+    /// A server on a network wants a token.
+    #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
+    NoToken {
+        /// The place.
+        spec: Spec,
+        /// Where the token should be.
+        file: PathBuf,
+    },
+    /// The token cannot be used.
+    #[error(transparent)]
+    Token(TokenError),
+    /// The server cannot be reached, or refuses.
+    #[error(transparent)]
+    Server(LinkError),
+}
+
 /// The helper's program, which lies beside this library, and the folder under which the dynamic linker found us: a helper must not
 /// find us there.
-fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), String> {
+fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
     // SAFETY: all-zero is a valid `Dl_info`, which the call fills.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: the address is that of a function of this library; `about` is writable.
     let known = unsafe { libc::dladdr(helper_program as *const libc::c_void, &raw mut about) } != 0 && !about.dli_fname.is_null();
     if !known {
-        return Err("cannot find this library's own file".into());
+        return Err(OpenError::OwnFile(None));
     }
     // SAFETY: the linker's string lives as long as the library.
     let name = unsafe { CStr::from_ptr(about.dli_fname) };
     let found = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
-    let file = std::fs::canonicalize(&found).map_err(|e| format!("{}: {e}", found.display()))?;
+    let file = std::fs::canonicalize(&found).map_err(|e| OpenError::OwnFile(Some((found.clone(), e))))?;
     let program = file.with_file_name("mhelper");
     if !program.is_file() {
-        return Err(format!("the helper program is missing: {}", program.display()));
+        return Err(OpenError::NoHelper(program));
     }
     let folders = [&found, &file].into_iter().filter_map(|f| f.parent()).map(PathBuf::from).collect();
     Ok((program, folders))
@@ -237,10 +286,9 @@ impl Worker<'_> {
 
 impl Place {
     /// Opens a place for virtual device `device`.
-    pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, String> {
+    pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, OpenError> {
         let config = crate::config::get()?;
-        let driver =
-            || config.driver.clone().ok_or("there is no CUDA driver on this machine (mrcuda run --driver names one)".to_owned());
+        let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
             let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
             let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
@@ -250,7 +298,7 @@ impl Place {
             Spec::Local(gpu) => {
                 let gpu = gpu.unwrap_or(0);
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
-                let exec = Executor::open(&options).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                let exec = Executor::open(&options).map_err(|source| OpenError::Local { spec: spec.clone(), source })?;
                 exec.run_host_functions_here(crate::host_function::run_here);
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu, _writes: Arc::new(UnseenWriter::here()) })
             }
@@ -258,7 +306,8 @@ impl Place {
                 let (program, hidden) = helper_program()?;
                 let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
                 let file = host_memory::file();
-                let link = Link::to_helper(&options, &hello(), file).map_err(|e| format!("{spec} cannot be used: {e}"))?;
+                let link = Link::to_helper(&options, &hello(), file);
+                let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
                 Ok(Place::remote(link, spec, file.is_some()))
             }
             Spec::Remote(endpoint) => {
@@ -268,16 +317,13 @@ impl Place {
                     Some(_) => None,
                     None => Some(Token::load(file).map_err(|why| match why {
                         TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
-                            format!(
-                                "{spec} requires a token, and there is none: copy the server's token file to {}",
-                                file.display()
-                            )
+                            OpenError::NoToken { spec: spec.clone(), file: file.clone() }
                         }
-                        why => why.to_string(),
+                        why => OpenError::Token(why),
                     })?),
                 };
                 let file = host_memory::file().filter(|_| endpoint.unix_path().is_some());
-                let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(|e| e.to_string())?;
+                let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some()))
             }
         }
@@ -319,10 +365,10 @@ impl Place {
     }
 
     /// Carries out a request that concerns the place as a whole. A refusal is an error.
-    pub(crate) fn control(&self, request: &Control) -> Result<ControlReply, String> {
+    pub(crate) fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
         match self {
-            Place::Remote { link, .. } => link.control(request).map_err(|e| e.to_string()),
-            Place::Local { attendant, .. } => attendant.control(request),
+            Place::Remote { link, .. } => link.control(request),
+            Place::Local { attendant, .. } => Ok(attendant.control(request)?),
         }
     }
 
@@ -343,9 +389,9 @@ impl Place {
     }
 
     /// Gives a place that nobody can connect to its end of a connection, whose ticket it expects.
-    pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), String> {
+    pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
         match self {
-            Place::Remote { link, .. } => link.hand_over(ticket, socket).map_err(|e| e.to_string()),
+            Place::Remote { link, .. } => link.hand_over(ticket, socket),
             Place::Local { attendant, .. } => {
                 attendant.hand_over(ticket, socket);
                 Ok(())
@@ -435,6 +481,11 @@ impl Place {
             Place::Remote { pins, .. } => lock(&pins.all).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),
             Place::Local { exec, .. } => exec.pinned_host(),
         }
+    }
+
+    /// Whether it is a worker that is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Place::Remote { link, .. } if link.is_lost())
     }
 
     /// Answers that are on their way: the bytes of copies to pinned memory, above all.

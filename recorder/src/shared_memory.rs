@@ -9,6 +9,7 @@ use crate::enter::CallContext;
 use crate::job::{self, Device, Job, PutOff};
 use crate::log::{self, lock};
 use crate::memory::{GRANULE, encode, shared_pools};
+use crate::mover::error::{MoveError, Shared};
 use crate::{ipc, peer, vmm};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
@@ -133,7 +134,7 @@ pub(crate) fn is_lent(device: &Device, chunk: u64) -> bool {
 }
 
 /// Why a device cannot move.
-pub(crate) fn blocker(device: &Device) -> Option<String> {
+pub(crate) fn blocker(device: &Device) -> Option<MoveError> {
     let lent = {
         let mut lent = lock(&LENT);
         lent.retain(|l| is_open(&l.stream));
@@ -141,15 +142,12 @@ pub(crate) fn blocker(device: &Device) -> Option<String> {
     };
     let pointers = lock(&BORROWED).values().filter(|b| b.device == device.index).count();
     let borrowed = pointers + vmm::borrowed(device);
-    match (lent, borrowed) {
-        (0, 0) => None,
-        (0, n) => {
-            Some(format!("cannot move: {n} pieces of memory of other processes are mapped (imported handles and pointers)"))
-        }
-        (n, _) => {
-            Some(format!("cannot move: {n} pieces of memory are shared with other processes (imported handles and pointers)"))
-        }
-    }
+    let what = match (lent, borrowed) {
+        (0, 0) => return None,
+        (0, n) => Shared::MappedPieces(n),
+        (n, _) => Shared::Pieces(n),
+    };
+    Some(MoveError::SharedWithProcesses(what))
 }
 
 /// The context of a device ends: nothing of it is lent or borrowed.

@@ -8,6 +8,7 @@ use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
 use crate::memory::{self, encode};
+use crate::mover::error::MoveError;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{
     OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View, give_resource, give_sampling, give_view, resource, sampling, view,
@@ -75,11 +76,11 @@ pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
 }
 
 /// Why an object cannot be made at a target, if it shows host memory that the program has freed before it.
-pub(crate) fn blocker(record: &OwnedRecord) -> Option<String> {
+pub(crate) fn blocker(record: &OwnedRecord) -> Option<MoveError> {
     let made = || ObjectMake::get(&mut &record.body[..]).ok();
     let (address, _) = (record.id == ops::id::OBJECT_MAKE).then(made)??.resource.memory()?;
     let freed = !memory::is_device(address) && host_memory::find(address).is_none();
-    freed.then(|| format!("cannot move now: a texture object shows memory at {address:#x} that has been freed"))
+    freed.then_some(MoveError::TextureMemoryFreed { address })
 }
 
 /// Makes an object in the place. Gives its number.

@@ -21,16 +21,29 @@ pub struct Record<'a> {
 
 /// Where records go. Calls are answered in the order in which they were submitted.
 pub trait Sink {
+    /// Why a call cannot be handed over, or has no result.
+    type Error;
     /// Hands a call over, without waiting for it.
     ///
     /// # Errors
-    /// In words: the place is lost.
-    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), String>;
+    /// The place is lost, say.
+    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), Self::Error>;
     /// The result of the oldest call that has not been asked for.
     ///
     /// # Errors
-    /// In words: the place is lost.
-    fn next_result(&mut self) -> Result<(Code, Vec<u8>), String>;
+    /// The place is lost, say.
+    fn next_result(&mut self) -> Result<(Code, Vec<u8>), Self::Error>;
+}
+
+/// Why a replay has not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError<E> {
+    /// The place did not answer as the first one did.
+    #[error(transparent)]
+    Diverged(#[from] Divergence),
+    /// The place took no call or gave no result.
+    #[error("{0}")]
+    Sink(E),
 }
 
 /// How a replay went.
@@ -86,19 +99,19 @@ fn check(record: &Record<'_>, (rc, reply): (Code, Vec<u8>)) -> Result<(), Diverg
 /// Replays records in their order, with up to `window` on their way at once.
 ///
 /// # Errors
-/// The first record that fails or is answered differently. What follows it may have been applied.
-pub fn replay<'a>(
+/// The first record that fails or is answered differently, or what the sink says. What follows that record may have been applied.
+pub fn replay<'a, S: Sink>(
     records: impl Iterator<Item = Record<'a>>,
-    sink: &mut dyn Sink,
+    sink: &mut S,
     window: usize,
-) -> Result<ReplayReport, Divergence> {
+) -> Result<ReplayReport, ReplayError<S::Error>> {
     let start = Instant::now();
     let mut done = 0;
     let mut waiting: VecDeque<Record<'a>> = VecDeque::new();
-    let mut settle = |waiting: &mut VecDeque<Record<'a>>, sink: &mut dyn Sink| match waiting.pop_front() {
+    let mut settle = |waiting: &mut VecDeque<Record<'a>>, sink: &mut S| match waiting.pop_front() {
         Some(record) => {
             done += 1;
-            check(&record, sink.next_result().map_err(|why| lost(&record, why))?)
+            check(&record, sink.next_result().map_err(ReplayError::Sink)?).map_err(ReplayError::Diverged)
         }
         None => Ok(()),
     };
@@ -106,7 +119,7 @@ pub fn replay<'a>(
         if waiting.len() >= window.max(1) {
             settle(&mut waiting, sink)?;
         }
-        sink.submit(record.id, record.body).map_err(|why| lost(&record, why))?;
+        sink.submit(record.id, record.body).map_err(ReplayError::Sink)?;
         waiting.push_back(record);
     }
     while !waiting.is_empty() {
@@ -115,13 +128,11 @@ pub fn replay<'a>(
     Ok(ReplayReport { records: done, ms: start.elapsed().as_secs_f64() * 1e3 })
 }
 
-fn lost(record: &Record<'_>, why: String) -> Divergence {
-    Divergence { seq: record.seq, call: call_name(record.id), expected: "an answer".into(), got: why }
-}
-
 /// The executor of this process as a sink.
 impl Sink for LocalSink<'_> {
-    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), String> {
+    type Error = NothingSubmitted;
+
+    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), NothingSubmitted> {
         let mut reply = Vec::new();
         let rc = match self.exec.apply(id, body, &mut reply) {
             executor::Applied::Done(rc) => rc,
@@ -131,10 +142,15 @@ impl Sink for LocalSink<'_> {
         Ok(())
     }
 
-    fn next_result(&mut self) -> Result<(Code, Vec<u8>), String> {
-        self.results.pop_front().ok_or_else(|| "nothing was submitted".into())
+    fn next_result(&mut self) -> Result<(Code, Vec<u8>), NothingSubmitted> {
+        self.results.pop_front().ok_or(NothingSubmitted)
     }
 }
+
+/// A result was asked for, and every call has been asked for already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no call is without its result")]
+pub struct NothingSubmitted;
 
 /// Replays into an executor of this process.
 #[derive(Debug)]
@@ -163,16 +179,29 @@ mod tests {
         most: usize,
     }
 
+    /// There are no more answers.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Gone;
+
+    fn divergence(e: ReplayError<Gone>) -> Divergence {
+        match e {
+            ReplayError::Diverged(divergence) => divergence,
+            ReplayError::Sink(Gone) => panic!("the sink is gone"),
+        }
+    }
+
     impl Sink for Fake {
-        fn submit(&mut self, id: u16, _: &[u8]) -> Result<(), String> {
+        type Error = Gone;
+
+        fn submit(&mut self, id: u16, _: &[u8]) -> Result<(), Gone> {
             self.submitted.push(id);
             self.open += 1;
             self.most = self.most.max(self.open);
             Ok(())
         }
-        fn next_result(&mut self) -> Result<(Code, Vec<u8>), String> {
+        fn next_result(&mut self) -> Result<(Code, Vec<u8>), Gone> {
             self.open -= 1;
-            self.answers.pop_front().ok_or("gone".into())
+            self.answers.pop_front().ok_or(Gone)
         }
     }
 
@@ -193,16 +222,17 @@ mod tests {
         let mut sink = Fake { answers: vec![(0, vec![]), (2, vec![])].into(), ..Fake::default() };
         let e = replay([record(7, ops::id::CHUNK_MAP, &[]), record(9, ops::id::CHUNK_MAP, &[])].into_iter(), &mut sink, 8)
             .unwrap_err();
+        let e = divergence(e);
         assert_eq!((e.seq, e.call.as_str(), e.got.as_str()), (9, "ChunkMap", "CUDA_ERROR_OUT_OF_MEMORY (2)"));
     }
 
     #[test]
     fn another_answer_is_a_divergence() {
         let mut sink = Fake { answers: vec![(0, vec![1, 2, 4])].into(), ..Fake::default() };
-        let e = replay([record(3, 0x0508, &[1, 2, 3])].into_iter(), &mut sink, 1).unwrap_err();
+        let e = divergence(replay([record(3, 0x0508, &[1, 2, 3])].into_iter(), &mut sink, 1).unwrap_err());
         assert_eq!(e.call, "cuModuleGetGlobal_v2");
         let mut lost = Fake::default();
         let e = replay([record(3, 0x0508, &[])].into_iter(), &mut lost, 1).unwrap_err();
-        assert_eq!(e.got, "gone");
+        assert_eq!(e, ReplayError::Sink(Gone));
     }
 }

@@ -8,7 +8,7 @@ use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill,
 use cuda_api::wire::Wire;
 use cuda_image::Image;
 use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, host_mirror, steer};
-use replayer::{LocalSink, Record, replay};
+use replayer::{LocalSink, Record, ReplayError, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -492,7 +492,8 @@ fn a_journal_is_replayed_and_a_wrong_answer_is_noticed() {
     let mut other = answer;
     other[1] ^= 0x40;
     let p = open(p.leave_keeping_the_turn());
-    let divergence = replay(journal(other.leak()), &mut LocalSink::new(&p.exec), 4).unwrap_err();
+    let failed = replay(journal(other.leak()), &mut LocalSink::new(&p.exec), 4).unwrap_err();
+    let ReplayError::Diverged(divergence) = failed else { panic!("{failed}") };
     assert_eq!((divergence.seq, divergence.call.as_str()), (3, "cuModuleGetGlobal_v2"));
     p.leave();
 }

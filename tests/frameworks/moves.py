@@ -132,11 +132,12 @@ class Run:
         try:
             report = json.loads(asked.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError):
-            report = {"reason": asked.stderr.strip() or "no answer"}
+            report = {"code": "no-answer", "reason": asked.stderr.strip() or "no answer"}
         if report.get("ok"):
             self.moves.append(report)
-        elif self.job.poll() is None:
-            self.refusals.append(str(report.get("reason")))
+        elif self.job.poll() is None and report.get("code") != "job-ended":
+            # A code of a later version is a refusal like any other.
+            self.refusals.append((str(report.get("code")), str(report.get("reason"))))
         return bool(report.get("ok"))
 
     def end(self):
@@ -168,8 +169,10 @@ def one_run(args, servers, folder, mode, transport, number):
 
 
 def show_refusals(refusals):
-    for why in sorted(set(refusals)):
-        print(f"    refused {refusals.count(why)} times: {why[:300]}")
+    """Each kind of refusal, how often, and the words of one."""
+    for kind in sorted({code for code, _ in refusals}):
+        reasons = [why for code, why in refusals if code == kind]
+        print(f"    refused {len(reasons)} times ({kind}): {reasons[0][:300]}")
 
 
 def exactness(args, mode, transport, runs, want):

@@ -14,11 +14,11 @@ VERSION = 2
 
 
 class Refused(Exception):
-    """The job has refused a request; .code is for programs, .id the move that is in the way."""
+    """The job has refused a request; .error and .code are for programs, .id is the move that is in the way."""
 
     def __init__(self, answer):
         super().__init__(answer["reason"])
-        self.code, self.id = answer["error"], answer.get("id")
+        self.error, self.code, self.id = answer["error"], answer.get("code"), answer.get("id")
 
 
 def folder():
@@ -69,13 +69,14 @@ class Job:
         return iter(self.read, None)
 
 
-def refused(code, ask, *args, **fields):
+def refused(error, ask, *args, code=None, **fields):
     try:
         answer = ask(*args, **fields)
     except Refused as why:
-        assert why.code == code, f"{why.code} instead of {code}: {why}"
+        code = code or error.replace("_", "-")
+        assert (why.error, why.code) == (error, code), f"{why.error} ({why.code}) instead of {error} ({code}): {why}"
         return why
-    raise AssertionError(f"not refused with {code}: {answer}")
+    raise AssertionError(f"not refused with {error}: {answer}")
 
 
 def check(pid, here, there):
@@ -90,10 +91,11 @@ def check(pid, here, there):
     assert plan["live_bytes"] >= 4 << 20 and plan["records"] > 10 and plan["regions"] >= 5 and plan["modules"] == 1, plan
     blocked = job.plan("127.0.0.1:1/0")
     assert not blocked["ok"] and "127.0.0.1:1" in blocked["blockers"][0], blocked
+    assert blocked["code"] == "target-unreachable" and blocked["codes"] == ["target-unreachable"], blocked
     refused("bad_place", job.plan, "nowhere")
     refused("no_such_gpu", job.plan, there, gpu=7)
     refused("no_such_gpu", job.migrate, there, gpu=7)
-    refused("bad_place", job.migrate, "local,local")
+    refused("bad_place", job.migrate, "local,local", code="place-count")
     refused("no_such_move", job.cancel)
     refused("no_such_move", job.report, "first")
 
@@ -113,7 +115,7 @@ def check(pid, here, there):
                     return kinds
 
     done = job.migrate(there, id="first")
-    assert done["state"] == "done" and done["ok"] and done["reason"] is None, done
+    assert done["state"] == "done" and done["ok"] and done["reason"] is None and done["code"] is None, done
     assert done["from"] == here and done["to"] == there and done["by"] == "request", done
     assert done["total_ms"] >= done["downtime_ms"] > 0 and len(done["digest"]) == 64, done
     kinds = expect("first")
@@ -124,9 +126,9 @@ def check(pid, here, there):
     assert job.report("first") == [done]
 
     # What is given up leaves the job where it was.
-    for id, limit, word in [("soon", "deadline_ms", "deadline"), ("still", "max_downtime_ms", "downtime")]:
+    for id, limit, code in [("soon", "deadline_ms", "deadline-exceeded"), ("still", "max_downtime_ms", "downtime-exceeded")]:
         failed = job.migrate(here, id=id, **{limit: 0})
-        assert failed["state"] == "failed" and not failed["ok"] and word in failed["reason"], failed
+        assert failed["state"] == "failed" and not failed["ok"] and failed["code"] == code and failed["reason"], failed
         assert job.list()["devices"][0]["place"] == there
         expect(id)
 
@@ -135,7 +137,7 @@ def check(pid, here, there):
     try:
         Job(pid).migrate(there, id="not-now")
     except Refused as why:
-        assert why.code == "busy" and why.id == "back", why
+        assert why.code == why.error == "busy" and why.id == "back", why
         expect("back")
     job.migrate(there, id="again", wait=False, queue=True)
     job.migrate(here, id="home", wait=False, queue=True)

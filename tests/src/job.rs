@@ -3,14 +3,63 @@
 use crate::report::Report;
 use crate::scene::{Scene, wait_for};
 use crate::server::signal;
+use control::ReasonCode;
 use serde_json::Value;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a move may take: a job that waits for itself refuses it much earlier.
 const MOVE: Duration = Duration::from_secs(150);
+
+/// Why a job, or `mrcuda` about it, has not said what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// The program was over before there was a job.
+    #[error("{name} ended before it made a CUDA call: {stderr}")]
+    Ended {
+        /// The process under test.
+        name: String,
+        /// What it wrote.
+        stderr: String,
+    },
+    /// It runs and does not answer.
+    #[error("{name} does not answer: {stderr}")]
+    Silent {
+        /// The process under test.
+        name: String,
+        /// What it wrote.
+        stderr: String,
+    },
+    /// A move took longer than any move takes.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// The job is ending or has ended: there is no report of a move.
+    #[error("{reason}")]
+    Gone {
+        /// Which of these.
+        code: ReasonCode,
+        /// The same in words.
+        reason: String,
+    },
+    /// `mrcuda` printed no JSON, or other JSON than it should.
+    #[error("{0}")]
+    Output(String),
+    /// `mrcuda` could not be run.
+    #[error("cannot run mrcuda: {0}")]
+    Run(#[from] io::Error),
+    /// The job has not moved.
+    #[error("no moves")]
+    NoMoves,
+}
+
+impl From<JobError> for String {
+    fn from(e: JobError) -> String {
+        e.to_string()
+    }
+}
 
 /// How a process ended, and what it wrote.
 #[derive(Debug, Clone)]
@@ -94,13 +143,13 @@ impl<'a> Job<'a> {
     }
 
     /// Waits until the job answers on its control socket, which it does after its first CUDA calls.
-    pub fn wait_ready(&mut self, limit: Duration) -> Result<Value, String> {
+    pub fn wait_ready(&mut self, limit: Duration) -> Result<Value, JobError> {
         let answer = wait_for(limit, || match self.status() {
             Some(status) => Some(Ok(status)),
-            None if !self.runs() => Some(Err(format!("{} ended before it made a CUDA call: {}", self.name, self.stderr()))),
+            None if !self.runs() => Some(Err(JobError::Ended { name: self.name.clone(), stderr: self.stderr() })),
             None => None,
         });
-        answer.unwrap_or_else(|| Err(format!("{} does not answer: {}", self.name, self.stderr())))
+        answer.unwrap_or_else(|| Err(JobError::Silent { name: self.name.clone(), stderr: self.stderr() }))
     }
 
     /// What `mrcuda ps` says about it.
@@ -111,48 +160,44 @@ impl<'a> Job<'a> {
     }
 
     /// Moves it and waits for the report; the error is what `mrcuda migrate` said instead of a report.
-    pub fn migrate(&self, to: &str) -> Result<Report, String> {
+    pub fn migrate(&self, to: &str) -> Result<Report, JobError> {
         self.migrate_with(to, &[])
     }
 
     /// The same with more options.
-    pub fn migrate_with(&self, to: &str, options: &[&str]) -> Result<Report, String> {
+    pub fn migrate_with(&self, to: &str, options: &[&str]) -> Result<Report, JobError> {
         let mut command = self.scene.mrcuda();
         command.arg("migrate").arg(self.pid().to_string()).args(["--to", to, "--json"]).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut asker = command.spawn().map_err(|e| e.to_string())?;
+        let mut asker = command.spawn()?;
         if wait_for(MOVE, || asker.try_wait().transpose()).is_none() {
             // It may end in this instant.
             let _ = asker.kill();
             let _ = asker.wait();
-            return Err(format!("no answer within {} s", MOVE.as_secs()));
+            return Err(JobError::Late(MOVE));
         }
-        let output = asker.wait_with_output().map_err(|e| e.to_string())?;
-        let said = serde_json::from_slice::<Value>(&output.stdout);
-        let said = said.map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        match (said["error"].as_str(), said["reason"].as_str()) {
-            (Some("no_job" | "no_answer"), Some(why)) => Err(why.to_owned()),
-            // As when it has ended a moment before.
-            (_, Some(why)) if why.ends_with("the program ends") => Err(why.to_owned()),
-            _ => Ok(Report(said)),
+        let output = asker.wait_with_output()?;
+        let report = Report(json_of(&output)?);
+        match ReasonCode::from(report.code().to_owned()) {
+            // The last one is what a job says that ends a moment later.
+            code @ (ReasonCode::NoJob | ReasonCode::NoAnswer | ReasonCode::JobEnded) => {
+                Err(JobError::Gone { code, reason: report.reason().to_owned() })
+            }
+            _ => Ok(report),
         }
     }
 
     /// The reports of all moves that are over.
-    pub fn moves(&self) -> Result<Vec<Report>, String> {
-        let output =
-            self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output().map_err(|e| e.to_string())?;
-        let moves: Value =
-            serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        let all = moves.as_array().ok_or_else(|| moves["reason"].to_string())?.iter().cloned().map(Report);
+    pub fn moves(&self) -> Result<Vec<Report>, JobError> {
+        let moves = json_of(&self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output()?)?;
+        let all = moves.as_array().ok_or_else(|| JobError::Output(moves["reason"].to_string()))?.iter().cloned().map(Report);
         Ok(all.filter(|m| !["queued", "running", "stopping", "committed"].contains(&m.state())).collect())
     }
 
     /// The last move as `mrcuda moves` shows it to people.
-    pub fn describe_last_move(&self) -> Result<String, String> {
-        let last = self.moves()?.pop().ok_or("no moves")?;
-        let output =
-            self.scene.mrcuda().args(["moves", &self.pid().to_string(), last.id()]).output().map_err(|e| e.to_string())?;
+    pub fn describe_last_move(&self) -> Result<String, JobError> {
+        let last = self.moves()?.pop().ok_or(JobError::NoMoves)?;
+        let output = self.scene.mrcuda().args(["moves", &self.pid().to_string(), last.id()]).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -216,6 +261,12 @@ impl<'a> Job<'a> {
             hung,
         }
     }
+}
+
+/// The JSON that a command has printed.
+fn json_of(output: &Output) -> Result<Value, JobError> {
+    serde_json::from_slice(&output.stdout)
+        .map_err(|_| JobError::Output(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// What each thread of a process does: its name, state, where it sleeps in the kernel, its system call; its calls where there is gdb.

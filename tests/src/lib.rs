@@ -28,7 +28,7 @@ pub mod toolchain;
 
 pub use clock::Clock;
 pub use install::Install;
-pub use job::{Job, Outcome};
+pub use job::{Job, JobError, Outcome};
 pub use programs::{Linkage, Programs};
 pub use random::Random;
 pub use report::Report;

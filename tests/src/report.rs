@@ -28,6 +28,11 @@ impl Report {
         self.text("reason")
     }
 
+    /// The same for programs; empty if it did.
+    pub fn code(&self) -> &str {
+        self.text("code")
+    }
+
     /// The place that the job left.
     pub fn from(&self) -> &str {
         self.text("from")

@@ -47,12 +47,13 @@ fn the_shapes_of_status_and_reports() {
         "phases",
         "digest",
         "reason",
+        "code",
         "kernel_running",
         "live_objects",
     ];
     assert_has(&report.0, &wanted);
     assert!(report.ok(), "{}", report.reason());
-    assert!(report.0["reason"].is_null() && report.0.get("v").is_none(), "{}", report.0);
+    assert!(report.0["reason"].is_null() && report.0["code"].is_null() && report.0.get("v").is_none(), "{}", report.0);
     assert!(report.number(&["total_ms"]) >= report.downtime_ms(), "{}", report.0);
     let phases = names(&report.0["phases"]);
     assert!(["prepare", "quiesce", "delta", "verify"].iter().all(|p| phases.contains(p)), "{}", report.0);
@@ -197,6 +198,7 @@ fn what_is_asked_of_a_running_job() {
     let (code, out, err) = ask(&["moves", &pid, "m7", "--json"]);
     let refused: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
     assert_eq!((code, &refused["error"], &refused["id"]), (Some(1), &Value::from("no_such_move"), &Value::from("m7")));
+    assert_eq!(refused["code"], "no-such-move");
     for bad in [&["--deadline", "5"][..], &["--max-downtime", "soon"], &["--gpu", "x"]] {
         let (code, _, err) = ask(&[&["migrate", &pid, "--to", "local"][..], bad].concat());
         assert!(code == Some(2) && err.contains("invalid value"), "{bad:?}: {err}");
@@ -239,6 +241,7 @@ fn who_reads_json_reads_that_there_is_no_job() {
         let output = scene.mrcuda().args([command, pid, "--json"]).args(to).output().unwrap();
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {output:?}"));
         assert_eq!((output.status.code(), &said["ok"], &said["error"]), (Some(1), &Value::Bool(false), &Value::from("no_job")));
+        assert_eq!(said["code"], "no-job");
         assert!(said["reason"].as_str().is_some_and(|r| r.contains("does not run under mrcuda")), "{said}");
     }
 }

@@ -87,10 +87,10 @@ fn a_move_to_where_it_is_already_is_refused() {
     let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &LONG, &[]);
     job.wait_ready(LIMIT).unwrap();
     let report = job.migrate("local").unwrap();
-    assert!(!report.ok() && report.reason().contains("already"), "{}", report.0);
+    assert!(!report.ok() && report.code() == "already-there", "{}", report.0);
     // There is no such GPU, and the job stays.
     let report = job.migrate("helper:7").unwrap();
-    assert!(!report.ok() && report.reason().contains("GPU 7"), "{}", report.0);
+    assert!(report.code() == "place-unusable" && report.reason().contains("GPU 7"), "{}", report.0);
     assert_identical(&job.wait(LIMIT), &native);
 }
 
@@ -192,7 +192,7 @@ fn two_gpus_of_two_servers_move_alone_and_together() {
         assert_eq!(report.transport(), "in-process,shm");
         // To a list of places, one of which has no such GPU: nothing changes.
         let report = job.migrate(&format!("{},{}", servers[0].place(0), servers[0].place(9)))?;
-        assert!(!report.ok() && report.reason().contains("there is no GPU 9"), "{}", report.0);
+        assert!(report.code() == "target-refused" && report.reason().contains("there is no GPU 9"), "{}", report.0);
         assert_eq!(places(&job)?, ["local:0", "helper:1"]);
         let report = job.migrate(&format!("{},{}", servers[1].near(0), servers[0].place(0)))?;
         assert!(report.ok(), "{}", report.reason());

@@ -3,8 +3,8 @@
 use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, words_of_mrcuda};
 use tests::{Scene, Server};
 
-/// Starts orbit on a good server, tries to move it to one that differs in `env`, and wants a refusal with these words.
-fn refused(name: &str, env: &[(&str, &str)], words: &[&str]) {
+/// Starts orbit on a good server, tries to move it to one that differs in `env`, and wants a refusal with this code and these words.
+fn refused(name: &str, env: &[(&str, &str)], code: &str, words: &[&str]) {
     let scene = Scene::new(name);
     let native = native_orbit(&scene, &LONG);
     let good = Server::start(&scene, "good");
@@ -13,6 +13,7 @@ fn refused(name: &str, env: &[(&str, &str)], words: &[&str]) {
     for options in [&["--dry-run"][..], &[]] {
         let report = job.migrate_with(&other.place(0), options).unwrap();
         assert!(!report.ok(), "{}", report.0);
+        assert_eq!(report.code(), code, "{}", report.0);
         for word in words {
             assert!(report.reason().contains(word), "`{word}` is missing in: {}", report.reason());
         }
@@ -25,12 +26,12 @@ fn refused(name: &str, env: &[(&str, &str)], words: &[&str]) {
 
 #[test]
 fn too_little_memory() {
-    refused("memory", &[("SOFTGPU_MEMORY", "67108864")], &["needs", "MiB free"]);
+    refused("memory", &[("SOFTGPU_MEMORY", "67108864")], "no-memory", &["needs", "MiB free"]);
 }
 
 #[test]
 fn another_driver_version() {
-    refused("driver", &[("SOFTGPU_DRIVER_VERSION", "12080")], &["13.0", "12.8"]);
+    refused("driver", &[("SOFTGPU_DRIVER_VERSION", "12080")], "driver-version", &["13.0", "12.8"]);
 }
 
 #[test]
@@ -44,7 +45,8 @@ fn another_build_of_the_driver() {
     let unknown = Server::start(&scene, "unknown");
     let job = remote_orbit(&scene, "moved", &good.place(0), &LONG, &[]);
     let report = job.migrate(&other.place(0)).unwrap();
-    assert!(!report.ok() && ["580.82.07", "580.159.03"].iter().all(|word| report.reason().contains(word)), "{}", report.0);
+    assert_eq!(report.code(), "driver-build", "{}", report.0);
+    assert!(["580.82.07", "580.159.03"].iter().all(|word| report.reason().contains(word)), "{}", report.0);
     let report = job.migrate(&unknown.place(0)).unwrap();
     assert!(report.ok(), "{}", report.reason());
     assert_identical(&job.wait(LIMIT), &native);
@@ -54,13 +56,18 @@ fn another_build_of_the_driver() {
 fn a_gpu_of_fewer_multiprocessors() {
     // A part of a GPU, say, of which each difference is named.
     let env = [("SOFTGPU_ATTRIBUTES", "16=66,97=101376,95=0")];
-    refused("fewer", &env, &["multiprocessors: 66", "shared memory that a block can ask for: 101376", "cooperative launches"]);
+    refused(
+        "fewer",
+        &env,
+        "gpu-attribute",
+        &["multiprocessors: 66", "shared memory that a block can ask for: 101376", "cooperative launches"],
+    );
 }
 
 #[test]
 fn a_gpu_of_another_generation() {
     // What was loaded may be machine code for the first GPU.
-    refused("capability", &[("SOFTGPU_CC", "8.0")], &["8.0", "9.0"]);
+    refused("capability", &[("SOFTGPU_CC", "8.0")], "compute-capability", &["8.0", "9.0"]);
 }
 
 #[test]
@@ -85,11 +92,11 @@ fn a_place_where_nobody_listens() {
     let gone = Server::start(&scene, "gone").place(0);
     let job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
     let report = job.migrate(&gone).unwrap();
-    assert!(!report.ok());
+    assert_eq!(report.code(), "target-unreachable", "{}", report.0);
     let address = gone.split('/').next().unwrap_or_default();
     assert!(report.reason().contains(address), "{}", report.reason());
     // A GPU that the server does not have is no place either.
     let report = job.migrate(&server.place(7)).unwrap();
-    assert!(!report.ok() && report.reason().contains('7'), "{}", report.reason());
+    assert!(report.code() == "target-refused" && report.reason().contains('7'), "{}", report.0);
     assert_identical(&job.wait(LIMIT), &native);
 }

@@ -41,7 +41,7 @@ fn moved_again_and_again(name: &str, seed: u64) {
         if report.ok() {
             (at, succeeded) = (to, succeeded + 1);
         } else {
-            assert!(report.reason().contains("did not become idle"), "to {}: {}", places[to], report.reason());
+            assert_eq!(report.code(), "not-idle", "to {}: {}", places[to], report.reason());
             refused += 1;
             assert!(refused <= REFUSED, "it is refused again and again: {}", report.reason());
         }

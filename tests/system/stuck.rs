@@ -28,6 +28,7 @@ fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&s
     assert!(stuck.is_some() && job.runs(), "{}", job.stderr());
     let report = job.migrate(&place(away[0])).unwrap();
     assert!(!report.ok(), "{}", report.0);
+    assert_eq!(report.code(), "not-idle", "{}", report.0);
     assert!(report.reason().contains("stream 0x") && report.reason().contains(waits_for), "{}", report.reason());
     assert!(job.runs(), "{}", job.stderr());
     std::fs::write(&go, "").unwrap();
@@ -35,9 +36,9 @@ fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&s
         // A host function may need the lock of a thread at the gate just then: such a move is refused, and another one works.
         let moved = wait_for(LIMIT, || match job.migrate(&place(to)) {
             Ok(report) if report.ok() => Some(Ok(())),
-            Ok(report) if report.reason().contains("did not become idle") => None,
+            Ok(report) if report.code() == "not-idle" => None,
             Ok(report) => Some(Err(report.reason().to_owned())),
-            Err(why) => Some(Err(why)),
+            Err(why) => Some(Err(why.to_string())),
         });
         assert_eq!(moved, Some(Ok(())), "to {to}");
     }

@@ -286,7 +286,8 @@ fn moves_go_where_the_server_allows() {
     let move_to = |to: &str| job.migrate(to).unwrap();
     let refused = move_to(&free.place(0));
     let why = refused.reason();
-    assert!(!refused.ok() && why.contains("this server does not connect to") && why.contains("--allow-target"), "{why}");
+    assert_eq!(refused.code(), "not-connected", "{why}");
+    assert!(why.contains("this server does not connect to") && why.contains("--allow-target"), "{why}");
     // There the job's own processes connect: to a place of this server, and away from it.
     for to in ["helper", &free.place(0)] {
         let moved = move_to(to);

@@ -1,7 +1,7 @@
 //! The executor on a CUDA driver as a place.
 
 use super::{Outcome, Place};
-use crate::control::{ControlReply, GlobalInfo};
+use crate::control::{ControlReply, GlobalInfo, Refused};
 use cuda_api::code::Code;
 use cuda_api::ops;
 use executor::host_mirror::Line;
@@ -83,8 +83,8 @@ impl Place for Executor {
         Ok(ControlReply::Regions { globals, heap: self.heap()?, chunks })
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String> {
-        memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(|e| e.to_string())
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {
+        memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(Refused::from)
     }
 
     fn round_target(
@@ -92,8 +92,8 @@ impl Place for Executor {
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
         near: bool,
-    ) -> Result<memsync::Round, String> {
-        memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(|e| e.to_string())
+    ) -> Result<memsync::Round, Refused> {
+        memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(Refused::from)
     }
 
     fn end_rounds(&self) {

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Place};
 use crate::channel::Start;
-use crate::control::{ControlReply, GlobalInfo};
+use crate::control::{ControlReply, GlobalInfo, Refused};
 use crate::lock::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, id};
@@ -222,11 +222,11 @@ impl Place for Fake {
         Ok(ControlReply::Regions { globals: vec![global], heap: None, chunks: vec![(0, MEMORY as u64)] })
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, String> {
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {
         let memory = lock(&self.memory);
         let part = MEMORY / conns.len();
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks(part)) {
-            conn.write_all(bytes).map_err(|e| e.to_string())?;
+            conn.write_all(bytes).map_err(|e| Refused::OtherEnd(e.to_string()))?;
         }
         Ok(round(&memory))
     }
@@ -236,13 +236,13 @@ impl Place for Fake {
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
         _near: bool,
-    ) -> Result<memsync::Round, String> {
+    ) -> Result<memsync::Round, Refused> {
         let mut memory = lock(&self.memory);
         let part = MEMORY / conns.len();
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks_mut(part)) {
-            conn.read_exact(bytes).map_err(|e| e.to_string())?;
+            conn.read_exact(bytes).map_err(|e| Refused::OtherEnd(e.to_string()))?;
         }
-        if verify == Verify::Auto { Ok(round(&memory)) } else { Err("this fake wants to verify".into()) }
+        if verify == Verify::Auto { Ok(round(&memory)) } else { Err(Refused::Other("this fake wants to verify".into())) }
     }
 
     fn end_rounds(&self) {}

@@ -10,9 +10,10 @@ use crate::enter::CallContext;
 use crate::gate;
 use crate::job::Device;
 use crate::log::{self, lock};
+use crate::mover::error::{Busyness, MoveError};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
-use rcuda_forwarder::{Control, ControlReply};
+use rcuda_forwarder::{Control, ControlReply, LinkError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -66,10 +67,40 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
     })
 }
 
+/// Why places cannot go over to copies of pinned memory.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MirrorError {
+    #[error("a thread stays inside a CUDA call")]
+    ThreadInCall,
+    #[error("it does not come to rest: {0}")]
+    NotIdle(String),
+    #[error(transparent)]
+    Control(#[from] LinkError),
+    #[error("it has answered something else: {0:?}")]
+    Answer(ControlReply),
+    #[error("error {error} on pinning {bytes} bytes there")]
+    Pin { error: Code, bytes: u64 },
+    #[error("it is gone")]
+    Gone,
+}
+
+impl From<MirrorError> for MoveError {
+    fn from(e: MirrorError) -> MoveError {
+        match e {
+            MirrorError::ThreadInCall => MoveError::NotIdle(Busyness::ThreadInCall),
+            MirrorError::NotIdle(what) => MoveError::NotIdle(Busyness::Gpu(what)),
+            MirrorError::Control(e) => e.into(),
+            MirrorError::Answer(reply) => MoveError::unexpected(&reply),
+            MirrorError::Pin { error, bytes } => MoveError::HostMemory { error, bytes },
+            MirrorError::Gone => MoveError::PlaceLost(None),
+        }
+    }
+}
+
 /// Changes all places that map the file, while no call is made and nothing runs there.
-fn change(places: &[Place], limit: Duration) -> Result<(), String> {
+fn change(places: &[Place], limit: Duration) -> Result<(), MirrorError> {
     let until = Instant::now() + limit;
-    let _closed = gate::close(limit, || true).map_err(|_| "a thread stays inside a CUDA call")?;
+    let _closed = gate::close(limit, || true).map_err(|_| MirrorError::ThreadInCall)?;
     for place in places.iter().filter(|p| p.maps_file()) {
         come_to_rest(place, until)?;
     }
@@ -78,29 +109,29 @@ fn change(places: &[Place], limit: Duration) -> Result<(), String> {
     places.iter().filter(|p| p.maps_file()).try_for_each(leave_file)
 }
 
-fn come_to_rest(place: &Place, until: Instant) -> Result<(), String> {
+fn come_to_rest(place: &Place, until: Instant) -> Result<(), MirrorError> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match place.control(&Control::Drain { limit_ms: left.min(Duration::from_millis(100)).as_millis() as u32 })? {
             ControlReply::Drained { idle: true, .. } if place.outstanding() == 0 => return Ok(()),
             ControlReply::Drained { waits_for, .. } if left.is_zero() => {
-                return Err(format!("it does not come to rest: {waits_for}"));
+                return Err(MirrorError::NotIdle(waits_for));
             }
             ControlReply::Drained { .. } => std::thread::sleep(POLL_INTERVAL),
-            _ => return Err("it has answered something else".to_owned()),
+            other => return Err(MirrorError::Answer(other)),
         }
     }
 }
 
 /// Takes the file's blocks from a place at rest, and gives it copies of those that GPUs use by their addresses.
-pub(super) fn leave_file(place: &Place) -> Result<(), String> {
+pub(super) fn leave_file(place: &Place) -> Result<(), MirrorError> {
     let blocks = lock(&BLOCKS).clone();
     place.leave_file();
     for (at, b) in blocks.iter().filter(|(at, b)| b.filed && place.has_pinned(**at)) {
         place.unpin(*at);
         if matches!(b.known, Known::Found | Known::Everywhere) {
-            b.pin(place, *at).map_err(|rc| format!("error {rc} on pinning {} bytes there", b.bytes))?;
+            b.pin(place, *at).map_err(|error| MirrorError::Pin { error, bytes: b.bytes })?;
         }
     }
-    place.tell_changes().map_err(|_| "it is gone".to_owned())
+    place.tell_changes().map_err(|_| MirrorError::Gone)
 }

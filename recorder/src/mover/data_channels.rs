@@ -1,11 +1,13 @@
 //! The connections on which a move's bytes travel: directly from place to place.
 
-use super::{random, unexpected};
+use super::error::MoveError;
+use super::random;
+use crate::internal_error;
 use crate::moves::Task;
 use crate::place::Place;
 use faults::Faults;
 use memsync::Verify;
-use rcuda_forwarder::{Control, ControlReply, RoundInfo, is_of_the_other_end};
+use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ pub(super) struct Wires {
 }
 
 impl Wires {
-    pub(super) fn connect(source: &Place, target: &Place) -> Result<Wires, String> {
+    pub(super) fn connect(source: &Place, target: &Place) -> Result<Wires, MoveError> {
         let ticket = random()?;
         let wires = Wires { source: source.clone(), target: target.clone(), ticket };
         let expect = Control::Expect { ticket, stripes: STRIPES };
@@ -36,7 +38,8 @@ impl Wires {
                 // Both are of this machine and belong to this job: it makes the connections for them.
                 connects.control(&expect)?;
                 for _ in 0..STRIPES {
-                    let (a, b) = UnixStream::pair().map_err(|e| format!("cannot make a connection: {e}"))?;
+                    let (a, b) =
+                        UnixStream::pair().map_err(|error| MoveError::SystemError { what: "make a connection", error })?;
                     listens.hand_over(&ticket, a)?;
                     connects.hand_over(&ticket, b)?;
                 }
@@ -57,7 +60,7 @@ impl Wires {
     /// told: what it waits for may never come, if its peer is stopped and not gone. If the move is given up the source is left
     /// to end by itself, since it may wait for the job's kernels; it only reads.
     /// With a limit a round that takes longer is given up.
-    pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<RoundInfo, String> {
+    pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<RoundInfo, MoveError> {
         let ticket = self.ticket;
         let far = Faults::from_env().tcp_is_far && [&self.source, &self.target].iter().any(|p| p.transport() == "tcp");
         let part = Control::RoundTarget { ticket, verify, near: !far };
@@ -68,17 +71,13 @@ impl Wires {
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for it either.
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
-                let limit = limit.unwrap_or_default().as_secs();
-                Err(format!(
-                    "cannot move: the job's memory could not be looked through and copied within {limit} s; kernels that never end \
-                     may hold the whole GPU"
-                ))
+                Err(MoveError::CopyTooSlow(limit.unwrap_or_default()))
             });
-            (from, to.join().unwrap_or_else(|_| Err("the copying thread failed".into())))
+            (from, to.join().unwrap_or_else(|_| Err(internal_error::of_thread())))
         });
         let (from, to) = both(from, to)?;
         if verify != Verify::Skip && from.digest != to.digest {
-            return Err("the target holds other bytes than the source".into());
+            return Err(MoveError::NotIdentical("the target holds other bytes than the source".to_owned()));
         }
         // Only the target knows what it has fetched, and when everything is there.
         Ok(RoundInfo { bytes_sent: from.bytes_sent, ..to })
@@ -86,19 +85,19 @@ impl Wires {
 }
 
 /// What both ends say; of two reasons the one that is not only what the other end's failure looks like.
-fn both<T>(from: Result<T, String>, to: Result<T, String>) -> Result<(T, T), String> {
+fn both<T>(from: Result<T, MoveError>, to: Result<T, MoveError>) -> Result<(T, T), MoveError> {
     match (from, to) {
-        (Err(from), Err(to)) => Err(if is_of_the_other_end(&from) { to } else { from }),
+        (Err(from), Err(to)) => Err(if from.is_of_the_other_end() { to } else { from }),
         (from, to) => Ok((from?, to?)),
     }
 }
 
 /// Asks one end for its part of a round; after a failure the other end is told.
-fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<RoundInfo, String> {
+fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<RoundInfo, MoveError> {
     let round = match place.control(part) {
         Ok(ControlReply::Round(r)) => Ok(r),
-        Ok(odd) => Err(unexpected(&odd)),
-        Err(why) => Err(why),
+        Ok(odd) => Err(MoveError::unexpected(&odd)),
+        Err(why) => Err(MoveError::of_round(why)),
     };
     round.inspect_err(|_| drop(other.control(&Control::HangUp { ticket })))
 }
@@ -119,15 +118,21 @@ impl Drop for Wires {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcuda_forwarder::Refused;
 
     #[test]
     fn the_reason_that_says_more_is_told() {
-        let broken = format!("{} while receiving pages: connection reset by peer", memsync::BROKEN);
-        let said = |from: &str, to: &str| both::<()>(Err(from.to_owned()), Err(to.to_owned())).unwrap_err();
-        assert_eq!(said(&broken, "no memory"), "no memory");
-        assert_eq!(said("no memory", &broken), "no memory");
-        assert_eq!(said("one", "two"), "one");
-        assert_eq!(both::<()>(Ok(()), Err("two".to_owned())), Err("two".to_owned()));
-        assert_eq!(both(Ok(1), Ok(2)), Ok((1, 2)));
+        let broken = || MoveError::CopyFailed(Refused::OtherEnd("connection reset by peer".to_owned()));
+        let unknown = || MoveError::CopyFailed(Refused::UnknownTicket);
+        let failed = |why: &str| MoveError::CopyFailed(Refused::Other(why.to_owned()));
+        let differs = || MoveError::NotIdentical("a page differs".to_owned());
+        let said = |from, to| both::<()>(Err(from), Err(to)).unwrap_err().to_string();
+        assert_eq!(said(broken(), failed("no memory")), "no memory");
+        assert_eq!(said(failed("no memory"), broken()), "no memory");
+        assert_eq!(said(unknown(), differs()), "a page differs");
+        assert_eq!(said(differs(), unknown()), "a page differs");
+        assert_eq!(said(failed("one"), failed("two")), "one");
+        assert_eq!(both::<()>(Ok(()), Err(failed("two"))).unwrap_err().to_string(), "two");
+        assert_eq!(both(Ok(1), Ok(2)).unwrap(), (1, 2));
     }
 }

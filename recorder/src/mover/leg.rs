@@ -1,10 +1,11 @@
 //! One device's part of a move.
 
+use super::Moving;
 use super::compare::compare;
 use super::data_channels::Wires;
+use super::error::{Failure, MoveError};
 use super::late::Late;
 use super::times::{keep_event_times, record_reference};
-use super::{Moving, unexpected};
 use crate::gate::Closed;
 use crate::host_memory;
 use crate::job::{Device, Job};
@@ -136,9 +137,9 @@ impl<'a> Leg<'a> {
     }
 
     /// Notes that it was this process that did not fit.
-    fn blame<T>(&mut self, r: Result<T, String>) -> Result<T, String> {
+    fn blame<T>(&mut self, r: Result<T, MoveError>) -> Result<T, MoveError> {
         if let (Err(why), Spec::Local(_)) = (&r, &self.to) {
-            self.unfit = Some(why.clone());
+            self.unfit = Some(why.to_string());
         }
         r
     }
@@ -149,35 +150,35 @@ impl<'a> Leg<'a> {
         self.task.tell(&self.told, None);
     }
 
-    fn phase(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
+    fn phase(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         self.task.phase(name)?;
         let since = Instant::now();
         let r = run(self);
         self.note(name, since);
-        r.map_err(|why| if why.starts_with("cannot") { why } else { format!("{name}: {why}") })
+        r.map_err(|why| why.in_phase(name))
     }
 
     /// The place that it goes to.
-    pub(super) fn target(&self) -> Result<&Place, String> {
-        self.target.as_ref().ok_or_else(|| "cannot move: the target is not open".to_owned())
+    pub(super) fn target(&self) -> Result<&Place, MoveError> {
+        self.target.as_ref().ok_or_else(|| MoveError::missing("target"))
     }
 
     /// What can be known before anything is opened.
-    pub(super) fn check_source(&mut self, job: &Job) -> Result<(), String> {
+    pub(super) fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
         faults::at(Point::Plan);
         self.phase("plan", |leg| {
             let figures = leg.device.figures(job);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
-            none(blockers_at_source(leg.device))
+            Failure::unless_empty(blockers_at_source(leg.device))
         })
     }
 
     /// Opens the target and asks whether it can hold the device.
-    pub(super) fn prepare(&mut self) -> Result<(), String> {
+    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
-            let open = move || Place::open(&to, index);
+            let open = move || Place::open(&to, index).map_err(MoveError::from);
             // A server may be slow; this process itself has to be prepared to the end.
             let opened = if let Spec::Local(_) = leg.to { open() } else { leg.task.apart(open) };
             let target = leg.blame(opened)?;
@@ -186,16 +187,16 @@ impl<'a> Leg<'a> {
             leg.target = Some(target);
             leg.task.on_stop(move || theirs.abandon())?;
             faults::at(Point::Prepare);
-            none(blockers_at_target(leg.device, leg.target()?)?)?;
-            leg.settle_host_memory()
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?)?)?;
+            Ok(leg.settle_host_memory()?)
         })
     }
 
     /// Feeds the live journal to the target.
-    pub(super) fn replay(&mut self, job: &Job) -> Result<(), String> {
+    pub(super) fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
             let live = objects_by_number(lock(&leg.device.ledger).begin_move()?);
-            none(live.iter().filter_map(crate::texture::blocker).collect())?;
+            Failure::unless_empty(live.iter().filter_map(crate::texture::blocker).collect())?;
             let count = Count::of(&live);
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
@@ -206,22 +207,22 @@ impl<'a> Leg<'a> {
     }
 
     /// Replays records, but for what has to wait.
-    fn feed(&mut self, records: Vec<OwnedRecord>) -> Result<(), String> {
+    fn feed(&mut self, records: Vec<OwnedRecord>) -> Result<(), MoveError> {
         let now = self.late.keep_back(self.device, records);
         let replayed = replay_to(self.target()?, &now, self.task);
         self.blame(replayed)
     }
 
     /// Replays what had to wait: the job is at rest, and all memory is there.
-    pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), String> {
+    pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
         let late = objects_by_number(self.late.take(|record| crate::reference::is_needed(job, record)));
-        none(late.iter().filter_map(crate::texture::blocker).collect())?;
+        Failure::unless_empty(late.iter().filter_map(crate::texture::blocker).collect())?;
         let replayed = replay_to(self.target()?, &late, self.task);
-        self.blame(replayed)
+        Ok(self.blame(replayed)?)
     }
 
     /// Makes the connections for the bytes.
-    pub(super) fn connect(&mut self) -> Result<(), String> {
+    pub(super) fn connect(&mut self) -> Result<(), Failure> {
         self.phase("connect", |leg| {
             faults::at(Point::Wires);
             let wires = Wires::connect(&leg.source, leg.target()?)?;
@@ -232,7 +233,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Copies while the job works.
-    pub(super) fn precopy(&mut self) -> Result<(), String> {
+    pub(super) fn precopy(&mut self) -> Result<(), Failure> {
         self.phase("precopy", |leg| {
             for _ in 0..ROUNDS {
                 faults::at(Point::Precopy);
@@ -251,7 +252,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Brings the target to the journal's end if that loads code: the job works meanwhile, and need not stand still for it.
-    pub(super) fn load_new_code(&mut self) -> Result<(), String> {
+    pub(super) fn load_new_code(&mut self) -> Result<(), Failure> {
         for _ in 0..LATE_LOADS {
             if !self.has_new_code() {
                 break;
@@ -264,11 +265,11 @@ impl<'a> Leg<'a> {
     }
 
     /// Brings the target to the journal's end and makes a round.
-    fn round(&mut self, verify: Verify) -> Result<RoundInfo, String> {
+    fn round(&mut self, verify: Verify) -> Result<RoundInfo, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
         self.feed(tail)?;
         self.task.check()?;
-        let wires = self.wires.as_ref().ok_or("cannot move: the places are not connected")?;
+        let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         let limit = || Faults::from_env().round_limit.unwrap_or_else(|| round_limit(self.told.live_bytes));
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
         if verify != Verify::Skip && round.is_err() {
@@ -289,7 +290,7 @@ impl<'a> Leg<'a> {
         Ok(round)
     }
 
-    fn settle_host_memory(&mut self) -> Result<(), String> {
+    fn settle_host_memory(&mut self) -> Result<(), MoveError> {
         let mut told = std::mem::take(&mut self.host_blocks);
         host_memory::settle(self.target()?, &mut told)?;
         self.host_blocks = told;
@@ -297,22 +298,23 @@ impl<'a> Leg<'a> {
     }
 
     /// Copies what has changed since, on a quiet source.
-    pub(super) fn delta(&mut self, job: &Job) -> Result<(), String> {
+    pub(super) fn delta(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("delta", |leg| {
             faults::at(Point::Delta);
             keep_event_times(job, leg.device, &leg.source)?;
             catch_up(&leg.source)?;
             leg.settle_host_memory()?;
-            leg.round(leg.task.verify()).map(drop)
+            leg.round(leg.task.verify())?;
+            Ok(())
         })
     }
 
     /// Whether both places hold the same at the same addresses.
-    pub(super) fn verify(&mut self) -> Result<(), String> {
+    pub(super) fn verify(&mut self) -> Result<(), Failure> {
         faults::at(Point::Verify);
         self.phase("verify", |leg| {
             let same = compare(&leg.source, leg.target()?);
-            leg.blame(same)
+            Ok(leg.blame(same)?)
         })
     }
 
@@ -342,15 +344,10 @@ impl Drop for Leg<'_> {
     }
 }
 
-/// An error that names all blockers, if there are any.
-fn none(blockers: Vec<String>) -> Result<(), String> {
-    if blockers.is_empty() { Ok(()) } else { Err(blockers.join("; ")) }
-}
-
 /// All that stands in the way of a move as far as it can be known without beginning it: a server is asked, and left again.
-pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String> {
+pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveError> {
     if is_there(source, to) {
-        return vec!["cannot move: the job is already at this place".to_owned()];
+        return vec![MoveError::AlreadyThere];
     }
     let mut all = blockers_at_source(device);
     // Opening the driver in this process cannot be undone.
@@ -360,15 +357,14 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<String
                 all.extend(blockers_at_target(device, &target).unwrap_or_else(|why| vec![why]));
                 target.release();
             }
-            Err(why) => all.push(why),
+            Err(why) => all.push(why.into()),
         }
     }
     all
 }
 
-fn blockers_at_source(device: &Device) -> Vec<String> {
-    let failed = |rc| format!("cannot move: the context has failed with error {rc}");
-    let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(failed);
+fn blockers_at_source(device: &Device) -> Vec<MoveError> {
+    let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(MoveError::ContextFailed);
     sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::shared_memory::blocker(device)).collect()
 }
 
@@ -378,35 +374,26 @@ pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
 }
 
 /// What a place that has nothing to do has changed in host memory of its own comes before an answer that shows progress.
-fn catch_up(source: &Place) -> Result<(), String> {
+fn catch_up(source: &Place) -> Result<(), MoveError> {
     if !source.has_apart() {
         return Ok(());
     }
     match source.begin(ops::id::CONTEXT_SYNC, &[]).map(Waiting::finish) {
         Ok((code::SUCCESS, _)) => Ok(()),
-        Ok((rc, _)) | Err(rc) => Err(format!("cannot move: error {rc} on bringing host memory up to date")),
+        Ok((rc, _)) | Err(rc) => Err(MoveError::CallFailed { call: "bringing host memory up to date".to_owned(), error: rc }),
     }
 }
 
 /// Why the target cannot hold the device, with the figures.
-fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, String> {
+fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>, MoveError> {
     let mut all = Vec::new();
     let (have, want) = (target.device(), &device.info);
     if have.driver_version != want.driver_version {
-        all.push(format!(
-            "cannot move: the target's driver speaks CUDA {}, this job started with {}",
-            version(have.driver_version),
-            version(want.driver_version)
-        ));
+        all.push(MoveError::DriverVersion { target: have.driver_version, job: want.driver_version });
     }
     if have.capability != want.capability {
-        let dot = |c: [i32; 2]| format!("{}.{}", c[0], c[1]);
-        all.push(format!(
-            "cannot move: the target is a {} of compute capability {}, the job's code was chosen for {}",
-            have.name,
-            dot(have.capability),
-            dot(want.capability)
-        ));
+        let (name, target, job) = (have.name.clone(), have.capability, want.capability);
+        all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
     let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
@@ -415,10 +402,10 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<String>, St
     let need = allocated + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
-        other => return Err(unexpected(&other)),
+        other => return Err(MoveError::unexpected(&other)),
     };
     if free < need {
-        all.push(format!("cannot move: the job needs {} MiB, the target has {} MiB free", need >> 20, free >> 20));
+        all.push(MoveError::NoMemory { needed: need, free });
     }
     Ok(all)
 }
@@ -451,32 +438,24 @@ const MUST_AGREE: [(A, &str); 22] = [
 
 /// In what the target is another GPU, or has another driver, than the one with which the job started. The job's code, its sizes of
 /// launches and the addresses of its variables were chosen for that one.
-fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<String> {
+fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
     let mut all = Vec::new();
     let known = !have.driver_build.is_empty() && !want.driver_build.is_empty();
     if known && have.driver_build != want.driver_build {
-        all.push(format!(
-            "cannot move: the target's driver is version {}, this job started with version {}",
-            have.driver_build, want.driver_build
-        ));
+        all.push(MoveError::DriverBuild { target: have.driver_build.clone(), job: want.driver_build.clone() });
     }
     let value = |info: &DeviceInfo, id: A| info.attribute(id as i32);
-    let told = |value: Option<i32>| value.map_or_else(|| "nothing known".to_owned(), |v| v.to_string());
     for (id, what) in MUST_AGREE {
-        let (have, want) = (value(have, id), value(want, id));
-        if have != want {
-            all.push(format!("cannot move: {what}: {} at the target, {} where this job started", told(have), told(want)));
+        let (target, job) = (value(have, id), value(want, id));
+        if target != job {
+            all.push(MoveError::GpuAttribute { what, target, job });
         }
     }
     // Where it differs in nothing else it may still be another board.
     if all.is_empty() && have.capability == want.capability && have.name != want.name {
-        all.push(format!("cannot move: the target is a {}, this job started on a {}", have.name, want.name));
+        all.push(MoveError::GpuModel { target: have.name.clone(), job: want.name.clone() });
     }
     all
-}
-
-fn version(v: i32) -> String {
-    format!("{}.{}", v / 1000, v % 1000 / 10)
 }
 
 /// The records of a journal go to a place through this: to a place that answers over a connection several at once.
@@ -498,13 +477,13 @@ enum Answer {
 }
 
 impl ToPlace<'_> {
-    fn send(&mut self, id: u16, body: &[u8], how: fn(Waiting) -> Answer) -> Result<(), String> {
-        let answer = self.place.begin(id, &[body]).map_err(|_| "the target is gone".to_owned())?;
+    fn send(&mut self, id: u16, body: &[u8], how: fn(Waiting) -> Answer) -> Result<(), MoveError> {
+        let answer = self.place.begin(id, &[body]).map_err(|_| MoveError::PlaceLost(None))?;
         self.waiting.push_back(how(answer));
         Ok(())
     }
 
-    fn send_batch(&mut self) -> Result<(), String> {
+    fn send_batch(&mut self) -> Result<(), MoveError> {
         if self.together == 0 {
             return Ok(());
         }
@@ -517,7 +496,9 @@ impl ToPlace<'_> {
 }
 
 impl Sink for ToPlace<'_> {
-    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), String> {
+    type Error = MoveError;
+
+    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), MoveError> {
         self.task.check()?;
         faults::at(Point::Replay);
         if self.place.in_process().is_some() || body.len() > BYTES_TOGETHER {
@@ -529,19 +510,21 @@ impl Sink for ToPlace<'_> {
         if self.together >= TOGETHER || self.batch.len() >= BYTES_TOGETHER { self.send_batch() } else { Ok(()) }
     }
 
-    fn next_result(&mut self) -> Result<(Code, Vec<u8>), String> {
+    fn next_result(&mut self) -> Result<(Code, Vec<u8>), MoveError> {
         loop {
             if let Some(result) = self.results.pop_front() {
                 return Ok(result);
             }
             match self.waiting.pop_front() {
-                Some(Answer::One(answer)) => return answered(answer),
-                Some(Answer::Many(answer)) => match answered(answer)? {
-                    (code::SUCCESS, bytes) => self.results.extend(batch::results(&bytes).map_err(|e| e.to_string())?),
+                Some(Answer::One(answer)) => return answered(self.place, answer),
+                Some(Answer::Many(answer)) => match answered(self.place, answer)? {
+                    (code::SUCCESS, bytes) => {
+                        self.results.extend(batch::results(&bytes).map_err(|e| MoveError::BadAnswer(e.to_string()))?)
+                    }
                     failed => return Ok(failed),
                 },
                 None if self.together > 0 => self.send_batch()?,
-                None => return Err("no record is on its way".to_owned()),
+                None => return Err(MoveError::InternalError("no record is on its way".to_owned())),
             }
         }
     }
@@ -551,8 +534,11 @@ impl Sink for ToPlace<'_> {
 /// must not hold a move for ever.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-fn answered(answer: Waiting) -> Result<(Code, Vec<u8>), String> {
-    answer.finish_within(PATIENCE).ok_or_else(|| format!("the target has not answered for {} s", PATIENCE.as_secs()))
+fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
+    match answer.finish_within(PATIENCE).ok_or(MoveError::PlaceSilent(PATIENCE))? {
+        (code::ERROR_DEVICE_UNAVAILABLE, _) if place.is_lost() => Err(MoveError::PlaceLost(None)),
+        answer => Ok(answer),
+    }
 }
 
 /// Brings texture and surface objects into the order of their numbers, as far as nothing ends between them: a driver that has given
@@ -577,11 +563,12 @@ fn objects_by_number(records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
     all
 }
 
-fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), String> {
+fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), MoveError> {
     let (batch, waiting, results) = (Vec::new(), VecDeque::new(), VecDeque::new());
     let mut sink = ToPlace { place, task, batch, together: 0, waiting, results };
     let all = records.iter().map(|r| Record { seq: r.seq, id: r.id, body: &r.body, reply: &r.reply });
-    replay(all, &mut sink, WINDOW).map(drop).map_err(|d| d.to_string())
+    replay(all, &mut sink, WINDOW)?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Bringing the sources to rest: the gate is closed, no call is inside, the GPUs are idle.
 
-use super::unexpected;
+use super::error::{Busyness, MoveError};
 use crate::gate::{self, Closed, NotClosed};
 use crate::host_function;
 use crate::job::Device;
@@ -34,18 +34,18 @@ pub(super) struct Quiet {
 /// What an attempt met.
 enum NotYet {
     /// A host function did not return.
-    Function(String),
-    Other(String),
+    Function(Busyness),
+    Other(Busyness),
 }
 
 /// Closes the gate and waits until all sources are idle: every attempt is bounded and can be abandoned.
-pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Result<Quiet, String> {
+pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Result<Quiet, MoveError> {
     let mut busy = vec![false; sources.len()];
     let (mut limits, mut functions) =
         (QUIESCE.into_iter().peekable(), FUNCTION_MS.into_iter().map(Duration::from_millis).peekable());
-    let mut why = String::new();
+    let mut why = None;
     while let Some(limit) = limits.peek() {
-        if !why.is_empty() {
+        if why.is_some() {
             // Two programs that disturb each other should not meet again.
             let pause = u64::from(u16::from_le_bytes(super::random()?));
             std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
@@ -55,7 +55,7 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
             Ok(Ok(gate)) => return Ok(Quiet { gate, was_busy: busy }),
             Ok(Err(not_yet)) => {
                 task.release();
-                why = match not_yet {
+                why = Some(match not_yet {
                     NotYet::Function(why) => {
                         functions.next();
                         why
@@ -64,7 +64,7 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
                         limits.next();
                         why
                     }
-                };
+                });
             }
             Err(failed) => {
                 task.release();
@@ -72,7 +72,8 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
             }
         }
     }
-    Err(format!("cannot move now: the GPU did not become idle: {why}"))
+    // There is at least one attempt.
+    Err(MoveError::NotIdle(why.unwrap_or(Busyness::ThreadInCall)))
 }
 
 /// One attempt, of this length, and given up before if one host function takes longer than `function`; the inner error says what was
@@ -83,27 +84,19 @@ fn rest(
     function: Option<Duration>,
     busy: &mut [bool],
     task: &Task,
-) -> Result<Result<Closed, NotYet>, String> {
-    let not_yet = |why: &str| Ok(Err(NotYet::Other(why.to_owned())));
+) -> Result<Result<Closed, NotYet>, MoveError> {
+    let not_yet = |why| Ok(Err(NotYet::Other(why)));
     let since = Instant::now();
     let mut function = Function::new(function);
     let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck()) {
         Ok(closed) => closed,
-        Err(NotClosed::NoBarrier) => {
-            return Err(
-                "cannot move: the system refuses membarrier now (a seccomp filter?), so it cannot be shown that no thread \
-                        is inside a CUDA call"
-                    .to_owned(),
-            );
-        }
+        Err(NotClosed::NoBarrier) => return Err(MoveError::NoMembarrier),
         Err(NotClosed::Busy) => {
             task.check()?;
             if function.is_stuck() {
-                return Ok(Err(NotYet::Function(
-                    "a thread stays inside a CUDA call, and a host function does not return".to_owned(),
-                )));
+                return Ok(Err(NotYet::Function(Busyness::ThreadAndFunction)));
             }
-            return not_yet("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)");
+            return not_yet(Busyness::ThreadInCall);
         }
     };
     // A thread that waits in the driver of this process may give it a copy after the look at the GPU. Nobody joins them now.
@@ -116,7 +109,7 @@ fn rest(
         while crate::cross_device::concerns(device) {
             task.check()?;
             if since.elapsed() >= limit + LEAST {
-                return not_yet("a copy to or from another GPU, or a stream that waits for one, has not ended");
+                return not_yet(Busyness::CrossDevice);
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -130,7 +123,7 @@ fn rest(
             std::thread::yield_now();
         }
         if waits(device, source) {
-            return not_yet("a thread waits for an answer that does not come");
+            return not_yet(Busyness::Answer);
         }
     }
     let late = if others { idle(sources, since, limit, &mut function, busy, task)? } else { None };
@@ -167,7 +160,7 @@ fn idle(
     function: &mut Function,
     busy: &mut [bool],
     task: &Task,
-) -> Result<Option<NotYet>, String> {
+) -> Result<Option<NotYet>, MoveError> {
     for ((_, source), busy) in sources.iter().zip(busy.iter_mut()) {
         let least = LEAST.min(limit);
         let until = since + limit.max(since.elapsed() + least);
@@ -180,16 +173,16 @@ fn idle(
                     *busy |= was_busy;
                     (idle, waits_for)
                 }
-                other => return Err(unexpected(&other)),
+                other => return Err(MoveError::unexpected(&other)),
             };
             if idle {
                 break;
             }
             if left <= POLL_INTERVAL {
-                return Ok(Some(NotYet::Other(waits_for)));
+                return Ok(Some(NotYet::Other(Busyness::Gpu(waits_for))));
             }
             if function.is_stuck() {
-                return Ok(Some(NotYet::Function(waits_for)));
+                return Ok(Some(NotYet::Function(Busyness::Gpu(waits_for))));
             }
         }
     }

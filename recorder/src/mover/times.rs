@@ -4,6 +4,7 @@
 //! job comes and once more when it leaves, at a known moment of the job's clock. So a time is measured over no more than what
 //! lies between the two events, and rounds as the driver's own answer, a number of 32 bits, would.
 
+use super::error::MoveError;
 use crate::job::{Device, Job};
 use crate::log::lock;
 use crate::place::Place;
@@ -13,14 +14,14 @@ use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
 
 /// Runs an operation on a quiet place and waits for it.
-fn ask(place: &Place, id: u16, body: &[u8]) -> Result<Vec<u8>, String> {
-    let failed = |rc: Code| format!("{} failed with error {rc}", ops::name(id).unwrap_or("a call"));
+fn ask(place: &Place, id: u16, body: &[u8]) -> Result<Vec<u8>, MoveError> {
+    let failed = |error: Code| MoveError::CallFailed { call: ops::name(id).unwrap_or("a call").to_owned(), error };
     let (rc, bytes) = place.begin(id, &[body]).map_err(failed)?.finish();
     if rc == code::SUCCESS { Ok(bytes) } else { Err(failed(rc)) }
 }
 
 /// Records the reference event of a place that has nothing to do: when that was, in milliseconds on the job's clock.
-pub(super) fn record_reference(job: &Job, place: &Place) -> Result<f64, String> {
+pub(super) fn record_reference(job: &Job, place: &Place) -> Result<f64, MoveError> {
     let before = job.now_ms();
     ask(place, ops::id::EVENT_REFERENCE, &[])?;
     // It happened somewhere between: the error is at most half of the way there and back.
@@ -28,7 +29,7 @@ pub(super) fn record_reference(job: &Job, place: &Place) -> Result<f64, String> 
 }
 
 /// Asks the quiet source when each event happened: the next place cannot know.
-pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Result<(), String> {
+pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Result<(), MoveError> {
     const DISABLE_TIMING: u32 = 2;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let timed: Vec<_> = job
@@ -49,9 +50,9 @@ pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Re
     let mut body = Vec::new();
     timed.iter().map(|(h, _)| *h).collect::<Vec<u64>>().put(&mut body);
     let bytes = ask(source, ops::id::EVENT_TIMES, &body)?;
-    let times = Vec::<f64>::get(&mut &bytes[..]).map_err(|e| e.to_string())?;
+    let times = Vec::<f64>::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
     if times.len() != timed.len() {
-        return Err("the place does not know the times of all events".to_owned());
+        return Err(MoveError::BadAnswer(format!("the times of {} of {} events", times.len(), timed.len())));
     }
     for ((_, e), t) in timed.iter().zip(times) {
         e.data.happened_ms.store((reference + t).to_bits(), Ordering::Relaxed);

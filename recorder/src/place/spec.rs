@@ -14,24 +14,47 @@ pub(crate) enum Spec {
     Remote(Endpoint),
 }
 
+/// Why a text is not a place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SpecError {
+    /// It begins like none of them.
+    #[error("invalid place `{0}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")]
+    Shape(String),
+    /// Something is wrong with the server.
+    #[error("invalid place `{text}`: {source}")]
+    Server {
+        /// The text.
+        text: String,
+        /// What.
+        source: EndpointError,
+    },
+    /// The GPU is not a number, or too high.
+    #[error("{text}: invalid GPU number `{number}`")]
+    Gpu {
+        /// The text.
+        text: String,
+        /// What is in the number's place.
+        number: String,
+    },
+}
+
 impl FromStr for Spec {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Spec, String> {
+    type Err = SpecError;
+    fn from_str(s: &str) -> Result<Spec, SpecError> {
         let (head, gpu) = s.split_once(':').map_or((s, None), |(head, gpu)| (head, Some(gpu)));
         let near = match head {
             "local" => Spec::Local,
             "helper" => Spec::Helper,
             _ => {
                 return s.parse().map(Spec::Remote).map_err(|e| match e {
-                    EndpointError::Shape => {
-                        format!("invalid place `{s}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")
-                    }
-                    e => format!("invalid place `{s}`: {e}"),
+                    EndpointError::Shape => SpecError::Shape(s.to_owned()),
+                    source => SpecError::Server { text: s.to_owned(), source },
                 });
             }
         };
         let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
-        let gpu = gpu.map(|n| number(n).ok_or_else(|| format!("{s}: invalid GPU number `{n}`"))).transpose()?;
+        let invalid = |n: &str| SpecError::Gpu { text: s.to_owned(), number: n.to_owned() };
+        let gpu = gpu.map(|n| number(n).ok_or_else(|| invalid(n))).transpose()?;
         Ok(near(gpu))
     }
 }

@@ -169,7 +169,7 @@ fn migrate(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, String> 
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let said = serde_json::from_slice::<serde_json::Value>(&output.stdout).ok();
     // A job that has ended meanwhile has no report of it.
-    Ok(said.filter(|said| !matches!(said["error"].as_str(), Some("no_job" | "no_answer"))).map(Report))
+    Ok(said.map(Report).filter(|report| !matches!(report.code(), "no-job" | "no-answer")))
 }
 
 /// Whether the job may end like this.

@@ -442,7 +442,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
     let mut job = Job::start(&scene, "job", &options, &subject.path, &args, &env);
 
     let mut moves: Vec<(Duration, Report)> = Vec::new();
-    let mut trouble = job.wait_ready(START).err();
+    let mut trouble = job.wait_ready(START).err().map(String::from);
     let (mut random, mut at) = (Random::new(plan.seed), plan.start);
     let succeeded = |moves: &[(Duration, Report)]| moves.iter().filter(|(_, report)| report.ok()).count();
     let mut planned = plan.moves.iter().filter(|_| !reference.told);
@@ -466,7 +466,7 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
         let asked = job.age();
         match job.migrate(&place.name(&servers, plan.gpus)) {
             Ok(report) => {
-                if report.reason().contains("not identical") {
+                if report.code() == "not-identical" {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
                 }
                 moves.push((asked, report));

@@ -21,8 +21,8 @@ pub(crate) struct Summary {
     moments: [usize; BINS],
     /// Direction: counted, committed on an idle GPU, refused.
     directions: BTreeMap<String, [usize; 3]>,
-    /// Why moves were refused, and how often.
-    reasons: BTreeMap<String, usize>,
+    /// Why moves were refused, by code and in words, and how often.
+    reasons: BTreeMap<(String, String), usize>,
     /// How long the job stood still in counted moves, in milliseconds.
     downtimes: Vec<f64>,
     /// The longest that it stood still for a refused one.
@@ -41,7 +41,7 @@ impl Summary {
             let kind = if report.counts() { 0 } else { 1 + usize::from(!report.ok()) };
             self.directions.entry(report.direction()).or_default()[kind] += 1;
             if !report.ok() {
-                *self.reasons.entry(in_short(report.reason())).or_default() += 1;
+                *self.reasons.entry((report.code().to_owned(), in_short(report.reason()))).or_default() += 1;
                 self.refused_ms = self.refused_ms.max(report.downtime_ms());
             }
             if report.counts() {
@@ -91,8 +91,8 @@ impl fmt::Display for Summary {
         for (direction, [counted, idle, refused]) in &self.directions {
             writeln!(f, "{direction:<18}{counted:8}{idle:10}{refused:9}")?;
         }
-        for (reason, count) in &self.reasons {
-            writeln!(f, "refused {count} times: {reason}")?;
+        for ((code, reason), count) in &self.reasons {
+            writeln!(f, "refused {count} times ({code}): {reason}")?;
         }
         let mut downtimes = self.downtimes.clone();
         downtimes.sort_by(f64::total_cmp);

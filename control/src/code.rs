@@ -1,0 +1,234 @@
+//! Why a request was refused or a move failed, for programs: the codes beside the reasons (docs/scheduler.md, "Codes").
+
+use crate::answer::ErrorCode;
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$about:meta])+ $name:ident = $text:literal,)+) => {
+        /// What a reason says, for programs: it never changes, while the words beside it may.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(from = "String", into = "String")]
+        pub enum ReasonCode {
+            $($(#[$about])+ $name,)+
+            /// A code of a later version: a failure like any other.
+            Unknown(String),
+        }
+
+        impl ReasonCode {
+            /// All codes of this version.
+            pub const ALL: &[ReasonCode] = &[$(ReasonCode::$name,)+];
+
+            /// The code as it is written.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(ReasonCode::$name => $text,)+
+                    ReasonCode::Unknown(text) => text,
+                }
+            }
+        }
+
+        impl From<String> for ReasonCode {
+            fn from(text: String) -> ReasonCode {
+                match text.as_str() {
+                    $($text => ReasonCode::$name,)+
+                    _ => ReasonCode::Unknown(text),
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    // Refused requests.
+    /// Not JSON, or a field is missing, unknown or of the wrong type.
+    BadRequest = "bad-request",
+    /// Another version of the protocol.
+    Version = "version",
+    /// No such request.
+    UnknownOp = "unknown-op",
+    /// The request is too long, or was not complete in time.
+    TooLong = "too-long",
+    /// Too many connections.
+    TooMany = "too-many",
+    /// The request comes from another user.
+    Forbidden = "forbidden",
+    /// The job has no GPU.
+    NoGpu = "no-gpu",
+    /// The text is not a place.
+    BadPlace = "bad-place",
+    /// The number of places does not match the number of GPUs that would move.
+    PlaceCount = "place-count",
+    /// The program has no GPU of that number.
+    NoSuchGpu = "no-such-gpu",
+    /// A move is running or queued.
+    Busy = "busy",
+    /// Too many moves are queued.
+    QueueFull = "queue-full",
+    /// The job already has a move with this id.
+    DuplicateId = "duplicate-id",
+    /// No move has that id, or none is running or queued.
+    NoSuchMove = "no-such-move",
+    /// The move has been committed or has ended.
+    TooLate = "too-late",
+    /// The program is ending.
+    JobEnded = "job-ended",
+    /// No job listens for that process.
+    NoJob = "no-job",
+    /// The job does not respond, or its response is not understood.
+    NoAnswer = "no-answer",
+
+    // Abandoned moves.
+    /// Someone cancelled the move.
+    Cancelled = "cancelled",
+    /// The move was not committed by its deadline.
+    DeadlineExceeded = "deadline-exceeded",
+    /// Calls had been blocked for as long as they may be.
+    DowntimeExceeded = "downtime-exceeded",
+
+    // What the job prevents.
+    /// The job is already at this place.
+    AlreadyThere = "already-there",
+    /// The context has failed.
+    ContextFailed = "context-failed",
+    /// Memory or events are shared with other processes.
+    SharedWithProcesses = "shared-with-processes",
+    /// GPUs that use each other's memory would be separated.
+    PeerAccess = "peer-access",
+    /// A texture object shows memory that has been freed.
+    TextureMemoryFreed = "texture-memory-freed",
+    /// The GPU or a thread of the program did not come to rest.
+    NotIdle = "not-idle",
+    /// The system refuses membarrier.
+    NoMembarrier = "no-membarrier",
+    /// The job has no journal.
+    NoJournal = "no-journal",
+    /// A part of the journal could not be written, or is damaged.
+    JournalIncomplete = "journal-incomplete",
+    /// There was an internal error in the job.
+    InternalError = "internal-error",
+
+    // What the target prevents.
+    /// No connection to the target.
+    TargetUnreachable = "target-unreachable",
+    /// The server of the target refuses the job.
+    TargetRefused = "target-refused",
+    /// The job has no token for the target, or none that can be used.
+    NoToken = "no-token",
+    /// A place on the job's machine cannot be opened.
+    PlaceUnusable = "place-unusable",
+    /// The target's driver is for another version of CUDA.
+    DriverVersion = "driver-version",
+    /// The target's driver is another build.
+    DriverBuild = "driver-build",
+    /// The target has another compute capability.
+    ComputeCapability = "compute-capability",
+    /// The target's GPU differs in an attribute on which the job relies.
+    GpuAttribute = "gpu-attribute",
+    /// The target is another model of GPU.
+    GpuModel = "gpu-model",
+    /// The target has too little free memory.
+    NoMemory = "no-memory",
+    /// The target cannot have the job's host memory.
+    HostMemory = "host-memory",
+    /// The targets cannot use each other's memory.
+    TargetPeerAccess = "target-peer-access",
+    /// Source and target do not have the same memory at the same addresses.
+    LayoutDiffers = "layout-differs",
+    /// The target answered a call of the journal differently.
+    ReplayDiverged = "replay-diverged",
+
+    // What failed on the way.
+    /// Source and target cannot connect to each other.
+    NotConnected = "not-connected",
+    /// A place was lost.
+    PlaceLost = "place-lost",
+    /// A place refused a request.
+    PlaceRefused = "place-refused",
+    /// A place's answer is malformed.
+    BadAnswer = "bad-answer",
+    /// A place has not answered for long.
+    PlaceSilent = "place-silent",
+    /// A call at a place failed.
+    CallFailed = "call-failed",
+    /// Memory could not be copied.
+    CopyFailed = "copy-failed",
+    /// Copying took too long.
+    CopyTooSlow = "copy-too-slow",
+    /// The copy is not identical.
+    NotIdentical = "not-identical",
+    /// The operating system refused something.
+    SystemError = "system-error",
+}
+
+impl From<ReasonCode> for String {
+    fn from(code: ReasonCode) -> String {
+        match code {
+            ReasonCode::Unknown(text) => text,
+            code => code.as_str().to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl ReasonCode {
+    /// The `error` of a request that is refused for this reason.
+    pub fn error(&self) -> ErrorCode {
+        match self {
+            ReasonCode::BadRequest => ErrorCode::BadRequest,
+            ReasonCode::Version => ErrorCode::Version,
+            ReasonCode::UnknownOp => ErrorCode::UnknownOp,
+            ReasonCode::TooLong => ErrorCode::TooLong,
+            ReasonCode::TooMany => ErrorCode::TooMany,
+            ReasonCode::Forbidden => ErrorCode::Forbidden,
+            ReasonCode::NoGpu => ErrorCode::NoGpu,
+            ReasonCode::BadPlace | ReasonCode::PlaceCount => ErrorCode::BadPlace,
+            ReasonCode::NoSuchGpu => ErrorCode::NoSuchGpu,
+            ReasonCode::Busy | ReasonCode::QueueFull => ErrorCode::Busy,
+            ReasonCode::DuplicateId => ErrorCode::DuplicateId,
+            ReasonCode::NoSuchMove => ErrorCode::NoSuchMove,
+            ReasonCode::TooLate | ReasonCode::JobEnded => ErrorCode::TooLate,
+            _ => ErrorCode::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The codes in the first column of the table under "Codes" in docs/scheduler.md.
+    fn documented() -> Vec<String> {
+        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scheduler.md")).unwrap();
+        let section = text.lines().skip_while(|line| *line != "## Codes").skip(1).take_while(|line| !line.starts_with("## "));
+        section.filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
+    }
+
+    #[test]
+    fn codes_are_distinct_and_the_documentation_lists_exactly_them() {
+        let ours: BTreeSet<&str> = ReasonCode::ALL.iter().map(ReasonCode::as_str).collect();
+        assert_eq!(ours.len(), ReasonCode::ALL.len());
+        let kebab = |code: &str| code.split('-').all(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase()));
+        assert!(ours.iter().all(|code| kebab(code)));
+        let documented = documented();
+        let listed: BTreeSet<&str> = documented.iter().map(String::as_str).collect();
+        assert_eq!((listed.len(), &listed), (documented.len(), &ours));
+    }
+
+    #[test]
+    fn codes_of_later_versions_are_kept_as_they_are() {
+        for code in ReasonCode::ALL {
+            let text = serde_json::to_string(code).unwrap();
+            assert_eq!(text, format!("\"{code}\""));
+            assert_eq!(&serde_json::from_str::<ReasonCode>(&text).unwrap(), code);
+        }
+        let later: ReasonCode = serde_json::from_str("\"moon-phase\"").unwrap();
+        assert_eq!((&later, later.as_str()), (&ReasonCode::Unknown("moon-phase".to_owned()), "moon-phase"));
+        assert_eq!(serde_json::to_string(&later).unwrap(), "\"moon-phase\"");
+    }
+}
