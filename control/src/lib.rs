@@ -10,6 +10,8 @@
 mod answer;
 mod client;
 pub mod folder;
+#[cfg(test)]
+mod fuzz;
 mod request;
 
 pub use answer::{Answer, Device, DeviceState, ErrorCode, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};

@@ -30,6 +30,8 @@ pub mod error_precedence;
 pub mod external;
 pub mod facts;
 pub mod few;
+#[cfg(test)]
+mod fuzz;
 pub mod graph;
 pub mod handle;
 pub mod image;

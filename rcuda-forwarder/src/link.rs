@@ -205,6 +205,8 @@ struct Shared {
 
 /// A mutex whose data stays valid if a holder panics.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    #[cfg(test)]
+    let m = interleave::when_free(m);
     m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -626,5 +628,7 @@ pub(crate) fn bulk_connect_if(
     (0..stripes).map(stripe).collect()
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,21 @@
-//! `cargo xtask lint`: format, clippy, rustdoc and the links of the documentation. `.ci/run` runs it before the tests.
+//! `cargo xtask lint`: format, clippy, rustdoc, the links of the documentation, spelling, and the licences of what we use. `.ci/run` runs it
+//! before the tests.
 
 use crate::step;
 use ::tests::install;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What programs check that are not part of Rust: name, program, arguments. They are run where they are installed.
+const TOOLS: [(&str, &str, &[&str]); 2] = [
+    ("spelling", "typos", &["--format", "brief"]),
+    (
+        "licences and sources",
+        "cargo-deny",
+        &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
+    ),
+];
 
 /// Runs every check, also after one has failed, and names those that failed.
 pub(crate) fn lint() -> Result<(), String> {
@@ -27,6 +39,15 @@ pub(crate) fn lint() -> Result<(), String> {
     if !dead.is_empty() {
         dead.iter().for_each(|link| println!("{link}"));
         failed.push("links");
+    }
+    for (what, program, args) in TOOLS {
+        step(what);
+        match Command::new(program).current_dir(&root).args(args).status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => failed.push(what),
+            Err(e) if e.kind() == ErrorKind::NotFound => println!("skipped: {program} is not installed"),
+            Err(e) => return Err(format!("cannot start {program}: {e}")),
+        }
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("lint: failed: {}", failed.join(", "))) }
 }

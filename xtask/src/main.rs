@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
-//! | `lint` | checks format, clippy, rustdoc and the links of the documentation |
+//! | `lint` | checks format, clippy, rustdoc, the links of the documentation, spelling, and the licences of what we use |
+//! | `verify` | feeds every parser of what others wrote with changed inputs, for as long as is wanted |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and cuts off everybody at every point |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
@@ -21,6 +22,7 @@ mod kill_matrix;
 mod lint;
 mod soak;
 mod suite;
+mod verify;
 
 use clap::{Parser, Subcommand};
 
@@ -37,8 +39,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Install what the tests need, build everything, run all tests
     Test(suite::TestArgs),
-    /// Check format, clippy, rustdoc and the links of the documentation
+    /// Check format, clippy, rustdoc, links, spelling and licences
     Lint,
+    /// Feed every parser of what others wrote with changed inputs
+    Verify(verify::VerifyArgs),
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
     /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
@@ -60,6 +64,7 @@ fn main() {
         Command::Demo(args) => demo::demo(&args),
         Command::Test(args) => suite::test(&args),
         Command::Lint => lint::lint(),
+        Command::Verify(args) => verify::verify(&args),
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Conformance(args) => conformance::run(&args),

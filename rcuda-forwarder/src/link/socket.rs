@@ -7,8 +7,9 @@ use super::{Shared, lock};
 use crate::conn::Conn;
 use crate::futex;
 use crate::inbox::Inbox;
+use crate::sync::AtomicU32;
 use nix::poll::PollFlags;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
