@@ -159,8 +159,8 @@ fn in_no_order_does_anybody_wait_for_a_consumer_that_has_gone() {
             let ring = Arc::new(Ring::over(memory, Bodies::Lent(AtomicU32::new(0)), Closed::default()));
             let theirs = ring.clone();
             let push = move || {
-                let last = sizes.iter().map(|n| theirs.push(0, NO_TICKET, &[&vec![1; *n]])).last();
-                assert_eq!(last.expect("something"), Err(PushError::Gone));
+                let pushed: Vec<_> = sizes.iter().map(|n| theirs.push(0, NO_TICKET, &[&vec![1; *n]])).collect();
+                assert_eq!(pushed.last(), Some(&Err(PushError::Gone)));
             };
             // SAFETY: the only one of this ring.
             let goes = move || drop(unsafe { Consumer::new(&ring) });
