@@ -28,26 +28,23 @@ const COUNTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-le
 pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
     let root = install::root();
     if !args.long {
-        let mut cargo = cargo_test(&root, &CRATES);
+        let mut cargo = cargo_test(&root);
         let passed = cargo.args(["--", "fuzz::"]).status().map_err(|e| format!("cannot start cargo: {e}"))?.success();
         return if passed { Ok(()) } else { Err("verify: a target has failed; the input is in target/fuzz/failed".to_owned()) };
     }
     step("building the targets, with counters");
-    let mut targets = Vec::new();
-    for package in CRATES {
-        targets.extend(names(&root, package)?.into_iter().map(|name| (package, name)));
-    }
+    let targets = names(&root)?;
     step(&format!("{} targets, {} minutes each", targets.len(), args.minutes));
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|s| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             s.spawn(|| {
-                while let Some((package, name)) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut cargo = counted(&root, package);
+                while let Some(name) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut cargo = counted(&root);
                     cargo.args(["--quiet", "--", "--exact", name, "--nocapture"]);
                     cargo.env("FUZZ_SECONDS", (60 * args.minutes).to_string());
                     if !cargo.status().is_ok_and(|status| status.success()) {
-                        failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(format!("{package} {name}"));
+                        failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(name.as_str());
                     }
                 }
             });
@@ -57,27 +54,27 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("verify: failed: {}", failed.join(", "))) }
 }
 
-fn cargo_test(root: &Path, packages: &[&str]) -> Command {
+fn cargo_test(root: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root).args(["test", "--release", "--lib"]);
-    packages.iter().for_each(|package| _ = cargo.args(["--package", package]));
+    CRATES.iter().for_each(|package| _ = cargo.args(["--package", package]));
     cargo
 }
 
-/// The tests of a crate with counters in all code but that of build scripts, which are not for the target.
-fn counted(root: &Path, package: &str) -> Command {
-    let mut cargo = cargo_test(root, &[package]);
+/// The tests with counters in all code but that of build scripts, which are not for the target.
+fn counted(root: &Path) -> Command {
+    let mut cargo = cargo_test(root);
     cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(root.join("target/fuzz/build"));
     cargo.env("RUSTFLAGS", COUNTED);
     cargo
 }
 
-/// The targets of a crate: lines like `fuzz::requests: test`.
-fn names(root: &Path, package: &str) -> Result<Vec<String>, String> {
-    let out = counted(root, package).args(["--", "fuzz::", "--list"]).stderr(std::process::Stdio::inherit()).output();
+/// The targets: lines like `fuzz::requests: test`. No two crates have one of the same name.
+fn names(root: &Path) -> Result<Vec<String>, String> {
+    let out = counted(root).args(["--", "fuzz::", "--list"]).stderr(std::process::Stdio::inherit()).output();
     let out = out.map_err(|e| format!("cannot start cargo: {e}"))?;
     if !out.status.success() {
-        return Err(format!("verify: {package} does not compile"));
+        return Err("verify: the targets do not compile".to_owned());
     }
     let text = String::from_utf8_lossy(&out.stdout);
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
