@@ -2,7 +2,8 @@
 //!
 //! Clients must pass over fields that they do not know; a field that is missing has its empty value.
 
-use crate::{ReasonCode, VERSION};
+use crate::VERSION;
+use crate::code::{ErrorCode, ReasonCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -331,41 +332,6 @@ impl Refusal {
     pub fn about(code: ReasonCode, id: &str, reason: impl Into<String>) -> Refusal {
         Refusal { id: Some(id.to_owned()), ..Refusal::new(code, reason) }
     }
-}
-
-/// Why a request was not carried out, for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorCode {
-    /// Not JSON, a field is missing, unknown or of the wrong kind.
-    BadRequest,
-    /// Another version of the protocol.
-    Version,
-    /// No such request.
-    UnknownOp,
-    /// The line is too long, or did not come to its end in time.
-    TooLong,
-    /// Too many connections.
-    TooMany,
-    /// Another user.
-    Forbidden,
-    /// The job has no GPU.
-    NoGpu,
-    /// The text is no place.
-    BadPlace,
-    /// The program has no GPU of that number.
-    NoSuchGpu,
-    /// A move is under way.
-    Busy,
-    /// The id is in use.
-    DuplicateId,
-    /// No move has that id, or none is under way.
-    NoSuchMove,
-    /// The move has been committed, or is over.
-    TooLate,
-    /// Something that a later version knows.
-    #[serde(other)]
-    Other,
 }
 
 /// An answer. On the wire it is an object with `"v"`, `"ok": true` and one field named after what it carries.

@@ -1,7 +1,41 @@
 //! Why a request was refused or a move failed, for programs: the codes beside the reasons (docs/scheduler.md, "Codes").
 
-use crate::answer::ErrorCode;
 use serde::{Deserialize, Serialize};
+
+/// Why a request was not carried out, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// Not JSON, a field is missing, unknown or of the wrong kind.
+    BadRequest,
+    /// Another version of the protocol.
+    Version,
+    /// No such request.
+    UnknownOp,
+    /// The line is too long, or did not come to its end in time.
+    TooLong,
+    /// Too many connections.
+    TooMany,
+    /// Another user.
+    Forbidden,
+    /// The job has no GPU.
+    NoGpu,
+    /// The text is no place.
+    BadPlace,
+    /// The program has no GPU of that number.
+    NoSuchGpu,
+    /// A move is under way.
+    Busy,
+    /// The id is in use.
+    DuplicateId,
+    /// No move has that id, or none is under way.
+    NoSuchMove,
+    /// The move has been committed, or is over.
+    TooLate,
+    /// Something that a later version knows.
+    #[serde(other)]
+    Other,
+}
 
 macro_rules! codes {
     ($($(#[$about:meta])+ $name:ident = $text:literal,)+) => {

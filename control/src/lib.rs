@@ -11,11 +11,13 @@ mod answer;
 mod client;
 mod code;
 pub mod folder;
+#[cfg(test)]
+mod fuzz;
 mod request;
 
-pub use answer::{Answer, Device, DeviceState, ErrorCode, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};
+pub use answer::{Answer, Device, DeviceState, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
-pub use code::ReasonCode;
+pub use code::{ErrorCode, ReasonCode};
 pub use request::{Migrate, Request, Verify};
 
 /// Version of the protocol. It changes when something that a client may rely on goes or changes its meaning; new requests,

@@ -26,6 +26,8 @@ pub mod copy;
 pub mod driver;
 pub mod facts;
 pub mod few;
+#[cfg(test)]
+mod fuzz;
 pub mod handle;
 pub mod ops;
 pub mod pci;

@@ -6,6 +6,8 @@
 
 mod cubin;
 mod fatbin;
+#[cfg(test)]
+mod fuzz;
 mod index;
 mod kind;
 mod load;

@@ -123,4 +123,4 @@ fn changed(entry: &Entry, at: &Places) -> Result<Vec<u8>, String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

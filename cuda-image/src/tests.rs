@@ -15,7 +15,7 @@ impl Random {
     }
 }
 
-const PTX: &str = r#"
+pub(super) const PTX: &str = r#"
 
 .version 9.0
 .target sm_90a, debug
@@ -55,7 +55,7 @@ fn put(bytes: &mut [u8], at: usize, value: u64, width: usize) {
 }
 
 /// A cubin for `sm` with a kernel `first`, variables, and the wish for `extra` functions.
-fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
+pub(super) fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
     struct Draft {
         name: &'static str,
         kind: u64,
@@ -158,7 +158,7 @@ fn cubin(sm: u64, modern: bool, extra: &[&str]) -> Vec<u8> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Pack {
+pub(super) enum Pack {
     None,
     Lz4,
     Zstd,
@@ -166,7 +166,7 @@ enum Pack {
     Lz4Short,
 }
 
-fn fatbin(entries: &[(u16, u32, u64, Pack, &[u8])]) -> Vec<u8> {
+pub(super) fn fatbin(entries: &[(u16, u32, u64, Pack, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (kind, sm, flags, pack, plain) in entries {
         let (mut stored, flag) = match pack {
@@ -196,7 +196,7 @@ fn fatbin(entries: &[(u16, u32, u64, Pack, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-fn full_fatbin() -> Vec<u8> {
+pub(super) fn full_fatbin() -> Vec<u8> {
     let (old, new) = (cubin(75, false, &["vprintf"]), cubin(90, true, &[]));
     fatbin(&[
         (1, 75, 0, Pack::Zstd, PTX.as_bytes()),
@@ -207,7 +207,7 @@ fn full_fatbin() -> Vec<u8> {
     ])
 }
 
-fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, body) in members {
         bytes.extend_from_slice(format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 644, body.len()).as_bytes());

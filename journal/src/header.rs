@@ -67,9 +67,15 @@ pub(crate) fn encode(meta: &Meta) -> Result<Vec<u8>, JournalError> {
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(meta.about.as_bytes());
     out.resize(len, 0);
-    let crc = crc32fast::hash(&out);
-    out[CRC].copy_from_slice(&crc.to_le_bytes());
+    seal(&mut out);
     Ok(out)
+}
+
+/// Puts the checksum on a header.
+pub(crate) fn seal(header: &mut [u8]) {
+    header[CRC].fill(0);
+    let crc = crc32fast::hash(header);
+    header[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn bad(what: &'static str) -> JournalError {

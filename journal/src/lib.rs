@@ -16,6 +16,8 @@
 #![warn(missing_debug_implementations, unreachable_pub)]
 
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod header;
 mod live;
 #[allow(unsafe_code)] // The island: memory-mapped files.

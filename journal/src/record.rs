@@ -187,7 +187,7 @@ pub(crate) fn encode(r: &Record, out: &mut [u8]) {
 
 /// The checksum of words of 64 bits: it need only tell damage from what was written, and computing it is most of what a short
 /// record costs. Each word is mixed into the older of two halves, so that nobody waits for the multiplication before.
-struct Sum {
+pub(crate) struct Sum {
     older: u64,
     newer: u64,
 }
@@ -196,7 +196,7 @@ impl Sum {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
     /// Of a record of so many bytes, before its words.
-    fn of(len: usize) -> Sum {
+    pub(crate) fn of(len: usize) -> Sum {
         let mut sum = Sum { older: 0, newer: 0 };
         sum.add(len as u64);
         sum
@@ -208,11 +208,11 @@ impl Sum {
         (self.older, self.newer) = (self.newer, mixed);
     }
 
-    fn add_all(&mut self, bytes: &[u8]) {
+    pub(crate) fn add_all(&mut self, bytes: &[u8]) {
         bytes.as_chunks().0.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
     }
 
-    fn value(mut self) -> u32 {
+    pub(crate) fn value(mut self) -> u32 {
         self.add(self.newer);
         let all = self.newer;
         ((all ^ all >> 32).wrapping_mul(Sum::FACTOR) >> 32) as u32

@@ -29,6 +29,8 @@
 
 mod error;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod memory;
 mod region;
 mod round;

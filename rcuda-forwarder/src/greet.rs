@@ -73,14 +73,14 @@ pub(crate) enum Opening {
 }
 
 impl Opening {
-    fn role(&self) -> u8 {
+    pub(crate) fn role(&self) -> u8 {
         match self {
             Opening::Job { .. } => 1,
             Opening::Bulk { .. } => 2,
         }
     }
 
-    fn body(&self) -> Vec<u8> {
+    pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
             Opening::Job { gpu, hello } => {
@@ -92,7 +92,7 @@ impl Opening {
         out
     }
 
-    fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
+    pub(crate) fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
         let src = &mut body;
         let opening = match role {
             1 => Opening::Job { gpu: Wire::get(src)?, hello: Wire::get(src)? },
@@ -155,7 +155,7 @@ impl From<io::Error> for GreetError {
     }
 }
 
-fn preamble() -> Vec<u8> {
+pub(crate) fn preamble() -> Vec<u8> {
     [&MAGIC[..], &PROTOCOL.to_le_bytes(), &build_digest()].concat()
 }
 

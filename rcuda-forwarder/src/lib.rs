@@ -16,6 +16,8 @@ mod endpoint;
 mod fork;
 mod frame;
 mod futex;
+#[cfg(test)]
+mod fuzz;
 mod greet;
 mod helper;
 mod host_mirror;
@@ -29,6 +31,7 @@ mod place;
 pub mod ring;
 mod shm;
 mod stripes;
+mod sync;
 mod targets;
 mod threads;
 mod token;

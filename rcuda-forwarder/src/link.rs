@@ -623,4 +623,6 @@ pub(crate) fn bulk_connect_if(
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -20,10 +20,11 @@ use crate::futex;
 use crate::lock::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, has_passed};
 use cuda_api::ops::id::HOST_DONE;
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -247,7 +248,7 @@ impl Ring {
             if self.gone.load(Ordering::Acquire) {
                 return Err(PushError::Gone);
             }
-            self.words().producers.sleep_among(POLL_INTERVAL, || !self.is_full(end));
+            self.words().producers.sleep_among(POLL_INTERVAL, || !self.is_full(end) || self.is_gone());
         }
         Ok(())
     }
@@ -297,7 +298,7 @@ impl Cursor {
             let met = || word() != 0 || over();
             match word() {
                 0 if over() => return None,
-                0 if began.elapsed() < ACTIVE => {
+                0 if !has_passed(began, ACTIVE) => {
                     if !self.punctual {
                         // SAFETY: affects only how late this thread's sleeps may end.
                         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
@@ -509,5 +510,7 @@ impl Read for Calls {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

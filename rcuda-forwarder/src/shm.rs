@@ -4,9 +4,9 @@
 //! One memfd, which cannot be made smaller once both have it. The other process may write anything there at any time: whatever
 //! is read is copied first and checked then, positions of one's own are kept elsewhere, and offsets are cut to size.
 
+use crate::sync::{AtomicU32, AtomicU64};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes of the ring of calls.
 pub const RING: usize = 2 << 20;

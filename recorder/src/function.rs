@@ -113,8 +113,8 @@ impl Known for FunctionData {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interleave::{Barrier, Body, explore};
     use crate::sync::AtomicU32;
+    use interleave::{Barrier, Body, explore};
     use std::sync::Arc;
 
     /// These tests have what all functions were said in common, and a lock that somebody else holds looks to a model like a hang.

@@ -49,7 +49,7 @@ const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 
 fn membarrier(cmd: i32) -> bool {
     #[cfg(test)]
-    if let Some(worked) = crate::interleave::barrier() {
+    if let Some(worked) = interleave::barrier() {
         return worked;
     }
     // SAFETY: membarrier takes no pointers.
@@ -214,7 +214,7 @@ impl Drop for Closed {
 
 fn pause() {
     #[cfg(test)]
-    if crate::interleave::pause() {
+    if interleave::pause() {
         return;
     }
     std::thread::sleep(Duration::from_micros(20));
@@ -222,7 +222,7 @@ fn pause() {
 
 fn wait_on(word: &AtomicI32, value: i32) {
     #[cfg(test)]
-    if crate::interleave::sleep(word, value) {
+    if interleave::sleep(word, value) {
         return;
     }
     let timeout = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -234,7 +234,7 @@ fn wait_on(word: &AtomicI32, value: i32) {
 
 fn wake_all(word: &AtomicI32) {
     #[cfg(test)]
-    if crate::interleave::wake(word) {
+    if interleave::wake(word) {
         return;
     }
     // SAFETY: FUTEX_WAKE does not touch the word.

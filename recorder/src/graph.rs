@@ -229,10 +229,10 @@ pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
 /// Whether the nodes of such a record name memory that a target has last ([`memory::comes_late`]): any end of a copy names another
 /// device's by its address, the host's only what is used where it lies.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
-    let anothers = |address: u64| memory::is_anothers(device, address);
+    let of_another = |address: u64| memory::is_of_another(device, address);
     let late = |address: u64| memory::comes_late(device, address);
     let names_it = |work: &Work<u32>| match work {
-        Work::Copy(c) => [c.dst, c.src].iter().any(|e| e.memory == DEVICE && anothers(e.device)),
+        Work::Copy(c) => [c.dst, c.src].iter().any(|e| e.memory == DEVICE && of_another(e.device)),
         Work::Fill(f) => late(f.dst),
         Work::MemOps(parts) => crate::stream_memory::addresses(parts).any(late),
         _ => false,

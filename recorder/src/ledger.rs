@@ -1,7 +1,6 @@
 //! A device's journal and what goes with it: held locked over a state-building call and its record, so that the journal is the
 //! order of those calls.
 
-use crate::config::ConfigError;
 use crate::mover::error::MoveError;
 use cuda_api::arg::Edges;
 use cuda_api::calls::Call;
@@ -18,10 +17,12 @@ use executor::DeviceInfo;
 use journal::{JournalError, Meta, OwnedRecord, Record, Role, Writer};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+mod error;
+pub(crate) use error::NoJournal;
 
 /// What was asked: id and encoded arguments without the handle that the call makes.
 pub(crate) type Key = (u16, Vec<u8>);
@@ -83,25 +84,6 @@ struct Sent {
     bytes: usize,
     /// Modules and libraries that were loaded of it.
     loaded: usize,
-}
-
-/// Why a device has no journal.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoJournal {
-    /// What the job was started with is wrong.
-    #[error(transparent)]
-    Config(#[from] &'static ConfigError),
-    /// There is no memory for one.
-    #[error(transparent)]
-    Memory(JournalError),
-    /// Its file cannot be made.
-    #[error("cannot write the journal {}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: JournalError,
-    },
 }
 
 /// Journal and memory of one device's state-building calls.

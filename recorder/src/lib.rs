@@ -36,8 +36,6 @@ mod green;
 mod host_function;
 mod host_memory;
 mod host_waiting;
-#[cfg(test)]
-mod interleave;
 mod internal_error;
 mod ipc;
 mod job;

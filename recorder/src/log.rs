@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 /// Locks even if a holder panicked: the data behind our locks is consistent between statements.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
-    let m = crate::interleave::when_free(m);
+    let m = interleave::when_free(m);
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -357,13 +357,13 @@ pub(crate) fn home_index(address: u64) -> Option<u32> {
 }
 
 /// Whether an address is another device's memory.
-pub(crate) fn is_anothers(device: &Device, address: u64) -> bool {
+pub(crate) fn is_of_another(device: &Device, address: u64) -> bool {
     home_index(address).is_some_and(|index| index != device.index)
 }
 
 /// Whether a device's target has the memory at this address only when the job is at rest: another device's, or the host's.
 pub(crate) fn comes_late(device: &Device, address: u64) -> bool {
-    !is_device(address) || is_anothers(device, address)
+    !is_device(address) || is_of_another(device, address)
 }
 
 /// The device that has this number ([`home_index`]).

@@ -1,10 +1,11 @@
 //! A place: where the calls of one device execute.
 
+mod error;
 mod spec;
 
+pub(crate) use error::OpenError;
 pub(crate) use spec::{Spec, SpecError, choose};
 
-use crate::config::ConfigError;
 use crate::host_memory;
 use crate::log::lock;
 use cuda_api::code::{self, Code};
@@ -102,53 +103,6 @@ pub(crate) enum Place {
         /// Its driver writes to the job's memory.
         _writes: Arc<UnseenWriter>,
     },
-}
-
-/// Why a place cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// What the job was started with is wrong.
-    #[error(transparent)]
-    Config(#[from] &'static ConfigError),
-    /// A place on this machine needs the driver.
-    #[error("there is no CUDA driver on this machine (mrcuda run --driver names one)")]
-    NoDriver,
-    /// The driver in this process cannot be used.
-    #[error("{spec} cannot be used: {source}")]
-    Local {
-        /// The place.
-        spec: Spec,
-        /// Why not.
-        source: executor::OpenError,
-    },
-    /// A helper cannot be started.
-    #[error("{spec} cannot be used: {source}")]
-    Helper {
-        /// The place.
-        spec: Spec,
-        /// Why not.
-        source: LinkError,
-    },
-    /// The helper's program is not found because this library's own file is not.
-    #[error("cannot find this library's own file{}", .0.as_ref().map(|(path, e)| format!(": {}: {e}", path.display())).unwrap_or_default())]
-    OwnFile(Option<(PathBuf, std::io::Error)>),
-    /// The helper's program is not where it should be.
-    #[error("the helper program is missing: {}", .0.display())]
-    NoHelper(PathBuf),
-    /// A server on a network wants a token.
-    #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
-    NoToken {
-        /// The place.
-        spec: Spec,
-        /// Where the token should be.
-        file: PathBuf,
-    },
-    /// The token cannot be used.
-    #[error(transparent)]
-    Token(TokenError),
-    /// The server cannot be reached, or refuses.
-    #[error(transparent)]
-    Server(LinkError),
 }
 
 /// The helper's program, which lies beside this library, and the folder under which the dynamic linker found us: a helper must not

@@ -1,10 +1,22 @@
-//! `cargo xtask lint`: format, clippy, rustdoc, the links of the documentation and the circles of modules. `.ci/run` runs it before the tests.
+//! `cargo xtask lint`: format, clippy, rustdoc, the links of the documentation, the circles of modules, spelling, and the licences of what we
+//! use. `.ci/run` runs it before the tests.
 
 use crate::modules;
 use crate::step::step;
 use ::tests::install;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What programs check that are not part of Rust: name, program, arguments. They are run where they are installed.
+const TOOLS: [(&str, &str, &[&str]); 2] = [
+    ("spelling", "typos", &["--format", "brief"]),
+    (
+        "licences and sources",
+        "cargo-deny",
+        &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
+    ),
+];
 
 /// Runs every check, also after one has failed, and names those that failed.
 pub(crate) fn lint() -> Result<(), String> {
@@ -33,6 +45,15 @@ pub(crate) fn lint() -> Result<(), String> {
     if let Err(wrong) = modules::check() {
         println!("{wrong}");
         failed.push("modules");
+    }
+    for (what, program, args) in TOOLS {
+        step(what);
+        match Command::new(program).current_dir(&root).args(args).status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => failed.push(what),
+            Err(e) if e.kind() == ErrorKind::NotFound => println!("skipped: {program} is not installed"),
+            Err(e) => return Err(format!("cannot start {program}: {e}")),
+        }
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("lint: failed: {}", failed.join(", "))) }
 }

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
-//! | `lint` | checks format, clippy, rustdoc, the links of the documentation and the circles of modules |
+//! | `lint` | checks format, clippy, rustdoc, the links of the documentation, the circles of modules, spelling, and the licences of what we use |
 //! | `modules` | writes `docs/modules.md`: which files of each crate use which, in layers |
+//! | `verify` | feeds every parser of what others wrote with changed inputs, for as long as is wanted |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and cuts off everybody at every point |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
@@ -24,6 +25,7 @@ mod modules;
 mod soak;
 mod step;
 mod suite;
+mod verify;
 
 use clap::{Parser, Subcommand};
 
@@ -40,10 +42,12 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Install what the tests need, build everything, run all tests
     Test(suite::TestArgs),
-    /// Check format, clippy, rustdoc, the links of the documentation and the circles of modules
+    /// Check format, clippy, rustdoc, links, the circles of modules, spelling and licences
     Lint,
     /// Write docs/modules.md: which files of each crate use which, in layers, and which are in circles
     Modules(modules::ModulesArgs),
+    /// Feed every parser of what others wrote with changed inputs
+    Verify(verify::VerifyArgs),
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
     /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
@@ -66,6 +70,7 @@ fn main() {
         Command::Test(args) => suite::test(&args),
         Command::Lint => lint::lint(),
         Command::Modules(args) => modules::modules(&args),
+        Command::Verify(args) => verify::verify(&args),
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Conformance(args) => conformance::run(&args),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const TEXT: &str = r#".version 9.0
+pub(crate) const TEXT: &str = r#".version 9.0
 .target sm_75
 .address_size 64
 	// .globl	work

@@ -8,8 +8,9 @@ use crate::conn::Conn;
 use crate::futex;
 use crate::inbox::Inbox;
 use crate::lock::lock;
+use crate::sync::AtomicU32;
 use nix::poll::PollFlags;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ fn info() -> DeviceInfo {
     }
 }
 
-fn linked(silence: Duration) -> (Arc<Link>, Conn) {
+pub(super) fn linked(silence: Duration) -> (Arc<Link>, Conn) {
     let (ours, theirs) = pair();
     (Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Tcp, None).unwrap(), theirs)
 }

@@ -1,9 +1,9 @@
-//! The gate in all orders of its steps ([`crate::interleave`]): while it is closed nobody is inside, and who waits comes in again.
+//! The gate in all orders of its steps (`interleave`): while it is closed nobody is inside, and who waits comes in again.
 
 use super::tests::ONE_AT_A_TIME;
 use super::*;
-use crate::interleave::{Barrier, Body, explore};
 use crate::thread::{here, pretend_ended};
+use interleave::{Barrier, Body, explore};
 use std::sync::Arc;
 
 /// What a thread of the program does.

@@ -1,19 +1,18 @@
 //! Runs the code itself in all orders in which the steps of a few threads can follow each other, up to a number of preemptions. A
-//! step is an access to a word of [`crate::sync`], a lock, a wait or a barrier. As on x86-64 a plain store may become visible to others
+//! step is an access to one of the atomic words here, a lock, a wait or a barrier. As on x86-64 a plain store may become visible to others
 //! later than what its thread does next: it stands in the thread's buffer, and when it leaves that is a step of its own.
 //!
-//! Threads that are not part of a model pass through all of this unchanged.
+//! A crate whose code is run so takes its atomic words from a module `sync`: in its tests these, else the standard library's. Threads that
+//! are not part of a model pass through all of this unchanged.
 
-use crate::log::lock;
 use std::cell::RefCell;
-use std::collections::{HashSet, VecDeque};
-use std::fmt::Debug;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{self as real, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// What one of a model's threads does. What it uses stays until all its stores are visible.
-pub(crate) type Body = Box<dyn Fn() + Send>;
+pub type Body = Box<dyn Fn() + Send>;
 
 /// Orders that a model may have: more would take too long, and show that it does not end.
 const MOST: usize = 100_000;
@@ -61,6 +60,8 @@ struct State {
     /// Changes so far that all can see, and those of each thread.
     changes: u64,
     own_changes: Vec<u64>,
+    /// Others' changes up to the last time that each thread went on after a pause.
+    looked: Vec<u64>,
     running: usize,
     /// Which of how many possibilities was taken, at each point of this order.
     path: Vec<(usize, usize)>,
@@ -73,8 +74,10 @@ struct State {
 
 /// What the barrier of the whole process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Barrier {
+pub enum Barrier {
+    /// It works.
     Works,
+    /// It fails, and says so.
     Refused,
     /// It says that it has worked, and has not: what a model must find.
     Lies,
@@ -139,22 +142,27 @@ impl State {
         if all.is_empty() {
             return None;
         }
-        let taken = match self.path.get(self.at) {
-            Some((taken, of)) => {
-                assert_eq!(*of, all.len(), "the same order of steps does the same");
-                *taken
-            }
-            None => {
-                self.path.push((0, all.len()));
-                0
-            }
-        };
-        self.at += 1;
-        let next = all[taken];
+        let next = all[self.take_one(all.len())];
         if matches!(next, Next::Run(t) if t != current && goes_on) {
             self.preemptions += 1;
         }
         Some(next)
+    }
+
+    /// One of so many possibilities.
+    fn take_one(&mut self, of: usize) -> usize {
+        let taken = match self.path.get(self.at) {
+            Some((taken, before)) => {
+                assert_eq!(*before, of, "the same order of steps does the same");
+                *taken
+            }
+            None => {
+                self.path.push((0, of));
+                0
+            }
+        };
+        self.at += 1;
+        taken
     }
 
     fn show(&mut self, thread: usize) {
@@ -191,6 +199,9 @@ impl State {
                 Some(Next::Show(thread)) => self.show(thread),
                 Some(Next::Run(thread)) => {
                     self.running = thread;
+                    if let Standing::Waits(_) = self.standing[thread] {
+                        self.looked[thread] = self.others_changes(thread);
+                    }
                     if self.standing[thread] != Standing::Over {
                         self.standing[thread] = Standing::Ready;
                     }
@@ -265,7 +276,7 @@ impl Shared {
 
 /// Runs what `bodies` makes, once for each order of its steps with at most so many preemptions; gives the number of orders, or what went
 /// wrong in the first one where something did.
-pub(crate) fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
+pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
     let mut path = Vec::new();
     for orders in 1.. {
         if orders > MOST {
@@ -281,6 +292,7 @@ pub(crate) fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn
             held: (0..n).map(|_| Vec::new()).collect(),
             changes: 0,
             own_changes: vec![0; n],
+            looked: vec![0; n],
             running: 0,
             path: std::mem::take(&mut path),
             at: 0,
@@ -321,8 +333,13 @@ pub(crate) fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn
     unreachable!("the range has no end")
 }
 
+/// Locks, whether or not a holder has panicked.
+pub fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    when_free(m).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A lock that nobody holds now: in a model a step, which comes when that is so.
-pub(crate) fn when_free<T>(m: &Mutex<T>) -> &Mutex<T> {
+pub fn when_free<T>(m: &Mutex<T>) -> &Mutex<T> {
     let Some((shared, who)) = me() else { return m };
     let at = At(&raw const *m);
     let is_free = move || {
@@ -342,16 +359,27 @@ pub(crate) fn when_free<T>(m: &Mutex<T>) -> &Mutex<T> {
     m
 }
 
-/// A pause of somebody who then looks again; false outside of a model.
-pub(crate) fn pause() -> bool {
+/// A pause of somebody who then looks again, if others have changed something since the pause before; false outside of a model.
+pub fn pause() -> bool {
     let Some((shared, who)) = me() else { return false };
-    let waits = Standing::Waits(shared.lock().others_changes(who));
+    let waits = Standing::Waits(shared.lock().looked[who]);
     drop(shared.step(who, waits, ANYWHERE));
     true
 }
 
+/// Whether the calling thread is part of a model, where looking again and again is of no use.
+pub fn is_model() -> bool {
+    me().is_some()
+}
+
+/// Whether a time is over; none outside of a model. Here both may be the case, one after the other.
+pub fn is_over() -> Option<bool> {
+    let (shared, _) = me()?;
+    Some(shared.lock().take_one(2) == 1)
+}
+
 /// A barrier of all threads, and whether it has worked; none outside of a model.
-pub(crate) fn barrier() -> Option<bool> {
+pub fn barrier() -> Option<bool> {
     let (shared, who) = me()?;
     let mut state = shared.step(who, Standing::Ready, NOWHERE);
     if state.barrier == Barrier::Works {
@@ -361,11 +389,11 @@ pub(crate) fn barrier() -> Option<bool> {
 }
 
 /// Sleeps on a word while it has a value; false outside of a model. Here no time ever passes.
-pub(crate) fn sleep(word: &AtomicI32, value: i32) -> bool {
+pub fn sleep<W: Word>(word: &W, value: W::Value) -> bool {
     let Some((shared, who)) = me() else { return false };
     let mut state = shared.step(who, Standing::Ready, address(word));
     state.show_all(who);
-    if word.word.load(Ordering::SeqCst) == value {
+    if word.now() == value {
         drop(state);
         drop(shared.step(who, Standing::Sleeps(address(word)), NOWHERE));
     }
@@ -373,7 +401,7 @@ pub(crate) fn sleep(word: &AtomicI32, value: i32) -> bool {
 }
 
 /// Wakes who sleeps on a word; false outside of a model.
-pub(crate) fn wake(word: &AtomicI32) -> bool {
+pub fn wake<W: Word>(word: &W) -> bool {
     let Some((shared, who)) = me() else { return false };
     let mut state = shared.step(who, Standing::Ready, address(word));
     state.show_all(who);
@@ -384,7 +412,8 @@ pub(crate) fn wake(word: &AtomicI32) -> bool {
     true
 }
 
-pub(crate) fn fence(order: Ordering) {
+/// As the standard library's.
+pub fn fence(order: Ordering) {
     real::fence(order);
     if let Some((shared, who)) = me()
         && order == Ordering::SeqCst
@@ -395,6 +424,28 @@ pub(crate) fn fence(order: Ordering) {
 
 fn address<T>(of: &T) -> usize {
     std::ptr::from_ref(of).addr()
+}
+
+/// A word on which threads sleep.
+pub trait Word {
+    /// What it holds.
+    type Value: Eq;
+    /// Its value, whoever else has a newer one.
+    fn now(&self) -> Self::Value;
+}
+
+impl Word for AtomicI32 {
+    type Value = i32;
+    fn now(&self) -> i32 {
+        self.word.load(Ordering::SeqCst)
+    }
+}
+
+impl Word for AtomicU32 {
+    type Value = u32;
+    fn now(&self) -> u32 {
+        self.word.load(Ordering::SeqCst)
+    }
 }
 
 /// A value as it stands in a buffer.
@@ -430,6 +481,15 @@ impl Bits for u32 {
     }
 }
 
+impl Bits for u64 {
+    fn bits(self) -> u64 {
+        self
+    }
+    fn of(bits: u64) -> u64 {
+        bits
+    }
+}
+
 impl<T> Bits for *mut T {
     fn bits(self) -> u64 {
         self.expose_provenance() as u64
@@ -449,7 +509,8 @@ macro_rules! atomic {
     ($name:ident $(<$t:ident>)?, $value:ty) => {
         /// As the standard library's.
         #[derive(Debug)]
-        pub(crate) struct $name $(<$t>)? {
+        #[repr(transparent)]
+        pub struct $name $(<$t>)? {
             word: real::$name $(<$t>)?,
         }
 
@@ -459,21 +520,22 @@ macro_rules! atomic {
             }
         }
 
-        // Not every word is used in every way.
-        #[allow(dead_code)]
         impl $(<$t: 'static>)? $name $(<$t>)? {
-            pub(crate) const fn new(value: $value) -> Self {
+            /// As the standard library's.
+            pub const fn new(value: $value) -> Self {
                 Self { word: real::$name::new(value) }
             }
 
-            pub(crate) fn load(&self, order: Ordering) -> $value {
+            /// As the standard library's.
+            pub fn load(&self, order: Ordering) -> $value {
                 let Some((shared, who)) = me() else { return self.word.load(order) };
                 let state = shared.step(who, Standing::Ready, address(self));
                 let own = state.buffers[who].iter().rev().find(|s| s.at == address(self));
                 own.map_or_else(|| self.word.load(order), |store| <$value>::of(store.value))
             }
 
-            pub(crate) fn store(&self, value: $value, order: Ordering) {
+            /// As the standard library's.
+            pub fn store(&self, value: $value, order: Ordering) {
                 let Some((shared, who)) = me() else { return self.word.store(value, order) };
                 let mut state = shared.step(who, Standing::Ready, address(self));
                 if order == Ordering::SeqCst {
@@ -491,6 +553,7 @@ macro_rules! atomic {
             }
 
             /// A step that reads and writes: it comes after all stores of its thread.
+            #[allow(dead_code)] // Not every word is used so.
             fn update<R>(&self, change: impl FnOnce(&real::$name $(<$t>)?) -> R) -> R {
                 let Some((shared, who)) = me() else { return change(&self.word) };
                 let mut state = shared.step(who, Standing::Ready, address(self));
@@ -505,157 +568,75 @@ macro_rules! atomic {
 atomic!(AtomicBool, bool);
 atomic!(AtomicI32, i32);
 atomic!(AtomicU32, u32);
+atomic!(AtomicU64, u64);
 atomic!(AtomicPtr<T>, *mut T);
 
 impl AtomicBool {
-    pub(crate) fn compare_exchange(&self, old: bool, new: bool, yes: Ordering, no: Ordering) -> Result<bool, bool> {
+    /// As the standard library's.
+    pub fn compare_exchange(&self, old: bool, new: bool, yes: Ordering, no: Ordering) -> Result<bool, bool> {
         self.update(|w| w.compare_exchange(old, new, yes, no))
     }
 }
 
 impl AtomicI32 {
-    pub(crate) fn fetch_or(&self, value: i32, order: Ordering) -> i32 {
+    /// As the standard library's.
+    pub fn fetch_or(&self, value: i32, order: Ordering) -> i32 {
         self.update(|w| w.fetch_or(value, order))
     }
 
-    pub(crate) fn fetch_and(&self, value: i32, order: Ordering) -> i32 {
+    /// As the standard library's.
+    pub fn fetch_and(&self, value: i32, order: Ordering) -> i32 {
         self.update(|w| w.fetch_and(value, order))
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut i32 {
+    /// As the standard library's.
+    pub fn as_ptr(&self) -> *mut i32 {
         self.word.as_ptr()
     }
 }
 
 impl AtomicU32 {
-    pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+    /// As the standard library's.
+    pub fn as_ptr(&self) -> *mut u32 {
+        self.word.as_ptr()
+    }
+
+    /// As the standard library's.
+    pub fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.update(|w| w.fetch_add(value, order))
     }
 
-    pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+    /// As the standard library's.
+    pub fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
         self.update(|w| w.fetch_sub(value, order))
     }
 }
 
-/// What comes out of two threads in all orders.
-fn outcomes<T: Debug + Eq + std::hash::Hash + Send + 'static>(run: impl Fn(Arc<Mutex<Option<T>>>) -> Vec<Body>) -> HashSet<T> {
-    let seen = Arc::new(Mutex::new(HashSet::new()));
-    let last = Arc::new(Mutex::new(None::<T>));
-    let keep = |last: &Mutex<Option<T>>| {
-        if let Some(value) = last.lock().unwrap().take() {
-            seen.lock().unwrap().insert(value);
-        }
-    };
-    explore(9, Barrier::Works, || {
-        keep(&last);
-        run(last.clone())
-    })
-    .unwrap();
-    keep(&last);
-    std::mem::take(&mut *seen.lock().unwrap())
+impl AtomicU64 {
+    /// As the standard library's.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn from_ptr<'a>(at: *mut u64) -> &'a AtomicU64 {
+        // SAFETY: the caller's promise; the word is all that there is here.
+        unsafe { &*at.cast::<AtomicU64>() }
+    }
+
+    /// As the standard library's.
+    pub fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.update(|w| w.swap(value, order))
+    }
+
+    /// As the standard library's.
+    pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.update(|w| w.fetch_add(value, order))
+    }
+
+    /// As the standard library's.
+    pub fn compare_exchange(&self, old: u64, new: u64, yes: Ordering, no: Ordering) -> Result<u64, u64> {
+        self.update(|w| w.compare_exchange(old, new, yes, no))
+    }
 }
 
-/// Two threads that each store to a word of their own and then read the other's, with `between` in between: what they read.
-fn store_buffering(between: fn()) -> HashSet<(u32, u32)> {
-    outcomes(|out| {
-        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-        let read = Arc::new(Mutex::new([None; 2]));
-        (0..2)
-            .map(|me| {
-                let (words, read, out) = (words.clone(), read.clone(), out.clone());
-                Box::new(move || {
-                    words[me].store(1, Ordering::Release);
-                    between();
-                    let other = words[1 - me].load(Ordering::Acquire);
-                    let mut read = read.lock().unwrap();
-                    read[me] = Some(other);
-                    if let [Some(a), Some(b)] = *read {
-                        *out.lock().unwrap() = Some((a, b));
-                    }
-                }) as Body
-            })
-            .collect()
-    })
-}
-
-#[test]
-fn models_show_what_processors_do() {
-    assert_eq!(store_buffering(|| ()), HashSet::from([(0, 0), (0, 1), (1, 0), (1, 1)]));
-    assert_eq!(store_buffering(|| fence(Ordering::SeqCst)), HashSet::from([(0, 1), (1, 0), (1, 1)]));
-    // What is written first is seen first.
-    let message = outcomes(|out| {
-        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-        let theirs = words.clone();
-        let write = move || {
-            theirs[0].store(1, Ordering::Relaxed);
-            theirs[1].store(1, Ordering::Release);
-        };
-        let read = move || {
-            let flag = words[1].load(Ordering::Acquire);
-            *out.lock().unwrap() = Some((flag, words[0].load(Ordering::Relaxed)));
-        };
-        vec![Box::new(write), Box::new(read)]
-    });
-    assert_eq!(message, HashSet::from([(0, 0), (0, 1), (1, 1)]));
-}
-
-#[test]
-fn models_find_what_hangs_and_what_is_wrong() {
-    // Each of two threads waits for what the other one holds.
-    let crossed = explore(2, Barrier::Works, || {
-        let locks = Arc::new([Mutex::new(()), Mutex::new(())]);
-        (0..2)
-            .map(|me| {
-                let locks = locks.clone();
-                Box::new(move || {
-                    let _first = lock(&locks[me]);
-                    let _second = lock(&locks[1 - me]);
-                }) as Body
-            })
-            .collect()
-    });
-    assert!(crossed.unwrap_err().starts_with("nothing happens any more"));
-    // A count by two accesses loses one.
-    let counted = |by_one: bool| {
-        explore(2, Barrier::Works, || {
-            let (count, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-            (0..2)
-                .map(|_| {
-                    let (count, over) = (count.clone(), over.clone());
-                    Box::new(move || {
-                        if by_one {
-                            count.fetch_add(1, Ordering::Relaxed);
-                        } else {
-                            let seen = count.load(Ordering::SeqCst);
-                            count.store(seen + 1, Ordering::SeqCst);
-                        }
-                        if over.fetch_add(1, Ordering::SeqCst) == 1 {
-                            assert_eq!(count.load(Ordering::SeqCst), 2);
-                        }
-                    }) as Body
-                })
-                .collect()
-        })
-    };
-    assert!(counted(true).unwrap() > 10);
-    assert!(counted(false).is_err());
-    // Somebody who sleeps on a word is woken only by who wakes.
-    let slept = |wakes: bool| {
-        explore(2, Barrier::Works, || {
-            let word = Arc::new(AtomicI32::new(0));
-            let theirs = word.clone();
-            let sleeper = move || {
-                while word.load(Ordering::Acquire) == 0 {
-                    assert!(sleep(&word, 0));
-                }
-            };
-            let waker = move || {
-                theirs.fetch_or(1, Ordering::SeqCst);
-                assert!(!wakes || wake(&theirs));
-            };
-            vec![Box::new(sleeper), Box::new(waker)]
-        })
-    };
-    assert!(slept(true).unwrap() > 3);
-    assert!(slept(false).is_err());
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! What a scheduler may send to a job, and a job to a scheduler.
+
+use crate::{
+    Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Migrate, Move, Plan, ReasonCode, Refusal, Request, Verify,
+};
+use fuzz::Limit;
+use std::collections::BTreeMap;
+
+/// A JSON value takes some ten times the memory of its text.
+const LIMIT: Limit = Limit { bytes: 64 << 10, each: 256 };
+
+#[test]
+fn requests() {
+    let full = Migrate {
+        gpu: Some(3),
+        id: Some("slurm-12.3_a".into()),
+        deadline_ms: Some(1),
+        max_downtime_ms: Some(2),
+        verify: Verify::Bytes,
+        wait: false,
+        queue: true,
+        ..Migrate::to("a:1/0")
+    };
+    let seeds = [
+        Request::List {},
+        Request::Plan { to: "local".into(), gpu: Some(0) },
+        Request::Migrate(full),
+        Request::Cancel { id: Some("m1".into()) },
+        Request::Report { id: None },
+        Request::Subscribe {},
+    ];
+    fuzz::run("requests", seeds.map(|request| request.line().into_bytes()), LIMIT, |input| {
+        // No longer line is read.
+        let input = &input[..input.len().min(LONGEST_REQUEST)];
+        if let Ok(request) = Request::read(input) {
+            assert_eq!(Request::read(request.line().as_bytes()), Ok(request));
+        }
+    });
+}
+
+#[test]
+fn answers() {
+    let leg = Leg { gpu: 1, phases: BTreeMap::from([("delta".to_owned(), 0.5)]), instead: Some("why".into()), ..Leg::default() };
+    let it = Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], ..Move::default() };
+    let device = Device { live: BTreeMap::from([("streams".to_owned(), 3)]), ..Device::default() };
+    let job = Job { pid: 7, queued: vec!["m2".into()], devices: vec![device], ..Job::default() };
+    let seeds = [
+        Answer::Job(job).line(),
+        Answer::Plan(Plan { blockers: vec!["x".into()], gpus: vec![0, 1], ..Plan::default() }).line(),
+        Answer::Move(it.clone()).line(),
+        Answer::Moves(vec![it.clone(), Move::default()]).line(),
+        Answer::Subscribed(9).line(),
+        Refusal::about(ReasonCode::Busy, "m1", "later").line(),
+        Event { seq: 3, event: EventKind::Phase, it }.line(),
+    ];
+    fuzz::run("answers", seeds.map(String::into_bytes), LIMIT, |input| {
+        match Answer::read(input) {
+            Ok(Ok(answer)) => assert_eq!(Answer::read(answer.line().as_bytes()), Ok(Ok(answer))),
+            Ok(Err(refusal)) => assert_eq!(Answer::read(refusal.line().as_bytes()), Ok(Err(refusal))),
+            Err(_) => {}
+        }
+        if let Ok(event) = Event::read(input) {
+            assert_eq!(Event::read(event.line().as_bytes()), Ok(event));
+        }
+    });
+}

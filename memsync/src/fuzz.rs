@@ -1,0 +1,90 @@
+//! What one place may say to another during a round.
+
+use crate::frames::{BATCH, BATCH_PAGES};
+use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_batch, send_hashes};
+use crate::region::{Kind, Region};
+use crate::{SyncError, Verify};
+use executor::{PageHash, Shown};
+use fuzz::Limit;
+use std::io::{self, Cursor};
+
+/// Lists grow with what arrives, in steps of a mebibyte; a batch may announce its bytes but takes no memory for them.
+const LIMIT: Limit = Limit { bytes: 3 << 20, each: 8 };
+
+fn sent(send: impl FnOnce(&mut Cursor<Vec<u8>>) -> Result<(), SyncError>) -> Vec<u8> {
+    let mut s = Cursor::new(Vec::new());
+    send(&mut s).expect("a vector takes everything");
+    s.into_inner()
+}
+
+#[test]
+fn frames() {
+    let seeds = Seeds::draw().expect("random bytes");
+    let show = |n| Show { gpu: [8; 16], offer: [9; 32], chunks: vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; n] };
+    let regions = vec![
+        Region { address: 0x10_0000, bytes: 0x1_0005, kind: Kind::Chunk },
+        Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
+        Region { address: 0x40_0000, bytes: 1 << 20, kind: Kind::Heap },
+    ];
+    let hello = |sent, seen| Hello { sent, seen, regions: regions.clone(), in_view: vec![true, false, false] };
+    let hashes: Vec<PageHash> = (0..4).map(|n| [n; 32]).collect();
+    let trouble = SyncError::Protocol("too many chunks");
+    let all = [
+        sent(|s| show(2).send(&seeds, s)),
+        sent(|s| show(0).send(&seeds, s)),
+        sent(|s| hello(Verify::Hash, Verify::Bytes).send(s)),
+        sent(|s| hello(Verify::Skip, Verify::Skip).send(s)),
+        sent(|s| send_hashes(s, &hashes)),
+        sent(|s| Word::send(s, None, [7; 32])),
+        sent(|s| Word::send(s, Some(&trouble), [7; 32])),
+        sent(|s| send_batch(s, &[1, 2, 9], &[5; 100])),
+        sent(|s| send_batch(s, &[], &[])),
+    ];
+    fuzz::run("frames-of-a-round", all, LIMIT, |input| {
+        let read = || Cursor::new(input);
+        if let Ok((seeds, show)) = Show::receive(&mut stream(read())) {
+            assert!(input.starts_with(&sent(|s| show.send(&seeds, s))));
+        }
+        if let Ok(hello) = Hello::receive(&mut stream(read())) {
+            let again = Hello::receive(&mut Cursor::new(sent(|s| hello.send(s)))).expect("what was sent arrives");
+            assert_eq!((again.sent, again.seen), (hello.sent, hello.seen));
+            assert_eq!((&again.regions, &again.in_view), (&hello.regions, &hello.in_view));
+            let (theirs, seen) = hello.pages();
+            let pages: u64 = hello.regions.iter().map(Region::pages).sum();
+            assert_eq!((theirs.len() + seen.len()) as u64, pages);
+        }
+        for pages in [4, 1 << 20] {
+            if let Ok(hashes) = receive_hashes(&mut stream(read()), pages) {
+                assert!(hashes.len() == pages && input.starts_with(&sent(|s| send_hashes(s, &hashes))));
+            }
+        }
+        if let Ok(digest) = Word::receive(&mut stream(read())) {
+            assert!(input.starts_with(&sent(|s| Word::send(s, None, digest))));
+        }
+        if let Ok(Some((numbers, bytes))) = receive_batch(&mut stream(read())) {
+            assert!((1..=BATCH_PAGES).contains(&numbers.len()) && bytes <= BATCH);
+        }
+    });
+}
+
+/// The peer's words; what is said to it is lost.
+struct Peer<'a>(Cursor<&'a [u8]>);
+
+fn stream(from: Cursor<&[u8]>) -> Peer<'_> {
+    Peer(from)
+}
+
+impl io::Read for Peer<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.read(to)
+    }
+}
+
+impl io::Write for Peer<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        Ok(from.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! What anybody on the network may say to a server, a client to its worker, and a server to a client.
+
+use crate::conn::Conn;
+use crate::control::{Control, ControlReply, GlobalInfo, Refused};
+use crate::frame::{CONTROL, HEAD, Head, filled};
+use crate::greet::{JobHello, Limits, Opening, greet, preamble, read_answer, receive};
+use crate::inbox::Inbox;
+use fuzz::Limit;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The bodies of a greeting are at most 64 KiB.
+const LIMIT: Limit = Limit { bytes: 1 << 20, each: 64 };
+/// An inbox has a buffer of 256 KiB, and takes a long body in pieces of 4 MiB.
+const INBOX: Limit = Limit { bytes: 6 << 20, each: 64 };
+const LONG: Duration = Duration::from_secs(60);
+
+/// A connection on which the peer says `bytes` and no more. The peer's end must be kept.
+fn says(bytes: &[u8]) -> (Conn, UnixStream) {
+    let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+    theirs.write_all(bytes).expect("less than a socket holds");
+    theirs.shutdown(Shutdown::Write).expect("it is connected");
+    (Conn::new(ours.into()), theirs)
+}
+
+#[test]
+fn greetings_of_clients() {
+    let env = vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into()), ("CUDA_CACHE_DISABLE".into(), String::new())];
+    let job = Opening::Job { gpu: 1, hello: JobHello { virtual_device: 3, pid: 7, env } };
+    let said = |opening: &Opening| {
+        let body = opening.body();
+        [&[opening.role()][..], &[9; 32], &(body.len() as u32).to_le_bytes(), &body, &[5; 32]].concat()
+    };
+    let seeds = [said(&job), said(&Opening::Bulk { name: [3; 32] }), preamble(), b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+    fuzz::run("greetings-of-clients", seeds, LIMIT, |input| {
+        let hear = |bytes: &[u8]| {
+            let (ours, _theirs) = says(bytes);
+            // Nobody knows a secret that a nonce goes into which is drawn here.
+            receive(&ours, LONG, |_| Ok([1; 32])).expect_err("nobody is let in");
+        };
+        hear(input);
+        hear(&[&preamble(), input].concat());
+        for role in 0..3 {
+            if let Ok(opening) = Opening::read(role, input) {
+                assert_eq!(opening.body(), input);
+            }
+        }
+    });
+}
+
+#[test]
+fn greetings_of_servers() {
+    let answer = |status: u8, body: &[u8]| [&[9; 32][..], &[status], &(body.len() as u32).to_le_bytes(), body].concat();
+    let seeds = [answer(0, &[7; 32]), answer(1, b"wrong token"), answer(2, &[]), b"SSH-2.0-OpenSSH".to_vec()];
+    let opening = Opening::Bulk { name: [3; 32] };
+    fuzz::run("greetings-of-servers", seeds, LIMIT, |input| {
+        let limits = Limits { silence: LONG, end: Instant::now() + LONG };
+        for said in [input, &[&preamble(), input].concat()] {
+            let (ours, _theirs) = says(said);
+            greet(&ours, &opening, &[1; 32], limits).expect_err("no server knows the secret");
+        }
+        let (ours, _theirs) = says(input);
+        if let Ok(body) = read_answer(&ours, Instant::now() + LONG) {
+            assert!(body.len() < input.len());
+        }
+    });
+}
+
+/// A call as it travels.
+fn frame(id: u16, body: &[u8]) -> Vec<u8> {
+    let head = Head { len: (HEAD + body.len()) as u32, id, flags: 0, seq: 0, ticket: 1 };
+    let mut bytes = [&head.bytes()[..], body].concat();
+    bytes.resize(filled(bytes.len()), 0);
+    bytes
+}
+
+fn requests() -> Vec<Control> {
+    let ticket = [9; 32];
+    vec![
+        Control::FreeBytes,
+        Control::Expect { ticket, stripes: 4 },
+        Control::Connect { to: "[::1]:7878/3".into(), ticket, stripes: 4 },
+        Control::RoundTarget { ticket, verify: memsync::Verify::Hash, near: true },
+        Control::Drain { limit_ms: 7 },
+    ]
+}
+
+/// What a worker does with what its client sends, up to the calls themselves (`bodies_of_calls` of `cuda-api`).
+#[test]
+fn frames_of_clients() {
+    let mut seeds: Vec<Vec<u8>> = requests().iter().map(|r| frame(CONTROL, &r.encode().expect("encoded"))).collect();
+    seeds.push([frame(0x0401, &[1; 13]), frame(0x0f02, &[]), frame(0x0f05, &[7; 100])].concat());
+    fuzz::run("frames-of-clients", seeds, INBOX, |input| {
+        let (mut inbox, mut long) = (Inbox::new(input), Vec::new());
+        while let Ok(Some(bytes)) = inbox.head::<HEAD>() {
+            let head = Head::read(&bytes);
+            assert_eq!(head.bytes(), bytes);
+            let Some(n) = head.body() else { return };
+            let taken = inbox.with(filled(n), &mut long, |body| {
+                let request = Control::decode(&body[..n]);
+                if let (CONTROL, Ok(request)) = (head.id, request) {
+                    assert_eq!(Control::decode(&request.encode().expect("encoded")).expect("decoded"), request);
+                }
+            });
+            if taken.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+#[test]
+fn answers_to_control_requests() {
+    let global = GlobalInfo { module: 1, name: "a counter of some length".into(), address: 2, bytes: 3 };
+    let seeds = [
+        ControlReply::Ok,
+        ControlReply::FreeBytes(7),
+        ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
+        ControlReply::Drained { idle: false, was_busy: true, waits_for: "a kernel".into() },
+        ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),
+        ControlReply::Refused(Refused::Driver(700)),
+    ];
+    fuzz::run("answers-to-control-requests", seeds.map(|r| r.encode().expect("encoded")), LIMIT, |input| {
+        if let Ok(reply) = ControlReply::decode(input) {
+            let bytes = reply.encode().expect("encoded");
+            // Not every number is equal to itself: the bytes are compared.
+            assert_eq!(ControlReply::decode(&bytes).and_then(|r| r.encode()).expect("decoded"), bytes);
+        }
+    });
+}

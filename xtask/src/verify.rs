@@ -1,0 +1,81 @@
+//! `cargo xtask verify`: every parser of what others wrote, fed with inputs that are almost right (crate `fuzz`).
+
+use crate::step::step;
+use ::tests::install;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Arguments of `cargo xtask verify`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// Run each target for some minutes, looking for inputs that reach new code
+    #[arg(long)]
+    long: bool,
+    /// How long each target runs, in minutes; as many run at a time as there are processors
+    #[arg(long, default_value_t = 4, requires = "long", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    minutes: u32,
+}
+
+/// The crates that have targets.
+const CRATES: [&str; 6] = ["control", "cuda-api", "cuda-image", "journal", "memsync", "rcuda-forwarder"];
+/// What makes the compiler count how often each branch is taken (LLVM's SanitizerCoverage). It needs no other toolchain.
+const COUNTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
+                       -Cllvm-args=-sanitizer-coverage-inline-8bit-counters --cfg fuzzing";
+
+/// Runs all targets.
+pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
+    let root = install::root();
+    if !args.long {
+        let mut cargo = cargo_test(&root);
+        let passed = cargo.args(["--", "fuzz::"]).status().map_err(|e| format!("cannot start cargo: {e}"))?.success();
+        return if passed { Ok(()) } else { Err("verify: a target has failed; the input is in target/fuzz/failed".to_owned()) };
+    }
+    step("building the targets, with counters");
+    let targets = names(&root)?;
+    step(&format!("{} targets, {} minutes each", targets.len(), args.minutes));
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|s| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            s.spawn(|| {
+                while let Some(name) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut cargo = counted(&root);
+                    cargo.args(["--quiet", "--", "--exact", name, "--nocapture"]);
+                    cargo.env("FUZZ_SECONDS", (60 * args.minutes).to_string());
+                    if !cargo.status().is_ok_and(|status| status.success()) {
+                        failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(name.as_str());
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if failed.is_empty() { Ok(()) } else { Err(format!("verify: failed: {}", failed.join(", "))) }
+}
+
+fn cargo_test(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root).args(["test", "--release", "--lib"]);
+    CRATES.iter().for_each(|package| _ = cargo.args(["--package", package]));
+    cargo
+}
+
+/// The tests with counters in all code but that of build scripts, which are not for the target.
+fn counted(root: &Path) -> Command {
+    let mut cargo = cargo_test(root);
+    cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(root.join("target/fuzz/build"));
+    cargo.env("RUSTFLAGS", COUNTED);
+    cargo
+}
+
+/// The targets: lines like `fuzz::requests: test`. No two crates have one of the same name.
+fn names(root: &Path) -> Result<Vec<String>, String> {
+    let out = counted(root).args(["--", "fuzz::", "--list"]).stderr(std::process::Stdio::inherit()).output();
+    let out = out.map_err(|e| format!("cannot start cargo: {e}"))?;
+    if !out.status.success() {
+        return Err("verify: the targets do not compile".to_owned());
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
