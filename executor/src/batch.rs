@@ -1,7 +1,7 @@
-//! Several calls in one: what a replay sends over a connection, where each answer by itself would cost more than its call.
+//! Several calls in one message, as a replay sends them over a connection, where separate answers would cost more than the calls.
 //!
-//! The body has for each call its number (u16), the length of its body (u32) and the body. The answer has for each call that was
-//! carried out its result (i32), the length of its answer (u32) and the answer. A call that fails is the last one.
+//! For each call the body contains its number (u16), the length of its body (u32) and the body. The answer contains for each call that
+//! was carried out its result (i32), the length of its answer (u32) and the answer. The first call that fails ends the batch.
 
 use crate::executor::Executor;
 use crate::pending::Applied;
@@ -28,7 +28,7 @@ fn next_part<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], Short> {
 /// The results in an answer, in order.
 ///
 /// # Errors
-/// It ends early.
+/// The answer is truncated.
 pub fn results(mut answer: &[u8]) -> Result<Vec<(Code, Vec<u8>)>, Short> {
     let mut all = Vec::new();
     while !answer.is_empty() {

@@ -1,4 +1,4 @@
-//! Asks the place's own NVML for what CUDA does not tell of a GPU.
+//! Reads from the place's own NVML what CUDA does not report about a GPU.
 
 use cuda_api::board::{Constants, NAMES};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// `NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`
 const VERSION_BYTES: usize = 80;
-/// NVML's library; a driver's lies beside the driver.
+/// NVML's library; a driver's NVML is in the driver's folder.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 type Device = *mut c_void;
@@ -18,20 +18,20 @@ struct Nvml(*mut c_void);
 impl Nvml {
     fn open(path: &Path) -> Option<Nvml> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        // The program may have an NVML, ours, whose functions have the same names: this one is to find its own first.
+        // The program may have loaded mrcuda's NVML, whose functions have the same names: the library must resolve its own symbols first.
         // SAFETY: loading runs the library's constructors; it belongs to the driver that this place uses.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND) };
         Some(Nvml(handle)).filter(|nvml| !nvml.0.is_null() && nvml.find("nvmlInit_v2").is_some())
     }
 
-    /// A function; every one that is asked for here returns 0 when it has done what its name says.
+    /// Finds a function; all functions that are looked up here return 0 on success.
     fn find(&self, name: &str) -> Option<*mut c_void> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle is open.
         Some(unsafe { libc::dlsym(self.0, name.as_ptr()) }).filter(|symbol| !symbol.is_null())
     }
 
-    /// Starts it for the time of some questions.
+    /// Initializes NVML, runs the queries of `ask` and shuts it down.
     fn started<T>(&self, ask: impl FnOnce() -> Option<T>) -> Option<T> {
         let [init, shutdown] = ["nvmlInit_v2", "nvmlShutdown"].map(|name| self.find(name));
         // SAFETY: NVML's functions have this type.
@@ -42,24 +42,24 @@ impl Nvml {
             return None;
         }
         let answer = ask();
-        // SAFETY: it was started above. That it cannot be ended takes nothing away from the answers.
+        // SAFETY: it was initialized above. A failure of the shutdown does not affect the results.
         unsafe { shutdown() };
         answer
     }
 
-    /// The driver's own version.
+    /// The driver's version.
     fn driver_version(&self) -> Option<String> {
         let get = self.find("nvmlSystemGetDriverVersion")?;
         // SAFETY: NVML's function has this type.
         let get = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, c_uint) -> c_int>(get) };
         let mut text = [0u8; VERSION_BYTES];
-        // SAFETY: so many bytes of ours.
+        // SAFETY: the buffer has this size.
         let told = unsafe { get(text.as_mut_ptr().cast(), VERSION_BYTES as c_uint) } == 0;
         let text = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
         told.then(|| text.to_owned())
     }
 
-    /// What is known of the GPU with this PCI address.
+    /// The known constants of the GPU with this PCI address.
     fn ask(&self, pci: [i32; 3]) -> Option<Constants> {
         let handle = self.find("nvmlDeviceGetHandleByPciBusId_v2")?;
         // SAFETY: NVML's function has this type.
@@ -68,7 +68,7 @@ impl Nvml {
         let [domain, bus, device] = pci;
         let address = CString::new(format!("{domain:08x}:{bus:02x}:{device:02x}.0")).ok()?;
         let mut gpu: Device = std::ptr::null_mut();
-        // SAFETY: a terminated text, and a variable of ours.
+        // SAFETY: a NUL-terminated string, and a local variable.
         let found = unsafe { handle(address.as_ptr(), &raw mut gpu) } == 0;
         Some(if found { self.constants(gpu) } else { Constants::new() })
     }
@@ -80,15 +80,15 @@ impl Nvml {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Device, *mut c_uint) -> c_int>(self.find(name)?)
             };
             let mut value = 0;
-            // SAFETY: a device that NVML has given, and a variable of ours.
+            // SAFETY: a device that NVML has returned, and a local variable.
             (unsafe { get(gpu, &raw mut value) } == 0).then_some((which, value))
         };
         (0u32..).zip(NAMES).filter_map(ask).collect()
     }
 }
 
-/// What is known of the GPU with this PCI address; nothing where there is no NVML. `driver` is the file of the CUDA driver, links
-/// followed. A driver that stands for a whole machine answers for NVML itself.
+/// The known constants of the GPU with this PCI address; none without NVML. `driver` is the path of the CUDA driver, with links resolved.
+/// A driver that simulates a whole machine provides NVML itself.
 pub(crate) fn ask(driver: &Path, pci: [i32; 3]) -> Constants {
     of_driver(driver).and_then(|nvml| nvml.started(|| nvml.ask(pci))).unwrap_or_default()
 }
@@ -97,8 +97,8 @@ fn of_driver(driver: &Path) -> Option<Nvml> {
     Nvml::open(&driver.with_file_name(LIBRARY)).or_else(|| Nvml::open(driver))
 }
 
-/// The driver's own version, for example `580.159.03`; empty if nothing tells it. A real driver's file has it in its name, and its
-/// kernel module has a file that tells it.
+/// The driver's version, for example `580.159.03`; empty if unknown. A real driver's file name contains it, and its kernel module reports
+/// it in a file.
 pub(crate) fn driver_build(driver: &Path) -> String {
     let in_name = driver.file_name().and_then(|name| name.to_str()?.strip_prefix("libcuda.so."));
     let in_name = in_name.filter(|version| version.contains('.')).map(str::to_owned);

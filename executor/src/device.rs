@@ -1,4 +1,4 @@
-//! What a place tells about its GPU.
+//! What a place reports about its GPU.
 
 use crate::gpu::Gpu;
 use cuda_api::code::{self, Code};
@@ -6,7 +6,7 @@ use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire_struct;
 use std::path::Path;
 
-/// Attributes above this number do not exist (CUDA 13.0's header ends at 146).
+/// Higher attribute numbers do not exist (CUDA 13.0's header ends at 146).
 const ATTRIBUTES: u32 = 150;
 
 wire_struct! {
@@ -19,27 +19,27 @@ wire_struct! {
         pub uuid: [u8; 16],
         /// PCI domain, bus, device.
         pub pci: [i32; 3],
-        /// All of its memory, in bytes.
+        /// Total memory, in bytes.
         pub total_bytes: u64,
         /// Free when the place was opened, in bytes.
         pub free_bytes: u64,
         /// `cuDriverGetVersion`: 1000 × major + 10 × minor.
         pub driver_version: i32,
-        /// The driver's own version, for example `580.159.03`; empty if it is not known.
+        /// The driver's version, for example `580.159.03`; empty if unknown.
         pub driver_build: String,
         /// Compute capability: major, minor.
         pub capability: [i32; 2],
-        /// Every attribute that has an answer, with its number.
+        /// Every attribute that the driver knows, with its number.
         pub attributes: Vec<(i32, i32)>,
         /// Least and greatest priority of streams.
         pub priorities: [i32; 2],
-        /// File of the driver, links followed: a real one has its version in its name.
+        /// Path of the driver's file, with links resolved: a real driver's file name contains its version.
         pub driver_path: String,
     }
 }
 
 impl DeviceInfo {
-    /// Asks the driver; a context must be current.
+    /// Queries the driver; a context must be current.
     pub(crate) fn ask(gpu: &Gpu, driver: &Path) -> Result<DeviceInfo, Code> {
         let attributes: Vec<(i32, i32)> = (1..=ATTRIBUTES).filter_map(|a| gpu.attribute(a).ok().map(|v| (a as i32, v))).collect();
         let get = |a: A| attributes.iter().find(|(id, _)| *id == a as i32).map(|(_, v)| *v).ok_or(code::ERROR_UNKNOWN);
@@ -66,7 +66,7 @@ impl DeviceInfo {
         })
     }
 
-    /// Its compute capability as code names it: 10 × major + minor.
+    /// The compute capability as code names it: 10 × major + minor.
     pub(crate) fn sm(&self) -> u32 {
         let [major, minor] = self.capability.map(|part| u32::try_from(part).unwrap_or_default());
         major.saturating_mul(10).saturating_add(minor)

@@ -61,11 +61,11 @@ struct Mapped {
     bytes: u64,
     /// The driver's handle of the physical memory.
     memory: u64,
-    /// Which memory it is, in the whole process.
+    /// Number of the memory, unique in the process.
     number: u64,
 }
 
-/// Applies calls of one job to one GPU. Calls may come from several threads; what must stay in order, the callers order.
+/// Applies the calls of one job to one GPU. Calls may come from several threads; the callers order those that must stay in order.
 #[derive(Debug)]
 pub struct Executor {
     gpu: Gpu,
@@ -74,12 +74,12 @@ pub struct Executor {
     bindings: Bindings,
     /// The context's state; written by a reset and by closing.
     life: RwLock<ContextState>,
-    /// Which context threads must have current: changes with each life, 0 when closed.
+    /// Identifies the context that threads must have current: changes with each context, 0 when closed.
     ticket: AtomicU64,
     context: AtomicUsize,
-    /// The life's event of that name.
+    /// Copy of the event [`ContextState`]`::turn`, readable without the lock.
     turn: AtomicU64,
-    /// Where memory of the job may lie on the device.
+    /// The ranges of device memory that belong to the job.
     arenas: checker::Arenas,
     chunks: Mutex<BTreeMap<u64, Mapped>>,
     aliases: Mutex<Aliases>,
@@ -93,7 +93,7 @@ pub struct Executor {
     prints: AtomicBool,
     /// Functions and kernels that may print, by slot.
     printers: [Cells<AtomicU64>; 2],
-    /// Bytes of the parameters of functions and kernels, by slot.
+    /// Sizes of the parameters of functions and kernels in bytes, by slot.
     params: [Cells<AtomicU64>; 2],
     hosts: Arc<Hosts>,
     holds: holds::Holds,
@@ -101,26 +101,26 @@ pub struct Executor {
     views: view::Views,
     /// Host memory of the job that is registered with the driver.
     pinned: Arc<PinnedMemory>,
-    /// Read while a transfer is submitted, written while memory that transfers may touch goes away.
+    /// Locked for reading while a transfer is submitted, for writing while memory that transfers may use is unmapped.
     mapping: RwLock<()>,
-    /// Held by whoever hashes pages.
+    /// Held while pages are hashed.
     hashing: Mutex<()>,
-    /// Physical memory is made so that network cards can reach it.
+    /// Whether physical memory is created for access by network cards (GPUDirect RDMA).
     rdma: bool,
-    /// What the job may take of the machine's memory; unset: anything.
+    /// Limits on the job's use of the machine's memory; unset: none.
     limits: OnceLock<Limits>,
-    /// Until it is closed.
+    /// The lease of the driver library, until the executor is closed.
     lease: Mutex<Option<Lease>>,
 }
 
 thread_local! {
-    /// Ticket of the life whose context is current on this thread.
+    /// Ticket of the context that is current on this thread.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
     static UNTIL_THE_END: UntilTheEnd = const { UntilTheEnd };
 }
 
-/// A thread that ends: from now on its context is made current for each call, since the driver drops what it knows of the thread at a
-/// moment of its own, before the last destructors of the program.
+/// Marks a thread that is ending: from then on its context is made current for each call, since the driver drops its state of the thread
+/// at some time before the last destructors of the program.
 struct UntilTheEnd;
 
 impl Drop for UntilTheEnd {
@@ -129,14 +129,14 @@ impl Drop for UntilTheEnd {
     }
 }
 
-/// The context of this life is current on this thread.
+/// Notes that the context with this ticket is current on this thread.
 fn remember_current(ticket: u64) {
     if UNTIL_THE_END.try_with(|_| ()).is_ok() {
         CURRENT.set(ticket);
     }
 }
 
-/// Handles of objects that end with their context. Libraries and their kernels do not.
+/// Handles of objects that are destroyed with their context. Libraries and their kernels are not.
 const ENDING_WITH_CONTEXT: [Kind; 9] = [
     Kind::Stream,
     Kind::Event,
@@ -149,13 +149,13 @@ const ENDING_WITH_CONTEXT: [Kind; 9] = [
     Kind::SurfaceRef,
 ];
 
-/// A number that this process has not used.
+/// Returns a number that is unique in this process.
 fn fresh_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A body that is shorter than its fields is the sender's mistake.
+/// A body that is shorter than its fields is an error of the sender.
 fn short(_: Short) -> Code {
     code::ERROR_INVALID_VALUE
 }
@@ -165,11 +165,11 @@ fn handle(mut body: &[u8]) -> Result<u64, Code> {
 }
 
 impl Executor {
-    /// Opens a place: loads the driver and steers it, makes the primary context, reserves the job's arena at its address,
-    /// loads the executor's own code first of all.
+    /// Opens a place: loads and steers the driver, creates the primary context, reserves the job's arena at its address, and loads the
+    /// executor's own code before anything else.
     ///
     /// # Errors
-    /// Everything that can be wrong with driver, GPU and addresses; nothing is left behind then but the loaded library.
+    /// Any problem with driver, GPU and addresses. Nothing remains then except the loaded library.
     pub fn open(o: &Options) -> Result<Arc<Executor>, OpenError> {
         let lease = crate::open::lease(o)?;
         let gpu = lease.gpu.clone();
@@ -183,7 +183,7 @@ impl Executor {
             let want = steer::own_base(o.virtual_device);
             let got = gpu.reserve(steer::ARENA, want).map_err(failed("cuMemAddressReserve"))?;
             if got != want {
-                // The answer is an error already; this can only fail in the same way.
+                // The result already is an error; this call can only fail for the same reason.
                 let _ = gpu.unreserve(got, steer::ARENA);
                 return Err(OpenError::Address { want, got });
             }
@@ -198,7 +198,7 @@ impl Executor {
         let (device, life) = match built {
             Ok(built) => built,
             Err(e) => {
-                // The error to report is the first one.
+                // The first error is reported.
                 let _ = gpu.release();
                 return Err(e);
             }
@@ -242,7 +242,7 @@ impl Executor {
         }))
     }
 
-    /// Bounds what the job may take of this machine's memory; the first time counts.
+    /// Limits the job's use of this machine's memory; only the first call has an effect.
     pub fn limit(&self, limits: Limits) {
         self.limits.get_or_init(|| limits);
     }
@@ -262,18 +262,18 @@ impl Executor {
         self.gpu.memory_info().map(|(free, _)| free)
     }
 
-    /// The driver's entry points, for calls that go straight to it. The calling thread must be [current](Self::make_current).
+    /// The driver's entry points, for direct calls. The context must be [current](Self::make_current) on the calling thread.
     pub fn driver(&self) -> &Driver {
         &self.gpu.0
     }
 
-    /// Our handles and the driver's.
+    /// The map from the job's handles to the driver's.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
     }
 
-    /// Whether a kernel was launched that may print. The driver shows such text in the calls that wait (CUDA C++ Programming Guide,
-    /// "Formatted Output"); the executor looks instead of waiting, so it makes such a call before it says that a wait is over.
+    /// Whether a kernel that may print was launched. The driver shows printed text in the calls that wait (CUDA C++ Programming Guide,
+    /// "Formatted Output"). The executor polls instead of waiting, so it makes such a call before it reports the end of a wait.
     pub fn prints(&self) -> bool {
         self.prints.load(Ordering::Relaxed)
     }
@@ -282,7 +282,7 @@ impl Executor {
         self.printers[usize::from(kind(function) == Some(Kind::Kernel))].at(slot(function))
     }
 
-    /// A function or kernel is about to be launched.
+    /// Notes that a function or kernel is about to be launched.
     pub(super) fn launches(&self, function: u64) {
         if self.can_print.load(Ordering::Relaxed) && self.printer(function).load(Ordering::Relaxed) == function {
             self.prints.store(true, Ordering::Relaxed);
@@ -300,7 +300,7 @@ impl Executor {
     /// Makes the context current on this thread, if it is not.
     ///
     /// # Errors
-    /// `DEINITIALIZED` when the executor is closed.
+    /// `DEINITIALIZED` if the executor is closed.
     #[inline]
     pub fn make_current(&self) -> Result<(), Code> {
         let ticket = self.ticket.load(Ordering::Acquire);
@@ -316,12 +316,11 @@ impl Executor {
         Ok(())
     }
 
-    /// Carries a call out: a row of [`cuda_api::calls`] or an operation of [`cuda_api::ops`]. Never waits for the GPU, except
-    /// where the driver itself does (loading and unloading code) or when too many copies are under way. The answer is
-    /// appended to `reply`.
+    /// Carries out a call: a row of [`cuda_api::calls`] or an operation of [`cuda_api::ops`]. Never waits for the GPU, except where the
+    /// driver itself does (loading and unloading code) or when too many copies are under way. The answer is appended to `reply`.
     pub fn apply(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
         if call == id::HOST_DONE {
-            // Nothing that the call may be waiting for is touched.
+            // Handled without any lock that the waiting call may hold.
             return Applied::Done(self.job_says_done(body).err().unwrap_or(code::SUCCESS));
         }
         if call == id::HOST_BYTES {
@@ -335,7 +334,7 @@ impl Executor {
     }
 
     fn carry(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Result<Option<Pending>, Code> {
-        // These hold the context's state themselves.
+        // These calls lock the context's state themselves.
         match call {
             id::CONTEXT_RESET => return self.reset().map(|made_heap| made_heap.put(reply)).map(|()| None),
             id::BATCH => return self.batch(body, reply).map(|()| None),
@@ -442,18 +441,18 @@ impl Executor {
             return Err(code::ERROR_ALREADY_MAPPED);
         }
         let memory = match self.gpu.create_memory(bytes, self.rdma) {
-            // Some machines say that network cards can reach the memory and refuse to make it so.
+            // Some machines report that network cards can access the memory but refuse to create such memory.
             Err(rc) if self.rdma && rc != code::ERROR_OUT_OF_MEMORY => self.gpu.create_memory(bytes, false),
             other => other,
         }?;
         let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
             self.gpu.allow(address, bytes).inspect_err(|_| {
-                // The first error is the one to report.
+                // The first error is reported.
                 let _ = self.gpu.unmap(address, bytes);
             })
         });
         if let Err(rc) = mapped {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = self.gpu.release_memory(memory);
             return Err(rc);
         }
@@ -482,13 +481,13 @@ impl Executor {
         self.end_peers();
         self.unmap_view(self.take_view());
         for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
-            // Both fail only when the driver has given the memory up already.
+            // Both fail only if the driver has already released the memory.
             let _ = self.gpu.unmap(address, c.bytes);
             let _ = self.gpu.release_memory(c.memory);
         }
     }
 
-    /// Destroys the context and everything in it, and makes a new one. Whether libraries have made that one's heap.
+    /// Destroys the context with everything in it, and creates a new one. Returns whether libraries have created the new context's heap.
     fn reset(&self) -> Result<bool, Code> {
         let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
         self.hosts.forget_copies();
@@ -500,7 +499,7 @@ impl Executor {
         self.end_holds();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
-        // What the driver does with a value whose object has ended is undefined.
+        // The driver's behaviour for handles of destroyed objects is undefined.
         self.bindings.unbind_all(&ENDING_WITH_CONTEXT);
         let lenders = lock(&self.modules).context_ended();
         for library in lenders {
@@ -508,9 +507,9 @@ impl Executor {
         }
         let _placing = steer::Placing::enter(self.virtual_device);
         self.gpu.reset()?;
-        // Where it cannot, the addresses still follow from the journal.
+        // If the driver cannot start over, the addresses still follow from the journal.
         steer::begin_anew(self.virtual_device);
-        // References outlive a reset; only a new one makes the context again.
+        // References survive a reset; only a new reference creates the context again.
         let context = self.gpu.retain()?;
         self.gpu.release()?;
         self.gpu.set_current(context)?;
@@ -526,7 +525,7 @@ impl Executor {
         Ok(made_heap)
     }
 
-    /// Leaves the place: releases everything on the GPU. Whoever still has a reference gets `DEINITIALIZED`.
+    /// Closes the place: releases everything on the GPU. Later calls through remaining references return `DEINITIALIZED`.
     pub fn close(self: Arc<Self>) {
         self.shut_down();
     }
@@ -539,8 +538,7 @@ impl Executor {
         if self.ticket.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
-        // Errors are of no use here: what the context owns goes with it, and after an error of execution nothing else can be
-        // done anyway.
+        // Errors are ignored: the context's resources are released with it, and after an execution error nothing else is possible anyway.
         self.let_go();
         self.hosts.forget_copies();
         let _ = self.gpu.synchronize();

@@ -1,6 +1,6 @@
-//! The driver's calls that the executor itself makes, with Rust's results.
+//! The driver calls that the executor itself makes, with Rust results.
 //!
-//! Device addresses and handles are plain numbers here: a wrong one is the driver's to refuse, it cannot harm this process.
+//! Device addresses and handles are plain numbers here: the driver refuses wrong ones, so they cannot harm this process.
 
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
@@ -23,12 +23,12 @@ fn checked(rc: Code) -> Result<(), Code> {
     if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
 }
 
-/// Calls an entry point; a missing one is `NOT_FOUND`.
+/// Calls an entry point; returns `NOT_FOUND` if it is missing.
 macro_rules! call {
     ($self:ident.$family:ident.$name:ident($($arg:expr),* $(,)?)) => {{
         let f = $self.0.$family.$name.ok_or(code::ERROR_NOT_FOUND)?;
-        // SAFETY: outputs point to live variables of the types that the row gives; pointers to host memory are vouched for
-        // by the caller where the wrapper takes one.
+        // SAFETY: outputs point to live variables of the types that the row gives; where a wrapper takes pointers to host memory, its
+        // caller guarantees their validity.
         checked(unsafe { f($($arg),*) })
     }};
 }
@@ -37,7 +37,7 @@ pub(crate) mod arrays;
 pub(crate) mod graphs;
 pub(crate) mod references;
 
-/// Timing is not wanted of the executor's own events.
+/// The executor's own events need no timing.
 const EVENT_WITHOUT_TIMING: u32 = 2;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
@@ -64,7 +64,7 @@ impl Gpu {
     pub(crate) fn device_name(&self) -> Result<String, Code> {
         let mut text = [0 as c_char; 256];
         call!(self.device.cuDeviceGetName(text.as_mut_ptr(), 255, 0))?;
-        // SAFETY: the last byte of the buffer was never given to the driver, so there is a NUL.
+        // SAFETY: the driver was not given the last byte of the buffer, so there is a NUL.
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
@@ -100,7 +100,7 @@ impl Gpu {
         call!(self.context.cuCtxSetCurrent(context as sys::CUcontext))
     }
 
-    /// Another thread's capture must not be disturbed by what this thread does (docs/execution.md, "Captures").
+    /// Keeps calls of this thread from disturbing another thread's capture (docs/execution.md, "Captures").
     pub(crate) fn relax_capture(&self) -> Result<(), Code> {
         let mut mode = RELAXED;
         call!(self.graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()))
@@ -145,17 +145,17 @@ impl Gpu {
         call!(self.stream.cuStreamSynchronize(stream as sys::CUstream))
     }
 
-    /// Waits for an event; shows what device code has printed, too, which asking for the event does not.
+    /// Waits for an event; unlike a query, this also shows text that device code has printed.
     pub(crate) fn synchronize_event(&self, event: u64) -> Result<(), Code> {
         call!(self.stream.cuEventSynchronize(event as sys::CUevent))
     }
 
-    /// Success when the stream has no unfinished work, `NOT_READY` otherwise.
+    /// Returns success if the stream is idle, `NOT_READY` otherwise.
     pub(crate) fn query_stream(&self, stream: u64) -> Result<(), Code> {
         call!(self.stream.cuStreamQuery(stream as sys::CUstream))
     }
 
-    /// An event; without `timing` it is cheaper.
+    /// Creates an event; without `timing` it is cheaper.
     pub(crate) fn new_event(&self, timing: bool) -> Result<u64, Code> {
         let mut e: sys::CUevent = std::ptr::null_mut();
         let flags = if timing { 0 } else { EVENT_WITHOUT_TIMING };
@@ -183,18 +183,18 @@ impl Gpu {
         call!(self.stream.cuStreamSetAttribute(stream as sys::CUstream, attribute, value.as_ptr().cast()))
     }
 
-    /// Success when the event has happened, `NOT_READY` before.
+    /// Returns success if the event has occurred, `NOT_READY` before.
     pub(crate) fn wait_event(&self, stream: u64, event: u64) -> Result<(), Code> {
         call!(self.stream.cuStreamWaitEvent(stream as sys::CUstream, event as sys::CUevent, 0))
     }
 
-    /// What names an event to other processes.
+    /// The data by which other processes can open an event.
     pub(crate) fn share_event(&self, event: u64) -> Result<EventOffer, Code> {
         let mut handle = sys::CUipcEventHandle { reserved: [0; 64] };
         call!(self.memory.cuIpcGetEventHandle(&raw mut handle, event as sys::CUevent)).map(|()| handle.reserved.map(|b| b as u8))
     }
 
-    /// An event of another process.
+    /// Opens an event of another process.
     pub(crate) fn open_event(&self, offer: &EventOffer) -> Result<u64, Code> {
         let mut event = std::ptr::null_mut();
         let handle = sys::CUipcEventHandle { reserved: offer.map(|b| b as c_char) };
@@ -224,12 +224,12 @@ impl Gpu {
         call!(self.vmm.cuMemAddressFree(at, bytes as usize))
     }
 
-    /// Physical memory of the device that can be handed to other processes.
+    /// Creates physical memory of the device that can be exported to other processes.
     pub(crate) fn create_memory(&self, bytes: u64, rdma: bool) -> Result<u64, Code> {
         self.create(bytes, true, rdma, 0)
     }
 
-    /// Physical memory for a usage (`CU_MEM_CREATE_USAGE_…`), of which there can be descriptors or not.
+    /// Creates physical memory for a usage (`CU_MEM_CREATE_USAGE_…`); `shared` makes it exportable.
     fn create(&self, bytes: u64, shared: bool, rdma: bool, usage: u16) -> Result<u64, Code> {
         use sys::CUmemAllocationHandleType as T;
         let mut handle = 0;
@@ -252,18 +252,18 @@ impl Gpu {
         call!(self.vmm.cuMemRelease(handle))
     }
 
-    /// A descriptor of memory, for other processes.
+    /// Exports memory as a descriptor, for other processes.
     pub(crate) fn export(&self, memory: u64) -> Result<OwnedFd, Code> {
         let mut fd: c_int = -1;
         call!(self.vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), memory, DESCRIPTOR, 0))?;
         if fd < 0 {
             return Err(code::ERROR_UNKNOWN);
         }
-        // SAFETY: a fresh descriptor, which the driver has given to us.
+        // SAFETY: a fresh descriptor, which the driver has passed to us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Memory of a descriptor, which stays the caller's.
+    /// Imports the memory of a descriptor, which the caller still owns.
     pub(crate) fn import(&self, fd: RawFd) -> Result<u64, Code> {
         let mut handle = 0;
         let fd = std::ptr::without_provenance_mut(fd as usize);
@@ -295,21 +295,22 @@ impl Gpu {
         call!(self.vmm.cuMemSetAccess(at, bytes as usize, &raw const access, 1))
     }
 
-    /// Page-locked host memory that the device can use at the same address. It is ordinary memory, registered: the driver's
-    /// own allocations would take addresses from where it places variables (docs/migration.md, "Preparing a place").
+    /// Page-locked host memory that the device can use at the same address. It is ordinary memory that is registered: the driver's own
+    /// allocations would take addresses from the range where it places variables (docs/migration.md, "Preparing a place").
     pub(crate) fn pin(&self, bytes: usize) -> Result<usize, Code> {
-        /// More than a program has unmapped meanwhile.
+        /// More attempts than a program can have unmapped ranges in the meantime.
         const TRIES: usize = 64;
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE);
-        // Where a program has unregistered and unmapped memory, a driver that still has to hear of it registers no other.
+        // Where a program has unregistered and unmapped memory, a driver that has not processed this yet refuses to register other
+        // memory.
         let mut in_the_way = Vec::new();
         let pinned = loop {
-            // SAFETY: a fresh anonymous mapping wherever the system likes.
+            // SAFETY: a fresh anonymous mapping at an address that the system chooses.
             let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
             if at == libc::MAP_FAILED {
                 break Err(code::ERROR_OUT_OF_MEMORY);
             }
-            // SAFETY: the mapping just made. A forked child must not share what the device writes to.
+            // SAFETY: the mapping just created. A forked child must not share what the device writes to.
             unsafe { libc::madvise(at, bytes, libc::MADV_DONTFORK) };
             let Err(rc) = self.register(at as u64, bytes as u64, 0) else { break Ok(at as usize) };
             in_the_way.push(at);
@@ -318,21 +319,21 @@ impl Gpu {
             }
         };
         for at in in_the_way {
-            // SAFETY: mapped above with this length, and nobody knows it.
+            // SAFETY: mapped above with this length, and not used by anything.
             unsafe { libc::munmap(at, bytes) };
         }
         pinned
     }
 
-    /// Gives back memory of [`Gpu::pin`]. If the context has ended, so has the registration.
+    /// Frees memory of [`Gpu::pin`]. If the context was destroyed, so was the registration.
     pub(crate) fn unpin(&self, at: usize, bytes: usize) {
         let unregister = || call!(self.memory.cuMemHostUnregister(at as *mut c_void));
         let _ = unregister();
-        // SAFETY: mapped by `pin` with this length; its owner gives it up.
+        // SAFETY: mapped by `pin` with this length; its owner releases it.
         unsafe { libc::munmap(at as *mut c_void, bytes) };
     }
 
-    /// Registers memory that somebody else owns; `flags` of `cuMemHostRegister`, beside those that every registration has.
+    /// Registers memory that something else owns; `flags` of `cuMemHostRegister`, in addition to those that every registration has.
     pub(crate) fn register(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
         const READ_ONLY: u32 = 8;
         call!(self.memory.cuMemHostRegister_v2(at as *mut c_void, bytes as usize, REGISTER_FLAGS | flags & READ_ONLY))
@@ -342,20 +343,20 @@ impl Gpu {
         call!(self.memory.cuMemHostUnregister(at as *mut c_void))
     }
 
-    /// Where the device sees registered memory.
+    /// The device's address of registered memory.
     pub(crate) fn device_pointer(&self, at: u64) -> Result<u64, Code> {
         let mut address = 0;
         call!(self.memory.cuMemHostGetDevicePointer_v2(&raw mut address, at as *mut c_void, 0)).map(|()| address)
     }
 
     /// # Safety
-    /// `from` has `bytes` readable bytes until the copy has been made.
+    /// `from` has `bytes` readable bytes until the copy is complete.
     pub(crate) unsafe fn copy_in(&self, to: u64, from: *const u8, bytes: u64, stream: u64) -> Result<(), Code> {
         call!(self.memory.cuMemcpyHtoDAsync_v2(to, from.cast(), bytes as usize, stream as sys::CUstream))
     }
 
     /// # Safety
-    /// `to` has `bytes` writable bytes until the copy has been made.
+    /// `to` has `bytes` writable bytes until the copy is complete.
     pub(crate) unsafe fn copy_out(&self, to: *mut u8, from: u64, bytes: u64, stream: u64) -> Result<(), Code> {
         call!(self.memory.cuMemcpyDtoHAsync_v2(to.cast(), from, bytes as usize, stream as sys::CUstream))
     }
@@ -365,7 +366,7 @@ impl Gpu {
     }
 
     /// # Safety
-    /// Host ends of the copy are valid until it has been made.
+    /// Host ends of the copy are valid until it is complete.
     pub(crate) unsafe fn copy_2d(&self, copy: &sys::CUDA_MEMCPY2D, stream: u64) -> Result<(), Code> {
         call!(self.memory.cuMemcpy2DAsync_v2(copy, stream as sys::CUstream))
     }
@@ -405,15 +406,15 @@ impl Gpu {
         callback: unsafe extern "C" fn(*mut c_void, Code, *mut c_void),
         data: *mut c_void,
     ) -> Result<(), Code> {
-        // SAFETY: the same function to C: the header's types for a stream and a code are a pointer and an int.
+        // SAFETY: the same function type in C: the header's types for a stream and a code are a pointer and an int.
         let callback: sys::CUstreamCallback = unsafe { std::mem::transmute(callback) };
         call!(self.stream.cuStreamAddCallback(stream as sys::CUstream, callback, data, 0))
     }
 
     /// Waits for and writes words of memory in stream order.
     pub(crate) fn stream_memory(&self, stream: u64, op: &StreamMemory) -> Result<(), Code> {
-        // As the union of the header: the operation, and the flags of those that have no address; address; value; flags; a word
-        // of the driver's; padding.
+        // As in the header's union: the operation, and the flags of operations without an address; address; value; flags; a word for the
+        // driver's use; padding.
         let words = |p: &MemoryPart| match p.bytes() {
             Some(_) => [u64::from(p.operation), p.address, p.value, u64::from(p.flags), 0, 0],
             None => [u64::from(p.operation) | u64::from(p.flags) << 32, 0, 0, 0, 0, 0],
@@ -503,10 +504,10 @@ impl Gpu {
         call!(self.launch.cuOccupancyMaxPotentialClusterSize(&raw mut n, function as sys::CUfunction, config)).map(|()| n)
     }
 
-    /// Encodes a descriptor for the tensor memory accelerator: computed by the driver, nothing on the GPU is touched.
+    /// Encodes a descriptor for the tensor memory accelerator: computed by the driver without using the GPU.
     pub(crate) fn tensor_map(&self, op: &TensorMapTiled) -> Result<sys::CUtensorMap, Code> {
         let rank = op.dims.len();
-        // The driver reads as many elements as the rank says from each array.
+        // The driver reads as many elements from each array as the rank implies.
         if op.strides.len() + 1 != rank || op.box_dims.len() != rank || op.element_strides.len() != rank {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -533,7 +534,7 @@ impl Gpu {
     /// Loads a module; the keys are `CUjit_option`s.
     ///
     /// # Safety
-    /// `image` is a whole module image; values of options with buffers point to such.
+    /// `image` is a complete module image; buffers of options are valid.
     pub(crate) unsafe fn load_module(
         &self,
         image: *const c_void,
@@ -546,7 +547,7 @@ impl Gpu {
             .map(|()| module as u64)
     }
 
-    /// As [`Gpu::load_module`], a library.
+    /// As [`Gpu::load_module`], for a library.
     ///
     /// # Safety
     /// As [`Gpu::load_module`].
@@ -593,7 +594,7 @@ impl Gpu {
         call!(self.module.cuKernelGetFunction(&raw mut f, kernel as sys::CUkernel)).map(|()| f as u64)
     }
 
-    /// Puts a function's code on the device; drivers before CUDA 12.4 have no call for it.
+    /// Loads a function's code onto the device; drivers before CUDA 12.4 have no call for it.
     pub(crate) fn load_function(&self, function: u64) -> Result<(), Code> {
         if self.0.module.cuFuncLoad.is_none() {
             return Ok(());

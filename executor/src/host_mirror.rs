@@ -1,13 +1,13 @@
 //! Mirrored host memory: the job and a place on another machine each have a copy, and these are kept equal.
 //!
-//! Each side keeps a third copy: what both were last known to hold. What differs from it was changed on this side and is told to the
-//! other one, byte by byte, so changes of both sides in one page do not meet. Memory is looked at while others write to it, and who
-//! sees a flag must see what was written before it:
-//! * A look goes through all memory, again until nothing has changed since the time before: what is told is then what the memory held
-//!   at one moment. Somebody who never stops writing is not waited for: then what was found first is told with the value that it had
-//!   then, so that what was written before that is there.
-//! * The inner parts of long stretches are told first, then their ends, at last what stands alone, lines of which few bytes have changed
-//!   behind the others: these few lines are taken over within a moment, whichever of them is the flag.
+//! Each side has a shadow copy: what both sides last agreed on. Bytes that differ from it were changed on this side and are sent to the
+//! other one, byte by byte, so that changes of both sides within one page do not conflict. Memory is scanned while others write to it,
+//! and a reader that sees a flag must also see what was written before the flag:
+//! * A scan passes over all memory repeatedly until a pass finds no further change: the changes sent are then the contents at one moment.
+//!   A writer that never stops is not waited for: then the changes of the first pass are sent with the values that they had then, so that
+//!   everything written before them is included.
+//! * The inner parts of long runs are sent first, then their ends, and last isolated lines, those with few changed bytes after the
+//!   others: these few lines are applied within a short time, whichever of them is the flag.
 
 mod line;
 mod told;
@@ -27,25 +27,25 @@ use told::{first_and_later, in_order, put_over, whole_words};
 pub use written::UnseenWriter;
 use written::Written;
 
-/// So often memory is gone through while something new is found.
+/// Maximum number of passes while new changes are found.
 const LOOKS: usize = 8;
-/// More changes than this (80 MiB of them) are told without another look: whoever writes so much is not waited for.
+/// With more changed lines than this (80 MiB) no further pass is made: a program that writes so much is not waited for.
 const MANY: usize = 1 << 20;
-/// Of more changes than this in one look nobody keeps account where they were.
+/// Maximum number of changes in one pass whose pages are tracked as active.
 const MANY_ACTIVE: usize = 1 << 16;
-/// So many of the last lines of a message are made ready before any is written.
+/// Number of lines at the end of a message that are prepared before any of them is written.
 const LAST: usize = 64;
 
-/// Bytes of a line in a message.
+/// Size of a line in a message, in bytes.
 pub const LINE_BYTES: usize = size_of::<Line>();
 
-/// Lines as they travel.
+/// The encoding of lines.
 pub fn bytes_of(lines: &[Line]) -> &[u8] {
-    // SAFETY: words have no padding, and this machine's order of bytes is that of all formats.
+    // SAFETY: words have no padding, and this machine's byte order is that of all formats.
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Memory of ours for what both sides hold.
+/// The shadow copy, in memory of its own.
 #[derive(Debug)]
 struct Agreed {
     at: *mut c_void,
@@ -71,41 +71,41 @@ impl Agreed {
 
 impl Drop for Agreed {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody refers to it any more.
+        // SAFETY: mapped by `new`, and no reference to it remains.
         unsafe { libc::munmap(self.at, self.len) };
     }
 }
 
-/// Memory of one side.
+/// A block of memory on one side.
 #[derive(Debug)]
 struct Part {
     agreed: Agreed,
-    /// Knows what was written to, if anything does.
+    /// Tracks written pages, if the system can.
     written: Option<Written>,
 }
 
-/// One side's view of all such memory.
+/// One side's view of all mirrored memory.
 #[derive(Debug, Default)]
 pub struct Twins {
     /// By first address; whole pages.
     parts: BTreeMap<u64, Part>,
-    /// Who writes is this process, so that the system knows where.
+    /// Whether the writer is this process, so that the system can track its writes.
     noted: bool,
-    /// Pages of a part that may have changed: memory that is used again.
+    /// Pages of a part that may have changed; a reused buffer.
     pages: Vec<usize>,
 }
 
-/// So much is compared at a time by one of several threads,
+/// Number of bytes that one of several threads compares at a time.
 const PIECE: usize = 1 << 20;
-/// of which there are so many at most.
+/// Maximum number of these threads.
 const THREADS: usize = 8;
 
-/// A word that others write to at any time.
+/// A word that others may write to at any time.
 ///
 /// # Safety
-/// The address is a multiple of 8, of memory that stays mapped for the time of the borrow.
+/// The address is a multiple of 8, in memory that stays mapped during the borrow.
 unsafe fn word<'a>(at: u64) -> &'a AtomicU64 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { AtomicU64::from_ptr(at as *mut u64) }
 }
 
@@ -120,23 +120,23 @@ fn spread(bits: u64) -> u64 {
 }
 
 impl Twins {
-    /// The side of a place: a GPU writes to its memory, which nobody notices.
+    /// The side of a place: the GPU's writes to its memory cannot be tracked.
     pub fn of_place() -> Twins {
         Twins::default()
     }
 
-    /// The side of the job: only what it has written to is compared, where the system says what that is.
+    /// The side of the job: only written pages are compared, where the system tracks them.
     pub fn of_job() -> Twins {
         Twins { noted: true, ..Twins::default() }
     }
 
-    /// Adds memory of whole pages. Both sides hold zeros, as far as they know of each other.
+    /// Adds memory of whole pages. Both sides initially assume that it contains zeros.
     ///
     /// # Safety
     /// It stays mapped and readable, and writable if the other side changes it, until it is [removed](Twins::remove).
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory for the shadow copy.
     pub unsafe fn add(&mut self, at: u64, bytes: u64) -> io::Result<()> {
         let len = bytes.next_multiple_of(PAGE);
         let agreed = Agreed::new(len as usize)?;
@@ -145,23 +145,23 @@ impl Twins {
         Ok(())
     }
 
-    /// Looks at this memory no more.
+    /// Stops mirroring this memory.
     pub fn remove(&mut self, at: u64) {
         self.parts.remove(&at);
     }
 
-    /// Whether there is none.
+    /// Returns whether no memory is mirrored.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// What this side has changed since the last time, in the order in which the other side must take it over.
+    /// The changes of this side since the last scan, in the order in which the other side must apply them.
     pub fn look(&mut self) -> Vec<Line> {
         self.collect().0
     }
 
-    /// As [`Twins::look`]; also whether the memory held all of it at one moment. What several of these have found before any of it
-    /// is told must be [`joined`].
+    /// As [`Twins::look`]; also returns whether the memory contained all of it at one moment. If several results are collected before one
+    /// is sent, they must be [`joined`].
     pub fn collect(&mut self) -> (Vec<Line>, bool) {
         let mut active = BTreeSet::new();
         let first = self.look_once(&active);
@@ -186,7 +186,7 @@ impl Twins {
                 later.entry(line[0]).and_modify(|l| put_over(l, &line)).or_insert(line);
             }
         }
-        // Told are words of the first look as they were then, before them what was found later.
+        // Words of the first pass are sent with their values of that time, preceded by later changes.
         for line in &first {
             self.agree(line);
             if let Some(l) = later.get_mut(&line[0]) {
@@ -198,8 +198,8 @@ impl Twins {
         (all, false)
     }
 
-    /// What has changed since it was last looked at, by address. Pages that are `active` are looked at last: a flag mostly lies where
-    /// nothing has changed for a while, and what was written before it must be found by the look that finds the flag.
+    /// The changes since the last pass, by address. `active` pages are scanned last: a flag mostly is in a page that has not changed for
+    /// a while, and what was written before the flag must be found by the pass that finds the flag.
     fn look_once(&mut self, active: &BTreeSet<u64>) -> Vec<Line> {
         let (mut found, mut last) = (Vec::new(), Vec::new());
         let mut whole = Vec::new();
@@ -222,7 +222,7 @@ impl Twins {
                 whole.extend((*start..).step_by(PIECE).zip(ours.chunks_mut(PIECE / 8)));
             }
         }
-        // The program is not to find threads of ours at work for it; a place has a machine to itself.
+        // In the job's process a single thread is used, so that the program finds no additional load; a place has a machine to itself.
         let threads = if self.noted { 1 } else { std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get())) };
         compare_all(whole, active, threads, &mut found);
         for page in last {
@@ -241,7 +241,7 @@ impl Twins {
         }
     }
 
-    /// Notes that both sides hold the words of a line.
+    /// Notes that both sides have the words of a line.
     fn agree(&mut self, line: &Line) {
         let Some((start, part)) = self.parts.range_mut(..=line[0]).next_back() else { return };
         let first = ((line[0] - start) / 8) as usize;
@@ -250,8 +250,8 @@ impl Twins {
         }
     }
 
-    /// Takes over what the other side has changed, except where `own` says that this side's bytes count. What this side has changed
-    /// itself meanwhile stays, and is told at the next look. Lines that are not of this memory are left out; false if there are any.
+    /// Applies changes of the other side, except bytes for which `own` gives this side precedence. Bytes that this side has changed
+    /// meanwhile stay, and are sent by the next scan. Lines outside of this memory are skipped; returns false if there are any.
     pub fn take_over(&mut self, message: &[u8], own: impl Fn(u64) -> u64) -> bool {
         let lines = message.chunks_exact(LINE_BYTES);
         let few = lines.len().saturating_sub(LAST);
@@ -274,13 +274,13 @@ impl Twins {
             let agreed = &mut part.agreed.words()[first..first + WORDS];
             for (i, agreed) in agreed.iter_mut().enumerate().rev().filter(|(i, _)| of_word(mask, *i) != 0) {
                 let (bits, theirs) = (of_word(mask, i), read(2 + i));
-                // SAFETY: inside of a part, which is mapped.
+                // SAFETY: inside a part, which is mapped.
                 let put = Put { word: unsafe { word(at + 8 * i as u64) }, bits, was: *agreed, theirs };
                 *agreed = *agreed & !spread(bits) | theirs & spread(bits);
                 if number < few { put.carry_out() } else { last.push(put) }
             }
         }
-        // What they lie in comes near first: then they follow each other within nanoseconds.
+        // Their cache lines are loaded first, so that the stores follow each other within nanoseconds.
         for put in &last {
             put.word.fetch_or(0, Ordering::Relaxed);
         }
@@ -299,7 +299,7 @@ struct Put<'a> {
     theirs: u64,
 }
 
-/// How a [`Put`] is written: one store, if its bytes are all that is changed in a word, half, quarter or byte.
+/// How a [`Put`] is written: with one store, if its bytes are the only changes of a word, half, quarter or byte.
 enum Plain<'a> {
     Word(&'a AtomicU64, u64),
     Half(&'a AtomicU32, u32),
@@ -317,7 +317,7 @@ impl<'a> Put<'a> {
             return Plain::Merge(*self);
         }
         let (at, value) = (at + first as usize, self.theirs >> (8 * first));
-        // SAFETY: these bytes of the word, at a multiple of their number; they live as long as it does.
+        // SAFETY: these bytes of the word are aligned to their number, and live as long as the word does.
         unsafe {
             match count {
                 8 => Plain::Word(self.word, value),
@@ -365,15 +365,15 @@ fn page_of(line: &Line) -> u64 {
     line[0] & !(PAGE - 1)
 }
 
-/// Compares pieces of memory with what both sides hold, which is cut into them, with several threads if there is much; pages that are
-/// `active` are left out.
+/// Compares pieces of memory with the shadow copy, which is cut into such pieces, with several threads if there is much to compare;
+/// `active` pages are skipped.
 fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threads: usize, found: &mut Vec<Line>) {
     let each = |(start, ours): (u64, &mut [u64]), found: &mut Vec<Line>| {
         let pages = (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8));
         let pages = pages.filter(|(page, _)| active.is_empty() || !active.contains(page));
         pages.for_each(|(page, ours)| compare(page, ours, found));
     };
-    // A thread is worth it for some pieces.
+    // A thread is only worth its cost for several pieces.
     let threads = threads.min(pieces.len() / 2);
     if threads < 2 {
         return pieces.into_iter().for_each(|piece| each(piece, found));
@@ -389,22 +389,22 @@ fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threa
     };
     std::thread::scope(|s| {
         (1..threads).for_each(|_| {
-            // Without it the others have more to do.
+            // If a thread cannot be started, the others do its work.
             let _ = std::thread::Builder::new().spawn_scoped(s, work);
         });
         work();
     });
 }
 
-/// Compares a page with what both sides hold.
+/// Compares a page with the shadow copy.
 fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
-    // SAFETY: the page is mapped (`Twins::add`). Others write to it: whatever is found, or not yet, is right.
+    // SAFETY: the page is mapped (`Twins::add`). Others may write to it: a concurrent change may be found now or later.
     if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
         look_at(page, ours, found);
     }
 }
 
-/// Finds what has changed in a page.
+/// Finds the changes in a page.
 fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
     for (at, ours) in (page..).step_by(LINE as usize).zip(ours.chunks_exact_mut(WORDS)) {
         // SAFETY: inside of a mapped page.
@@ -427,15 +427,15 @@ fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
 mod tests {
     use super::*;
 
-    /// Memory of some pages, and one side's view of it.
+    /// A test's memory of some pages, and one side's view of it.
     struct Side {
         memory: Agreed,
         twins: Twins,
     }
 
-    /// As many as are worth notes of the system.
+    /// Enough pages to make tracking worthwhile.
     const PAGES: usize = 64;
-    /// A place has what the job has, but for the notes.
+    /// Both sides are the same except for the tracking of writes.
     const KINDS: [fn() -> Twins; 2] = [Twins::of_place, Twins::of_job];
 
     impl Side {
@@ -460,7 +460,7 @@ mod tests {
             self.memory.at as u64
         }
 
-        /// Tells another side at another address.
+        /// Sends changes to another side at another address.
         fn tell(&mut self, other: &mut Side) -> usize {
             let mut lines = self.twins.look();
             let (from, to) = (self.at(), other.at());
@@ -484,7 +484,7 @@ mod tests {
         let mut want = vec![0u8; PAGES * PAGE as usize];
         let mut seed = 7;
         for round in 0..200 {
-            // Even bytes are one side's, odd ones the other's.
+            // One side writes even bytes, the other one odd bytes.
             for _ in 0..random(&mut seed) % 300 {
                 let (at, value) = (random(&mut seed) % want.len(), random(&mut seed) as u8);
                 want[at] = value;
@@ -519,7 +519,7 @@ mod tests {
         b.tell(&mut a);
         assert_eq!(a.bytes()[100], 2);
         assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0);
-        // Both have told before they have heard: one of them says that its own counts.
+        // Both have sent before they received: one of them gives its own changes precedence.
         a.bytes()[100] = 3;
         b.bytes()[100] = 4;
         let (mut from_a, mut from_b) = (a.twins.look(), b.twins.look());
@@ -552,7 +552,8 @@ mod tests {
         assert_eq!(lines, (1..15).rev().chain([15, 0, 78]).collect::<Vec<_>>());
     }
 
-    /// One thread writes words in order, each anywhere: whatever is told was there at one moment, or is not claimed to have been.
+    /// One thread writes words at scattered addresses in order: the changes sent are the contents at one moment, or are not claimed to
+    /// be.
     #[test]
     fn what_was_written_before_is_told_before() {
         KINDS.iter().for_each(|kind| told_before(Side::of(*kind), Side::new()));
@@ -561,7 +562,7 @@ mod tests {
     fn told_before(a: Side, mut b: Side) {
         let (from, to) = (a.at(), b.at());
         let words = PAGES * PAGE as usize / 8;
-        // A step goes through all words, with no two near each other.
+        // A step permutes all words so that neighbours are far apart.
         let order: Vec<u64> = (0..words as u64).map(|i| i * 1237 % words as u64).collect();
         const ROUNDS: u64 = 60;
         let mut moments = 0;
@@ -569,7 +570,7 @@ mod tests {
             let writer = s.spawn(|| {
                 for round in 1..=ROUNDS {
                     for (n, at) in order.iter().enumerate() {
-                        // SAFETY: inside of the memory, which outlives the thread.
+                        // SAFETY: inside the memory, which outlives the thread.
                         unsafe { word(from + 8 * at) }.store(round, Ordering::Release);
                         if n % 1500 == round as usize {
                             std::thread::sleep(std::time::Duration::from_micros(200));
@@ -608,12 +609,12 @@ mod tests {
         let (from, to) = (a.at(), b.at());
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|s| {
-            // First a word somewhere, then the counter that says so.
+            // First a word somewhere, then the counter that announces it.
             let writer = s.spawn(|| {
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
-                    // SAFETY: inside of the memory, which outlives the thread.
+                    // SAFETY: inside the memory, which outlives the thread.
                     unsafe { word(from + PAGE + 8 * (n % 6000)) }.store(n, Ordering::Release);
                     // SAFETY: as above.
                     unsafe { word(from) }.store(n, Ordering::Release);
@@ -637,7 +638,7 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
             writer.join().unwrap();
-            // Only now: a writer that nobody stops would hold up a failure for ever.
+            // Checked only now: a running writer would keep a failing test from ending.
             assert!(right, "the counter is ahead of its word");
             drop(memory);
             assert!(last > 0);

@@ -1,11 +1,11 @@
-//! The executor: applies calls to a real CUDA driver, in a process of its own or in the job's.
+//! The executor: applies calls to a real CUDA driver, in a separate process or in the job's.
 //!
-//! * [`Executor`]: opens a driver for one GPU and carries out encoded calls, never waiting for the GPU ([`Pending`]).
+//! * [`Executor`]: opens a driver for one GPU and carries out encoded calls without waiting for the GPU ([`Pending`]).
 //! * [`steer`]: makes the driver use the job's addresses, the same in every place.
-//! * [`batch`]: several calls in one.
+//! * [`batch`]: several calls in one message.
 //! * [`bulk`]: large copies of pageable memory by several threads.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
-//! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: what memory is moved with.
+//! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: used to move memory between places.
 
 pub mod batch;
 mod board;

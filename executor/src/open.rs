@@ -1,7 +1,7 @@
-//! Opening a driver for one GPU.
+//! Opens a driver for one GPU.
 //!
-//! A driver library is loaded, patched and started once in a process and sees one GPU for good. A place that was left can be
-//! opened again on it.
+//! In each process a driver library is loaded, patched and started only once, and is bound to one GPU from then on. A place that was
+//! closed can be opened again with the same library.
 
 use crate::gpu::Gpu;
 use crate::steer;
@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 pub struct Options {
     /// File of the CUDA driver (libcuda.so.1 or softgpu), opened by this path.
     pub driver: PathBuf,
-    /// Which GPU of those that the process may see (`CUDA_VISIBLE_DEVICES`, else all), from 0.
+    /// The GPU's ordinal among those that the process may see (`CUDA_VISIBLE_DEVICES`, otherwise all).
     pub gpu: u32,
-    /// Which virtual device it is for the job: decides the addresses. Below [`steer::DEVICES`].
+    /// The job's virtual device, which determines the addresses. Below [`steer::DEVICES`].
     pub virtual_device: u32,
 }
 
@@ -29,20 +29,20 @@ pub enum OpenError {
     /// The library cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The addresses of the virtual device cannot be had.
+    /// The address ranges of the virtual device are not available.
     #[error("cannot hold the addresses of virtual device {device}: {why}")]
     Hold {
         /// The virtual device.
         device: u32,
-        /// The system's words.
+        /// The system's error.
         why: io::Error,
     },
-    /// The library cannot be made to use our addresses.
+    /// The library cannot be made to use the job's addresses.
     #[error("cannot steer {path}: {why}")]
     Steer {
         /// The library.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         why: String,
     },
     /// There is no such GPU.
@@ -50,18 +50,18 @@ pub enum OpenError {
     NoSuchGpu {
         /// The ordinal.
         gpu: u32,
-        /// The value of `CUDA_VISIBLE_DEVICES`, where that is set.
+        /// The value of `CUDA_VISIBLE_DEVICES`, if it is set.
         visible: Option<String>,
     },
     /// A driver call failed.
     #[error("{what} failed: {} ({code})", name(*code))]
     Call {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// The driver's code.
         code: Code,
     },
-    /// The driver library already serves an open place of this process.
+    /// The driver library is already in use by an open place of this process.
     #[error("{path} is in use by another place of this process")]
     Busy {
         /// The library.
@@ -72,9 +72,9 @@ pub enum OpenError {
     OtherGpu {
         /// The library.
         path: PathBuf,
-        /// The GPU that it shows.
+        /// The GPU for which it was started.
         had: u32,
-        /// The GPU wanted.
+        /// The requested GPU.
         want: u32,
     },
     /// The driver library was started for another virtual device.
@@ -82,20 +82,20 @@ pub enum OpenError {
     OtherDevice {
         /// The library.
         path: PathBuf,
-        /// The virtual device that it serves.
+        /// The virtual device for which it was started.
         had: u32,
-        /// The virtual device wanted.
+        /// The requested virtual device.
         want: u32,
     },
-    /// The driver did not give us the addresses that the job's memory must have.
+    /// The driver did not provide the addresses that the job's memory must have.
     #[error("the driver reserved {got:#x} instead of {want:#x} for the job's memory")]
     Address {
         /// The start of the arena.
         want: u64,
-        /// What the driver answered.
+        /// The address that the driver returned.
         got: u64,
     },
-    /// An earlier visit left something in the ranges, so addresses would differ.
+    /// An earlier place in this process left something in the ranges, so addresses would differ.
     #[error("the driver still holds addresses of an earlier visit; this process cannot go back to {path}")]
     Leftover {
         /// The library.
@@ -116,14 +116,14 @@ fn name(code: Code) -> &'static str {
 struct Opened {
     path: PathBuf,
     gpu: Gpu,
-    /// Which GPU it shows and which virtual device's addresses it has, once it was started.
+    /// The GPU and virtual device to which it was bound when it was started.
     serves: Option<(u32, u32)>,
     in_use: bool,
 }
 
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
-/// The right to use a driver library; ends when dropped.
+/// The exclusive right to use a driver library; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) path: PathBuf,
@@ -139,13 +139,13 @@ impl Drop for Lease {
     }
 }
 
-/// What a driver library of this process shows for good, once an executor has been opened on it: the GPU and the virtual device.
+/// The GPU and virtual device to which a driver library of this process is bound, if an executor has been opened on it.
 pub fn bound(driver: &Path) -> Option<(u32, u32)> {
     let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
     crate::pools::lock(&OPENED).iter().find(|o| o.path == path)?.serves
 }
 
-/// What `CUDA_VISIBLE_DEVICES` must say so that exactly the wanted GPU is seen.
+/// The value of `CUDA_VISIBLE_DEVICES` that makes exactly the requested GPU visible.
 fn visible(gpu: u32, environment: Option<&str>) -> Option<String> {
     match environment {
         None => Some(gpu.to_string()),
@@ -153,7 +153,7 @@ fn visible(gpu: u32, environment: Option<&str>) -> Option<String> {
     }
 }
 
-/// The driver library of this file, loaded and patched if that has not been done.
+/// The driver library of this file, loaded and patched if it is not yet.
 fn find<'a>(all: &'a mut Vec<Opened>, path: &Path) -> Result<&'a mut Opened, OpenError> {
     let at = match all.iter().position(|d| d.path == path) {
         Some(at) => at,
@@ -165,17 +165,17 @@ fn find<'a>(all: &'a mut Vec<Opened>, path: &Path) -> Result<&'a mut Opened, Ope
     Ok(&mut all[at])
 }
 
-/// Loads a driver library and starts nothing: what it registers for the end of the process while it is loaded then comes before
-/// what the caller registers after this.
+/// Loads a driver library without starting it, so that exit handlers that it registers while it is loaded are registered before later
+/// ones of the caller.
 ///
 /// # Errors
-/// The library cannot be loaded, or cannot be made to use our addresses.
+/// The library cannot be loaded, or cannot be made to use the job's addresses.
 pub fn preload(driver: &Path) -> Result<(), OpenError> {
     let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
     find(&mut crate::pools::lock(&OPENED), &path).map(drop)
 }
 
-/// Loads, patches and starts a driver, if that has not been done, and shows it one GPU.
+/// Loads, patches and starts a driver if it is not yet, with one visible GPU.
 pub(crate) fn lease(o: &Options) -> Result<Lease, OpenError> {
     let hold = |why| OpenError::Hold { device: o.virtual_device, why };
     steer::hold_ranges(o.virtual_device).map_err(hold)?;
@@ -223,13 +223,13 @@ fn load(path: &Path) -> Result<Gpu, OpenError> {
 }
 
 fn start(driver: &Gpu, gpu: u32) -> Result<(), OpenError> {
-    // In a job the variable may have been changed to choose among its places; their numbers are those of its start.
+    // In a job the variable may have been changed to choose among its places; the GPU numbers refer to the value at the job's start.
     let environment = std::env::var("MRCUDA_VISIBLE").or_else(|_| std::env::var("CUDA_VISIBLE_DEVICES"));
     let environment = environment.ok().filter(|v| v != "all");
     let none = || OpenError::NoSuchGpu { gpu, visible: environment.clone() };
     let text = visible(gpu, environment.as_deref()).ok_or_else(none)?;
     let text = CString::new(text).map_err(|_| none())?;
-    // The driver may keep the pointer; this happens once for each driver library.
+    // Leaked because the driver may keep the pointer; once for each driver library.
     steer::set_visible(Box::leak(text.into_boxed_c_str()));
     let failed = |what| move |code| OpenError::Call { what, code };
     match driver.init() {

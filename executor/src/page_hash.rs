@@ -1,21 +1,21 @@
-//! The page hash: what decides that two pages of memory are equal, and the bound on its being wrong (docs/page-hash.md).
+//! The page hash, by which two pages of memory are judged equal, and the bound on its error probability (docs/page-hash.md).
 //!
-//! NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: "UMAC: Fast and Secure Message Authentication", CRYPTO 1999) over 32-bit words,
-//! four passes with shifted keys (the paper's Toeplitz construction), all 256 bits kept. For two different pages of the same length
-//! that were fixed without knowledge of the key, the probability of equal hashes is at most 2^-128; of different lengths, 2^-124.
+//! NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: "UMAC: Fast and Secure Message Authentication", CRYPTO 1999) over 32-bit words, four
+//! passes with shifted keys (the paper's Toeplitz construction), all 256 bits kept. For two different pages of the same length that were
+//! fixed without knowledge of the key, the probability of equal hashes is at most 2^-128; of different lengths, 2^-124.
 //!
 //! This is the implementation for the host; `kernels/executor.cu` computes the same on the GPU.
 
-/// Most bytes of a page.
+/// Maximum size of a page in bytes.
 pub const PAGE_BYTES: usize = 64 << 10;
 /// Hash of a page.
 pub type PageHash = [u8; 32];
-/// In place of the hash of a page whose memory is gone.
+/// Replaces the hash of a page whose memory no longer exists.
 pub const NO_HASH: PageHash = [0; 32];
 
-/// Passes, each of which adds 2^-32 to the bound.
+/// Number of passes; each adds a factor of 2^-32 to the bound.
 const PASSES: usize = 4;
-/// Words by which the key of a pass is shifted against that of the pass before: those of one row of threads of the kernel.
+/// Number of words by which each pass's key is shifted against that of the previous pass: the words of one row of threads of the kernel.
 const SHIFT: usize = 512;
 const WORDS: usize = PAGE_BYTES / 4 + (PASSES - 1) * SHIFT;
 /// Bytes of a key.
@@ -51,7 +51,7 @@ impl PageKey {
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
         let last = (!rest.is_empty()).then_some(&last);
-        // One pass after the other: compilers make vectors of such a loop.
+        // One pass after the other, so that compilers vectorize the loop.
         let sums: [u64; PASSES] = std::array::from_fn(|pass| {
             let key = self.words[pass * SHIFT..].as_chunks::<2>().0;
             let product = |(pair, [a, b]): (&[u8; 8], &[u32; 2])| {
@@ -92,7 +92,7 @@ mod tests {
         let key = counted();
         let k = |i: u32| i.wrapping_mul(0x9E37_79B9);
         assert_eq!(sums(key.hash(&[])), [0; 4]);
-        // One pair that is cut short: its missing bytes are zeros.
+        // One truncated pair: its missing bytes are zeros.
         let product = |shift: u32| u64::from(k(shift).wrapping_add(0x0403_0201)) * u64::from(k(shift + 1).wrapping_add(5)) + 5;
         assert_eq!(sums(key.hash(&[1, 2, 3, 4, 5])), [0, 512, 1024, 1536].map(product));
     }

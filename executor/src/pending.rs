@@ -1,4 +1,4 @@
-//! Answers that the GPU has to get to first.
+//! Answers that depend on the GPU's progress.
 
 use crate::executor::Executor;
 use crate::executor::host::Call;
@@ -8,23 +8,23 @@ use cuda_api::wire::Wire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a call went.
+/// The outcome of a call.
 #[derive(Debug)]
 pub enum Applied {
-    /// It is done, with this result; the reply holds its answer.
+    /// It is complete, with this result; the reply contains its answer.
     Done(Code),
-    /// The answer comes when the GPU has got there.
+    /// The answer becomes available when the GPU has got there.
     Pending(Pending),
 }
 
 /// An event to wait for.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
-    /// From the pool, recorded for this wait alone.
+    /// From the pool, recorded for this wait only.
     Own(u64),
-    /// Not from the pool: the reference for times.
+    /// Not from the pool: the reference event for event times.
     Other(u64),
-    /// From the pool; several wait for it, and it is not recorded anew meanwhile.
+    /// From the pool, shared by several waits, and not recorded again meanwhile.
     Shared(Arc<Recorded>),
 }
 
@@ -37,30 +37,30 @@ impl Mark {
     }
 }
 
-/// An answer that is on its way. Dropping it gives up the answer, not the work.
+/// An answer that is under way. Dropping it abandons the answer, not the work.
 #[derive(Debug)]
 pub struct Pending {
-    /// Number of the context's life in which it was submitted.
+    /// Number of the context in which it was submitted.
     pub(crate) life: u64,
     pub(crate) pools: Arc<Pools>,
     pub(crate) marks: Vec<Mark>,
     /// Buffers that hold the answer, with the bytes used in each.
     pub(crate) bytes: Vec<(Buffer, usize)>,
-    /// A call of the job's process: the answer comes when the stream has got to it.
+    /// For a call to the job: the answer becomes available when the stream has reached it.
     pub(crate) call: Option<Arc<Call>>,
 }
 
-/// How long [`Pending::wait`] looks without a pause: synchronising right after a short launch is the common case.
+/// How long [`Pending::wait`] spins: synchronising shortly after a short launch is the common case.
 const SPIN: Duration = Duration::from_micros(20);
-/// Between two looks at what the driver cannot wait for.
+/// Poll interval for what the driver cannot wait for.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Pending {
-    /// Looks whether the answer is there: its code, with the bytes appended to `reply`. Not to be called again after that.
+    /// Checks whether the answer is available: returns its code, with the bytes appended to `reply`. Must not be called again after that.
     pub fn poll(&mut self, e: &Executor, reply: &mut Vec<u8>) -> Option<Code> {
         let life = e.life();
         if life.number != self.life {
-            // The context was reset: its events are gone, and what they stood for with them.
+            // The context was reset: its events, and the work that they marked, are gone.
             self.marks.clear();
             self.bytes.clear();
             return Some(code::ERROR_CONTEXT_IS_DESTROYED);
@@ -112,7 +112,7 @@ impl Pending {
         Some(code::SUCCESS)
     }
 
-    /// Waits for the answer: looks for a short time, then leaves the waiting to the driver.
+    /// Waits for the answer: spins for a short time, then waits in the driver.
     pub fn wait(mut self, e: &Executor, reply: &mut Vec<u8>) -> Code {
         let start = Instant::now();
         loop {
@@ -122,7 +122,7 @@ impl Pending {
             if start.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else if let Some(mark) = self.marks.last() {
-                // What it says is found by looking.
+                // The result is found by polling.
                 let _ = e.gpu().synchronize_event(mark.event());
             } else {
                 std::thread::sleep(NAP);
@@ -130,7 +130,7 @@ impl Pending {
         }
     }
 
-    /// Gives back what it holds; copies are no longer under way.
+    /// Releases its events and buffers; copies are no longer under way.
     fn release(&mut self) {
         for mark in self.marks.drain(..) {
             if let Mark::Own(event) = mark {

@@ -1,4 +1,4 @@
-//! What is used for a moment and used again: events, and page-locked buffers for copies.
+//! Pools of reusable resources: events, and page-locked buffers for copies.
 
 use crate::gpu::Gpu;
 use cuda_api::code::{self, Code};
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 /// Sizes of buffers: 64 KiB, doubled up to 4 MiB.
 const SMALLEST: usize = 64 << 10;
 const CLASSES: usize = 7;
-/// The largest piece of a copy.
+/// The largest piece of a copy, in bytes.
 pub(crate) const PIECE: usize = SMALLEST << (CLASSES - 1);
-/// Bytes of buffers that copies to the device may occupy; then they wait for earlier ones, see [`STEP`].
+/// Limit of the buffers of copies to the device, in bytes; above it, copies wait for earlier ones, see [`STEP`].
 const COPY_IN_LIMIT: usize = 256 << 20;
-/// As above, for copies to the host, which must have all their buffers when they are submitted.
+/// The same limit for copies to the host, which need all their buffers when they are submitted.
 const COPY_OUT_LIMIT: usize = 1 << 30;
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// After so long without any buffer coming back one more is made, whatever the limit: what the earlier copies wait for may be a call that
-/// comes after the present one. The time grows with what is above the limit, in steps of a piece.
+/// If no buffer is returned within this time, another one is allocated in spite of the limit: the earlier copies may wait for a call that
+/// comes after the present one. The time grows by one step for each piece above the limit.
 const STEP: Duration = Duration::from_millis(5);
-/// It does not grow further than that.
+/// Maximum of this time.
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// A page-locked buffer. Whoever has it owns its bytes.
+/// A page-locked buffer. Its holder owns its bytes.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     at: usize,
@@ -46,7 +46,7 @@ impl Buffer {
 
     /// The first `n` bytes. They must not be the target of a copy under way.
     pub(crate) fn bytes(&self, n: usize) -> &[u8] {
-        // SAFETY: the driver's allocation of `len` bytes, owned by `self`; the copies into it have ended (contract).
+        // SAFETY: the driver's allocation of `len` bytes, owned by `self`; the copies into it are complete (contract).
         unsafe { std::slice::from_raw_parts(self.as_ptr(), n.min(self.len())) }
     }
 
@@ -60,18 +60,18 @@ impl Buffer {
 #[derive(Debug, Default)]
 struct Staging {
     free: [Vec<Buffer>; CLASSES],
-    /// Buffers whose copy is under way: they are free when the event has happened. In the order of submission.
+    /// Buffers whose copies are under way, in the order of submission: they are free when the event has occurred.
     flying: VecDeque<(u64, Vec<Buffer>)>,
-    /// The buffer for the late copies of each stream that has some, and how many have it now.
+    /// The buffer for the late copies of each stream that has some, and its number of users.
     late: HashMap<u64, (Buffer, usize)>,
-    /// Bytes of all buffers.
+    /// Total size of all buffers in bytes.
     bytes: usize,
-    /// How many have come back so far.
+    /// Number of buffers returned so far.
     returned: u64,
 }
 
 impl Staging {
-    /// A buffer that nothing uses any more.
+    /// Returns a buffer that is no longer used to the pool.
     fn take_back(&mut self, buffer: Buffer) {
         self.returned += 1;
         let Some(stream) = buffer.stream else {
@@ -88,13 +88,13 @@ impl Staging {
     }
 }
 
-/// The size of buffers that so many bytes need.
+/// The size class of buffers that hold so many bytes.
 fn class(bytes: usize) -> Result<usize, Code> {
     let class = bytes.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize;
     if class < CLASSES { Ok(class) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
-/// How long a buffer is waited for when `above` bytes above the limit are in use and none comes back.
+/// How long to wait for a buffer when `above` bytes above the limit are in use and none is returned.
 fn patience(above: usize) -> Duration {
     let steps = u32::try_from(above.div_ceil(PIECE)).unwrap_or(u32::MAX);
     STEP.saturating_mul(steps.max(1)).min(LONGEST)
@@ -108,7 +108,7 @@ pub(crate) struct Pools {
     staging: Mutex<Staging>,
 }
 
-/// A recorded event that several look at: it goes back to its pool when nobody does any more.
+/// A shared recorded event, returned to its pool when its last user drops it.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     event: u64,
@@ -116,7 +116,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Of an event from this pool.
+    /// Wraps an event from this pool.
     pub(crate) fn new(event: u64, pools: Arc<Pools>) -> Recorded {
         Recorded { event, pools }
     }
@@ -125,7 +125,7 @@ impl Recorded {
         self.event
     }
 
-    /// Whether it has not happened.
+    /// Returns whether the event has not occurred yet.
     pub(crate) fn is_ahead(&self, gpu: &Gpu) -> bool {
         gpu.query_event(self.event) == Err(code::ERROR_NOT_READY)
     }
@@ -142,7 +142,7 @@ impl Pools {
         Pools { gpu, events: Mutex::default(), staging: Mutex::default() }
     }
 
-    /// An event recorded in a stream.
+    /// Records an event from the pool in a stream.
     pub(crate) fn mark(&self, stream: u64) -> Result<u64, Code> {
         let spare = lock(&self.events).pop();
         let event = match spare {
@@ -153,7 +153,7 @@ impl Pools {
         Ok(event)
     }
 
-    /// Takes an event back. It may be pending: the next use records it anew.
+    /// Returns an event to the pool. It may be pending: its next use records it again.
     pub(crate) fn recycle(&self, event: u64) {
         lock(&self.events).push(event);
     }
@@ -168,7 +168,8 @@ impl Pools {
         Ok(s.free[class].pop())
     }
 
-    /// A buffer of at least `bytes` (at most [`PIECE`]); waits for copies under way when there are too many, as long as some of them end.
+    /// A buffer of at least `bytes` (at most [`PIECE`]); when too many are in use, waits for copies under way, as long as copies
+    /// complete.
     pub(crate) fn buffer(&self, bytes: usize, out: bool) -> Result<Buffer, Code> {
         let class = class(bytes)?;
         let limit = if out { COPY_OUT_LIMIT } else { COPY_IN_LIMIT };
@@ -201,14 +202,14 @@ impl Pools {
         }
     }
 
-    /// Frees the buffers whose copies have been made.
+    /// Frees the buffers whose copies are complete.
     fn land(&self, s: &mut Staging) -> Result<(), Code> {
         for _ in 0..s.flying.len() {
             let Some((event, buffers)) = s.flying.pop_front() else { break };
             match self.gpu.query_event(event) {
                 Err(code::ERROR_NOT_READY) => s.flying.push_back((event, buffers)),
                 other => {
-                    // After an error of execution nothing is copied any more.
+                    // After an execution error no copies are under way.
                     self.recycle(event);
                     buffers.into_iter().for_each(|b| s.take_back(b));
                     other?;
@@ -218,19 +219,19 @@ impl Pools {
         Ok(())
     }
 
-    /// Takes buffers back that are in use until `event` happens.
+    /// Returns buffers to the pool that are in use until `event` occurs.
     pub(crate) fn fly(&self, event: u64, buffers: Vec<Buffer>) {
         lock(&self.staging).flying.push_back((event, buffers));
     }
 
-    /// Takes back buffers that nothing uses.
+    /// Returns buffers to the pool that are no longer used.
     pub(crate) fn give_back(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut s = lock(&self.staging);
         buffers.into_iter().for_each(|b| s.take_back(b));
     }
 
-    /// A buffer for a late copy of a stream: bytes that come when the stream gets there. All such copies of a stream have the same one,
-    /// since each is over before the bytes of the next one are asked for; so they need no more however many wait.
+    /// A buffer for a late copy of a stream, whose bytes arrive when the stream reaches it. All late copies of a stream share one buffer,
+    /// since each is complete before the bytes of the next are requested; so the number of waiting copies does not matter.
     pub(crate) fn late_buffer(&self, stream: u64, bytes: usize) -> Result<Buffer, Code> {
         if bytes > PIECE {
             return Err(code::ERROR_INVALID_VALUE);
@@ -243,19 +244,19 @@ impl Pools {
         {
             let mut s = lock(&self.staging);
             if s.late.contains_key(&stream) {
-                // Those that are over give it up.
+                // Completed late copies release the buffer.
                 self.land(&mut s)?;
             }
             if let Some(shared) = share(&mut s) {
                 return Ok(shared);
             }
         }
-        // Whatever the next copies need fits.
+        // Large enough for all later copies.
         let own = self.buffer(PIECE, false)?;
         let mut s = lock(&self.staging);
         let others = s.late.contains_key(&stream);
         if others {
-            // Another thread was faster.
+            // Another thread has added one first.
             s.take_back(own);
         } else {
             s.late.insert(stream, (own, 0));
@@ -263,12 +264,12 @@ impl Pools {
         share(&mut s).ok_or(code::ERROR_UNKNOWN)
     }
 
-    /// Releases everything, for a context that is about to end and in which nothing runs.
+    /// Frees everything, for a context that is about to be destroyed and in which no work is running.
     pub(crate) fn clear(&self) {
         let mut s = lock(&self.staging);
         let mut all = std::mem::take(&mut *s);
         let mut events = std::mem::take(&mut *lock(&self.events));
-        // Errors here mean that the context is gone already, and with it what it owned.
+        // Errors here mean that the context, with what it owned, is already destroyed.
         for (event, buffers) in std::mem::take(&mut all.flying) {
             events.push(event);
             buffers.into_iter().for_each(|b| all.take_back(b));

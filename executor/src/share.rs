@@ -1,7 +1,7 @@
-//! Descriptors that pass from process to process on one machine: how a place gets at physical memory of another.
+//! Passes descriptors between processes of one machine: how a place accesses physical memory of another.
 //!
-//! Each process that offers something listens at an abstract Unix socket of a random name. Who knows the name and the sixteen bytes
-//! that stand for a descriptor, and is the same user (or root), gets it. Both are random: they are told to the job alone.
+//! Each process that offers something listens at an abstract Unix socket with a random name. A process of the same user (or root) that
+//! knows the name and the sixteen-byte ticket of a descriptor receives it. Both are random, and only the job is told them.
 
 use crate::pools::lock;
 use cuda_api::ops::Offer;
@@ -14,12 +14,12 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// Name of a socket at which a process answers others of its machine.
+/// Name of the socket at which a process serves other processes of its machine.
 pub type Name = [u8; 16];
 
-/// How long each side waits for the other's words.
+/// Timeout of each side for the other's messages.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Room for one descriptor in a control message.
+/// Size of a control message with one descriptor.
 const CONTROL: usize = 64;
 
 static OFFERS: Mutex<Option<HashMap<[u8; 16], OwnedFd>>> = Mutex::new(None);
@@ -37,34 +37,34 @@ fn address(name: &Name) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("mrcuda-share-{hex}"))
 }
 
-/// Whether the other end is of our user, or root.
+/// Returns whether the peer belongs to our user or to root.
 fn is_ours(stream: &UnixStream) -> bool {
     let mut who = MaybeUninit::<libc::ucred>::uninit();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let (fd, at) = (stream.as_raw_fd(), who.as_mut_ptr().cast());
     // SAFETY: the descriptor is open and the buffer has this length.
     let rc = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len) };
-    // SAFETY: it cannot fail.
+    // SAFETY: the call cannot fail.
     let me = unsafe { libc::geteuid() };
-    // SAFETY: filled by the call, which has succeeded.
+    // SAFETY: filled in by the call, which has succeeded.
     rc == 0 && matches!(unsafe { who.assume_init() }.uid, uid if uid == 0 || uid == me)
 }
 
-/// The name of this process's socket, which is made at the first use.
+/// The name of this process's socket, which is created at the first use.
 fn server() -> io::Result<Name> {
     static NAME: OnceLock<Option<Name>> = OnceLock::new();
     let name = NAME.get_or_init(|| serve("mrcuda-share", PATIENCE, answer).ok());
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
-/// After a visitor could not be let in.
+/// Pause after a connection could not be accepted.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// Makes a socket of a random name, and a thread that answers visitors of our user, one after the other. No word of a visitor is waited
-/// for longer than `patience`.
+/// Creates a socket with a random name, and a thread that serves clients of our user, one after the other. `patience` is the timeout for
+/// each message of a client.
 ///
 /// # Errors
-/// The socket or the thread cannot be made.
+/// The socket or the thread cannot be created.
 pub fn serve(
     thread: &str,
     patience: Duration,
@@ -80,17 +80,17 @@ pub fn serve(
     spawn_quiet(thread, move || {
         listener.incoming().for_each(|visitor| match visitor {
             Ok(visitor) => drop(admit(visitor)),
-            // Out of descriptors or memory: that may pass, and asking again at once would take a processor.
+            // Out of descriptors or memory, which may be temporary; retrying at once would keep a processor busy.
             Err(_) => std::thread::sleep(BREATH),
         })
     })?;
     Ok(name)
 }
 
-/// Connects to the socket of a name, which a process of our user has on this machine.
+/// Connects to the socket with this name, which a process of our user has on this machine.
 ///
 /// # Errors
-/// There is none, or it is somebody else's.
+/// There is none, or it belongs to another user.
 pub fn visit(name: &Name, patience: Duration) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(name)?)?;
     stream.set_read_timeout(Some(patience))?;
@@ -98,7 +98,8 @@ pub fn visit(name: &Name, patience: Duration) -> io::Result<UnixStream> {
     if is_ours(&stream) { Ok(stream) } else { Err(io::Error::from(io::ErrorKind::PermissionDenied)) }
 }
 
-/// A thread that is started meanwhile takes no signal: the program's handlers run on the program's threads.
+/// Runs `run` with all signals blocked, so that a thread that it starts receives none: the program's handlers run on the program's
+/// threads.
 fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: plain sets of signals, filled by the first call; the mask is this thread's own.
@@ -112,12 +113,13 @@ fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Starts a thread that takes no signal.
+/// Starts a thread with all signals blocked.
 pub(crate) fn spawn_quiet(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     without_signals(|| std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop))
 }
 
-/// Lets this thread take the signals of its own faults: it uses memory that the program may protect, and notice by a handler that it is used.
+/// Unblocks the signals of this thread's own faults: it uses memory that the program may protect in order to detect accesses by a signal
+/// handler.
 pub(crate) fn take_faults() {
     let mut faults = MaybeUninit::uninit();
     // SAFETY: a plain set of signals, emptied by the first call; the mask is this thread's own.
@@ -129,7 +131,7 @@ pub(crate) fn take_faults() {
     }
 }
 
-/// One visitor: reads which descriptor it wants, and gives it.
+/// Serves one client: reads which descriptor it requests, and sends that.
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
     let mut ticket = [0; 16];
     visitor.read_exact(&mut ticket)?;
@@ -199,7 +201,7 @@ pub(crate) fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
-/// Offers a descriptor to whoever knows the answer.
+/// Offers a descriptor to processes that know the returned offer.
 pub(crate) fn offer(fd: OwnedFd) -> io::Result<Offer> {
     let (name, ticket) = (server()?, random()?);
     lock(&OFFERS).get_or_insert_default().insert(ticket, fd);
@@ -209,14 +211,14 @@ pub(crate) fn offer(fd: OwnedFd) -> io::Result<Offer> {
     Ok(offer)
 }
 
-/// Takes an offer of this process back.
+/// Withdraws an offer of this process.
 pub(crate) fn withdraw(offer: &Offer) {
     if let (Some(all), Some(ticket)) = (lock(&OFFERS).as_mut(), offer.last_chunk::<16>()) {
         all.remove(ticket);
     }
 }
 
-/// The descriptor of an offer, from this process or another one.
+/// Fetches the descriptor of an offer, from this process or another one.
 pub(crate) fn fetch(offer: &Offer) -> io::Result<OwnedFd> {
     let (name, ticket) = offer.split_at(16);
     let name = name.try_into().map_err(io::Error::other)?;
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
     use std::fs::File;
 
-    /// Whoever says nothing holds up the others, for a while: one test at a time.
+    /// Serializes the tests: a client that sends nothing delays the others.
     static TURN: Mutex<()> = Mutex::new(());
 
     #[test]

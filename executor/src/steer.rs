@@ -1,22 +1,21 @@
-//! Addresses: which ranges are ours, and how a loaded libcuda is made to use them.
+//! Address control: which ranges belong to the job, and how a loaded libcuda is made to use them.
 //!
-//! Kernels keep raw pointers, so after a move every address must be what it was (docs/memory.md, "Addresses").
-//! libcuda takes the addresses of what it places itself from `mmap`: this module answers that call (and `munmap`, `getenv` and
-//! `__cxa_atexit`) in its place, by replacing the entries of the loaded library's global offset table. Nothing else of the process
-//! is affected.
+//! Kernels hold raw pointers, so after a move every address must be the same as before (docs/memory.md, "Addresses"). libcuda obtains the
+//! addresses of its own placements from `mmap`. This module intercepts that call (and `munmap`, `getenv` and `__cxa_atexit`) by replacing
+//! the entries of the loaded library's global offset table. The rest of the process is not affected.
 //!
-//! For each virtual device there are three ranges:
+//! Each virtual device has three ranges:
 //!
 //! | range | from | what the hook does |
 //! |---|---|---|
-//! | own allocations | 0x2000_0000_0000 | lets the driver's reservation take the place of our placeholder |
-//! | placed by the driver | 0x3000_0000_0000 | serves requests without an address made while [`Placing`], one after the other |
+//! | own allocations | 0x2000_0000_0000 | lets the driver's reservation replace our placeholder |
+//! | placed by the driver | 0x3000_0000_0000 | serves, in increasing order, requests without an address made while [`Placing`] |
 //! | scratch | 0x4800_0000_0000 | serves the driver's other large requests; never compared |
 //!
-//! During a move the memory of another place is mapped where [`VIEW`] says, if nothing else is there.
+//! During a move the memory of another place is mapped at [`VIEW`], if that range is free.
 //!
-//! Placeholders ([`hold_ranges`]) keep everybody else out of the first two. What the driver gives back of them becomes
-//! placeholder again at once, so there is never a hole that others could fall into.
+//! Placeholders ([`hold_ranges`]) keep the first two ranges free of other mappings. What the driver unmaps there becomes placeholder
+//! again at once, so that no other mapping can be placed there.
 
 mod exits;
 mod got;
@@ -35,17 +34,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of virtual devices.
 pub const DEVICES: u32 = 32;
-/// Bytes of a device's range of own allocations, and of its range for what the driver places.
+/// Size of a device's range of own allocations, and of its range for the driver's placements.
 pub const ARENA: u64 = 512 << 30;
 const OWN: u64 = 0x2000_0000_0000;
 const PLACED: u64 = 0x3000_0000_0000;
 const SCRATCH: u64 = 0x4800_0000_0000;
 const SCRATCH_BYTES: u64 = 64 << 30;
-/// Smaller requests are the driver's own bookkeeping: device addresses come in units of this many bytes.
+/// Smaller requests are for the driver's own bookkeeping: device addresses are multiples of this size.
 const SMALLEST: u64 = 2 << 20;
-/// Where memory of another place is mapped during a move, if the address is free.
+/// Where memory of another place is mapped during a move, if the range is free.
 pub(crate) const VIEW: u64 = 0x4a00_0000_0000;
-/// Above this there is no range of the job's on the device, nor one of the executor's.
+/// End of all ranges of the job on the device, and of the executor.
 pub(crate) const RESERVED_END: u64 = VIEW + ARENA;
 
 /// First address of a device's own allocations.
@@ -53,33 +52,33 @@ pub fn own_base(virtual_device: u32) -> u64 {
     OWN + u64::from(virtual_device) * ARENA
 }
 
-/// First address of what the driver places itself on a device.
+/// First address of the driver's own placements on a device.
 pub fn placed_base(virtual_device: u32) -> u64 {
     PLACED + u64::from(virtual_device) * ARENA
 }
 
 // Values of `Ranges::held`.
-/// The ranges are not ours.
+/// No placeholders are held.
 const NOT: u8 = 0;
-/// The ranges are ours, the placeholders are lifted for a moment.
+/// The placeholders are held but temporarily removed.
 const LIFTED: u8 = 1;
-/// Placeholders lie wherever the driver has nothing.
+/// Placeholders cover everything that the driver does not use.
 const HELD: u8 = 2;
 
-/// State of one device's ranges. Only atomics: the hook runs inside libcuda, which may hold any lock.
+/// State of one device's ranges. It consists of atomics because the hook runs inside libcuda, which may hold any lock.
 #[derive(Debug)]
 struct Ranges {
     /// One of [`NOT`], [`LIFTED`], [`HELD`].
     held: AtomicU8,
-    /// The driver's reservation is where the placeholder of the own range was.
+    /// Whether the driver's reservation has replaced the placeholder of the own range.
     own_taken: AtomicBool,
-    /// Bytes of the placed range that were ever given out, and that the driver has now.
+    /// Bytes of the placed range that were ever assigned, and that the driver uses now.
     placed_next: AtomicU64,
     placed_out: AtomicU64,
-    /// The same two when the driver had started and there was no context yet.
+    /// The values of these two when the driver had been started and no context existed yet.
     started_next: AtomicU64,
     started_out: AtomicU64,
-    /// Bytes of the scratch range that were ever given out.
+    /// Bytes of the scratch range that were ever assigned.
     scratch_next: AtomicU64,
 }
 
@@ -101,16 +100,16 @@ fn ranges(virtual_device: u32) -> &'static Ranges {
 
 const PLACEHOLDER: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// Covers a range with a placeholder, if nothing lies in it.
+/// Covers a range with a placeholder, if nothing is mapped in it.
 fn hold(base: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: MAP_FIXED_NOREPLACE leaves alone whatever is mapped already.
+    // SAFETY: MAP_FIXED_NOREPLACE does not replace existing mappings.
     let at =
         unsafe { libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED_NOREPLACE, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     if at as u64 != base {
-        // An old kernel takes the flag for a hint.
+        // An old kernel treats the flag as a hint.
         release(at as u64, bytes);
         return Err(io::Error::from_raw_os_error(libc::EEXIST));
     }
@@ -118,21 +117,21 @@ fn hold(base: u64, bytes: u64) -> io::Result<()> {
 }
 
 fn release(base: u64, bytes: u64) {
-    // SAFETY: only for placeholders that were put there by `hold`.
+    // SAFETY: called only for placeholders that `hold` mapped.
     unsafe { libc::munmap(base as *mut _, bytes as usize) };
 }
 
-/// Who changes what is held.
+/// Locks the right to change placeholders.
 fn changing() -> MutexGuard<'static, ()> {
     static CHANGING: Mutex<()> = Mutex::new(());
     CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts the placeholders of a device where the driver has nothing.
+/// Maps the placeholders of a device wherever the driver has nothing.
 fn hold_device(virtual_device: u32) -> io::Result<()> {
     let state = ranges(virtual_device);
     hold(own_base(virtual_device), ARENA)?;
-    // What the driver has of the placed range is at its start.
+    // The driver's part of the placed range is at its start.
     let used = state.placed_next.load(Ordering::Acquire).next_multiple_of(SMALLEST);
     if let Err(e) = hold(placed_base(virtual_device) + used, ARENA - used) {
         release(own_base(virtual_device), ARENA);
@@ -142,12 +141,12 @@ fn hold_device(virtual_device: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts placeholders over the ranges of a device whose addresses are compared, so that nothing else of this process can lie
-/// there. Done once in a process for each device; later calls do nothing.
+/// Covers the ranges of a device whose addresses are compared with placeholders, so that nothing else of this process is mapped there.
+/// Done once in a process for each device; later calls have no effect.
 ///
 /// # Errors
-/// `InvalidInput` for a device that does not exist; what the system says when a range is not free or there is no address
-/// space for it (`ulimit -v`).
+/// `InvalidInput` for a device that does not exist; the system's error if a range is not free or there is no address space for it
+/// (`ulimit -v`).
 pub fn hold_ranges(virtual_device: u32) -> io::Result<()> {
     if virtual_device >= DEVICES {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -159,11 +158,11 @@ pub fn hold_ranges(virtual_device: u32) -> io::Result<()> {
     hold_device(virtual_device)
 }
 
-/// Runs `f` without any placeholder in the process, but those of ranges in use. While a driver starts there must be none: it
-/// remembers what was mapped then and avoids it for good (docs/migration.md, "Preparing a place").
+/// Runs `f` with all placeholders removed, except those of ranges in use. There must be none while a driver starts: it records existing
+/// mappings and permanently avoids them (docs/migration.md, "Preparing a place").
 ///
 /// # Errors
-/// The system's, when a placeholder cannot be put back.
+/// The system's error if a placeholder cannot be restored.
 pub(crate) fn without_placeholders<T>(f: impl FnOnce() -> T) -> io::Result<T> {
     let _one = changing();
     let mut lifted = Vec::new();
@@ -185,15 +184,15 @@ fn is_untouched(state: &Ranges) -> bool {
     !state.own_taken.load(Ordering::Acquire) && state.placed_next.load(Ordering::Acquire) == 0
 }
 
-/// The driver has started for this device: what it has now it keeps for ever.
+/// Notes that the driver has been started for this device: what it has mapped by now it never unmaps.
 pub(crate) fn started(virtual_device: u32) {
     let state = ranges(virtual_device);
     state.started_next.store(state.placed_next.load(Ordering::Acquire), Ordering::Release);
     state.started_out.store(state.placed_out.load(Ordering::Acquire), Ordering::Release);
 }
 
-/// Begins the placed range anew where it stood when the driver had started, for a context without history. False if the
-/// driver still has parts of it from a context: what it places next would then not lie where it lies in a fresh process.
+/// Resets the placed range to its state after the driver's start, for a context without history. Returns false if the driver still uses
+/// parts of it from a context: its next placements would then differ from those in a fresh process.
 pub(crate) fn begin_anew(virtual_device: u32) -> bool {
     let state = ranges(virtual_device);
     if state.placed_out.load(Ordering::Acquire) != state.started_out.load(Ordering::Acquire) {
@@ -203,7 +202,7 @@ pub(crate) fn begin_anew(virtual_device: u32) -> bool {
     true
 }
 
-/// Puts the placeholder of own allocations back, if the driver gave the range up without our noticing.
+/// Restores the placeholder of own allocations if the driver has unmapped the range unnoticed.
 pub(crate) fn hold_own_again(virtual_device: u32) {
     let state = ranges(virtual_device);
     if state.own_taken.load(Ordering::Acquire) && hold(own_base(virtual_device), ARENA).is_ok() {
@@ -211,7 +210,7 @@ pub(crate) fn hold_own_again(virtual_device: u32) {
     }
 }
 
-/// Whether no context has anything in the compared ranges of a device.
+/// Returns whether no context has anything in the compared ranges of a device.
 pub fn is_free(virtual_device: u32) -> bool {
     let state = ranges(virtual_device);
     !state.own_taken.load(Ordering::Acquire)
@@ -219,16 +218,16 @@ pub fn is_free(virtual_device: u32) -> bool {
 }
 
 thread_local! {
-    /// 1 + the virtual device for which this thread is inside a call that places memory; 0 outside.
+    /// 1 + the virtual device for which this thread is inside a call that places memory; 0 otherwise.
     static PLACING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, what the driver asks for on this thread goes to the placed range of a device.
+/// While this guard lives, the driver's mappings on this thread are placed in the placed range of a device.
 #[derive(Debug)]
 pub(crate) struct Placing(u32);
 
 impl Placing {
-    /// Enters a placing call on this thread.
+    /// Begins a placing call on this thread.
     pub(crate) fn enter(virtual_device: u32) -> Placing {
         Placing(PLACING.replace(virtual_device + 1))
     }
@@ -240,7 +239,7 @@ impl Drop for Placing {
     }
 }
 
-/// Tests that touch the ranges take turns: lifting placeholders concerns the whole process.
+/// Serializes tests that use the ranges: removing placeholders affects the whole process.
 #[cfg(test)]
 static TURN: Mutex<()> = Mutex::new(());
 

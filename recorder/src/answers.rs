@@ -1,34 +1,34 @@
-//! What the place has said of a function: libraries ask the same of the same kernel before each launch.
+//! A cache of the place's answers about functions: libraries repeat the same queries of a kernel before each launch.
 
 use crate::log::lock;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// More different questions than any library asks of one kernel: then it starts afresh.
+/// Maximum number of cached answers, more than the different queries that any library makes of one kernel; then the cache is cleared.
 const MOST: usize = 4096;
 
-/// Answers and settings of one function or kernel. They hold until a setting changes.
+/// Answers and settings of one function or kernel. They are valid until a setting changes.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts changes: an answer that was on its way during one is not kept.
+    /// Counts changes: an answer that was under way during a change is not cached.
     version: u64,
     /// By device, call and encoded arguments.
     answers: HashMap<(u32, u16, Vec<u8>), Vec<u8>>,
-    /// Value in effect by device and attribute.
+    /// Values in effect, by device and attribute.
     settings: HashMap<(u32, u32), i32>,
 }
 
 impl Answers {
-    /// The answer if it is known, else the version to keep it with.
+    /// The cached answer, or the version with which to store it.
     pub(crate) fn find(&self, device: u32, call: u16, body: &[u8]) -> Result<Vec<u8>, u64> {
         let known = lock(&self.0);
         known.answers.get(&(device, call, body.to_vec())).cloned().ok_or(known.version)
     }
 
-    /// Keeps an answer.
+    /// Stores an answer.
     pub(crate) fn keep(&self, version: u64, device: u32, call: u16, body: &[u8], answer: &[u8]) {
         let mut known = lock(&self.0);
         if known.version != version {
@@ -40,12 +40,12 @@ impl Answers {
         known.answers.insert((device, call, body.to_vec()), answer.to_vec());
     }
 
-    /// Whether the attribute has this value already by an earlier call.
+    /// Returns whether the attribute already has this value from an earlier call.
     pub(crate) fn is_set(&self, device: u32, attribute: u32, value: i32) -> bool {
         lock(&self.0).settings.get(&(device, attribute)) == Some(&value)
     }
 
-    /// An attribute has been changed: whatever was said before may be wrong.
+    /// Notes that an attribute was changed: this invalidates the cached answers.
     pub(crate) fn set(&self, device: u32, attribute: u32, value: i32) {
         let mut known = lock(&self.0);
         known.version += 1;
@@ -53,7 +53,7 @@ impl Answers {
         known.settings.insert((device, attribute), value);
     }
 
-    /// An attribute may have been changed by another name of the function.
+    /// Invalidates the setting of an attribute that may have been changed through another handle of the function.
     pub(crate) fn forget_setting(&self, device: u32, attribute: u32) {
         let mut known = lock(&self.0);
         known.version += 1;
@@ -61,7 +61,7 @@ impl Answers {
         known.settings.remove(&(device, attribute));
     }
 
-    /// Forgets everything.
+    /// Clears the cache.
     pub(crate) fn forget(&self) {
         let mut known = lock(&self.0);
         *known = Known { version: known.version + 1, ..Known::default() };

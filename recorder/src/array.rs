@@ -1,4 +1,4 @@
-//! Arrays and mipmapped arrays: handles and shapes are known here, the arrays themselves live in the place.
+//! Arrays and mipmapped arrays: handles and shapes are known here, the arrays themselves are at the place.
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -22,29 +22,29 @@ use std::ffi::c_uint;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the shim knows of an array.
+/// The recorder's state of an array.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Array {
     pub(crate) shape: Shape,
     /// The mipmapped array that it is a level of, or 0.
     pub(crate) mipmap: u64,
-    /// Of one without memory, and no level.
+    /// For an array without memory that is not a level.
     layout: Option<Layout>,
 }
 
-/// What is known of an array.
+/// The recorder's data about an array.
 #[derive(Debug, Default)]
 pub(crate) struct ArrayData(Mutex<Array>);
 
-/// What the shim knows of a mipmapped array.
+/// The recorder's state of a mipmapped array.
 #[derive(Debug, Clone, Default)]
 struct Mipmap {
     levels: Vec<u64>,
-    /// Of one without memory.
+    /// For one without memory.
     layout: Option<Layout>,
 }
 
-/// What is known of a mipmapped array.
+/// The recorder's data about a mipmapped array.
 #[derive(Debug, Default)]
 pub(crate) struct MipmapData(Mutex<Mipmap>);
 
@@ -60,7 +60,7 @@ impl Known for MipmapData {
     }
 }
 
-/// What is known of a live array.
+/// The state of a live array.
 pub(crate) fn find(job: &Job, handle: u64) -> Result<Array, Code> {
     job.tables.arrays.get(handle).map(|slot| lock(&slot.data.0).clone())
 }
@@ -73,14 +73,14 @@ pub(crate) fn first_level(job: &Job, mipmap: u64) -> Result<Shape, Code> {
 
 /// An array without memory of its own.
 pub(crate) struct WithoutMemory {
-    /// Of its first level.
+    /// The shape of its first level.
     pub(crate) shape: Shape,
     pub(crate) levels: u32,
     pub(crate) layout: Layout,
     pub(crate) device: u32,
 }
 
-/// An array, or mipmapped array, without memory of its own; levels of one are none.
+/// An array, or mipmapped array, without memory of its own; levels of a mipmapped array do not count.
 pub(crate) fn without_memory(job: &Job, handle: u64, mipmapped: bool) -> Result<WithoutMemory, Code> {
     let device = job.tables.device(if mipmapped { Kind::Mipmap } else { Kind::Array }, handle)?;
     let (shape, levels, layout) = if mipmapped {
@@ -93,36 +93,36 @@ pub(crate) fn without_memory(job: &Job, handle: u64, mipmapped: bool) -> Result<
     Ok(WithoutMemory { shape, levels, layout: layout.ok_or(code::ERROR_INVALID_VALUE)?, device })
 }
 
-/// Numbers that stand for so many bytes of contents.
+/// A range of window numbers for this number of bytes of contents.
 pub(crate) fn window(bytes: u64) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(WINDOWS);
     NEXT.fetch_add(bytes.next_multiple_of(WINDOW_STEP), Ordering::Relaxed)
 }
 
-/// Chooses the device of a call by an array.
+/// Sets the device of a call to that of an array.
 pub(crate) fn use_array(cx: &mut CallContext, array: sys::CUarray) -> Result<Array, Code> {
     cx.use_handle(Kind::Array, Kind::Array, array as u64)?;
     find(cx.job, array as u64)
 }
 
-/// Bytes of all arrays of a device.
+/// Total size of all arrays of a device.
 pub(crate) fn bytes(job: &Job, device: u32) -> u64 {
     let plain = job.tables.arrays.all(device).into_iter().map(|(_, slot)| lock(&slot.data.0).shape);
-    // As a rule elements are padded to rows and tiles: a guess that is rather too large.
+    // Elements are usually padded to rows and tiles: an estimate that is rather too large.
     plain
         .filter(|shape| shape.flags & WITHOUT_MEMORY == 0)
         .map(|shape| shape.bytes().unwrap_or(0).next_multiple_of(WINDOW_STEP))
         .sum()
 }
 
-/// Makes an array, or with `levels` a mipmapped one, in the place. Gives its handle.
+/// Creates an array, or with `levels` a mipmapped array, at the place. Returns its handle.
 fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, Code> {
     graph::forbid_unsafe(cx)?;
     let device = cx.device()?;
     let has_memory = shape.flags & WITHOUT_MEMORY == 0;
     let shapes: Vec<Shape> = match levels {
         None => vec![shape],
-        // No level is one level, and there are no more than lead to the smallest (measured, 580 driver).
+        // Zero levels mean one level, and there are no more than lead to the smallest (measured, 580 driver).
         Some(n) => (0..n.clamp(1, shape.most_levels())).map(|n| shape.level(n)).collect(),
     };
     let bytes = shapes.iter().try_fold(0u64, |sum, s| sum.checked_add(s.bytes()?).ok_or(code::ERROR_INVALID_VALUE))?;
@@ -154,7 +154,7 @@ fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, 
     Ok(handle)
 }
 
-/// Ends an array or mipmapped array in the place.
+/// Destroys an array or mipmapped array at the place.
 fn end(cx: &mut CallContext, device: &'static Device, handle: u64) -> Result<(), Code> {
     tiles::array_ends(cx, device, handle)?;
     let edges = Edges { ends: Some(handle), ..Edges::default() };
@@ -168,7 +168,7 @@ fn end(cx: &mut CallContext, device: &'static Device, handle: u64) -> Result<(),
     Ok(())
 }
 
-/// Ends all arrays of a device.
+/// Destroys the arrays of a context, or all of a device.
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let plain = |(handle, slot): (u64, &crate::tables::Slot<ArrayData>)| {
         (slot.ends_with(whose) && lock(&slot.data.0).mipmap == 0).then_some(handle)
@@ -221,7 +221,7 @@ pub(crate) fn cuMipmappedArrayCreate(
 
 pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: sys::CUarray) -> Result<(), Code> {
     graph::forbid_unsafe(cx)?;
-    // A level stays as long as its mipmapped array, and nothing is wrong with asking (measured, 580 driver).
+    // A level exists as long as its mipmapped array; destroying it is not an error (measured, 580 driver).
     if use_array(cx, array)?.mipmap != 0 {
         return Ok(());
     }
@@ -268,7 +268,7 @@ pub(crate) fn cuArray3DGetDescriptor_v2(
     give_shape(out, std::ptr::null_mut(), &shape)
 }
 
-/// How an array is laid out that was made with a flag. That it was not, or is none at all, is the same error.
+/// The layout of an array that was created with a flag. An array without the flag and an invalid handle give the same error.
 fn layout(cx: &CallContext, handle: u64, mipmapped: bool, flag: u32) -> Result<Layout, Code> {
     let found = without_memory(cx.job, handle, mipmapped).ok().filter(|found| found.shape.flags & flag != 0);
     found.map(|found| found.layout).ok_or(code::ERROR_INVALID_VALUE)
@@ -312,7 +312,7 @@ pub(crate) fn cuMipmappedArrayGetMemoryRequirements(
     give_need(out, &layout)
 }
 
-/// No array that is made here has several planes.
+/// No array that is created here has several planes.
 pub(crate) fn cuArrayGetPlane(
     cx: &mut CallContext,
     _out: *mut sys::CUarray,

@@ -1,4 +1,4 @@
-//! Copies of which one end or both are arrays: one operation inside the place, pieces of whole rows from and to the host.
+//! Copies with an array at one end or both: one operation at the place, pieces of whole rows from and to the host.
 
 use crate::array;
 use crate::copy::{self, Until};
@@ -20,7 +20,7 @@ use faults::Point;
 use rcuda_forwarder::Landing;
 use std::ffi::c_void;
 
-/// Bytes that travel in one operation; the widest row of an array is half of it.
+/// Maximum size of one operation in bytes; the widest row of an array is half of it.
 const PIECE: u64 = 4 << 20;
 
 /// Checks an end that is an array, on a device.
@@ -35,7 +35,7 @@ pub(crate) fn check(device: &Device, e: &CopyEnd, c: &Copy3) -> Result<(), Code>
     array::find(job, e.array)?.shape.check(e, c)
 }
 
-/// Bytes of host memory between the first and the last that is copied.
+/// Number of bytes of host memory from the first to the last that is copied.
 fn span(e: &CopyEnd, c: &Copy3) -> u64 {
     ((c.depth - 1) * e.height + c.rows - 1) * e.pitch + c.width
 }
@@ -70,12 +70,12 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
         && from_host != to_host
         && host_memory::is_reached(cx.place(device), host.host, span(&host, &c));
     if in_place {
-        // The place's driver makes it, in stream order.
+        // The place's driver makes the copy, in stream order.
         landing::before_work(cx, device, stream)?;
         copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })])?;
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
-    // What is copied are the bytes that are there when the stream gets here.
+    // The copy takes the bytes that are there when the stream gets here.
     let changes = from_host
         && (copy::changes_later(cx, device, stream, c.src.host, span(&c.src, &c))
             || host_memory::is_mapped(c.src.host)
@@ -106,7 +106,7 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
             let body = |token| copy::encode(&CopyBoxLate { token, to: op });
             return host_function::copy_late(cx, (device, stream), ops::id::COPY_BOX_LATE, from, body);
         }
-        // SAFETY: the program says that its source has these rows.
+        // SAFETY: the program guarantees that its source has these rows.
         let bytes = unsafe { copy::gather(piece.src.host, piece.src.pitch, piece.width, piece.rows) };
         faults::at(Point::CopyIn);
         cx.work(device, ops::id::COPY_BOX_IN, &[&copy::encode(&op), &bytes])
@@ -115,11 +115,11 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
 }
 
 fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
-    // Kernels behind it that use the memory by its address must find the bytes.
+    // Later kernels that use the memory by its address must find the bytes.
     let pinned = host_memory::is_pinned(c.dst.host, span(&c.dst, c)) && !host_memory::is_mapped(c.dst.host);
     let mut last: Option<Waiting> = None;
     pieces(c, |piece| {
-        // Asked for each piece: while one was waited for outside the gate, the place may have changed.
+        // Queried for each piece: the place may have changed during a wait outside the gate.
         let link = match cx.place(device) {
             Place::Local { exec, .. } => {
                 device.record_error(direct(exec, &piece, stage_stream(stream, exec.bindings())?))?;
@@ -136,10 +136,10 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u6
         let op = CopyBox { copy: Copy3 { dst: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         let body = copy::encode(&op);
         if until == Until::Submitted && pinned {
-            // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
+            // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
             let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
             faults::at(Point::CopyOut);
-            // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
+            // Answers arrive in stream order: a later wait for the stream finds the bytes landed (docs/formats.md).
             let to = piece.dst.host..piece.dst.host + span(&piece.dst, &piece);
             landing::note(device, stream, to, landing::Arrival::Reply(answer));
             return Ok(());
@@ -152,7 +152,7 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u6
     last.map_or(Ok(()), |w| cx.wait_for(device, w).map(drop))
 }
 
-/// Cuts a copy into pieces of rows of one slice, of at most [`PIECE`] bytes, in order.
+/// Splits a copy into pieces of rows of one slice, of at most [`PIECE`] bytes, in order.
 fn pieces(c: &Copy3, mut each: impl FnMut(Copy3) -> Result<(), Code>) -> Result<(), Code> {
     let at_once = (PIECE / c.width).max(1);
     let step = |e: &CopyEnd, row: u64, slice: u64| match e.memory {
@@ -178,7 +178,7 @@ fn direct(exec: &executor::Executor, c: &Copy3, stream: u64) -> Result<(), Code>
 
 fn line(cx: &mut CallContext, dst: CopyEnd, src: CopyEnd, bytes: usize, stream: u64, until: Until) -> Result<(), Code> {
     if bytes == 0 {
-        // Nobody looks at the array then (measured, 580 driver).
+        // The driver does not check the array then (measured, 580 driver).
         return cx.device()?.check();
     }
     copy(cx, &Copy3 { src, dst, width: bytes as u64, rows: 1, depth: 1 }, stream, until)

@@ -1,6 +1,6 @@
-//! Forked children: they have the job's pinned memory, too, and what they write there this process does not notice ([`executor::host_mirror`]).
+//! Forked children: they share the job's pinned memory, and this process does not notice their writes to it ([`executor::host_mirror`]).
 //!
-//! A child keeps one end of a pipe until it ends or begins another program; a thread here waits for that at the other end.
+//! A child keeps one end of a pipe until it ends or executes another program; a thread here waits for that at the other end.
 
 use crate::{control, host_memory, job};
 use executor::host_mirror::UnseenWriter;
@@ -9,7 +9,7 @@ use std::io::{PipeReader, PipeWriter, Read};
 use std::mem::{ManuallyDrop, forget};
 use std::sync::Arc;
 
-/// A fork that is being carried out: who may write, and the pipe.
+/// A fork in progress: the note that a child may write, and the pipe.
 struct Begun {
     child: Arc<UnseenWriter>,
     read: PipeReader,
@@ -17,7 +17,7 @@ struct Begun {
 }
 
 thread_local! {
-    /// This thread's. It has no destructor, so it is there until the thread's end.
+    /// The fork in progress on this thread. It has no destructor, so it exists until the thread's end.
     static BEGUN: Cell<Option<ManuallyDrop<Begun>>> = const { Cell::new(None) };
 }
 
@@ -25,27 +25,27 @@ fn take() -> Option<Begun> {
     BEGUN.take().map(ManuallyDrop::into_inner)
 }
 
-/// This thread is about to fork.
+/// Called before this thread forks.
 pub(crate) extern "C" fn before() {
-    // What a child's own children have keeps its end of the pipe open.
+    // A child's own children inherit its end of the pipe and keep it open.
     if !host_memory::any_in_arena() || job::is_forked_child() {
         return;
     }
     let child = Arc::new(UnseenWriter::sharing());
     match std::io::pipe() {
         Ok((read, write)) => BEGUN.set(Some(ManuallyDrop::new(Begun { child, read, write }))),
-        // Nobody will see its end.
+        // Nothing would notice the end of such a child.
         Err(_) => forget(child),
     }
 }
 
-/// It has forked, or not, and this is the process that goes on.
+/// Called after the fork, successful or not, in the parent.
 pub(crate) extern "C" fn in_parent() {
     let Some(Begun { child, mut read, write }) = take() else { return };
     drop(write);
     let known = child.clone();
     let wait = move || {
-        // Nothing is ever written.
+        // Nothing is ever written: this waits for the end of the pipe.
         let _ = read.read(&mut [0]);
         drop(known);
     };
@@ -54,10 +54,10 @@ pub(crate) extern "C" fn in_parent() {
     }
 }
 
-/// It has forked, and this is the child.
+/// Called after the fork in the child.
 pub(crate) fn in_child() {
     if let Some(Begun { child, write, .. }) = take() {
-        // It closes with the child, or where that begins another program. Who writes is counted in the parent.
+        // It is closed when the child ends or executes another program. The parent counts the writers.
         forget(write);
         forget(child);
     }

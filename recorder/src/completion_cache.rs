@@ -1,41 +1,42 @@
-//! What is known to be done in a place without asking it: where nothing was handed over since, calls that wait need not ask.
+//! The completion cache: what is known to be complete at a place, so that calls that wait need no round trip if nothing was submitted
+//! since.
 
 use cuda_api::arg::LEGACY;
 use std::ops::Range;
 
-/// A point in a place's order ([`crate::place::Place::position`]) before which streams have done everything.
+/// A position in a place's order ([`crate::place::Place::position`]) before which streams are complete.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Quiet {
     epoch: u64,
-    /// The point; `u64::MAX` if there is none.
+    /// The position; `u64::MAX` if there is none.
     position: u64,
-    /// Every stream has.
+    /// Whether all streams are complete.
     all: bool,
-    /// These have.
+    /// The streams that are complete.
     streams: Vec<u64>,
-    /// Streams, and up to where in the order each has done everything, whatever was handed over since.
+    /// Streams, each with the position up to which it is complete, whatever was submitted since.
     past: Vec<(u64, u64)>,
     /// The same for all streams.
     past_all: u64,
 }
 
-/// More streams than this are not remembered.
+/// Maximum number of streams in the cache.
 const MOST: usize = 64;
 
 impl Quiet {
-    /// Whether a stream, or with `None` every stream, has done what was handed over before `position`.
+    /// Returns whether a stream, or with `None` every stream, is known to be complete up to `position`.
     pub(crate) fn holds(&self, epoch: u64, position: u64, stream: Option<u64>) -> bool {
         self.epoch == epoch && self.position == position && (self.all || stream.is_some_and(|s| self.streams.contains(&s)))
     }
 
-    /// Whether what was handed over to a stream before `position` is done.
+    /// Returns whether everything submitted to a stream before `position` is complete.
     pub(crate) fn is_past(&self, epoch: u64, stream: u64, position: u64) -> bool {
         let past = || self.past.iter().any(|(s, done)| *s == stream && position <= *done);
         self.epoch == epoch && (position <= self.past_all || past())
     }
 
-    /// A stream, or with `None` every stream, has done what was handed over before `position`.
+    /// Notes that a stream, or with `None` every stream, is complete up to `position`.
     pub(crate) fn learn_past(&mut self, epoch: u64, position: u64, stream: Option<u64>) {
         if self.epoch != epoch {
             *self = Quiet { epoch, position: u64::MAX, ..Quiet::default() };
@@ -47,7 +48,7 @@ impl Quiet {
         match self.past.iter_mut().find(|(s, _)| *s == stream) {
             Some((_, done)) => *done = position.max(*done),
             None => {
-                // Streams come and go.
+                // Streams are created and destroyed, so the list is bounded.
                 if self.past.len() == MOST {
                     self.past.remove(0);
                 }
@@ -56,12 +57,12 @@ impl Quiet {
         }
     }
 
-    /// A call has shown that a stream, or with `None` every stream, has done what was handed over before its end; it itself leaves
-    /// nothing to do in any other.
+    /// Notes that a call has shown that a stream, or with `None` every stream, is complete up to the call's end; the call itself gives no
+    /// other stream work.
     pub(crate) fn learn(&mut self, epoch: u64, call: Range<u64>, stream: Option<u64>) {
         self.learn_past(epoch, call.end, stream);
         if self.position != u64::MAX && self.position > call.start {
-            // Known of a later point already.
+            // A later position is known already.
             return;
         }
         if self.position != call.start {
@@ -79,15 +80,15 @@ impl Quiet {
         }
     }
 
-    /// The place was asked whether a stream has done what was handed over before the end of that call, and has said so.
+    /// Notes that the place has answered a query: the stream is complete up to the end of that call.
     pub(crate) fn learn_answer(&mut self, epoch: u64, call: Range<u64>, stream: u64) {
-        // Of the default stream the answer may leave out the streams that its work follows: nothing is learned from it.
+        // For the default stream the answer may not cover the streams that its work follows, so it is ignored.
         if stream != LEGACY {
             self.learn(epoch, call, Some(stream));
         }
     }
 
-    /// A call that leaves nothing to do in any stream does not end the quiet.
+    /// Notes that a call gives no stream work, so that the cache stays valid.
     pub(crate) fn extend(&mut self, epoch: u64, call: Range<u64>) {
         if self.epoch == epoch && self.position == call.start {
             self.position = call.end;
@@ -106,13 +107,13 @@ mod tests {
         q.learn(1, 100..124, Some(7));
         assert!(q.holds(1, 124, Some(7)));
         assert!(!q.holds(1, 124, Some(8)) && !q.holds(1, 124, None) && !q.holds(1, 148, Some(7)) && !q.holds(2, 124, Some(7)));
-        // Asked right after it, another stream is known beside it.
+        // A query right after it adds another stream.
         q.learn(1, 124..148, Some(8));
         assert!(q.holds(1, 148, Some(7)) && q.holds(1, 148, Some(8)));
-        // Something was handed over between.
+        // Something was submitted in between.
         q.learn(1, 200..224, Some(9));
         assert!(q.holds(1, 224, Some(9)) && !q.holds(1, 224, Some(7)));
-        // News of an earlier point say nothing of this one.
+        // A result for an earlier position does not affect this one.
         q.learn(1, 150..174, Some(7));
         assert!(q.holds(1, 224, Some(9)) && !q.holds(1, 224, Some(7)) && !q.holds(1, 174, Some(7)));
         q.learn(1, 224..248, None);
@@ -121,7 +122,7 @@ mod tests {
         assert!(q.holds(1, 300, None));
         q.extend(1, 324..348);
         assert!(!q.holds(1, 348, None));
-        // Another place counts anew.
+        // Another place has its own positions.
         q.learn(2, 0..24, Some(7));
         assert!(q.holds(2, 24, Some(7)) && !q.holds(2, 24, None));
     }
@@ -158,21 +159,21 @@ mod tests {
     struct World {
         quiet: Quiet,
         position: u64,
-        /// What was handed over: where it ends, its stream, whether it is done.
+        /// Submitted work: its end position, its stream, whether it is complete.
         work: Vec<(u64, u64, bool)>,
-        /// What calls have shown that their threads have not yet taken note of.
+        /// Results of calls that their threads have not noted yet.
         shown: Vec<(Range<u64>, Option<u64>, bool)>,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Step {
         Work(u64),
-        /// The first work of a stream that is not done gets done.
+        /// The first incomplete work of a stream completes.
         Finish(u64),
         Query(u64),
-        /// A wait for a stream or all, which comes to its end.
+        /// A wait for a stream or all, which completes.
         Wait(Option<u64>),
-        /// A thread takes note of what its call has shown.
+        /// A thread notes the result of its call.
         Note(usize),
     }
 
@@ -182,7 +183,7 @@ mod tests {
             self.position - 8..self.position
         }
 
-        /// Whether everything before a position is done that somebody who waits for a stream waits for.
+        /// Returns whether everything before a position is complete that a wait for a stream waits for.
         fn is_done(&self, stream: Option<u64>, before: u64) -> bool {
             let follows = |of: u64| match stream {
                 None => true,
@@ -192,7 +193,7 @@ mod tests {
             self.work.iter().all(|(end, of, done)| *end > before || *done || !follows(*of))
         }
 
-        /// What comes of a step, if it can be made. `believes`: as it once was, all answers to queries were learned from.
+        /// The state after a step, if the step is possible. `believes`: the former, wrong behaviour, which used all answers to queries.
         fn after(&self, step: Step, believes: bool) -> Option<World> {
             let mut w = self.clone();
             match step {
@@ -203,7 +204,7 @@ mod tests {
                 Step::Finish(stream) => {
                     let at = w.work.iter().position(|(_, of, done)| *of == stream && !done)?;
                     let (end, ..) = w.work[at];
-                    // The default stream's work comes after that of the others before it, and theirs after its.
+                    // The default stream's work follows that of the blocking streams, and vice versa.
                     let comes_first =
                         |of: u64| of == stream || stream != APART && of != APART && (of == LEGACY || stream == LEGACY);
                     if w.work.iter().any(|(before, of, done)| *before < end && !done && comes_first(*of)) {
@@ -214,7 +215,7 @@ mod tests {
                 Step::Query(stream) => {
                     let call = w.call();
                     w.quiet.extend(1, call.clone());
-                    // A driver that looks only at the work of this stream itself.
+                    // A driver that only considers the work of this stream itself.
                     if w.work.iter().all(|(_, of, done)| *of != stream || *done) {
                         w.shown.push((call, Some(stream), true));
                     }
@@ -239,7 +240,7 @@ mod tests {
             Some(w)
         }
 
-        /// Something that is believed and is not so.
+        /// A claim of the cache that is wrong.
         fn wrong(&self) -> Option<String> {
             for stream in STREAMS.map(Some).into_iter().chain([None]) {
                 if self.quiet.holds(1, self.position, stream) && !self.is_done(stream, self.position) {
@@ -254,7 +255,7 @@ mod tests {
             None
         }
 
-        /// Goes through everything that can follow in so many steps: how often something was known, and what was wrong.
+        /// Explores all sequences of a number of steps: how often something was known, and any wrong claim.
         fn explore(&self, steps: usize, believes: bool) -> Result<usize, String> {
             if let Some(wrong) = self.wrong() {
                 return Err(wrong);

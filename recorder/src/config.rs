@@ -1,25 +1,26 @@
-//! Every environment variable that the recorder reads, once.
+//! The environment variables that the recorder reads, each read once.
 
 use crate::place::{Spec, SpecError};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// More threads copy no faster (docs/measurements.md).
+/// More threads do not copy faster (docs/measurements.md).
 const MOST_COPY_THREADS: usize = 64;
 
-/// What `mrcuda run` tells the recorder.
+/// The settings that `mrcuda run` passes to the recorder.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU. `MRCUDA_VISIBLE` is what
-    /// `CUDA_VISIBLE_DEVICES` said then (`all` for nothing): what a launcher under the job has changed it to chooses among the places.
+    /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU. `MRCUDA_VISIBLE` has the
+    /// value of `CUDA_VISIBLE_DEVICES` at that time (`all` if it was unset): a later value, set by a launcher under the job, chooses
+    /// among the places.
     pub(crate) servers: Vec<Spec>,
-    /// `MRCUDA_ON_USR1`: where the job moves on the signal.
+    /// `MRCUDA_ON_USR1`: the target of a move by signal.
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
     pub(crate) signal: i32,
     /// `MRCUDA_DRIVER`: the driver of the in-process place.
     pub(crate) driver: Option<PathBuf>,
-    /// `MRCUDA_TOKEN_FILE` or the default place.
+    /// `MRCUDA_TOKEN_FILE`, or the default path.
     pub(crate) token_file: PathBuf,
     /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
     pub(crate) copy_threads: Option<usize>,
@@ -29,28 +30,28 @@ pub(crate) struct Config {
     pub(crate) log_calls: bool,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,
-    /// `MRCUDA_KEEP_JOURNAL`: a folder where journals are kept after the job's end.
+    /// `MRCUDA_KEEP_JOURNAL`: a folder in which journals are kept after the job's end.
     pub(crate) keep_journal: Option<PathBuf>,
 }
 
-/// What is wrong with an environment variable.
+/// Why an environment variable is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// It names a place that is none.
+    /// It contains an invalid place.
     #[error("{name}: {source}")]
     Place {
         /// The variable.
         name: &'static str,
-        /// What is wrong with the place.
+        /// Why the place is invalid.
         source: SpecError,
     },
     /// More places than a job can have.
     #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = executor::steer::DEVICES)]
     Places(usize),
-    /// The name of a signal is none.
+    /// The signal's name is unknown.
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
-    /// The number of threads is none.
+    /// The number of threads is invalid.
     #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MOST_COPY_THREADS}")]
     CopyThreads(String),
 }
@@ -94,7 +95,7 @@ fn read() -> Result<Config, ConfigError> {
     })
 }
 
-/// What `CUDA_VISIBLE_DEVICES` lets through, by number: everything up to the first bad or repeated word, as natively.
+/// The places that `CUDA_VISIBLE_DEVICES` selects by number: everything up to the first invalid or repeated entry, as natively.
 fn visible(places: Vec<Spec>, shown: Option<&str>) -> Vec<Spec> {
     let Some(shown) = shown else { return places };
     let mut chosen: Vec<usize> = Vec::new();
@@ -112,7 +113,7 @@ fn signal_number(name: &str) -> Option<i32> {
     format!("SIG{name}").parse::<nix::sys::signal::Signal>().ok().map(|s| s as i32)
 }
 
-/// The configuration, or what is wrong with it.
+/// The configuration, or why it is invalid.
 pub(crate) fn get() -> Result<&'static Config, &'static ConfigError> {
     static CONFIG: OnceLock<Result<Config, ConfigError>> = OnceLock::new();
     CONFIG.get_or_init(read).as_ref()

@@ -1,7 +1,7 @@
-//! Contexts: which one each thread has, and the primary context of each device.
+//! Contexts: the context stack of each thread, and the primary context of each device.
 //!
-//! A place has one real context, the primary one of its GPU. Contexts that the program creates share it: they have handles and
-//! a place in the thread's stack of their own, and streams, modules and memory of the same device.
+//! A place has one real context, the primary one of its GPU. Contexts that the program creates share it: they have their own handles and
+//! entries in the thread's stack, and use the streams, modules and memory of the same device.
 
 use crate::enter::{CallContext, older};
 use crate::graph;
@@ -26,30 +26,30 @@ use std::sync::{LazyLock, Mutex};
 const FLAGS_MASK: u32 = 0xff;
 /// `CU_CTX_MAP_HOST`: every primary context reports it (measured).
 const MAP_HOST: u32 = 8;
-/// First slot of contexts that the program creates; below are the primary ones.
+/// First slot of contexts that the program creates; lower slots are the primary contexts.
 const FIRST_CREATED: u32 = 32;
-/// Slots that handles have room for.
+/// Maximum number of slots in handles.
 const SLOTS: u32 = 1 << 24;
 
 static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
-/// The device of each created context that is alive, plus one, by slot: every call asks for it.
+/// The device of each live created context, plus one, by slot; every call reads it.
 static ALIVE: LazyLock<Cells<AtomicU32>> = LazyLock::new(Cells::new);
 /// Created contexts.
 static CREATED: Mutex<Option<HashMap<u64, Created>>> = Mutex::new(None);
 /// References to primary contexts by `cuCtxAttach`.
 static ATTACHED: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
 
-/// A context that the program has made.
+/// A context that the program has created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Created {
     pub(crate) device: u32,
     flags: u32,
     references: u32,
-    /// What a green context has.
+    /// The share of a green context.
     pub(crate) part: Option<Part>,
 }
 
-/// The handle of a device's primary context: it exists before the context does (docs/driver-facts.md 3.1).
+/// The handle of a device's primary context, which is valid before the context is created (docs/driver-facts.md 3.1).
 pub(crate) fn primary(device: u32) -> u64 {
     compose(Kind::Context, 1, device)
 }
@@ -67,7 +67,7 @@ fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> T {
     })
 }
 
-/// Device of a context, if that is one of ours and alive.
+/// Device of a context, if the context is live.
 pub(crate) fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
     let slot = slot(ctx);
     if ctx != compose(Kind::Context, 1, slot) {
@@ -82,24 +82,24 @@ pub(crate) fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, 
     job.devices.get(index as usize).ok_or(code::ERROR_INVALID_CONTEXT)
 }
 
-/// Whether the program has made such a context and ended it.
+/// Returns whether the program has created such a context and destroyed it.
 fn is_past(ctx: u64) -> bool {
     kind(ctx) == Some(Kind::Context)
         && (FIRST_CREATED..NEXT.load(Ordering::Relaxed)).contains(&slot(ctx))
         && ALIVE.get(slot(ctx)).is_none_or(|device| device.load(Ordering::Acquire) == 0)
 }
 
-/// A context that the program has made and not ended.
+/// A context that the program has created and not destroyed.
 pub(crate) fn created(ctx: u64) -> Option<Created> {
     lock(&CREATED).as_ref()?.get(&ctx).copied()
 }
 
-/// Whether it stands for a green context.
+/// Returns whether the context belongs to a green context.
 pub(crate) fn is_green(ctx: u64) -> bool {
     slot(ctx) >= FIRST_CREATED && created(ctx).is_some_and(|c| c.part.is_some())
 }
 
-/// A new context.
+/// Adds a new context.
 pub(crate) fn enlist(device: &Device, flags: u32, part: Option<Part>) -> Result<u64, Code> {
     let slot = NEXT.fetch_add(1, Ordering::Relaxed);
     if slot >= SLOTS {
@@ -112,7 +112,7 @@ pub(crate) fn enlist(device: &Device, flags: u32, part: Option<Part>) -> Result<
     Ok(ctx)
 }
 
-/// A context has ended.
+/// Removes a destroyed context.
 pub(crate) fn delist(ctx: u64) {
     if let Some(device) = ALIVE.get(slot(ctx)) {
         device.store(0, Ordering::Release);
@@ -136,17 +136,17 @@ pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code>
     Ok(device)
 }
 
-/// Whether the calling thread has an active context.
+/// Returns an error unless the calling thread has an active context.
 pub(crate) fn check() -> Result<(), Code> {
     current_device(job::get()?).map(drop)
 }
 
-/// Flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
+/// Checks flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
 fn check_primary_flags(flags: u32) -> Result<(), Code> {
     if flags & MAP_HOST != 0 { Err(code::ERROR_INVALID_VALUE) } else { check_flags(flags) }
 }
 
-/// One way of waiting at most, and nothing that CUDA does not know.
+/// Checks for at most one way of waiting and no unknown flags.
 fn check_flags(flags: u32) -> Result<(), Code> {
     let known = flags & !FLAGS_MASK == 0 && matches!(flags & sys::CUctx_flags::CU_CTX_SCHED_MASK as u32, 0 | 1 | 2 | 4);
     if known { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
@@ -156,12 +156,12 @@ fn given_or_current(job: &'static Job, ctx: sys::CUcontext) -> Result<&'static D
     if ctx.is_null() { current_device(job) } else { device_of(job, ctx as u64) }
 }
 
-/// A context that the program must name.
+/// Checks for a context that must not be null.
 fn given(ctx: sys::CUcontext) -> Result<u64, Code> {
     if ctx.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(ctx as u64) }
 }
 
-/// An output that must not be null, where that is said before anything else.
+/// Checks for an output that must not be null, where this error takes precedence over others.
 fn wanted<T>(to: *mut T) -> Result<(), Code> {
     if to.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) }
 }
@@ -183,7 +183,7 @@ pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut CallContext, pctx: *mut sys::CUc
     Ok(())
 }
 
-/// Takes a reference to a device's primary context.
+/// Acquires a reference to a device's primary context.
 pub(crate) fn retain(device: &Device) {
     device.change_primary(|p| {
         p.references += 1;
@@ -251,11 +251,11 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevic
     device.check()?;
     cuda_model::cudart::context_destroyed(primary(device.index) as usize);
     empty(cx, device)?;
-    // Libraries stay loaded and get their first values again in the new context.
+    // Libraries stay loaded and their variables get their initial values in the new context.
     let gone = {
         let mut ledger = lock(&device.ledger);
         let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[])?;
-        // An earlier one has no effect any more.
+        // This supersedes the record of an earlier reset.
         ledger.append(ops::id::CONTEXT_RESET, &[], &[], &Edges::default(), Keep::setting(0, ops::id::CONTEXT_RESET, 0))?;
         if made_heap.first().is_some_and(|made| *made != 0) {
             ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
@@ -267,7 +267,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevic
         crate::reference::ended(cx, handle);
         cx.job.tables.end(handle);
     }
-    // Kernels outlive the context, and what was set of them does not.
+    // Kernels survive the context, but their settings do not.
     for (_, kernel) in cx.job.tables.kernels.all(EVERY_DEVICE) {
         kernel.data.forget_on(device.index);
         kernel.data.answers.forget();
@@ -278,8 +278,8 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevic
     device.check_late()
 }
 
-/// Ends everything in the context of a device: streams, events, modules, memory. Libraries stay (docs/driver-facts.md 3.9). An
-/// error that waits for a call to return it goes on waiting.
+/// Destroys everything in the context of a device: streams, events, modules, memory. Libraries stay (docs/driver-facts.md 3.9). A pending
+/// error stays pending.
 fn empty(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     cx.on(device);
     let _ending = PutOff::begin();
@@ -325,8 +325,8 @@ pub(crate) fn cuCtxCreate_v4(
     flags: c_uint,
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
-    // Parameters ask for a share of the multiprocessors or for graphics: neither is offered.
-    // SAFETY: the program's non-null pointer is a readable structure of numbers and pointers.
+    // Parameters request a share of the multiprocessors or graphics: neither is supported. SAFETY: the program's non-null pointer is a
+    // readable structure of numbers and pointers.
     if let Some(asked) = unsafe { params.as_ref() } {
         if !asked.cigParams.is_null() {
             return Err(code::ERROR_NOT_SUPPORTED);
@@ -336,7 +336,7 @@ pub(crate) fn cuCtxCreate_v4(
     create(cx, pctx, flags, dev)
 }
 
-/// No share of the multiprocessors is offered, as `cuDeviceGetExecAffinitySupport` says.
+/// Shares of the multiprocessors are not supported, as `cuDeviceGetExecAffinitySupport` reports.
 fn check_affinity(params: *const sys::CUexecAffinityParam, count: c_int) -> Result<(), Code> {
     match count {
         0 => Ok(()),
@@ -383,7 +383,7 @@ pub(crate) fn cuCtxDetach(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(
             made.references -= 1;
             made.references
         }
-        // The first reference to a primary or a green context is not of this kind.
+        // The first reference to a primary or a green context is of another kind.
         None => {
             let mut all = lock(&ATTACHED);
             let count = all.get_or_insert_default().get_mut(&named).filter(|n| **n > 0).ok_or(code::ERROR_INVALID_CONTEXT)?;
@@ -405,7 +405,7 @@ pub(crate) fn cuCtxWaitEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: s
 pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let ctx = given(ctx)?;
     let device = match device_of(cx.job, ctx) {
-        // The program has ended it already: the driver answers this in some runs, and 201 in others (measured).
+        // The program has already destroyed it: the driver returns this code in some runs, and 201 in others (measured).
         Err(_) if is_past(ctx) => return Err(code::ERROR_CONTEXT_IS_DESTROYED),
         found => found?,
     };
@@ -417,7 +417,8 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Resu
     cross_device::settle(cx, device);
     peer::forget(cx, device, ctx);
     context_events::end(cx, device, ctx)?;
-    // What was made in it ends with it; host memory stays until the program gives it back, or the device's last context ends.
+    // Everything created in it is destroyed with it; host memory stays until the program frees it, or the device's last context is
+    // destroyed.
     stream::end_of(cx, device, Some(ctx))?;
     crate::texture::end_of(cx, device, Some(ctx))?;
     crate::reference::end_of(cx, device, Some(ctx))?;
@@ -513,7 +514,7 @@ pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: sys::CUcontext, id: *mut c_u
 pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
-    // Every driver reports this version, whatever the context was made with (docs/driver-facts.md 3.3).
+    // Every driver reports this version, whatever version the context was created with (docs/driver-facts.md 3.3).
     write_out(version, 3020)
 }
 
@@ -556,7 +557,7 @@ pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAff
     write_out(to.cast::<[u32; 2]>(), [kind, crate::device::attribute(device, all).unwrap_or(0) as u32])
 }
 
-/// What NVIDIA's libraries ask through the private tables.
+/// Functions that NVIDIA's libraries use through the private tables.
 #[derive(Debug)]
 pub(crate) struct PrivateTables;
 

@@ -1,8 +1,8 @@
-//! Events of whole contexts: recorded behind everything in a context, or waited for by everything that comes later in it.
+//! Events of whole contexts: recorded behind all work in a context, or waited for by all later work in it.
 //!
-//! A place has one context, with streams of its own that must not wait. So both are made of waits of the context's streams, and of two
-//! streams of ours: one waits for all others and records the event there, the other one waits with them, so that streams which are made
-//! later can wait for it.
+//! A place has one context, with transfer streams that must not wait. So both operations are built from waits between the context's
+//! streams, and two streams of the recorder: one waits for all others and records the event there, the other one waits with them, so that
+//! streams that are created later can wait for it.
 
 use crate::context;
 use crate::cross_device;
@@ -28,7 +28,7 @@ const DISABLE_TIMING: u32 = 2;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
 
-/// What is ours in a context.
+/// The recorder's streams and events in a context.
 #[derive(Debug, Clone, Copy)]
 struct Own {
     device: u32,
@@ -36,7 +36,7 @@ struct Own {
     behind: u64,
     /// Waits for what the context waits for.
     gate: u64,
-    /// Carries the waits from stream to stream.
+    /// The event for the waits between streams.
     mark: u64,
     /// Recorded in `gate`.
     passed: u64,
@@ -44,13 +44,13 @@ struct Own {
 
 /// By context.
 static OWN: Mutex<Option<HashMap<u64, Own>>> = Mutex::new(None);
-/// What new streams of a context wait for. Taken beside the ledger, so for a moment only.
+/// What new streams of a context wait for. Locked beside the ledger, so only for a short time.
 static PASSED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static ANY_PASSED: AtomicBool = AtomicBool::new(false);
 
 fn new_stream(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
-    // Of no context.
+    // Created in no context.
     let made = stream::create(cx, 0, NON_BLOCKING, 0)?;
     cx.keep(made);
     Ok(made)
@@ -65,7 +65,7 @@ fn new_event(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code>
     Ok(sent.phEvent)
 }
 
-/// Does something with what is ours in a context, which is made at first.
+/// Runs `f` with the recorder's objects of a context, creating them at the first use.
 fn with_own(
     cx: &mut CallContext,
     device: &'static Device,
@@ -90,7 +90,7 @@ fn with_own(
     then(cx, own)
 }
 
-/// The streams of a context. Those of green contexts are the primary one's, too; all contexts of a device have one default stream.
+/// The streams of a context. Streams of green contexts also belong to the primary one; all contexts of a device share one default stream.
 fn streams(cx: &CallContext, device: &'static Device, ctx: u64) -> Vec<u64> {
     let is_of = |c: u64| c == ctx || (ctx == context::primary(device.index) && context::is_green(c));
     let all = cx.job.tables.streams.all(device.index).into_iter();
@@ -107,7 +107,7 @@ fn usable(cx: &CallContext, ctx: u64) -> Result<&'static Device, Code> {
     Ok(device)
 }
 
-/// Records an event behind everything in a context.
+/// Records an event behind all work in a context.
 pub(crate) fn record(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Code> {
     let device = usable(cx, ctx)?;
     let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
@@ -123,13 +123,13 @@ pub(crate) fn record(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), C
         }
         landing::follows_event(device, own.behind);
         host_waiting::follows_event(device, own.behind);
-        // It is no longer one of a capture.
+        // The event is no longer one of a capture.
         graph::record_event(cx, event, own.behind, device, false)?;
         stream::record_in(cx, device, event, own.behind)
     })
 }
 
-/// Lets everything that comes later in a context wait for what was last recorded in an event.
+/// Makes all later work in a context wait for the last record of an event.
 pub(crate) fn wait(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Code> {
     let device = usable(cx, ctx)?;
     let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
@@ -159,7 +159,7 @@ pub(crate) fn wait(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Cod
     })
 }
 
-/// A stream was made: what its context waits for comes before its work.
+/// Makes a new stream wait for what its context waits for.
 pub(crate) fn new_in(cx: &CallContext, device: &'static Device, ctx: u64, stream: u64) -> Result<(), Code> {
     if !ANY_PASSED.load(Ordering::Acquire) {
         return Ok(());
@@ -175,14 +175,14 @@ pub(crate) fn new_in(cx: &CallContext, device: &'static Device, ctx: u64, stream
     Ok(())
 }
 
-/// A context ends, and what is ours in it.
+/// Destroys the recorder's objects of a context that is destroyed.
 pub(crate) fn end(cx: &mut CallContext, device: &'static Device, ctx: u64) -> Result<(), Code> {
     lock(&PASSED).get_or_insert_default().remove(&ctx);
     let Some(own) = lock(&OWN).get_or_insert_default().remove(&ctx) else { return Ok(()) };
     stream::destroy(cx, device, &[own.behind, own.gate], &[own.mark, own.passed])
 }
 
-/// All streams and events of a device have ended.
+/// Notes that all streams and events of a device were destroyed.
 pub(crate) fn forget(device: &Device) {
     let mut all = lock(&OWN);
     let all = all.get_or_insert_default();

@@ -1,7 +1,7 @@
-//! The job's door: the socket on which `mrcuda` and schedulers knock, and the signal (docs/scheduler.md).
+//! The job's control socket, on which `mrcuda` and schedulers send requests, and the signal that starts a move (docs/scheduler.md).
 //!
-//! Every connection has a thread, so that a slow or silent client holds up nobody. What is asked is answered from what this
-//! process knows; moves are carried out by a thread of their own ([`crate::moves`]).
+//! Every connection has its own thread, so that a slow or silent client delays nobody. Requests are answered from the state of this
+//! process; a separate thread carries out moves ([`crate::moves`]).
 
 use crate::job::{self, Job};
 use crate::log::{self, lock};
@@ -20,26 +20,26 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Connections at one time.
+/// Maximum number of open connections.
 const CONNECTIONS: usize = 64;
-/// How long a connection may be silent between requests.
+/// How long a connection may be idle between requests.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long a request may take from its first byte to its last.
+/// Timeout for a request, from its first byte to its last.
 const REST: Duration = Duration::from_secs(5);
-/// How long a client may take to read an answer.
+/// Timeout for a client to read an answer.
 const READING: Duration = Duration::from_secs(5);
-/// Connections that listen to events.
+/// Maximum number of connections that subscribe to events.
 const LISTENERS: usize = 16;
-/// Stack of a thread that carries out moves: drivers may compile code on it.
+/// Stack size of the thread that carries out moves: drivers may compile code on it.
 const STACK: usize = 8 << 20;
 
 static SOCKET: Mutex<Option<PathBuf>> = Mutex::new(None);
-/// Our handler of the signal; 0: the program had taken the signal before.
+/// The recorder's signal handler; 0 if the program had installed its own before.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
-/// The signal that it is for.
+/// The signal that [`HANDLER`] handles.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Starts a thread of ours: it takes no signal that the program expects.
+/// Starts a recorder thread with all signals blocked, so that it receives none that the program expects.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut old = SigSet::empty();
     let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
@@ -48,7 +48,7 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
     started.map(drop)
 }
 
-/// Opens the door. Whatever fails is told; the job goes on without it.
+/// Opens the control socket. A failure is reported, and the job continues without the socket.
 pub(crate) fn start() {
     if let Err(e) = listen() {
         log::tell(&format!("no control socket, so this job cannot be asked to move: {e}"));
@@ -58,15 +58,15 @@ pub(crate) fn start() {
     }
 }
 
-/// Takes the door away at the process's end.
+/// Removes the control socket when the process ends.
 pub(crate) fn stop() {
     if let Some(path) = lock(&SOCKET).take() {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// A forked child ignores the signal, as the job's process did before it had a handler: a program that the child begins inherits that,
-/// and a signal to the whole group does not end it.
+/// Ignores the signal in a forked child, as the job's process did before it had a handler: a program that the child executes inherits
+/// this disposition, so a signal to the whole process group does not kill it.
 pub(crate) fn in_forked_child() {
     let (signal, ours) = (SIGNAL.load(Ordering::Relaxed), HANDLER.load(Ordering::Relaxed));
     if ours != 0 && handler(signal).is_ok_and(|now| now == ours) {
@@ -77,16 +77,16 @@ pub(crate) fn in_forked_child() {
 
 fn listen() -> io::Result<()> {
     let path = folder::make()?.join(std::process::id().to_string());
-    // Jobs that were killed have left theirs. What cannot be tidied up does no harm.
+    // Killed jobs leave their sockets behind. Failing to remove one does no harm.
     folder::pids().into_iter().flatten().for_each(folder::remove_stale);
-    // A file of this name belonged to a process that is gone: process ids are used once at a time. But the folder may be shared
-    // with containers that count theirs apart.
+    // A file of this name belonged to a process that has ended, since process ids are unique at any one time. But the folder may be
+    // shared with containers that have their own process ids.
     if UnixStream::connect(&path).is_ok() {
         return Err(io::Error::other(format!("another process listens at {}", path.display())));
     }
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path)?;
-    // Clients would knock in vain when the job has ended.
+    // If a child inherited the listener, clients could still connect after the job has ended.
     let not_inherited = NotInherited::note(listener.as_raw_fd());
     *lock(&SOCKET) = Some(path);
     spawn("mrcuda-control", move || {
@@ -94,25 +94,26 @@ fn listen() -> io::Result<()> {
         for stream in listener.incoming() {
             match stream {
                 Ok(stream) => admit(stream),
-                // Out of descriptors or memory: that may pass.
+                // Out of descriptors or memory, which may be temporary.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
     })
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Debug)]
 struct Visitor {
-    /// Forked children do not keep it: its client would not learn that the job has ended. First, since it must go first.
+    /// Closes the socket in forked children: otherwise the client would not notice that the job has ended. Declared first because it must
+    /// be dropped first.
     _not_inherited: Option<NotInherited>,
     stream: UnixStream,
-    /// Since when it has asked nothing; none: it waits for an answer or listens to events.
+    /// When the connection became idle; `None` while it waits for an answer or listens to events.
     silent: Mutex<Option<Instant>>,
 }
 
 impl Visitor {
-    /// Sends the last words and ends the connection; a client that does not read them misses them.
+    /// Sends a final refusal and closes the connection; a client that does not read it misses it.
     fn dismiss(&self, why: &Refusal) {
         let _ = self.stream.set_nonblocking(true);
         let _ = (&self.stream).write_all(why.line().as_bytes());
@@ -123,7 +124,7 @@ impl Visitor {
 static HEARING: AtomicUsize = AtomicUsize::new(0);
 static VISITORS: Mutex<Vec<Arc<Visitor>>> = Mutex::new(Vec::new());
 
-/// Gives a connection its thread. If there are too many, the one that has been silent for longest goes.
+/// Starts a thread for a connection. If there are too many connections, closes the one that has been idle longest.
 fn admit(stream: UnixStream) {
     let silent = Mutex::new(Some(Instant::now()));
     let visitor = Arc::new(Visitor { _not_inherited: NotInherited::note(stream.as_raw_fd()), stream, silent });
@@ -145,7 +146,7 @@ fn admit(stream: UnixStream) {
     }
     let theirs = visitor.clone();
     let served = spawn("mrcuda-visitor", move || {
-        // A connection that fails is over, and nobody is left to hear of it.
+        // A failed connection has no client left to inform.
         let _ = serve(&theirs);
         leave(&theirs);
     });
@@ -160,7 +161,7 @@ fn leave(visitor: &Arc<Visitor>) {
     let _ = visitor.stream.shutdown(std::net::Shutdown::Both);
 }
 
-/// Only this user may ask, and root, who could do anything anyway.
+/// Only processes of this user and of root, which has all rights anyway, are served.
 fn check_peer(stream: &UnixStream) -> Result<(), Refusal> {
     let refused = |why: String| Refusal::new(ReasonCode::Forbidden, why);
     let peer = getsockopt(stream, PeerCredentials).map_err(|e| refused(format!("cannot read the peer's credentials: {e}")))?;
@@ -171,15 +172,15 @@ fn check_peer(stream: &UnixStream) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Requests of a connection, line by line.
+/// Reads the requests of a connection, line by line.
 struct Lines<'a> {
     stream: &'a UnixStream,
-    /// Bytes that were read and not yet used.
+    /// Bytes that were read but not yet consumed.
     held: Vec<u8>,
 }
 
 impl Lines<'_> {
-    /// The next line without its newline; none at the end of the connection.
+    /// The next line without its newline; `None` at the end of the connection.
     fn next(&mut self) -> io::Result<Option<Result<Vec<u8>, Refusal>>> {
         let mut searched = 0;
         let mut first_byte = (!self.held.is_empty()).then(Instant::now);
@@ -236,7 +237,7 @@ fn serve(visitor: &Visitor) -> io::Result<()> {
         *lock(&visitor.silent) = None;
         let request = match line {
             Ok(line) => Request::read(&line),
-            // What follows on this connection is not the beginning of a request.
+            // The next bytes on this connection are not the beginning of a request.
             Err(why) => return writer.write_all(why.line().as_bytes()),
         };
         if request == Ok(Request::Subscribe {}) {
@@ -262,7 +263,7 @@ fn serve(visitor: &Visitor) -> io::Result<()> {
 
 fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
     Ok(match request {
-        // Subscriptions are not answered here.
+        // Subscriptions are handled elsewhere.
         Request::List {} | Request::Subscribe {} => Answer::Job(list(job)),
         Request::Plan { to, gpu } => Answer::Plan(mover::plan(job, gpu, &to)?),
         Request::Migrate(wanted) => {
@@ -275,7 +276,7 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
     })
 }
 
-/// Tells everything that happens from now on.
+/// Sends all events from now on to the client.
 fn tell_events(visitor: &Visitor) -> io::Result<()> {
     let mut writer = &visitor.stream;
     let mut seen = moves::last_event();
@@ -291,7 +292,7 @@ fn tell_events(visitor: &Visitor) -> io::Result<()> {
     }
 }
 
-/// Whether the other end was closed.
+/// Returns whether the client has closed the connection.
 fn has_gone(stream: &UnixStream) -> io::Result<bool> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd;
@@ -343,7 +344,7 @@ fn list(job: &'static Job) -> ::control::Job {
     }
 }
 
-/// What a signal does in this process now.
+/// The current handler of a signal in this process.
 fn handler(signal: i32) -> io::Result<usize> {
     // SAFETY: all-zero is a valid sigaction.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -354,8 +355,8 @@ fn handler(signal: i32) -> io::Result<usize> {
     }
 }
 
-/// Moves the job on the signal, if the program has not taken the signal for itself: `mrcuda run` leaves it ignored, and only
-/// then a handler is installed, which does nothing but write to an eventfd.
+/// Moves the job when the signal arrives, unless the program handles the signal itself: `mrcuda run` sets it to be ignored, and only if
+/// it still is, a handler is installed. The handler only writes to an eventfd.
 fn watch_signal() -> io::Result<()> {
     let config = config::get().map_err(io::Error::other)?;
     if handler(config.signal)? != libc::SIG_IGN {
@@ -365,7 +366,7 @@ fn watch_signal() -> io::Result<()> {
     let fd = event.as_raw_fd();
     let job = std::process::id();
     let write = move || {
-        // A child that was forked has the same descriptor, and the signal is for itself.
+        // A forked child shares the descriptor, but the signal was sent to the child only.
         if std::process::id() != job {
             return;
         }
@@ -380,7 +381,7 @@ fn watch_signal() -> io::Result<()> {
     spawn("mrcuda-signal", move || {
         while event.read().is_ok() {
             let Some(job) = job::opened() else { continue };
-            // One after the other, as many signals as came while one move was under way are one.
+            // Signals that arrive while a move is under way are coalesced into one further move.
             let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
             match moves::request(job, wanted, "signal") {
                 Ok(id) => drop(moves::wait_for(&id)),

@@ -1,5 +1,5 @@
-//! Copies and fills: some thirty driver functions are one rectangle each, from host or device to host or device. The functions
-//! themselves: [`calls`], [`batch`], [`fill`]. Large ones in-process: [`bulk`].
+//! Copies and fills: some thirty driver functions are reduced to one rectangle each, from host or device to host or device. The functions
+//! themselves are in [`calls`], [`batch`] and [`fill`]; large in-process copies in [`bulk`].
 
 use crate::array_copy;
 use crate::enter::{CallContext, encoded};
@@ -31,16 +31,16 @@ pub(crate) use batch::*;
 pub(crate) use calls::*;
 pub(crate) use fill::*;
 
-/// Bytes that travel in one operation: larger copies are several, which a stream keeps in order.
+/// Maximum size of one operation in bytes: larger copies are split into several, which a stream keeps in order.
 const PIECE: u64 = 4 << 20;
-/// The longest copy that is made at rest: what a place copies while it could have looked at another call.
+/// The longest copy that is sent to an idle stream without a wait: a place processes no other call while it makes the copy.
 const SHORT: u64 = 64 << 10;
 
-/// Copies to the device that are looked through for addresses of pinned memory in any place; in a place that does not reach such memory
-/// all are.
+/// Copies to the device up to this size are searched for addresses of pinned memory at any place; for a place that does not share such
+/// memory, all copies are.
 const TABLE: u64 = 16 << 10;
 
-/// No address of host or device is beyond.
+/// Above all addresses of host and device.
 const END_OF_ADDRESSES: u64 = 1 << 57;
 
 /// One end of a copy.
@@ -60,7 +60,7 @@ impl End {
         End { address: p as u64, pitch, device: false }
     }
 
-    /// A device address; one of pinned host memory is taken for what it is.
+    /// A device address; an address of pinned host memory is recognized.
     fn device(address: u64, pitch: u64) -> End {
         End { address, pitch, device: is_device(address) || host_memory::find(address).is_none() }
     }
@@ -69,7 +69,7 @@ impl End {
         Ok(host_memory::is_pinned(self.address, self.span(r.width, r.rows)?))
     }
 
-    /// Bytes from the first to the last; an error where there cannot be so many behind the address.
+    /// Number of bytes from the first to the last; an error if the addresses would overflow.
     fn span(&self, width: u64, rows: u64) -> Result<u64, Code> {
         let bytes = (rows - 1).checked_mul(self.pitch).and_then(|b| b.checked_add(width));
         let inside = |bytes: &u64| self.address.checked_add(*bytes).is_some_and(|end| end <= END_OF_ADDRESSES);
@@ -90,7 +90,7 @@ impl Rect {
     /// Its parts of at most [`PIECE`] bytes, in order.
     pub(crate) fn pieces(&self) -> Vec<Rect> {
         let mut all = Vec::new();
-        // Taking note does not fail.
+        // Collecting the pieces cannot fail.
         let _ = pieces(*self, |piece| {
             all.push(piece);
             Ok(())
@@ -98,7 +98,7 @@ impl Rect {
         all
     }
 
-    /// Whether a worker has the end that is host memory: its driver copies it by itself, in stream order.
+    /// Returns whether a worker has the host end, so that its driver makes the copy by itself, in stream order.
     fn reached_from_afar(&self, place: &Place) -> Result<bool, Code> {
         if let Place::Local { .. } = place {
             return Ok(false);
@@ -107,7 +107,7 @@ impl Rect {
         Ok(host_memory::is_reached(place, host.address, host.span(self.width, self.rows)?))
     }
 
-    /// The copy between addresses that the place reaches.
+    /// The copy between addresses that the place can access.
     fn within_reach(&self, stream: u64) -> CopyDevice {
         CopyDevice {
             dst: self.dst.address,
@@ -130,7 +130,7 @@ pub(crate) enum Until {
     Submitted,
 }
 
-/// A captured copy.
+/// The graph node of a captured copy.
 fn node(device: &Device, r: Rect) -> Result<Work<u64>, Code> {
     let end = |e: End| CopyEnd {
         memory: if e.device { DEVICE } else { HOST },
@@ -148,7 +148,7 @@ const HOST: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST as u32;
 /// `CU_MEMORYTYPE_DEVICE`
 pub(crate) const DEVICE: u32 = sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32;
 
-/// Both ends of a described copy from their first byte on, with what they span; destination first. None for arrays.
+/// Both ends of a described copy from their first byte on, with the number of bytes that they span; destination first. `None` for arrays.
 pub(crate) fn ends(c: &Copy3) -> Result<[Option<(End, u64)>; 2], Code> {
     let bad = code::ERROR_INVALID_VALUE;
     let one = |e: &CopyEnd| {
@@ -203,7 +203,7 @@ pub(crate) fn check_ends(device: &Device, c: &Copy3) -> Result<(), Code> {
     Ok(())
 }
 
-/// A described copy with the kind of memory at each end by name, and its first byte; of arrays with the fields that count.
+/// A described copy with explicit memory kinds and with both ends at their first byte; for arrays with the fields that count.
 pub(crate) fn plain(c: &Copy3) -> Copy3 {
     let Ok([dst, src]) = ends(c) else { return *c };
     let one = |memory: Option<(End, u64)>, was: &CopyEnd| {
@@ -224,41 +224,41 @@ fn rows(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = u64> {
     (0..c.depth).flat_map(move |z| (0..c.rows).map(move |y| (z, y))).map(move |(z, y)| first + (z * height + y) * pitch)
 }
 
-/// Whether a [`plain`] copy takes pageable memory to the device: it is read when the graph is launched (docs/measurements.md).
+/// Returns whether a [`plain`] copy takes pageable memory to the device: it is read when the graph is launched (docs/measurements.md).
 pub(crate) fn pageable(c: &Copy3) -> bool {
     let from = source(c);
     c.src.memory == HOST && c.dst.memory != HOST && !host_memory::is_pinned(from.start, from.end - from.start)
 }
 
-/// From the first to the last byte of the host memory that a [`plain`] copy reads.
+/// The range from the first to the last byte of the host memory that a [`plain`] copy reads.
 pub(crate) fn source(c: &Copy3) -> Range<u64> {
     let span = ((c.depth - 1) * c.src.height + c.rows - 1) * c.src.pitch + c.width;
     c.src.host..c.src.host + span
 }
 
-/// From the first to the last byte of the host memory that a [`plain`] copy writes.
+/// The range from the first to the last byte of the host memory that a [`plain`] copy writes.
 pub(crate) fn destination(c: &Copy3) -> Range<u64> {
     let span = ((c.depth - 1) * c.dst.height + c.rows - 1) * c.dst.pitch + c.width;
     c.dst.host..c.dst.host + span
 }
 
-/// Notes the addresses of pinned memory among the bytes that a [`plain`] copy from the host is about to read, if they are few: a copy that
-/// a graph makes is looked through when its node is reached, but then the place is asked while a stream waits.
+/// Notes the addresses of pinned memory among the bytes that a [`plain`] copy from the host is about to read, if they are few. The bytes
+/// of a graph's copy are searched again when its node is reached, but then a stream waits for the round trip.
 pub(crate) fn note_node(cx: &CallContext, c: &Copy3) -> Result<(), Code> {
     if c.dst.memory == HOST || !host_memory::any_unmapped() || c.bytes().is_none_or(|n| n > TABLE) {
         return Ok(());
     }
-    // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+    // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
     host_memory::note_copied(cx, 0, &unsafe { read_plain(c) })
 }
 
-/// Whether a [`plain`] copy from the device goes to host memory that the place has.
+/// Returns whether a [`plain`] copy from the device goes to host memory that the place has.
 pub(crate) fn is_written_there(place: &Place, c: &Copy3) -> bool {
     let bytes = || destination(c).end - c.dst.host;
     c.src.memory != HOST && c.dst.memory == HOST && host_memory::is_reached(place, c.dst.host, bytes())
 }
 
-/// Whether a [`plain`] copy to the device comes from host memory that the place has.
+/// Returns whether a [`plain`] copy to the device comes from host memory that the place has.
 pub(crate) fn is_read_there(place: &Place, c: &Copy3) -> bool {
     if c.src.memory != HOST || c.dst.memory == HOST {
         return false;
@@ -270,32 +270,32 @@ pub(crate) fn is_read_there(place: &Place, c: &Copy3) -> bool {
 /// The bytes that a [`plain`] copy reads from the host.
 ///
 /// # Safety
-/// They are there.
+/// The source is readable.
 pub(crate) unsafe fn read_plain(c: &Copy3) -> Vec<u8> {
     let mut bytes = Vec::with_capacity((c.width * c.rows * c.depth) as usize);
     for row in rows(c, &c.src) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(row as *const u8, c.width as usize) });
     }
     bytes
 }
 
-/// Writes the bytes of a [`plain`] copy to the host; false if there are not as many as that takes.
+/// Writes the bytes of a [`plain`] copy to the host; returns false if there are fewer than the copy needs.
 ///
 /// # Safety
-/// There is room for them.
+/// The destination is writable.
 pub(crate) unsafe fn write_plain(c: &Copy3, bytes: &[u8]) -> bool {
     if c.bytes() != Some(bytes.len() as u64) {
         return false;
     }
     for (row, bytes) in rows(c, &c.dst).zip(bytes.chunks_exact(c.width as usize)) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), row as *mut u8, bytes.len()) };
     }
     true
 }
 
-/// A value as it travels.
+/// The encoding of a value.
 pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
     let mut body = Vec::with_capacity(64);
     value.put(&mut body);
@@ -333,7 +333,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
     }
     device.check()?;
     if r.dst.device && !r.src.device && host_memory::any_unmapped() && r.width.saturating_mul(r.rows) <= TABLE {
-        // SAFETY: the program says that its source has these bytes.
+        // SAFETY: the program guarantees that its source has these bytes.
         unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
     }
     match (r.src.device, r.dst.device) {
@@ -349,7 +349,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (false, true) => {
-            // A synchronous copy takes the bytes when everything before it in the stream is done.
+            // A synchronous copy reads the bytes when everything before it in the stream is complete.
             let pinned = r.src.is_pinned(&r)?;
             let changes = stream_memory::waited_here()
                 || changes_later(cx, device, stream, r.src.address, r.src.span(r.width, r.rows)?)
@@ -364,7 +364,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
                 return Ok(());
             }
             copy_in(cx, device, known, r, stream, until)?;
-            // Whatever is launched next, on whichever stream, must find the bytes.
+            // Later launches on any stream must find the bytes.
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (true, false) => {
@@ -375,27 +375,27 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
         }
         (false, false) => {
             if until == Until::Submitted && is_queued(&r)? {
-                // SAFETY: the program says that the source has this size.
+                // SAFETY: the program guarantees that the source has this size.
                 return host_function::copy_in_order(cx, device, stream, unsafe { HostCopy::later(&r) }?);
             }
             cx.settle_turn(device, stream)?;
-            // SAFETY: both are host memory of the program, which says that they have this size.
+            // SAFETY: both are host memory of the program, which guarantees this size.
             unsafe { HostCopy::of(&r).carry_out() };
             Ok(())
         }
     }
 }
 
-/// Whether an end on a device is memory that the shim knows: allocated, or variables of loaded code. Of other addresses only the place can
-/// tell whether they are valid.
+/// Returns whether an end on a device is memory that the recorder knows: allocations, or variables of loaded code. Only the place can
+/// tell whether other addresses are valid.
 fn is_known(cx: &CallContext, device: &Device, end: End, r: &Rect) -> Result<bool, Code> {
     let bytes = end.span(r.width, r.rows)?;
     let variable = |v: variables::Found| bytes <= v.bytes - (end.address - v.start);
     Ok(device.check_range(end.address, bytes)? || variables::find(cx, end.address).is_some_and(variable))
 }
 
-/// Whether an asynchronous copy inside the host's memory is done in its stream's order: from and to managed memory, which could as well be
-/// the GPU's. Others are done when the call returns, and so is one from managed to pageable memory (measured).
+/// Returns whether an asynchronous copy inside host memory is carried out in stream order: one from and to managed memory, which could be
+/// the GPU's as well. Others are complete when the call returns, including one from managed to pageable memory (measured).
 fn is_queued(r: &Rect) -> Result<bool, Code> {
     let managed = |e: End| host_memory::is_managed(e.address);
     Ok(managed(r.dst) || managed(r.src) && r.dst.is_pinned(r)?)
@@ -424,13 +424,13 @@ fn elsewhere(
     let known = is_known(cx, gpu, at, &r)?;
     if known && until == Until::Submitted && stream != LEGACY && host.is_pinned(&r)? {
         if r.dst.device && host_memory::any_unmapped() {
-            // SAFETY: the program says that its source has these bytes.
+            // SAFETY: the program guarantees that its source has these bytes.
             unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
         }
         return cross_device::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r)
             .map(drop);
     }
-    // Between pageable memory and a device whose context is not current: when the stream is there, and done when the call returns.
+    // Between pageable memory and a device whose context is not current: begins in stream order, and is complete when the call returns.
     cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
     cx.on(if r.src.device { from } else { to });
     copy(cx, r, LEGACY, Until::Done)
@@ -442,11 +442,11 @@ pub(crate) fn copy_device(cx: &CallContext, device: &'static Device, known: bool
     operate(cx, device, known, &r.within_reach(stream))
 }
 
-/// A copy inside the host's memory.
+/// A copy inside host memory.
 #[derive(Debug)]
 pub(crate) struct HostCopy {
     rect: Rect,
-    /// What the source held when the copy was asked for, where that counts: the rectangle's source is here, then.
+    /// The source's bytes at the time of the call, if they count: the rectangle's source then refers to them.
     _taken: Vec<u8>,
 }
 
@@ -455,7 +455,7 @@ impl HostCopy {
         HostCopy { rect: *r, _taken: Vec::new() }
     }
 
-    /// One that is carried out in a stream's order: pageable memory is read now, since the program may change it when the call returns.
+    /// A copy that is carried out in stream order: pageable memory is read now, since the program may change it when the call returns.
     ///
     /// # Safety
     /// The source is valid memory.
@@ -463,7 +463,7 @@ impl HostCopy {
         if r.src.is_pinned(r)? {
             return Ok(HostCopy::of(r));
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let taken = unsafe { gather(r.src.address, r.src.pitch, r.width, r.rows) };
         let src = End { address: taken.as_ptr() as u64, pitch: r.width, device: false };
         Ok(HostCopy { rect: Rect { src, ..*r }, _taken: taken })
@@ -475,13 +475,13 @@ impl HostCopy {
         let r = &self.rect;
         for row in 0..r.rows {
             let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
-            // SAFETY: as the caller says; the rows may overlap.
+            // SAFETY: guaranteed by the caller; the rows may overlap.
             unsafe { std::ptr::copy(from as *const u8, to as *mut u8, r.width as usize) };
         }
     }
 }
 
-/// A fill of the host's memory.
+/// A fill of host memory.
 #[derive(Debug)]
 pub(crate) struct HostFill(Fill);
 
@@ -494,16 +494,16 @@ impl HostFill {
         let pattern = &value[..usize::from(element).min(value.len())];
         for row in 0..rows {
             let start = (dst + row * pitch) as *mut u8;
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let row = unsafe { std::slice::from_raw_parts_mut(start, width as usize * pattern.len()) };
             row.chunks_exact_mut(pattern.len()).for_each(|one| one.copy_from_slice(pattern));
         }
     }
 }
 
-/// Whether something that was given to a GPU before, and that the next work of a stream may follow, may still change these bytes of host memory:
-/// a host function that has not run, a copy that has not landed, a stream that waits for another GPU, for another process, or for a word of
-/// memory (behind which the program itself may write them).
+/// Returns whether earlier work that the next work of a stream may follow may still change these bytes of host memory: a host function
+/// that has not run, a copy that has not landed, a stream that waits for another GPU, another process, or a word of memory (after which
+/// the program itself may write them).
 pub(crate) fn changes_later(cx: &CallContext, device: &'static Device, stream: u64, address: u64, bytes: u64) -> bool {
     host_function::may_come_before(cx, device, stream)
         || stream_memory::any_waiting()
@@ -512,12 +512,13 @@ pub(crate) fn changes_later(cx: &CallContext, device: &'static Device, stream: u
         || landing::any_to(address, bytes)
 }
 
-/// Sends work on memory that the shim knows; asks the place about other addresses, since only it can tell whether they are valid.
+/// Sends work on memory that the recorder knows; for other addresses waits for the place's answer, since only the place can tell whether
+/// they are valid.
 pub(crate) fn submit(cx: &CallContext, device: &'static Device, known: bool, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
     if known { cx.work(device, op, parts) } else { cx.ask(device, op, parts).map(drop) }
 }
 
-/// As [`submit`], an operation that needs no encoding in this process.
+/// As [`submit`], for an operation that needs no encoding in this process.
 fn operate<O: Direct>(cx: &CallContext, device: &'static Device, known: bool, op: &O) -> Result<(), Code> {
     if known || cx.place(device).in_process().is_some() {
         return cx.operate(device, op).map(drop);
@@ -525,8 +526,8 @@ fn operate<O: Direct>(cx: &CallContext, device: &'static Device, known: bool, op
     encoded(op, |body| cx.ask(device, O::ID, &[body])).map(drop)
 }
 
-/// A synchronous copy on the default stream by the driver of this process, which has functions for just that. False if it is
-/// another copy, or the place is elsewhere.
+/// A synchronous copy on the default stream by the driver of this process, which has dedicated functions for it. Returns false if it is
+/// another kind of copy, or the place is not in this process.
 fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     if until != Until::Done || r.rows != 1 || stream != LEGACY {
         return Ok(false);
@@ -550,22 +551,22 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
     Ok(true)
 }
 
-/// A short copy to the device while its stream and the default stream are known to be at rest: false if they are not. Nobody waits
-/// for it: the place makes it before it looks at any later call, which is all that can be seen of a copy. So the streams are at
-/// rest behind it, and a wait for them asks nobody.
+/// A short copy to the device while its stream and the default stream are known to be idle; returns false if they are not. No thread
+/// waits for it: the place makes the copy before it processes any later call, which is all that the program can observe. So the streams
+/// are idle after it, and a wait for them needs no round trip.
 fn copy_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     let bytes = r.width.saturating_mul(r.rows);
-    // An asynchronous copy from pinned memory is meant to go on beside other work.
+    // An asynchronous copy from pinned memory is meant to overlap other work.
     if bytes > SHORT || (until == Until::Submitted && r.src.is_pinned(r)?) {
         return Ok(false);
     }
     let Place::Remote { link, .. } = cx.place(device) else { return Ok(false) };
     let at_rest = |stream| device.quiet_at(cx.place(device), Some(stream));
-    // The work of other streams may follow that of the default stream, and it theirs.
+    // The work of other streams may follow that of the default stream, and vice versa.
     let Some(position) = at_rest(LEGACY).filter(|p| stream == LEGACY || at_rest(stream) == Some(*p)) else { return Ok(false) };
     let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };
     faults::at(Point::CopyIn);
-    // SAFETY: the program says that its source has these bytes.
+    // SAFETY: the program guarantees that its source has these bytes.
     unsafe { packed(r, |bytes| note_many(cx, r, bytes)) }?;
     // SAFETY: as above.
     let sent =
@@ -573,7 +574,7 @@ fn copy_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64
     let span = device.record_error(sent)?;
     device.still_quiet(span.clone());
     if span.is_some() && until == Until::Done {
-        // As every call that waits does; it lies here already.
+        // As in every call that waits; the text has arrived already.
         cx.show_text();
     }
     Ok(span.is_some())
@@ -595,15 +596,15 @@ fn copy_in(cx: &mut CallContext, device: &'static Device, known: bool, r: Rect, 
         && host_memory::is_pinned(r.src.address, span)
         && (changes_later(cx, device, stream, r.src.address, span) || host_waiting::holds(cx, device, stream));
     if late && !known {
-        // Only the place can tell whether the address is valid, and the answer to a late copy comes late.
+        // Only the place can tell whether the address is valid, and the answer to a late copy arrives late.
         cx.settle_stream(device, stream)?;
     }
     pieces(r, |piece| {
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
         if late && known {
             if host_memory::any_unmapped() {
-                // Again when they are read, but then the place is asked while a stream waits.
-                // SAFETY: the program says that its source has these bytes.
+                // They are searched again when they are read, but then a stream waits for the round trip. SAFETY: the program guarantees
+                // that its source has these bytes.
                 unsafe { packed(&piece, |bytes| note_many(cx, &piece, bytes)) }?;
             }
             let body = |token| encode(&CopyInLate { token, to: op });
@@ -614,23 +615,23 @@ fn copy_in(cx: &mut CallContext, device: &'static Device, known: bool, r: Rect, 
             note_many(cx, &piece, bytes)?;
             submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
         };
-        // SAFETY: the program says that its source has these bytes.
+        // SAFETY: the program guarantees that its source has these bytes.
         unsafe { packed(&piece, send) }
     })
 }
 
-/// Notes the addresses among bytes that are more than [`copy`] has looked at.
+/// Notes the addresses among more bytes than [`copy`] has searched.
 fn note_many(cx: &CallContext, r: &Rect, bytes: &[u8]) -> Result<(), Code> {
     if bytes.len() as u64 > TABLE { host_memory::note_copied(cx, r.dst.address, bytes) } else { Ok(()) }
 }
 
-/// Uses the bytes of a rectangle of host memory, rows packed: from where they lie, if they are.
+/// Passes the bytes of a rectangle of host memory, rows packed, to `use_them`; without a copy if they are contiguous.
 ///
 /// # Safety
 /// The source is readable.
 unsafe fn packed<T>(r: &Rect, use_them: impl FnOnce(&[u8]) -> T) -> T {
     if r.rows == 1 || r.src.pitch == r.width {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return use_them(unsafe { std::slice::from_raw_parts(r.src.address as *const u8, (r.width * r.rows) as usize) });
     }
     // SAFETY: as above, row by row.
@@ -644,19 +645,19 @@ unsafe fn packed<T>(r: &Rect, use_them: impl FnOnce(&[u8]) -> T) -> T {
 pub(crate) unsafe fn gather(address: u64, pitch: u64, width: u64, rows: u64) -> Vec<u8> {
     let mut packed = Vec::with_capacity((width * rows) as usize);
     for row in 0..rows {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         packed.extend_from_slice(unsafe { std::slice::from_raw_parts((address + row * pitch) as *const u8, width as usize) });
     }
     packed
 }
 
-/// Writes packed rows to the host's memory.
+/// Writes packed rows to host memory.
 ///
 /// # Safety
 /// The rectangle is writable.
 pub(crate) unsafe fn scatter(bytes: &[u8], address: u64, pitch: u64, width: u64) {
     for (row, bytes) in (0..).zip(bytes.chunks_exact(width as usize)) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (address + row * pitch) as *mut u8, bytes.len()) };
     }
 }
@@ -665,13 +666,13 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64,
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
         device.record_error(direct_rect(exec, r, live))?;
-        // For that driver a pageable destination is written when the call returns; a stream of its own is asked.
+        // With the driver of this process a pageable destination is written when the call returns; otherwise waits for the stream.
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
     let pinned = r.dst.is_pinned(&r)?;
     let (mut last, mut epoch): (Option<Waiting>, _) = (None, 0);
     pieces(r, |piece| {
-        // Asked for each piece: while one was waited for outside the gate, the place may have changed.
+        // Queried for each piece: the place may have changed during a wait outside the gate.
         let link = match cx.place(device) {
             Place::Local { .. } => return copy_out(cx, device, piece, stream, Until::Done),
             Place::Remote { link, .. } => link.clone(),
@@ -684,10 +685,10 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64,
             rows: piece.rows as usize,
         };
         if until == Until::Submitted && pinned {
-            // SAFETY: the program keeps its destination until the copy is done: CUDA's contract for it.
+            // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
             let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
             faults::at(Point::CopyOut);
-            // Answers come in stream order: who later waits for the stream finds the bytes landed (docs/formats.md).
+            // Answers arrive in stream order: a later wait for the stream finds the bytes landed (docs/formats.md).
             let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
             landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
             return Ok(());
@@ -701,7 +702,7 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64,
     last.map_or(Ok(()), |w| cx.wait_for_stream(device, w, epoch, stream))
 }
 
-/// Cuts a rectangle into pieces of at most [`PIECE`] bytes, in order.
+/// Splits a rectangle into pieces of at most [`PIECE`] bytes, in order.
 fn pieces(r: Rect, mut each: impl FnMut(Rect) -> Result<(), Code>) -> Result<(), Code> {
     let step = |e: End, bytes: u64| End { address: e.address + bytes, ..e };
     if r.width > PIECE {
@@ -746,10 +747,10 @@ fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code
         unsafe { f(r.dst.address as *mut c_void, r.src.address, r.width as usize, stream) }
     } else {
         let f = calls.cuMemcpy2DAsync_v2.ok_or(missing)?;
-        // Zero is no memory type, so the struct is a valid value only when both types have been written.
+        // Zero is not a memory type, so the struct is a valid value only when both types have been written.
         let mut c = std::mem::MaybeUninit::<sys::CUDA_MEMCPY2D>::zeroed();
         let p = c.as_mut_ptr();
-        // SAFETY: `p` points at a struct of ours; all fields but the two written here are numbers and pointers, valid as zero.
+        // SAFETY: `p` points at a local struct; all fields but the two written here are numbers and pointers, valid as zero.
         let c = unsafe {
             (&raw mut (*p).srcMemoryType).write(kind(r.src));
             (&raw mut (*p).dstMemoryType).write(kind(r.dst));

@@ -1,8 +1,8 @@
-//! What a stream does with another device: waiting for its events, copies from GPU to GPU, or between another GPU and the host; and what the job does itself in the order of a
-//! stream of this process's driver.
+//! Work of a stream that concerns another device: waits for its events, copies between GPUs, or between another GPU and the host; and
+//! work that the job does itself in the order of a stream of this process's driver.
 //!
-//! The places of a job know nothing of each other. So the stream is held in its place, one thread of ours sees when the other device
-//! has got there, carries the bytes where it is a copy, and lets the stream go on. It works outside the gate, also while that is
+//! The places of a job do not communicate with each other. So the stream is held at its place; one recorder thread detects when the other
+//! device has got there, transfers the bytes if it is a copy, and releases the stream. It works outside the gate, also while the gate is
 //! closed; a move waits until nothing concerns its devices any more (docs/execution.md, "Several GPUs").
 
 use crate::control;
@@ -21,22 +21,22 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Pauses between two looks at what streams wait for.
+/// Poll intervals for what streams wait for.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(500);
 
-/// A held stream, and what must come before it goes on.
+/// A held stream, and what must precede its continuation.
 struct Item<L: Lane> {
-    /// Where it is.
+    /// The place where it is held.
     holder: L,
     token: u64,
-    /// The answer to what holds it. None once it has come, or where [`Item::ahead`] is that, too.
+    /// The answer to the hold. `None` once it has arrived, or if [`Item::ahead`] is the same.
     hold: Option<L::Answer>,
-    /// What is waited for: the other device's event, or the stream itself. None once it has come.
+    /// The answer that is waited for: the other device's event, or the stream itself. `None` once it has arrived.
     ahead: Option<L::Answer>,
-    /// The call that asks for it.
+    /// The call that requested it.
     asked: u16,
-    /// Who answers that.
+    /// The place that answers it.
     other: L,
     then: Option<Then<L>>,
     /// The devices that it concerns.
@@ -44,14 +44,14 @@ struct Item<L: Lane> {
     outcome: Outcome,
 }
 
-/// What became of it, once the stream has been let go on or nothing holds it any more; [`PENDING`] before.
+/// The result, once the stream was released or nothing holds it any more; [`PENDING`] before.
 type Outcome = Arc<AtomicI32>;
 const PENDING: Code = Code::MIN;
 
-/// What is done before the stream goes on.
+/// What is done before the stream is released.
 enum Then<L: Lane> {
     Carry(Carry<L>),
-    /// Work in the host's memory.
+    /// Work in host memory.
     Own(Box<dyn FnOnce(Result<(), Code>) + Send>),
 }
 
@@ -68,22 +68,22 @@ impl End {
     }
 }
 
-/// What carries a copy from device to device asks of them.
+/// The operations that a copy between devices needs of its ends.
 trait Lane {
     type Answer: Answer;
-    /// Asks for the bytes of a piece.
+    /// Requests the bytes of a piece.
     fn read(&self, piece: &Rect) -> Result<Self::Answer, Code>;
-    /// Hands the bytes of a piece over.
+    /// Sends the bytes of a piece.
     fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code>;
-    /// Asks for an answer that comes when everything is written.
+    /// Requests an answer that arrives when everything is written.
     fn settle(&self) -> Result<Self::Answer, Code>;
-    /// Lets a stream go that is held here. A place that is lost holds nothing.
+    /// Releases a stream that is held here. A lost place holds nothing.
     fn let_go(&self, token: u64);
-    /// Takes note of an error of a call; false if it is the host.
+    /// Records an error of a call; returns false if the end is the host.
     fn failed(&self, call: u16, rc: Code) -> bool;
 }
 
-/// An answer on its way.
+/// An answer that is under way.
 trait Answer {
     fn is_done(&mut self) -> bool;
     fn finish(self) -> (Code, Vec<u8>);
@@ -104,7 +104,7 @@ impl Lane for End {
 
     fn read(&self, piece: &Rect) -> Result<Waiting, Code> {
         let End::Gpu(_, place) = self else {
-            // SAFETY: the program keeps pinned memory until the copies from it have been made.
+            // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
             let bytes = unsafe { gather(piece.src.address, piece.src.pitch, piece.width, piece.rows) };
             return Ok(Waiting::Done(code::SUCCESS, bytes));
         };
@@ -117,7 +117,7 @@ impl Lane for End {
             if bytes.len() as u64 != piece.width * piece.rows {
                 return Err(code::ERROR_UNKNOWN);
             }
-            // SAFETY: the program keeps pinned memory until the copies to it have been made.
+            // SAFETY: the program keeps pinned memory valid until the copies to it are complete.
             unsafe { scatter(bytes, piece.dst.address, piece.dst.pitch, piece.width) };
             return Ok(());
         };
@@ -144,34 +144,34 @@ impl Lane for End {
     }
 }
 
-/// A copy from device to device, or between a device and the host. Each piece goes on as soon as it can; nothing is waited for here, since what one copy waits for may be
-/// the release of another stream by the same thread.
+/// A copy between devices, or between a device and the host. Each piece progresses as soon as possible; nothing blocks here, since one
+/// copy may wait for the same thread to release another stream.
 struct Carry<L: Lane> {
     from: L,
     to: L,
-    /// What has not been asked for.
+    /// Pieces that were not requested yet.
     pieces: VecDeque<Rect>,
-    /// What has been, in order: the next piece is read while one is written.
+    /// Pieces that were requested, in order: the next piece is read while one is written.
     reading: VecDeque<(Rect, L::Answer)>,
-    /// All is handed over.
+    /// Everything was sent; the answer shows that it is written.
     settling: Option<L::Answer>,
     failed: Option<Code>,
 }
 
-/// Pieces that are read at a time.
+/// Number of pieces that are read at a time.
 const READ_AHEAD: usize = 2;
 
-/// Items by the devices that they concern.
+/// Number of items by the devices that they concern.
 static CONCERNS: [AtomicUsize; 32] = [const { AtomicUsize::new(0) }; 32];
-/// All items.
+/// Number of all items.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether something between this device and another is under way.
+/// Returns whether work between this device and another is under way.
 pub(crate) fn concerns(device: &Device) -> bool {
     CONCERNS[device.index as usize].load(Ordering::Acquire) != 0
 }
 
-/// Waits outside the gate until nothing concerns a device: what it has may then go away.
+/// Waits outside the gate until nothing concerns a device, so that its memory may be freed.
 pub(crate) fn settle(cx: &CallContext, device: &'static Device) {
     if concerns(device) {
         cx.pass.outside(|| {
@@ -182,7 +182,7 @@ pub(crate) fn settle(cx: &CallContext, device: &'static Device) {
     }
 }
 
-/// Whether any stream is held.
+/// Returns whether any stream is held.
 pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
@@ -198,7 +198,7 @@ fn count(devices: &[u32], begins: bool) {
 }
 
 impl<L: Lane> Item<L> {
-    /// Goes on as far as it can; whether the stream has been let go on. Whatever fails stays with the device where it did.
+    /// Makes all possible progress; returns whether the stream was released. An error is recorded at the device where it occurred.
     fn go_on(&mut self) -> bool {
         if let Some(hold) = &mut self.hold {
             if !hold.is_done() {
@@ -249,7 +249,7 @@ impl<L: Lane> Item<L> {
 }
 
 impl<L: Lane> Drop for Item<L> {
-    /// Where the thread has ended by a panic nobody must wait for it.
+    /// If the thread has ended by a panic, no other thread must wait for it.
     fn drop(&mut self) {
         if self.outcome.load(Ordering::Acquire) == PENDING {
             self.end(code::ERROR_UNKNOWN);
@@ -262,12 +262,12 @@ impl<L: Lane> Carry<L> {
         Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None }
     }
 
-    /// Goes on as far as it can without waiting; whether it is over, also by an error.
+    /// Makes all possible progress without waiting; returns whether the copy is over, also by an error.
     fn go_on(&mut self) -> bool {
         match self.try_to_go_on() {
             Ok(is_over) => is_over,
             Err((end, call, rc)) => {
-                // What the host could not take the other end has sent.
+                // An error at the host's end is recorded at the other end, which sent the bytes.
                 if !end.failed(call, rc) {
                     self.from.failed(call, rc);
                 }
@@ -307,7 +307,7 @@ impl<L: Lane> Carry<L> {
     }
 }
 
-/// The bytes of an answer that is here, or its error.
+/// The bytes of an answer that has arrived, or its error.
 fn settled(answer: impl Answer) -> Result<Vec<u8>, Code> {
     match answer.finish() {
         (code::SUCCESS, bytes) => Ok(bytes),
@@ -315,7 +315,7 @@ fn settled(answer: impl Answer) -> Result<Vec<u8>, Code> {
     }
 }
 
-/// The thread that lets held streams go on.
+/// The thread that releases held streams.
 fn attend(arrivals: &Receiver<Item<End>>) {
     let mut items: Vec<Item<End>> = Vec::new();
     let mut pause = SHORTEST;
@@ -352,7 +352,7 @@ fn thread() -> Result<&'static Sender<Item<End>>, Code> {
     THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)
 }
 
-/// Holds a stream until `ahead` has come and what follows is done.
+/// Holds a stream until `ahead` has arrived and `then` is done.
 fn hold(
     cx: &CallContext,
     (device, stream): (&'static Device, u64),
@@ -375,7 +375,7 @@ fn pending() -> Outcome {
     Arc::new(AtomicI32::new(PENDING))
 }
 
-/// A name for the time that a stream is held.
+/// A unique token for a held stream.
 pub(crate) fn token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     HOLD | NEXT.fetch_add(1, Ordering::Relaxed)
@@ -393,8 +393,8 @@ fn attend_to(thread: &Sender<Item<End>>, mut item: Item<End>) -> Result<(), Code
     thread.send(item).map_err(|_| code::ERROR_OPERATING_SYSTEM)
 }
 
-/// Does something in the order of a stream of this process's driver, which is held meanwhile; `begin` asks the place for that with a token.
-/// What is done is told whether the stream got there.
+/// Carries out work in the order of a stream of this process's driver, which is held meanwhile; `begin` requests the hold from the place
+/// with a token. The work is passed whether the stream got there.
 pub(crate) fn in_order(
     cx: &CallContext,
     device: &'static Device,
@@ -417,7 +417,7 @@ pub(crate) fn in_order(
     attend_to(thread, Item { holder, token, hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
 }
 
-/// A stream waits for what was last recorded in an event of another device.
+/// Makes a stream wait for the last record of an event of another device.
 pub(crate) fn wait_event(
     cx: &CallContext,
     device: &'static Device,
@@ -428,7 +428,7 @@ pub(crate) fn wait_event(
     device.check()?;
     other.check()?;
     let data = &cx.job.tables.events.get(event)?.data;
-    // What was never recorded, or in an earlier place, is nothing to wait for.
+    // An event that was never recorded, or in an earlier place, needs no wait.
     if data.epoch.load(Ordering::Acquire) != other.epoch.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -441,7 +441,7 @@ pub(crate) fn wait_event(
     hold(cx, (device, stream), (id::EVENT_REACHED, ahead), other, None).map(drop)
 }
 
-/// Copies in a stream's order, between devices or, where none is named, pinned memory of the host. Both ranges have been checked.
+/// Copies in stream order, between devices or, where none is given, pinned host memory. Both ranges have been checked.
 pub(crate) fn carry(
     cx: &CallContext,
     (device, stream): (&'static Device, u64),
@@ -454,7 +454,7 @@ pub(crate) fn carry(
     hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(Carry::new(end(from), end(to), rect.pieces())))
 }
 
-/// A copy whose ends are not both of the stream's device. Both ranges have been checked.
+/// A copy whose ends are not both on the stream's device. Both ranges have been checked.
 pub(crate) fn copy(
     cx: &mut CallContext,
     (device, stream): (&'static Device, u64),
@@ -466,7 +466,7 @@ pub(crate) fn copy(
         d.check()?;
     }
     if stream == LEGACY {
-        // It begins when everything before it on both devices is done (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
+        // It begins when all earlier work on both devices is complete (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
         cx.settle(from)?;
         cx.settle(to)?;
     }
@@ -475,12 +475,12 @@ pub(crate) fn copy(
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
     }
     let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
-    // Nor does anything begin on either before it is done.
+    // Nor does later work on either device begin before it is complete.
     if !wait && stream != LEGACY {
         return Ok(());
     }
     cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes())?;
-    // A stream that could not be held has been waited for in vain. Nearly always all is over by now.
+    // For a stream that could not be held, the wait was useless. Nearly always everything is complete by now.
     let is_over = || outcome.load(Ordering::Acquire) != PENDING;
     if !is_over() {
         cx.pass.outside(|| {
@@ -489,7 +489,7 @@ pub(crate) fn copy(
             }
         });
     }
-    // What failed is told here, and by no later call; another thread's call may have been told, too.
+    // A failure is returned here, and not by a later call; another thread's call may also have returned it.
     let told = [device, from, to].into_iter().try_for_each(Device::check);
     match outcome.load(Ordering::Acquire) {
         code::SUCCESS => told,

@@ -1,4 +1,4 @@
-//! Devices: everything about them is known when the job has started, so nothing here travels.
+//! Devices: all their properties are known when the job has started, so these calls need no round trip.
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -11,18 +11,19 @@ use cuda_model::notify;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// Driver version that the job sees: that of its first place, asked for before `cuInit` too (docs/driver-facts.md 1.7). It never
-/// changes while the process lives: the runtime's check hashes it.
+/// Driver version that the job sees: that of its first place, also for queries before `cuInit` (docs/driver-facts.md 1.7). It never
+/// changes during the process: the runtime's check hashes it.
 pub(crate) fn driver_version() -> i32 {
     static VERSION: OnceLock<i32> = OnceLock::new();
     *VERSION.get_or_init(|| {
-        // Without a place the version is the newest that is known.
+        // Without a place, the newest known version is reported.
         let _ = job::open();
         job::opened().and_then(|j| j.devices.first()).map_or(13000, |d| d.info.driver_version)
     })
 }
 
-/// Attributes that not every place could keep, as every place can: docs/execution.md, "What the job sees differently from native", lists them.
+/// Attributes with a fixed value that every place supports, because places differ in them: docs/execution.md, "What the job sees
+/// differently from native", lists them.
 fn fixed(attribute: u32) -> Option<i32> {
     use sys::CUdevice_attribute_enum as A;
     const ZERO: [A; 5] = [
@@ -32,12 +33,12 @@ fn fixed(attribute: u32) -> Option<i32> {
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
     ];
-    // Places are built on the virtual-memory functions; pools are the shim's own.
+    // Places are built on the virtual-memory functions; pools are the recorder's own.
     const ONE: [A; 4] = [
         A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
         A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-        // By descriptors, and nothing else.
+        // By descriptors only.
         A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
     ];
     let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
@@ -66,7 +67,7 @@ fn give_text(to: *mut c_char, len: c_int, text: &str) -> Result<(), Code> {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let n = text.len().min(len - 1);
-    // SAFETY: the program says that `len` > n bytes can be written.
+    // SAFETY: the program guarantees that `len` > n bytes can be written.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, n);
         to.add(n).write(0);
@@ -129,7 +130,7 @@ pub(crate) fn cuDeviceGetProperties(cx: &mut CallContext, prop: *mut sys::CUdevp
 
 pub(crate) fn cuDeviceGetPCIBusId(cx: &mut CallContext, to: *mut c_char, len: c_int, dev: sys::CUdevice) -> Result<(), Code> {
     let text = pci::text(cx.job.device(dev)?.info.pci);
-    // All of it, or nothing.
+    // The whole text, or nothing.
     if usize::try_from(len).is_ok_and(|len| len > text.len()) {
         give_text(to, len, &text)
     } else {
@@ -246,7 +247,7 @@ pub(crate) fn cuDeviceRegisterAsyncNotification(
     _data: *mut c_void,
     to: *mut sys::CUasyncCallbackHandle,
 ) -> Result<(), Code> {
-    // So says the driver of a device that is not there, too.
+    // The driver returns this for a device that does not exist, too.
     cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -267,13 +268,13 @@ pub(crate) fn cuFlushGPUDirectRDMAWrites(cx: &mut CallContext, target: u32, scop
     notify::flush(target, scope)
 }
 
-/// A constant of a GPU's board, which its place is asked for once.
+/// A constant of a GPU's board, queried once from its place.
 pub(crate) fn board_constant(ordinal: u32, which: u32) -> Option<u32> {
     let job = job::get().ok()?;
     let device = job.devices.get(ordinal as usize)?;
     if device.board.get().is_none() {
         let answer = CallContext::inside(job).ask(device, ops::id::BOARD, &[]).ok()?;
-        // Another thread may have asked meanwhile, and heard the same.
+        // Another thread may have stored the same answer meanwhile.
         let _ = device.board.set(Constants::get(&mut &answer[..]).ok()?);
     }
     device.board.get()?.iter().find(|(number, _)| *number == which).map(|(_, value)| *value)

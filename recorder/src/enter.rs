@@ -1,4 +1,4 @@
-//! How a call gets in: the gate, the arguments, the place, the journal. Every exported symbol passes here.
+//! The common path of every call: the gate, the arguments, the place, the journal. Every exported symbol uses it.
 
 use crate::context;
 use crate::function::FunctionData;
@@ -34,13 +34,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Libraries belong to no device: these rows are carried out on every one.
+/// Libraries belong to no device: these rows are carried out on every device.
 const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
 
-/// The one thing about a function that changes by itself.
+/// The only property of a function that changes without a call on the function.
 const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
 
-/// Rows that give the GPU no work, and nothing to wait for behind them.
+/// Rows that give the GPU no work, so that there is no completion to wait for.
 const LEAVES_NOTHING_TO_DO: [u16; 5] = [
     cuStreamCreate::Fn::ID,
     cuStreamCreateWithPriority::Fn::ID,
@@ -50,12 +50,12 @@ const LEAVES_NOTHING_TO_DO: [u16; 5] = [
 ];
 
 thread_local! {
-    /// Where calls are encoded: memory that is used again.
+    /// Reusable buffer for encoded calls.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Encodes a value for the time of `use_it`. A call made meanwhile on this thread gets memory of its own.
-/// What follows it may be appended.
+/// Encodes a value and passes the buffer to `use_it`, which may append to it. A call that is made meanwhile on this thread uses another
+/// buffer.
 pub(crate) fn encoded<T: Wire, R>(value: &T, use_it: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     // A thread that is ending has no thread-locals with destructors.
     let mut body = SCRATCH.try_with(Cell::take).unwrap_or_default();
@@ -101,12 +101,12 @@ impl Deref for Inside {
     }
 }
 
-/// Runs the body of an exported symbol: nothing unwinds into C, and nothing runs without a job.
+/// Runs the body of an exported symbol: catches panics, so that nothing unwinds into C, and returns an error if there is no job.
 pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut CallContext) -> Result<(), Code>) -> Code {
     let run = || -> Result<(), Code> {
         let (job, here) = (job::get()?, here());
         if here.in_host_function.get() {
-            // What the driver's reference says of calls in host functions and callbacks.
+            // The error that the driver's reference gives for calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
         let mut cx = CallContext { job, pass: gate::enter(here), per_thread, device: None, made: Few::new() };
@@ -122,12 +122,12 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
 }
 
 unsafe extern "C" {
-    /// POSIX; the crate `libc` lacks it for Linux.
+    /// Part of POSIX; the crate `libc` lacks it for Linux.
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// The calling thread is not cancelled (`pthread_cancel`) before this is dropped: cancellation unwinds the stack, which would abort
-/// the process in Rust code that catches panics, and would leave half done what other threads rely on.
+/// Disables cancellation (`pthread_cancel`) of the calling thread until dropped: cancellation unwinds the stack, which would abort the
+/// process in Rust code that catches panics, and would leave shared state inconsistent.
 struct Uncancelled {
     before: c_int,
 }
@@ -138,7 +138,7 @@ impl Uncancelled {
         /// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
         const DISABLE: c_int = 1;
         let mut before = 0;
-        // SAFETY: the old state is writable.
+        // SAFETY: `before` is writable.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Uncancelled { before }
     }
@@ -153,7 +153,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// As [`guard`] for calls that need no job.
+/// As [`guard`], for calls that need no job.
 pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     let is_watched = log::is_watched();
     if is_watched {
@@ -227,13 +227,13 @@ impl Capture for CallContext {
 }
 
 impl CallContext {
-    /// Passes the gate for calls of our own, which leave errors that wait to calls of the program.
+    /// Passes the gate for the recorder's own calls, which leave pending errors to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
         let cx = CallContext { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() };
         Inside { cx, _later: PutOff::begin() }
     }
 
-    /// The device of this call: that of its handles, else of the thread's context.
+    /// The device of this call: that of its handles, otherwise of the thread's context.
     pub(crate) fn device(&self) -> Result<&'static Device, Code> {
         match self.device {
             Some(d) => self.job.devices.get(d as usize).ok_or(code::ERROR_INVALID_DEVICE),
@@ -241,17 +241,17 @@ impl CallContext {
         }
     }
 
-    /// Chooses the device of this call.
+    /// Sets the device of this call.
     pub(crate) fn on(&mut self, device: &Device) {
         self.device = Some(device.index);
     }
 
-    /// The place of a device, for the time inside the gate.
+    /// The place of a device, valid while inside the gate.
     pub(crate) fn place(&self, device: &'static Device) -> &Place {
         device.place(&self.pass)
     }
 
-    /// Carries out a `send` or `wait` row.
+    /// Carries out a row of class `send` or `wait`.
     pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         let edges = C::edges(sent);
         if managed_variables::ANSWERED.contains(&C::ID)
@@ -260,7 +260,8 @@ impl CallContext {
             return decode::<C>(&reply?);
         }
         let reply = if EVERYWHERE.contains(&C::ID) {
-            // On all of them or on none: an error that waits is returned before anything is done, one that comes meanwhile by a later call.
+            // On all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is returned
+            // by a later call.
             self.job.devices.iter().try_for_each(Device::check)?;
             let _later = PutOff::begin();
             let mut last = Err(code::ERROR_NO_DEVICE);
@@ -278,7 +279,7 @@ impl CallContext {
 
     fn ended(&self, edges: &Edges) {
         let Some(h) = edges.ends else { return };
-        // Nothing ends with a stream or an event.
+        // Destroying a stream or an event destroys no other handle.
         if !matches!(cuda_api::handle::kind(h), Some(Kind::Stream | Kind::Event)) {
             for device in &self.job.devices {
                 let children = lock(&device.ledger).forget_children(h);
@@ -298,7 +299,7 @@ impl CallContext {
         }
     }
 
-    /// Shows what device code has printed: called where the driver does so.
+    /// Writes the text that device code has printed; called where the driver does so.
     pub(crate) fn show_text(&self) {
         if output::waits() {
             self.pass.outside(output::show);
@@ -323,7 +324,7 @@ impl CallContext {
         })
     }
 
-    /// A call that builds state: carried out and journalled under one lock.
+    /// Carries out a state-building call and records it in the journal, under one lock.
     fn carry_recorded<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         let mut known = None;
         let reply = encoded(sent, |body| {
@@ -339,11 +340,11 @@ impl CallContext {
             if ledger.is_set::<C>(body, edges) {
                 return decode::<C>(&[]);
             }
-            // Asking twice for the same kernel, module or variable gives the same answer without a trip.
+            // A repeated request for the same kernel, module or variable is answered without a round trip.
             let key = (C::IS_CODE && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
             known = key.as_ref().and_then(|k| ledger.known(k));
             if let Some(known) = known {
-                // One that the program has ended itself is not found any more, as with the driver.
+                // An object that the program has destroyed itself is not found any more, as with the driver.
                 let ended =
                     cuda_api::handle::kind(known) == Some(Kind::TextureRef) && self.job.tables.textures.get(known).is_err();
                 return if ended { Err(code::ERROR_NOT_FOUND) } else { decode::<C>(&[]) };
@@ -374,7 +375,7 @@ impl CallContext {
             }
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);
-                // The next launch asks again what it must check.
+                // The next launch queries again what it must check.
                 f.forget_on(device.index);
                 let aliases = edges.uses.first().map(|h| ledger.aliases(*h)).unwrap_or_default();
                 for other in aliases.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
@@ -402,7 +403,7 @@ impl CallContext {
         Ok(reply)
     }
 
-    /// Hands an encoded row to a worker; its answer, if it is one that the caller must wait for.
+    /// Sends an encoded row to a worker; returns its answer if the caller must wait for one.
     fn submit<C: Call>(&self, device: &'static Device, body: &[u8]) -> Result<Vec<u8>, Code> {
         if C::WAITS {
             return self.ask(device, C::ID, &[body]);
@@ -414,7 +415,7 @@ impl CallContext {
         Ok(Vec::new())
     }
 
-    /// Asks the place something about a function that it has not said already.
+    /// Returns a property of a function, from the cache or from the place.
     pub(crate) fn ask_about(&self, f: &FunctionData, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
         match f.answers.find(device.index, id, body) {
             Ok(known) => Ok(known),
@@ -426,19 +427,19 @@ impl CallContext {
         }
     }
 
-    /// Asks the place and waits inside the gate: for answers that do not depend on the GPU getting somewhere.
+    /// Sends a query and waits inside the gate: for answers that do not depend on the GPU's progress.
     pub(crate) fn ask(&self, device: &'static Device, id: u16, parts: &[&[u8]]) -> Result<Vec<u8>, Code> {
         self.answer(device, device.record_error(self.place(device).begin(id, parts))?)
     }
 
-    /// Asks whether a stream or an event is done; where the question lies in the place's order, if that has one.
+    /// Queries whether a stream or an event is complete; also returns the position of the query in the place's order, if it has one.
     pub(crate) fn query(&self, device: &'static Device, id: u16, handle: u64) -> Result<Option<Range<u64>>, Code> {
         if let Some(exec) = self.place(device).in_process() {
             return exec.is_done(id, handle).map(|()| None).map_err(|rc| self.failed(device, rc));
         }
         let waiting = device.record_error(self.place(device).begin(id, &[&handle.to_le_bytes()]))?;
         let span = waiting.span();
-        // A question leaves nothing to do.
+        // A query gives the GPU no work.
         device.still_quiet(span.clone());
         self.answer(device, waiting).map(|_| span)
     }
@@ -455,17 +456,17 @@ impl CallContext {
         Err(self.failed(device, rc))
     }
 
-    /// Takes note of a code that the place has answered.
+    /// Records an error code that the place has returned.
     fn failed(&self, device: &'static Device, rc: Code) -> Code {
         device.note(rc);
         if code::is_sticky(rc) {
-            // The text of a failed assertion. Callers may hold the ledger, so nobody steps outside the gate here.
+            // The text of a failed assertion. Callers may hold the ledger, so the gate is not left here.
             output::show();
         }
         rc
     }
 
-    /// Hands a call over and waits for its answer outside the gate: for what the GPU must reach first.
+    /// Sends a call and waits for its answer outside the gate: for answers that depend on the GPU's progress.
     pub(crate) fn wait(&self, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
         device.check()?;
         let epoch = device.epoch.load(Ordering::Relaxed);
@@ -478,7 +479,7 @@ impl CallContext {
         Ok(answer)
     }
 
-    /// Waits until all work of a device is done; asks nobody if there can be none.
+    /// Waits until all work of a device is complete; makes no round trip if there can be none.
     pub(crate) fn settle(&self, device: &'static Device) -> Result<(), Code> {
         if device.is_quiet(self.place(device), None) {
             return device.check();
@@ -486,11 +487,11 @@ impl CallContext {
         self.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
     }
 
-    /// Waits until all work of a stream is done; asks nobody if there can be none.
+    /// Waits until all work of a stream is complete; makes no round trip if there can be none.
     pub(crate) fn settle_stream(&self, device: &'static Device, stream: u64) -> Result<(), Code> {
         if device.is_quiet(self.place(device), Some(stream)) {
             device.check()?;
-            // It lies here already: the place sends it before the answer that has shown the quiet.
+            // The text has arrived: the place sends it before the answer that showed the completion.
             self.show_text();
             return Ok(());
         }
@@ -503,17 +504,18 @@ impl CallContext {
         self.wait_for_stream(device, waiting, epoch, stream)
     }
 
-    /// Waits until the next work of a stream could begin. That also follows what others have to do first (the default stream, for a
-    /// stream that waits for it), of which the wait for a stream that has no work itself says nothing: so it is work that is waited for.
+    /// Waits until the next work of a stream could begin. That work may also follow work of other streams (the default stream, for a
+    /// stream that waits for it), which a wait for a stream without work of its own does not cover: so this submits work and waits for
+    /// that.
     pub(crate) fn settle_turn(&self, device: &'static Device, stream: u64) -> Result<(), Code> {
         if self.place(device).in_process().is_none() {
-            // What a worker waits for is work of the stream in any case.
+            // A worker's wait always is for work of the stream.
             return self.settle_stream(device, stream);
         }
         self.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop)
     }
 
-    /// Waits for an answer that comes when a stream has done everything before it.
+    /// Waits for an answer that is sent when a stream has completed everything before it.
     pub(crate) fn wait_for_stream(&self, device: &'static Device, waiting: Waiting, epoch: u64, stream: u64) -> Result<(), Code> {
         let span = waiting.span();
         self.wait_for(device, waiting)?;
@@ -523,14 +525,14 @@ impl CallContext {
         Ok(())
     }
 
-    /// Waits outside the gate for an answer that is on its way.
+    /// Waits outside the gate for an answer that is under way.
     pub(crate) fn wait_for(&self, device: &'static Device, waiting: Waiting) -> Result<Vec<u8>, Code> {
         let (rc, bytes) = self.waiting(device, || waiting.finish());
         device.note(rc);
         if rc != code::SUCCESS {
             return Err(rc);
         }
-        // What has failed before the answer was told before it: who waited for that work does not hear that all is well.
+        // A failure of earlier work was reported before the answer: a caller that waited for that work must not get a success.
         device.check_late().map(|()| bytes)
     }
 
@@ -541,15 +543,15 @@ impl CallContext {
         exec: &Arc<Executor>,
         wait: impl FnOnce(&Executor) -> Result<(), Code>,
     ) -> Result<(), Code> {
-        // The place may be left while a wait that has been counted out returns.
+        // A move may leave the place while a wait that is no longer counted still returns.
         let exec = exec.clone();
         device.record_error(self.waiting(device, move || wait(&exec)))?;
         device.check_late()
     }
 
-    /// Steps outside the gate for a wait. The place stays: a move waits for who waits for it.
+    /// Steps outside the gate for a wait. The place stays open: a move waits for the counted waiters.
     fn waiting<T>(&self, device: &'static Device, wait: impl FnOnce() -> T) -> T {
-        // Counted while still inside: the mover that finds the gate empty finds the waiter counted.
+        // Counted while still inside: a mover that finds the gate empty finds the waiter counted.
         device.waiters.fetch_add(1, Ordering::AcqRel);
         self.pass.outside(|| {
             faults::at(Point::Wait);
@@ -560,7 +562,7 @@ impl CallContext {
         })
     }
 
-    /// Carries out a state-building operation: asked, and journalled on success.
+    /// Carries out a state-building operation: waits for the answer, and records it in the journal on success.
     pub(crate) fn build(
         &self,
         device: &'static Device,
@@ -576,7 +578,7 @@ impl CallContext {
         Ok(bytes)
     }
 
-    /// Sends an operation that needs no encoding in this process; where it lies in the place's order, if that has one.
+    /// Sends an operation, which needs no encoding in this process; returns its position in the place's order, if it has one.
     pub(crate) fn operate<O: Direct>(&self, device: &'static Device, op: &O) -> Result<Option<Range<u64>>, Code> {
         device.check()?;
         match self.place(device) {
@@ -585,23 +587,24 @@ impl CallContext {
         }
     }
 
-    /// Sends work: nothing comes back, nothing is journalled.
+    /// Sends work, which has no answer and no journal record.
     pub(crate) fn work(&self, device: &'static Device, op: u16, parts: &[&[u8]]) -> Result<(), Code> {
         self.work_at(device, op, parts).map(drop)
     }
 
-    /// As [`CallContext::work`]: also where it lies in the place's order, if that has one.
+    /// As [`CallContext::work`]; also returns its position in the place's order, if it has one.
     pub(crate) fn work_at(&self, device: &'static Device, op: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Code> {
         device.check()?;
         device.record_error(self.place(device).send(op, parts))
     }
 
-    /// A handle that this call has made stays even if the rest of the call fails.
+    /// Keeps a handle that this call has created even if the rest of the call fails.
     pub(crate) fn keep(&mut self, h: u64) {
         self.made.retain(|m| *m != h);
     }
 }
-/// Functions of CUDA's first versions that some libraries look up by name: as today's, where the parameters have not changed.
+/// Functions of CUDA's first versions that some libraries look up by name; those whose parameters have not changed since use today's
+/// implementation.
 macro_rules! older {
     ($($old:ident = $new:ident($($p:ident : $t:ty),*);)*) => {$(
 

@@ -1,4 +1,4 @@
-//! The C symbols: one short macro over the rows. Nothing else in this crate is called from outside.
+//! The exported C symbols: one short macro over the rows. Nothing else in this crate is called from outside.
 
 use crate::enter::{guard, outermost};
 use crate::job;
@@ -28,7 +28,7 @@ mod bodies {
     };
 }
 
-/// Runs a call; if it fails, the error is the one that the driver would tell.
+/// Runs a call; on failure returns the error that the driver would return.
 macro_rules! told {
     ($name:ident ($($p:ident),*) $run:expr) => {{
         let rc = $run;
@@ -49,7 +49,7 @@ macro_rules! body {
         told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| bodies::$name(cx, $($p),*)))
     };
     (refused $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
-        // What is wrong anyway is told as the driver would.
+        // Other errors take precedence as in the driver.
         told!($name ($($p),*) {
             log::missed(concat!(stringify!($name), " (not supported)").to_owned());
             code::ERROR_NOT_SUPPORTED
@@ -78,7 +78,7 @@ macro_rules! body {
     };
 }
 
-/// Carries a row out with the program's arguments.
+/// Carries out a row with the program's arguments.
 macro_rules! row {
     ($cx:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {{
         let mut sent = calls::$family::$name::Sent {
@@ -162,7 +162,7 @@ cuda_api::for_each_graph_call!(export_graph);
 cuda_api::for_each_refused_call!(export_refused);
 cuda_api::for_each_array_call!(export_array);
 
-/// Marks this library: `mrcuda` tells a shim from a driver by it, whatever its path.
+/// Identifies this library: `mrcuda` distinguishes a recorder from a driver by this symbol, whatever its path.
 #[unsafe(no_mangle)]
 pub static mrcuda_shim_version: [u8; env!("CARGO_PKG_VERSION").len()] = {
     let mut text = [0; env!("CARGO_PKG_VERSION").len()];
@@ -174,13 +174,13 @@ pub static mrcuda_shim_version: [u8; env!("CARGO_PKG_VERSION").len()] = {
     text
 };
 
-/// Whether CUDA has been started in this process: until then the NVML library asks by other means.
+/// Returns whether CUDA has been started in this process: until then the NVML library obtains its information by other means.
 #[unsafe(no_mangle)]
 pub extern "C" fn mrcuda_shim_started() -> c_int {
     c_int::from(job::get().is_ok())
 }
 
-/// Writes the version of the first GPU's driver, for example `580.159.03`, and answers its length; 0 if it is not known.
+/// Writes the version of the first GPU's driver, for example `580.159.03`, and returns its length; 0 if it is not known.
 ///
 /// # Safety
 /// `room` bytes can be written at `to`.
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn mrcuda_shim_driver(to: *mut c_char, room: usize) -> usi
     version.len()
 }
 
-/// Tells the constant `which` (of `cuda_api::board::NAMES`) of a GPU; 0 if it is not known.
+/// Writes the constant `which` (an index of `cuda_api::board::NAMES`) of a GPU to `value`; returns 0 if it is not known.
 ///
 /// # Safety
 /// `value` can be written.
@@ -232,19 +232,19 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
 
 static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
-/// Remembers that a function was called, when `MRCUDA_COVERAGE` asks for it.
+/// Notes that a function was called, if `MRCUDA_COVERAGE` is set.
 pub(crate) fn count(symbol: &'static str) {
     if crate::config::get().is_ok_and(|c| c.coverage.is_some()) {
         lock(&CALLED).insert(symbol);
     }
 }
 
-/// How long the end of the program may wait for a move that cannot be given up at once: one that opens a driver in this process
-/// takes seconds on a busy machine, and a driver whose process ends meanwhile may abort it.
+/// How long the exit of the program waits for a move that cannot be interrupted: one that opens a driver in this process takes seconds on
+/// a busy machine, and a driver whose process ends meanwhile may abort it.
 const LAST_MOVE: Duration = Duration::from_secs(60);
 
-/// The end: moves stop. Then the exit report: what the program wanted to use and did not get, and what was called. Last, the driver
-/// of this process.
+/// Runs at process exit: stops moves, writes the exit report (unsupported features that the program tried to use, and called functions),
+/// and closes the driver of this process.
 pub(crate) extern "C" fn at_exit() {
     if job::is_forked_child() {
         return;

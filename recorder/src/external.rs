@@ -1,8 +1,8 @@
-//! External memory: what a descriptor of physical memory stands for, mapped as one buffer.
+//! External memory: the physical memory of a descriptor, mapped as one buffer.
 //!
-//! Both ends are jobs' own: the descriptor is a ticket ([`crate::shared_memory`]), and a buffer is an ordinary mapping of the program's physical
-//! memory ([`crate::vmm`]), so it moves as that does. Memory of graphics or of other drivers is of the machine that the program is on, and
-//! a place may be on another one: that is refused.
+//! Both ends are jobs: the descriptor is a ticket ([`crate::shared_memory`]), and a buffer is an ordinary mapping of the program's
+//! physical memory ([`crate::vmm`]), so it moves like that. Memory of graphics or of other drivers belongs to the machine of the program,
+//! and a place may be on another machine: it is refused.
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -17,22 +17,22 @@ use std::collections::BTreeMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
-/// Our numbers for such memory.
+/// The first handle of external memory.
 const FIRST: u64 = 0x5e00_0000_0040;
 
-/// Memory that was imported.
+/// Imported memory.
 #[derive(Debug, Clone, Copy)]
 struct Imported {
-    /// Our handle of the physical memory.
+    /// The recorder's handle of the physical memory.
     physical: u64,
     bytes: u64,
 }
 
-/// A buffer that was mapped.
+/// A mapped buffer.
 #[derive(Debug, Clone, Copy)]
 struct Buffer {
     device: &'static Device,
-    /// The mapping around it.
+    /// The mapping that contains it.
     start: u64,
     bytes: u64,
 }
@@ -73,12 +73,12 @@ pub(crate) fn cuImportExternalMemory(
     let number = state.next;
     state.next += 0x40;
     state.imported.insert(number, Imported { physical, bytes: asked.bytes });
-    // SAFETY: the descriptor is the driver's once the import has succeeded, as CUDA says.
+    // SAFETY: the driver owns the descriptor once the import has succeeded, as CUDA documents.
     drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
     write_out(to, number as sys::CUexternalMemory)
 }
 
-/// What was imported under a number.
+/// The imported memory of a handle.
 fn find(memory: sys::CUexternalMemory) -> Result<Imported, Code> {
     lock(&STATE).imported.get(&(memory as u64)).copied().ok_or(code::ERROR_INVALID_VALUE)
 }
@@ -106,7 +106,7 @@ pub(crate) fn cuExternalMemoryGetMappedBuffer(
     write_out(to, start + asked.offset)
 }
 
-/// The end of a buffer, if there is one at this address; it waits, as all frees do.
+/// Frees a buffer, if there is one at this address; waits, as all frees do.
 pub(crate) fn free(cx: &mut CallContext, address: u64) -> Option<Result<(), Code>> {
     if !vmm::is_reserved(address) {
         return None;
@@ -124,15 +124,15 @@ pub(crate) fn free(cx: &mut CallContext, address: u64) -> Option<Result<(), Code
 
 pub(crate) fn cuDestroyExternalMemory(cx: &mut CallContext, memory: sys::CUexternalMemory) -> Result<(), Code> {
     let gone = lock(&STATE).imported.remove(&(memory as u64)).ok_or(code::ERROR_INVALID_VALUE)?;
-    // Buffers keep the memory.
+    // Buffers keep the memory alive.
     vmm::cuMemRelease(cx, gone.physical)
 }
 
-/// The context of a device ends, and all that is mapped in it.
+/// Removes all mappings in the context of a device that is destroyed.
 pub(crate) fn forget(device: &Device) {
     let mut state = lock(&STATE);
     for (_, gone) in state.buffers.extract_if(.., |_, buffer| buffer.device.index == device.index) {
-        // It fails only where something is mapped still, which another device has.
+        // It fails only if another device still has a mapping there.
         let _ = vmm::unreserve(gone.start, gone.bytes);
     }
 }

@@ -1,5 +1,5 @@
-//! What the shim knows of a function or kernel. What a launch must know of it a device's place tells once; on each device it may be
-//! something else, since attributes of a kernel are set for one.
+//! The recorder's data about functions and kernels. A device's place returns the properties that launches need once; they may differ
+//! between devices, since attributes of a kernel are set for one device.
 
 use crate::answers::Answers;
 use crate::log::lock;
@@ -14,10 +14,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// Devices that a job may have.
+/// Maximum number of devices of a job.
 const DEVICES: usize = 32;
 
-/// What a place has said of a function.
+/// Properties of a function that a place has returned.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) info: FunctionInfo,
@@ -30,8 +30,8 @@ impl Told {
         self.name.as_deref().ok_or(code::ERROR_UNKNOWN)
     }
 
-    /// What an answer says. Launches may hold it while its function ends and the handle is used again, so it is kept for good: but only
-    /// once, however often the same code is loaded or an attribute changes.
+    /// Decodes an answer. Launches may use it while its function is destroyed and the handle is reused, so it is never freed; but it is
+    /// stored only once, however often the same code is loaded or an attribute changes.
     fn of(answer: Vec<u8>) -> Result<&'static Told, Code> {
         static ALL: Mutex<Option<HashMap<Vec<u8>, &'static Told>>> = Mutex::new(None);
         let mut all = lock(&ALL);
@@ -47,16 +47,16 @@ impl Told {
     }
 }
 
-/// What the shim knows of a function or kernel.
+/// The recorder's data about a function or kernel.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionData {
-    /// What the first device has said, if that still holds,
+    /// The answer of the first device, if it is still valid,
     first: AtomicPtr<Told>,
-    /// and each of the others: none has said anything in a job of one device.
+    /// and those of the others, which a job with one device never has.
     others: OnceLock<Box<[AtomicPtr<Told>; DEVICES - 1]>>,
-    /// What its place has said of it.
+    /// Cached answers of its place.
     pub(crate) answers: Answers,
-    /// Module or library that it came from.
+    /// Module or library to which it belongs.
     pub(crate) parent: AtomicU64,
 }
 
@@ -68,16 +68,16 @@ impl FunctionData {
         }
     }
 
-    /// Its parameters and limits on a device, if its code has been used there (the journalled first use) and nothing that they depend
-    /// on has changed since.
+    /// Its parameters and limits on a device, if its code has been used there (the journalled first use) and nothing that they depend on
+    /// has changed since.
     #[inline]
     pub(crate) fn known_on(&self, device: u32) -> Option<&'static Told> {
-        // SAFETY: what is published was leaked by `Told::of`.
+        // SAFETY: published values were leaked by `Told::of`.
         unsafe { self.on(device)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Asks a device's place and takes note of what it says. The ledger is held from before the question on, as it is over every change
-    /// until after [`FunctionData::forget_on`]: so this is how the function is.
+    /// Queries a device's place and stores its answer. The ledger is held from before the query, as it is held over every change until
+    /// after [`FunctionData::forget_on`]: so the answer is up to date.
     pub(crate) fn learn<L>(
         &self,
         device: u32,
@@ -94,7 +94,7 @@ impl FunctionData {
         Ok(told)
     }
 
-    /// Something has changed there that its limits depend on, or its code is not there any more.
+    /// Invalidates the answer for a device: something on which the limits depend has changed, or the code is no longer there.
     pub(crate) fn forget_on(&self, device: u32) {
         if let Some(on) = self.on(device) {
             on.store(ptr::null_mut(), Ordering::Release);
@@ -117,7 +117,7 @@ mod tests {
     use interleave::{Barrier, Body, explore};
     use std::sync::Arc;
 
-    /// These tests have what all functions were said in common, and a lock that somebody else holds looks to a model like a hang.
+    /// These tests share the stored answers of all functions, and a lock that another test holds looks like a deadlock to a model.
     fn alone() -> std::sync::MutexGuard<'static, ()> {
         static ONE: Mutex<()> = Mutex::new(());
         ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -166,13 +166,13 @@ mod tests {
         assert_eq!(sound.err(), Some(code::ERROR_UNKNOWN));
     }
 
-    /// A place, in which the attribute has a value, and threads that ask about it, set it and launch.
+    /// A place, in which the attribute has a value, and threads that query it, set it and launch.
     #[derive(Default)]
     struct World {
         attribute: AtomicU32,
         ledger: Mutex<()>,
         data: FunctionData,
-        /// Settings whose calls have returned.
+        /// Number of settings whose calls have returned.
         set: AtomicU32,
     }
 
@@ -181,14 +181,14 @@ mod tests {
             self.attribute.load(Ordering::SeqCst)
         }
 
-        /// A launch: what it compares with is no older than what was set when it began.
+        /// A launch: the value that it uses is not older than the last setting when it began.
         fn launch(&self, held: bool) {
             let least = self.set.load(Ordering::SeqCst);
             let told = match self.data.known_on(0) {
                 Some(told) => told,
                 None if held => self.data.learn(0, &self.ledger, |()| Ok(answer(self.ask()))).unwrap(),
                 None => {
-                    // As it once was: the answer may be overtaken by a change.
+                    // The former, wrong behaviour: a change may supersede the answer.
                     let said = self.ask();
                     self.data.learn(0, &self.ledger, |()| Ok(answer(said))).unwrap()
                 }

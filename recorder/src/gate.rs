@@ -1,9 +1,10 @@
-//! The gate: calls pass it for the price of a store and a load; the mover can close it and knows when nobody is inside.
+//! The gate: passing it costs a call one store and one load; the mover can close it and detect that no thread is inside.
 //!
-//! A thread marks itself inside with a plain store and then reads one flag. The mover sets the flag, issues a process-wide
-//! barrier (`membarrier`), and waits until no thread is marked: store and load of a passing thread cannot both miss the
-//! mover's. Where `membarrier` is refused from the beginning, passing threads pay a fence; where it is refused later, the gate cannot
-//! be closed. Threads that wait for the GPU step outside ([`Pass::outside`]): the reply they wait for arrives while the gate is closed.
+//! A thread marks itself as inside with a plain store and then reads one flag. The mover sets the flag, issues a process-wide barrier
+//! (`membarrier`), and waits until no thread is marked: it is impossible that both the thread misses the mover's flag and the mover
+//! misses the thread's mark. If `membarrier` is refused from the beginning, passing threads execute a memory fence; if it is refused
+//! later, the gate cannot be closed. Threads that wait for the GPU step outside ([`Pass::outside`]): the answer they wait for arrives
+//! while the gate is closed.
 //!
 //! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
@@ -14,7 +15,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The mark of a thread, alone in its cache lines: the thread writes to it twice in each call.
+/// The mark of a thread, alone in its cache lines because the thread writes to it twice in each call.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Slot {
@@ -22,16 +23,16 @@ pub(crate) struct Slot {
     taken: AtomicBool,
 }
 
-/// What a passing thread looks at: 0 where it may go on at once.
+/// The flag that a passing thread reads: 0 if it may continue at once.
 static STATE: AtomicI32 = AtomicI32::new(FENCE);
 /// The gate is closed.
 const CLOSED: i32 = 1;
-/// The system has no `membarrier`: who passes must fence.
+/// The system has no `membarrier`: passing threads must execute a memory fence.
 const FENCE: i32 = 2;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
-/// A slot that no thread has.
+/// Claims a slot that no thread has.
 fn claim() -> &'static Slot {
     let mut slots = lock(&SLOTS);
     for s in slots.iter() {
@@ -56,14 +57,14 @@ fn membarrier(cmd: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, cmd, 0, 0) == 0 }
 }
 
-/// Prepares the cheap form; without it every call fences.
+/// Registers for `membarrier`; without it every call executes a memory fence.
 pub(crate) fn init() {
     if membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
         STATE.fetch_and(!FENCE, Ordering::SeqCst);
     }
 }
 
-/// Proof of being inside, on the thread that has passed. Re-entrant: only the outermost one counts.
+/// Proof that this thread is inside the gate. Re-entrant: only the outermost one counts.
 #[derive(Debug)]
 pub(crate) struct Pass(&'static Here);
 
@@ -78,7 +79,7 @@ pub(crate) fn enter(here: &'static Here) -> Pass {
 }
 
 impl Here {
-    /// Takes a slot for this thread. The thread gives it back when it ends; a call after that has one for itself.
+    /// Claims a slot for this thread. The thread releases it when it ends; a call after that claims one for itself.
     #[cold]
     fn claim(&self) -> &'static Slot {
         let slot = claim();
@@ -87,7 +88,7 @@ impl Here {
         slot
     }
 
-    /// Gives the slot back. The thread is outside the gate.
+    /// Releases the slot. The thread is outside the gate.
     #[cold]
     pub(crate) fn give_slot_back(&self) {
         if let Some(slot) = self.slot.take() {
@@ -116,7 +117,7 @@ impl Here {
     }
 }
 
-/// As a passing thread does, fenced, and waiting while the gate is closed.
+/// Passes the gate with a memory fence, waiting while it is closed.
 #[cold]
 fn pass_slowly(slot: &Slot) {
     loop {
@@ -137,7 +138,7 @@ fn pass_slowly(slot: &Slot) {
 }
 
 impl Pass {
-    /// Steps outside for the time of `wait`, and in again after it. Nothing that depends on the place may be held across.
+    /// Runs `wait` outside the gate and re-enters after it. Nothing that depends on the place may be held across this call.
     pub(crate) fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
         let outermost = self.0.depth.get() == 1;
         if outermost {
@@ -172,25 +173,25 @@ pub(crate) struct Closed {
 /// Why the gate was not closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotClosed {
-    /// A thread stays inside, or the attempt was given up.
+    /// A thread stays inside, or the attempt was abandoned.
     Busy,
-    /// The kernel refuses the barrier that it has promised, so nothing shows that no thread is inside.
+    /// The kernel refuses the barrier that it supported before, so the mover cannot know that no thread is inside.
     NoBarrier,
 }
 
-/// Held while the gate is closed: who opens it opens it for all.
+/// Held while the gate is closed, so that only one thread at a time closes it.
 static CLOSING: Mutex<()> = Mutex::new(());
 
-/// Closes the gate and waits until nobody is inside, at most `limit` and while `go_on` says so; an error leaves it open.
+/// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
     let alone = lock(&CLOSING);
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let closed = Closed { since: Instant::now(), _alone: alone };
     if before & FENCE != 0 {
-        // Passing threads have a fence of their own.
+        // Passing threads execute a fence themselves.
         fence(Ordering::SeqCst);
     } else if !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-        // A filter of system calls that was installed after `init`. Threads that have passed without a fence may not be seen here.
+        // A system-call filter was installed after `init`. Threads that passed without a fence may not be visible here.
         return Err(NotClosed::NoBarrier);
     }
     let slots = lock(&SLOTS).clone();

@@ -1,5 +1,5 @@
-//! Captures and graphs: the job's process keeps the graphs themselves, and enforces the rules of captures for each of its
-//! threads; only instances live in the place. So a capture survives a move, and so do the graphs.
+//! Captures and graphs: the job's process keeps the graphs, and enforces the rules of captures for each of its threads; only instances
+//! are at the place. So captures and graphs survive a move.
 
 use crate::context;
 use crate::copy::{DEVICE, check_ends, encode, ends, plain};
@@ -28,15 +28,15 @@ use std::sync::atomic::Ordering;
 
 pub(crate) use cuda_model::graph::api::*;
 
-/// What of a node a change concerns: a later change of the same overtakes it.
+/// What a change of a node concerns: a later change of the same supersedes it.
 pub(crate) type Changed = (At, bool);
 
-/// How contexts are numbered for the model: by device, none is 0.
+/// The model's number of a device's context; 0 is none.
 fn number(device: &Device) -> u64 {
     u64::from(device.index) + 1
 }
 
-/// A resolved stream of a device as captures see it.
+/// A resolved stream of a device in the capture model's form.
 pub(crate) fn seen(cx: &CallContext, stream: u64, device: &Device) -> Result<Stream, Code> {
     /// `CU_STREAM_NON_BLOCKING`
     const NON_BLOCKING: u32 = 1;
@@ -45,7 +45,7 @@ pub(crate) fn seen(cx: &CallContext, stream: u64, device: &Device) -> Result<Str
     Ok(Stream { key: stream, context: number(device), legacy, blocking })
 }
 
-/// Takes work into the capture of a stream; true if there is one. A call that `waits` cannot be taken.
+/// Adds work to the capture of a stream; returns true if there is one. A call that `waits` cannot be captured.
 pub(crate) fn take(
     cx: &CallContext,
     device: &Device,
@@ -65,7 +65,7 @@ pub(crate) fn take(
     cx.job.graphs.captured(&stream, work()?)
 }
 
-/// For calls on a stream that no capture can take.
+/// For calls on a stream that cannot be captured.
 pub(crate) fn forbid_on(cx: &CallContext, device: &Device, stream: u64) -> Result<(), Code> {
     if !cx.job.graphs.capturing() {
         return Ok(());
@@ -74,7 +74,7 @@ pub(crate) fn forbid_on(cx: &CallContext, device: &Device, stream: u64) -> Resul
     cx.job.graphs.forbid_unsafe()
 }
 
-/// For batches of copies, which no capture takes: the call is refused, and the capture goes on without it.
+/// For batches of copies, which cannot be captured: the call is refused, and the capture continues without it.
 pub(crate) fn refuse_on(cx: &CallContext, device: &Device, stream: u64) -> Result<(), Code> {
     if cx.job.graphs.capturing() && cx.job.graphs.in_capture(&seen(cx, stream, device)?)? {
         return Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -87,18 +87,18 @@ pub(crate) fn forbid_unsafe(cx: &CallContext) -> Result<(), Code> {
     if cx.job.graphs.capturing() { cx.job.graphs.forbid_unsafe() } else { Ok(()) }
 }
 
-/// For waits for everything on a device.
+/// For waits for all work of a device.
 pub(crate) fn forbid_in(cx: &CallContext, device: &Device) -> Result<(), Code> {
     if cx.job.graphs.capturing() { cx.job.graphs.forbid_in(number(device)) } else { Ok(()) }
 }
 
-/// The host asks about an event.
+/// For queries of an event by the host.
 pub(crate) fn ask_event(cx: &CallContext, event: u64, data: &EventData) -> Result<(), Code> {
     forbid_unsafe(cx)?;
     if data.captured.load(Ordering::Relaxed) { cx.job.graphs.check_event(event) } else { Ok(()) }
 }
 
-/// An event is recorded in a stream; true if a capture has taken note.
+/// Records an event in a stream; returns true if a capture has recorded it.
 pub(crate) fn record_event(cx: &CallContext, event: u64, stream: u64, device: &Device, external: bool) -> Result<bool, Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     if !cx.job.graphs.capturing() && !data.captured.load(Ordering::Relaxed) {
@@ -151,7 +151,7 @@ pub(crate) fn cuStreamWaitEvent(
     crate::stream::follow_event(cx, device, &op)
 }
 
-/// Ends the instances of a context, or all of a device.
+/// Destroys the instances of a context, or all of a device.
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     for instance in api::instances_in(cx, number(device)) {
         if cx.job.tables.instances.get(instance).is_ok_and(|i| i.ends_with(whose)) {
@@ -161,12 +161,12 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
     Ok(())
 }
 
-/// What graphs have allocated on a device is gone.
+/// Forgets the allocations of graphs on a device, which are freed.
 pub(crate) fn forget_memory(cx: &CallContext, device: &Device) {
     cx.job.graphs.forget_memory(number(device));
 }
 
-/// An allocation in a stream that captures is one of the graph; none: the stream does not capture.
+/// Adds an allocation in a capturing stream to the graph; `None`: the stream does not capture.
 pub(crate) fn take_alloc(cx: &mut CallContext, device: &Device, stream: u64, bytes: u64) -> Result<Option<u64>, Code> {
     if !cx.job.graphs.capturing() {
         return Ok(None);
@@ -175,7 +175,7 @@ pub(crate) fn take_alloc(cx: &mut CallContext, device: &Device, stream: u64, byt
     api::capture_alloc(cx, &stream, bytes)
 }
 
-/// As [`take_alloc`] for a free.
+/// As [`take_alloc`], for a free.
 pub(crate) fn take_free(cx: &mut CallContext, device: &Device, stream: u64, address: u64) -> Result<bool, Code> {
     if !cx.job.graphs.capturing() {
         return Ok(false);
@@ -184,7 +184,7 @@ pub(crate) fn take_free(cx: &mut CallContext, device: &Device, stream: u64, addr
     api::capture_free(cx, &stream, address)
 }
 
-/// A handle that ended: captures forget it.
+/// Removes a destroyed handle from captures.
 pub(crate) fn forget(cx: &CallContext, handle: u64) {
     match cuda_api::handle::kind(handle) {
         Some(Kind::Event) if cx.job.tables.events.get(handle).is_ok_and(|e| e.data.captured.load(Ordering::Relaxed)) => {
@@ -195,8 +195,8 @@ pub(crate) fn forget(cx: &CallContext, handle: u64) {
     }
 }
 
-/// What replaying this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That may go before
-/// the instance does, or other memory may come there; a driver that has nothing there takes no node.
+/// What a replay of this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That memory may be
+/// freed before the instance is destroyed, or other memory may be mapped there; a driver refuses a node for unmapped memory.
 fn needs(cx: &CallContext, work: &Work<u32>) -> Vec<u64> {
     let behind = |address: u64, bytes: u64| memory::behind(cx.job, address, bytes);
     match work {
@@ -216,7 +216,7 @@ fn needs(cx: &CallContext, work: &Work<u32>) -> Vec<u64> {
     }
 }
 
-/// The instance that a record of a journal makes, changes or ends.
+/// The instance that a journal record creates, changes or destroys.
 pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
     match record.id {
         ops::id::GRAPH_MAKE => record.creates.first().copied(),
@@ -226,8 +226,8 @@ pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
     }
 }
 
-/// Whether the nodes of such a record name memory that a target has last ([`memory::comes_late`]): any end of a copy names another
-/// device's by its address, the host's only what is used where it lies.
+/// Returns whether the nodes of such a record use memory that a target has only when the job is quiesced ([`memory::comes_late`]): an end
+/// of a copy can be another device's memory by its address, or host memory that is used in place.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
     let of_another = |address: u64| memory::is_of_another(device, address);
     let late = |address: u64| memory::comes_late(device, address);
@@ -245,12 +245,12 @@ pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
     }
 }
 
-/// The journal's name for a condition, whose handle is whatever the driver says.
+/// The journal's name for a condition, whose handle the driver chooses.
 fn journal_name(condition: u64) -> u64 {
     0x5e << 56 | condition & ((1 << 56) - 1)
 }
 
-/// Takes note that a node names an event.
+/// Notes that a node uses an event.
 fn note_event(cx: &CallContext, work: &Work<u32>) {
     if let Work::EventRecord(event) | Work::EventWait(event) = work
         && let Ok(slot) = cx.job.tables.events.get(*event)
@@ -259,7 +259,8 @@ fn note_event(cx: &CallContext, work: &Work<u32>) {
     }
 }
 
-/// Names the kind of memory at each end of a copy: what a place is told stays true of any place. Notes what host memory a kernel is given.
+/// Makes the kind of memory explicit at each end of a copy, so that it is valid for any place. Notes the host memory that a kernel
+/// receives.
 fn named(cx: &CallContext, work: &mut Work<u32>) -> Result<(), Code> {
     match work {
         Work::Kernel(kernel) => crate::host_memory::note_words(cx, &kernel.params)?,
@@ -271,12 +272,12 @@ fn named(cx: &CallContext, work: &mut Work<u32>) -> Result<(), Code> {
     Ok(())
 }
 
-/// Whether it is a kernel that may wait for the program. Its memory is noted already.
+/// Returns whether it is a kernel that may wait for the host. Its memory is noted already.
 fn may_wait(work: &Work<u32>) -> bool {
     matches!(work, Work::Kernel(k) if host_waiting::may_wait(&k.params))
 }
 
-/// Which ends of a copy are the host's.
+/// Which ends of a copy are host memory.
 fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
     if let Work::Copy(c) = work { Some([c.src.memory == HOST, c.dst.memory == HOST]) } else { None }
 }
@@ -287,13 +288,13 @@ impl CallContext {
         self.job.devices.get(index).ok_or(code::ERROR_INVALID_CONTEXT)
     }
 
-    /// An instance with its device.
+    /// The data of an instance, and its device.
     fn instance(&self, instance: u64) -> Result<(&'static InstanceData, &'static Device), Code> {
         let slot = self.job.tables.instances.get(instance).map_err(|_| code::ERROR_INVALID_VALUE)?;
         Ok((&slot.data, self.of(u64::from(slot.device()) + 1)?))
     }
 
-    /// Sends a change of an instance and journals it in the place of an earlier one of the same.
+    /// Sends a change of an instance and journals it, replacing an earlier one of the same.
     fn changed(&mut self, instance: u64, what: Changed, op: u16, body: &[u8], needs: Vec<u64>, plain: bool) -> Result<(), Code> {
         let (data, device) = self.instance(instance)?;
         device.check()?;
@@ -415,7 +416,7 @@ impl Host for CallContext {
         let condition = GraphCondition { home, default, flags, wanted: 0 };
         let reply = self.ask(device, ops::id::GRAPH_CONDITION, &[&encode(&condition)])?;
         let handle = u64::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-        // Kernels know it: no other place may give another one.
+        // Kernels contain the handle: other places must not assign another one.
         let record = encode(&GraphCondition { wanted: handle, ..condition });
         let edges = Edges { creates: [journal_name(handle)].into(), ..Edges::default() };
         ledger.append(ops::id::GRAPH_CONDITION, &record, &reply, &edges, Keep::PLAIN)?;
@@ -430,7 +431,7 @@ impl Host for CallContext {
         device.record_error(self.place(device).send(ops::id::GRAPH_CONDITIONS_END, &[&body]))?;
         for (n, handle) in conditions.iter().enumerate() {
             let edges = Edges { ends: Some(journal_name(*handle)), ..Edges::default() };
-            // The first record frees them all; the others are for the journal alone.
+            // The first record frees them all; the others only concern the journal.
             let (op, body) =
                 if n == 0 { (ops::id::GRAPH_CONDITIONS_END, body) } else { (ops::id::OVERTAKEN, handle.to_le_bytes()) };
             ledger.append(op, &body, &[], &edges, Keep::PLAIN)?;
@@ -560,10 +561,10 @@ impl Host for CallContext {
 
     fn fence(&mut self, context: u64) -> Box<dyn FnOnce() + Send> {
         Box::new(move || {
-            // An error means that nothing runs any more.
+            // An error means that nothing is running any more.
             guard("cuGraphExecDestroy", false, |cx| {
                 let device = cx.of(context)?;
-                // An error that waits for a call of the program is not taken.
+                // This must not return a pending error of the program.
                 let _waits = PutOff::begin();
                 cx.wait(device, ops::id::CONTEXT_SYNC, &[]).map(drop)
             });

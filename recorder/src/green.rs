@@ -1,7 +1,7 @@
-//! Green contexts: contexts of their own for the program, each with a part of the multiprocessors (docs/execution.md, "Handles").
+//! Green contexts: separate contexts for the program, each with a share of the multiprocessors (docs/execution.md, "Handles").
 //!
-//! They share the primary context of their device, as natively, and the streams of a place run unconfined: a part is a promise about
-//! speed, which another place with other parts could not keep.
+//! They share the primary context of their device, as natively, and the streams of a place run unconfined: a share is a promise about
+//! speed, which another place with other shares could not keep.
 
 use crate::context::{self, Created, write_out};
 use crate::context_events;
@@ -21,12 +21,12 @@ const DEFAULT_STREAM: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
 
-/// The green context that a context stands for.
+/// The green context of a context.
 pub(crate) fn of_context(ctx: u64) -> u64 {
     compose(Kind::GreenContext, 1, slot(ctx))
 }
 
-/// The context that stands for a green one, and what it has.
+/// The context of a green context, and its data.
 fn find(green: sys::CUgreenCtx) -> Result<(u64, Created), Code> {
     let ctx = compose(Kind::Context, 1, slot(green as u64));
     if kind(green as u64) != Some(Kind::GreenContext) || of_context(ctx) != green as u64 {
@@ -44,7 +44,7 @@ fn whole_of(device: &'static Device) -> Part {
     )
 }
 
-/// What a context has: a part, or the whole device.
+/// The resources of a context: a share, or the whole device.
 fn part_of(job: &'static Job, ctx: u64) -> Result<Part, Code> {
     let device = context::device_of(job, ctx)?;
     Ok(context::created(ctx).and_then(|c| c.part).unwrap_or_else(|| whole_of(device)))
@@ -133,7 +133,7 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) ->
     context_events::end(cx, device, ctx)?;
     for (_, stream) in cx.job.tables.streams.all(device.index) {
         if stream.context() == ctx {
-            // Their work goes on; nobody can name them any more.
+            // Their work continues, but they can no longer be used.
             stream.data.orphaned.store(true, Ordering::Relaxed);
         }
     }

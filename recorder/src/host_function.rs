@@ -1,7 +1,7 @@
-//! Host functions: the program's functions that a stream calls, and copies whose bytes must be read when the stream gets there.
+//! Host functions: functions of the program that a stream calls, and copies whose bytes must be read when the stream gets there.
 //!
-//! The place says when a stream has got there; the program's function then runs here, on a thread of ours, and the place is told
-//! when it has returned (docs/execution.md, "Host functions"). They run outside the gate, also while it is closed.
+//! The place reports when a stream has got there; the program's function then runs here, on a recorder thread, and the place is told when
+//! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
 use crate::copy::{HostCopy, HostFill, Rect};
 use crate::cross_device;
@@ -42,39 +42,40 @@ impl Read {
     }
 }
 
-/// What is done when a stream gets there.
+/// The action when a stream gets there.
 enum Task {
     /// `cuLaunchHostFunc`: not called in a failed context.
     Function { function: unsafe extern "C" fn(*mut c_void), data: usize },
-    /// `cuStreamAddCallback`: called once in any case; the stream as the program gave it.
+    /// `cuStreamAddCallback`: called once in any case; with the stream as the program passed it.
     Callback { callback: unsafe extern "C" fn(sys::CUstream, Code, *mut c_void), stream: u64, data: usize },
     /// A copy inside pinned memory.
     Copy(HostCopy),
     /// A fill of pinned memory.
     Fill(HostFill),
-    /// Read this rectangle of pinned memory.
+    /// Read this rectangle of pinned memory and send it.
     Read(Read),
-    /// A copy of a graph that reads memory of this process, writes it, or both.
+    /// A graph's copy that reads memory of this process, writes it, or both.
     Graph(Copy3),
-    /// A copy of a graph that writes host memory which the place has: it writes that itself.
+    /// A graph's copy to host memory that the place shares, so that the place writes it.
     Written,
-    /// What a copy of a graph has read from pageable memory, when it was launched.
+    /// The bytes that a graph's copy has read from pageable memory at the launch.
     Bytes(Vec<u8>),
-    /// A copy of a graph whose bytes have been sent with the launch, or which reads host memory that the place has: it reads that itself.
+    /// A graph's copy whose bytes were sent with the launch, or which reads host memory that the place shares, so that the place reads
+    /// it.
     Given {
-        /// What was sent.
+        /// The bytes that were sent.
         _bytes: Sent,
     },
 }
 
-/// Bytes that graphs have been given at their launches, and that their nodes have not taken yet: they are kept in the places meanwhile.
+/// Number of bytes that were sent with launches of graphs and that their nodes have not taken yet: the places store them meanwhile.
 static SENT: AtomicUsize = AtomicUsize::new(0);
-/// So many at most.
+/// Maximum of this number.
 const MOST_SENT: usize = 8 << 20;
-/// The longest copy whose bytes are sent with its launch: more would keep the launch waiting.
+/// The longest copy whose bytes are sent with its launch: more would delay the launch.
 const SHORT: u64 = 64 << 10;
 
-/// So many of these bytes.
+/// A number of these bytes.
 struct Sent(usize);
 
 impl Sent {
@@ -91,56 +92,58 @@ impl Drop for Sent {
 }
 
 impl Task {
-    /// Whether it is the program's. Others wait for nothing but the stream, and are not kept waiting by a function that does.
+    /// Returns whether it is a function of the program. Other tasks wait for nothing but the stream, and must not wait for such a
+    /// function.
     fn is_functions(&self) -> bool {
         matches!(self, Task::Function { .. } | Task::Callback { .. })
     }
 
-    /// Whether it only reads, or what it writes is [noted](landing::note): nothing else here changes until it is over.
+    /// Returns whether the task only reads, or its writes are [noted](landing::note): no other memory changes until it is over.
     fn only_reads(&self) -> bool {
         matches!(self, Task::Read(_) | Task::Bytes(_) | Task::Given { .. })
             || matches!(self, Task::Graph(c) if c.dst.memory != HOST || c.src.memory != HOST)
     }
 }
 
-/// A task that a place knows by its token.
+/// A task that a place identifies by its token.
 struct Call {
     task: Task,
-    /// Whose turn it is in.
+    /// The stream in whose order it is.
     stream: u64,
-    /// The worker to tell; none in this process.
+    /// The worker to inform; `None` in this process.
     worker: Option<Place>,
 }
 
-/// What a stream's arrival at a token is.
+/// A stream's arrival at a task: the token and the result.
 type Arrival = (u64, Result<Code, Code>);
 
 static CALLS: Mutex<Option<HashMap<u64, Call>>> = Mutex::new(None);
 static TOKENS: AtomicU64 = AtomicU64::new(1);
-/// Host functions, and what else changes memory, that streams have not got past: how many,
+/// Outstanding host functions and other tasks that change memory: their number,
 static OUTSTANDING: AtomicUsize = AtomicUsize::new(0);
-/// and of which streams.
+/// and the streams in whose order they are.
 static STREAMS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
-/// Functions of the program that were called, and that have returned.
+/// Number of the program's functions that were called, and that have returned.
 static CALLED: AtomicUsize = AtomicUsize::new(0);
 static RETURNED: AtomicUsize = AtomicUsize::new(0);
 
-/// The host function that runs, if one does, by the number of those that have returned: the same number later is the same function.
+/// The running host function, if there is one, identified by the number of those that have returned: as long as it is the same number, it
+/// is the same function.
 pub(crate) fn running() -> Option<usize> {
     let returned = RETURNED.load(Ordering::Acquire);
     (CALLED.load(Ordering::Acquire) != returned).then_some(returned)
 }
 
-/// Whether a host function of the program that may still run, or other work of this process, may come before the next work of a stream. Not if it
-/// is another stream's, and this one has nothing to do behind which it could have to wait: natively its next work could begin at once then.
-/// What a stream of this process's driver has to do is not known.
+/// Returns whether a host function of the program that may still run, or another task of this process, may come before the next work of a
+/// stream. Not if it is another stream's, and this stream has no work behind which it could have to wait: natively its next work could
+/// then begin at once. For a stream of this process's driver this is not known.
 pub(crate) fn may_come_before(cx: &CallContext, device: &'static Device, stream: u64) -> bool {
     let is_free = || !lock(&STREAMS).contains_key(&stream) && crate::stream::is_undelayed(cx, device, stream);
     OUTSTANDING.load(Ordering::Acquire) > 0 && (cx.place(device).in_process().is_some() || !is_free())
 }
 
-/// Puts a task on the list; its stream is held for it, or calls a function.
+/// Adds a task to the list; its stream is held for it, or calls a function.
 fn add(call: Call, held: bool) -> u64 {
     let token = if held { cross_device::token() } else { TOKENS.fetch_add(1, Ordering::Relaxed) };
     if !call.task.only_reads() {
@@ -151,7 +154,7 @@ fn add(call: Call, held: bool) -> u64 {
     token
 }
 
-/// Takes a task off the list: it is done, or will not be.
+/// Removes a task from the list: it is complete, or will not be carried out.
 fn take(token: u64) -> Option<Call> {
     lock(&CALLS).as_mut()?.remove(&token)
 }
@@ -170,10 +173,10 @@ fn over(call: &Call) {
     OUTSTANDING.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// Does what a stream calls for; a callback is called in any case.
+/// Carries out a task; a callback is called in any case.
 fn run(task: &Task, arrived: Result<Code, Code>) {
     match (task, arrived) {
-        // SAFETY: the program keeps pinned memory until the copies of it have been made.
+        // SAFETY: the program keeps pinned memory valid until the copies of it are complete.
         (Task::Copy(copy), Ok(_)) => unsafe { copy.carry_out() },
         // SAFETY: as above.
         (Task::Fill(fill), Ok(_)) => unsafe { fill.carry_out() },
@@ -183,19 +186,19 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         && copy.src.memory == HOST
         && copy.dst.memory == HOST
     {
-        // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+        // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
         unsafe { crate::copy::write_plain(copy, &crate::copy::read_plain(copy)) };
     }
     if !task.is_functions() {
         return;
     }
-    // Text of the kernels before it is shown by then (docs/measurements.md).
+    // Text of earlier kernels is shown before the function runs (docs/measurements.md).
     crate::output::show();
-    // No CUDA call is permitted there.
+    // CUDA calls are not permitted in host functions.
     here().in_host_function.set(true);
     CALLED.fetch_add(1, Ordering::AcqRel);
     match (task, arrived) {
-        // SAFETY: the program gave function and data to be called like this, once.
+        // SAFETY: the program passed function and data to be called like this, once.
         (Task::Function { function, data }, Ok(_)) => unsafe { function(*data as *mut c_void) },
         (Task::Callback { callback, stream, data }, Ok(status) | Err(status)) => {
             // SAFETY: as above.
@@ -207,14 +210,14 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
     here().in_host_function.set(false);
 }
 
-/// Runs a host function for the driver of this process, on its thread.
+/// Runs a host function for the driver of this process, on the driver's thread.
 pub(crate) fn run_here(token: u64, status: Code) {
     let Some(call) = take(token) else { return };
     run(&call.task, Ok(status));
     over(&call);
 }
 
-/// Carries out what a stream of a worker has got to, and tells the worker.
+/// Carries out a task that a worker's stream has reached, and informs the worker.
 fn perform((token, arrived): Arrival) {
     let Some(call) = take(token) else { return };
     run(&call.task, arrived);
@@ -222,22 +225,22 @@ fn perform((token, arrived): Arrival) {
     let (Some(place), Ok(_)) = (&call.worker, arrived) else { return };
     let token = token.to_le_bytes();
     let send = |bytes: &[u8]| {
-        // They may name memory that the worker does not have yet.
+        // The bytes may contain addresses of memory that the worker does not have yet.
         place.give_named(bytes);
         place.send(id::HOST_DONE, &[&token, bytes]).map(drop)
     };
-    // A worker that is lost waits for nothing.
+    // A lost worker waits for nothing.
     let _ = match &call.task {
-        // SAFETY: the program keeps pinned memory until the copies from it have been made.
+        // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
         Task::Read(r) => send(&unsafe { crate::copy::gather(r.at, r.pitch, r.width, r.rows) }),
-        // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+        // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
         Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { crate::copy::read_plain(copy) }),
         Task::Bytes(bytes) => send(bytes),
         _ => place.send(id::HOST_DONE, &[&token]).map(drop),
     };
 }
 
-/// The thread that carries out a device's host functions, one after the other as the driver does, or the one for what is done beside them.
+/// The thread that carries out a device's host functions, one after the other as the driver does, or the thread for other tasks.
 fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> {
     static THREADS: [[OnceLock<Option<Sender<Arrival>>>; 32]; 2] = [const { [const { OnceLock::new() }; 32] }; 2];
     let name = if functions { "mrcuda-host" } else { "mrcuda-copies" };
@@ -250,14 +253,14 @@ fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> 
     sender.as_ref()
 }
 
-/// What the place says of a call: the status that callbacks are told, or why the stream will not get there. Bytes for this process are
-/// written at once: who sees a later answer finds them.
+/// Evaluates the place's answer to a call: the status for callbacks, or the error why the stream will not get there. Bytes for this
+/// process are written at once, so that they are there before a later answer is seen.
 fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Result<Code, Code> {
     match answer {
         Ok((code::SUCCESS, body)) => {
             let mut rest = &body[..];
             let status = Code::get(&mut rest).unwrap_or(code::ERROR_UNKNOWN);
-            // SAFETY: the program keeps the memory of a graph's copies as long as it launches it.
+            // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
             if landing.is_none_or(|copy| unsafe { crate::copy::write_plain(&copy, rest) }) {
                 Ok(status)
             } else {
@@ -269,14 +272,14 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
     }
 }
 
-/// What follows when the bytes of a graph's copy have landed.
+/// What to do when the bytes of a graph's copy have landed.
 struct Landed {
     here: Arc<AtomicBool>,
-    /// The place waits to be told.
+    /// Whether the place waits for a confirmation.
     acknowledged: bool,
 }
 
-/// Gives a task to a worker; `body` encodes the operation with its token.
+/// Sends a task to a worker; `body` encodes the operation with its token.
 fn write_out(
     (device, stream): (&'static Device, u64),
     place: &Place,
@@ -296,14 +299,14 @@ fn write_out(
     let token = add(Call { task, stream, worker: Some(place.clone()) }, held);
     let to = link.clone();
     let then = move |answer: Result<(Code, Vec<u8>), Lost>| {
-        // After an error it waits for nothing.
+        // After an error the place waits for nothing.
         let waits = matches!(answer, Ok((code::SUCCESS, _)));
         let arrived = arrival(answer, lands.flatten());
         if let Err(rc) = arrived {
             device.failed_late(op, rc);
         }
         if lands.is_some() {
-            // The place goes on by itself, or when it is told that the bytes are here.
+            // The place continues by itself, or when it is told that the bytes have arrived.
             take(token).inspect(over);
             if let Some(landed) = landed {
                 landed.here.store(true, Ordering::Release);
@@ -322,22 +325,22 @@ fn write_out(
     })
 }
 
-/// A node of an instance that calls this process.
+/// A node of a graph instance that calls this process.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphNode {
-    /// Where it is.
+    /// Its position in the graph.
     pub(crate) at: At,
-    /// What it does: a host function, or a [plain](crate::copy::plain) copy.
+    /// A host function, or a [plain](crate::copy::plain) copy.
     pub(crate) work: Work<u32>,
     /// Whether launches run it.
     pub(crate) on: bool,
-    /// Nothing in the graph [holds it up](work::Spec::is_unhindered).
+    /// Whether nothing in the graph [holds it up](work::Spec::is_unhindered).
     pub(crate) unhindered: bool,
 }
 
-/// Whether the bytes of a copy from pinned memory may be read when its graph is launched: natively the copy could begin at once, and nothing that
-/// was given to a GPU earlier, or is copied by the graph, changes them. Such a copy is short, and of memory that no GPU uses by its address: the place
-/// reads other memory itself.
+/// Returns whether the bytes of a copy from pinned memory may be read when its graph is launched: natively the copy could begin at once,
+/// and neither earlier work nor the graph's own copies change them. Such a copy is short, and from memory that no GPU uses by its
+/// address: the place reads other memory itself.
 fn is_fixed(cx: &CallContext, device: &'static Device, stream: u64, node: &GraphNode, copy: &Copy3, nodes: &[GraphNode]) -> bool {
     if !node.unhindered || copy.src.memory != HOST || copy.dst.memory == HOST || copy.bytes().is_none_or(|n| n > SHORT) {
         return false;
@@ -352,12 +355,12 @@ fn is_fixed(cx: &CallContext, device: &'static Device, stream: u64, node: &Graph
         && !crate::copy::changes_later(cx, device, stream, source.start, source.end - source.start)
 }
 
-/// What a node of an instance does in a launch.
+/// What a node of an instance does in one launch.
 struct NodeTask {
     task: Task,
-    /// The place reads what the copy needs by itself.
+    /// Whether the place itself reads what the copy needs.
     own: bool,
-    /// Bytes that travel with the launch.
+    /// Bytes that are sent with the launch.
     sent: Vec<u8>,
 }
 
@@ -369,7 +372,7 @@ impl NodeTask {
 
 /// A copy whose bytes are read when its graph is launched.
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
-    // SAFETY: the program says that its source has these bytes.
+    // SAFETY: the program guarantees that its source has these bytes.
     let bytes = unsafe { crate::copy::read_plain(copy) };
     crate::host_memory::note_copied(cx, 0, &bytes)?;
     if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
@@ -383,16 +386,16 @@ fn copy_of_node(cx: &CallContext, place: &Place, copy: &Copy3) -> Result<NodeTas
     if crate::copy::is_written_there(place, copy) {
         return Ok(NodeTask::of(Task::Written));
     }
-    // What the place reads by itself can name nothing that a place does not have; what it names now is noted for a later place. Else it is
-    // looked through again when it is read: the worker need not be asked then for what it has by now.
+    // Bytes that the place itself reads can refer to no memory that a place lacks; the addresses in them now are noted for later places.
+    // Other bytes are searched again when they are read: the memory that the worker already has then needs no further round trip.
     let own = crate::copy::is_read_there(place, copy) && crate::host_memory::all_have_all(cx);
     crate::copy::note_node(cx, copy)?;
     let task = if own { Task::Given { _bytes: Sent::note(0) } } else { Task::Graph(*copy) };
     Ok(NodeTask { task, own, sent: Vec::new() })
 }
 
-/// Launches an instance with such nodes; all launches of one instance come one after the other: `alone` if this one has no other stream's
-/// before it. Gives where it lies in the place's order.
+/// Launches an instance with such nodes. All launches of one instance are in order: `alone` if no launch in another stream precedes this
+/// one. Returns its position in the place's order.
 pub(crate) fn launch_graph(
     cx: &CallContext,
     device: &'static Device,
@@ -406,11 +409,11 @@ pub(crate) fn launch_graph(
     instance.put(&mut body);
     stream.put(&mut body);
     let (mut given, mut landings, mut tasks) = (Vec::new(), Vec::new(), Vec::with_capacity(nodes.len()));
-    // What may fail comes before anything is given: the launch ends what was given.
+    // Everything that can fail is done before anything is sent: the launch completes what was sent.
     for node in nodes {
         tasks.push(match (&node.work, place) {
             (Work::Host(call), _) => {
-                // SAFETY: the program named this function and its argument, to be called when the node runs.
+                // SAFETY: the program passed this function and its argument, to be called when the node runs.
                 let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
                 Some(NodeTask::of(Task::Function { function, data: call.data as usize }))
             }
@@ -458,7 +461,7 @@ pub(crate) fn launch_graph(
     sent
 }
 
-/// Enqueues a task; the stream as it travels.
+/// Enqueues a task in a stream.
 fn enqueue_on(cx: &CallContext, device: &'static Device, stream: u64, task: Task) -> Result<(), Code> {
     let callback = matches!(task, Task::Callback { .. });
     let body = |token| {
@@ -501,24 +504,25 @@ fn enqueue(cx: &mut CallContext, stream: u64, task: Task) -> Result<(), Code> {
                     return Ok(());
                 }
             }
-            // No capture can take a callback.
+            // A capture cannot record a callback.
             _ => graph::forbid_on(cx, device, stream)?,
         }
     }
     enqueue_on(cx, device, stream, task)
 }
 
-/// Copies inside pinned memory when the stream gets there.
+/// Copies inside pinned memory in stream order.
 pub(crate) fn copy_in_order(cx: &CallContext, device: &'static Device, stream: u64, copy: HostCopy) -> Result<(), Code> {
     enqueue_on(cx, device, stream, Task::Copy(copy))
 }
 
-/// Fills pinned memory when the stream gets there.
+/// Fills pinned memory in stream order.
 pub(crate) fn fill_in_order(cx: &CallContext, device: &'static Device, stream: u64, fill: HostFill) -> Result<(), Code> {
     enqueue_on(cx, device, stream, Task::Fill(fill))
 }
 
-/// Copies to the device, on a worker, what a rectangle of pinned memory holds when the stream gets there; `body` encodes the operation.
+/// Copies to the device, at a worker, the contents of a rectangle of pinned memory at the time when the stream gets there; `body` encodes
+/// the operation.
 pub(crate) fn copy_late(
     cx: &CallContext,
     (device, stream): (&'static Device, u64),
@@ -548,7 +552,7 @@ pub(crate) fn cuStreamAddCallback(
     flags: c_uint,
 ) -> Result<(), Code> {
     let callback = callback.filter(|_| flags == 0).ok_or(code::ERROR_INVALID_VALUE)?;
-    // SAFETY: the same function to C, where the code is an int: a driver may tell one that the header's enum does not have.
+    // SAFETY: the same function type in C, where the code is an int: a driver may pass a code that the header's enum lacks.
     let callback = unsafe {
         std::mem::transmute::<
             unsafe extern "C" fn(sys::CUstream, sys::CUresult, *mut c_void),

@@ -1,8 +1,8 @@
-//! Pinned host memory: memory of the job at addresses of its own, in one memory file, so that a place on this host can map it.
+//! Pinned host memory: memory of the job in a reserved range of addresses, backed by one memory file that a place on this host can map.
 //!
-//! It stays where it is through moves. The driver of this process registers it, so it is pinned for that driver too and kernels
-//! can use it. A place that does not reach it copies from and to it, until a GPU is known to use its address: from then on the place has
-//! a copy there that mirrors it (docs/memory.md, "Pinned memory").
+//! It stays where it is through moves. The driver of this process registers it, so it is pinned for that driver too and kernels can use
+//! it. A place that does not share it transfers its contents by copies, until a GPU is known to use its address: from then on the place
+//! has a copy that mirrors it (docs/memory.md, "Pinned memory").
 
 use crate::context::write_out;
 use crate::enter::{CallContext, older};
@@ -31,29 +31,29 @@ pub(crate) use named::{
 
 pub(crate) use staging::{HALF, Slots, give_slots, take_slots};
 
-/// Where pinned memory lies (docs/memory.md, "Addresses").
+/// The range of addresses for pinned memory (docs/memory.md, "Addresses").
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
 const PAGE: u64 = 4096;
-/// Between two blocks of the arena: an address that lies just outside of one is not another's.
+/// Gap between two blocks of the arena, so that an address just outside of one block is not in another.
 const GUARD: u64 = PAGE;
-/// Kernels are given addresses just outside of a block, too: its end, or where an array would begin that is counted from one. So far
-/// outside an address still stands for the block.
+/// How far outside a block an address still refers to it. Kernels also receive addresses just outside of a block: its end, or the base of
+/// an array that is indexed from one.
 const OUTSIDE: u64 = GUARD / 2;
-/// Addresses that something else of the program has may be stepped over so often.
+/// How often an attempt to map memory may meet addresses that the program uses for something else.
 const TRIES: usize = 16;
 
-/// Whose the memory is.
+/// How host memory was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Made by `cuMemHostAlloc`.
+    /// Created by `cuMemHostAlloc`.
     Pinned,
-    /// Made by `cuMemAllocManaged`.
+    /// Created by `cuMemAllocManaged`.
     Managed,
-    /// A managed variable of code, with which it ends.
+    /// A managed variable of a module, destroyed with it.
     Variable,
-    /// The program's own, registered.
+    /// Memory of the program that it registered.
     Registered,
-    /// The recorder's own, for copies of pageable memory ([`staging`]).
+    /// Staging memory of the recorder, for copies of pageable memory ([`staging`]).
     Staging,
 }
 
@@ -62,27 +62,27 @@ struct Block {
     bytes: u64,
     flags: u32,
     kind: Kind,
-    /// It lies in the arena's file, which places of this machine map.
+    /// Whether it lies in the arena's file, which places of this machine map.
     filed: bool,
-    /// In whose context: it ends with that.
+    /// The device whose context it belongs to; it is freed with that context.
     device: u32,
     /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
     known: Known,
 }
 
-/// Whether GPUs use a block by its address.
+/// What is known about the use of a block's address by GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// None is known to.
+    /// No GPU is known to use it.
     Unused,
-    /// Its address was found in memory that one place mirrors: others may not have it yet.
+    /// The address was found in memory that one place mirrors: other places may not have the block yet.
     Found,
-    /// The program has its device address, or gave that to a GPU: all places have it.
+    /// The program has its device address, or has passed it to a GPU: all places have the block.
     Everywhere,
-    /// It is about to go: whoever names it now does not get it.
+    /// It is about to be freed: it is no longer given to places when its address is found.
     Going,
-    /// The program does not know it: a place has it when a copy needs it there.
+    /// Hidden from the program: a place gets it when a copy there needs it.
     Hidden,
 }
 
@@ -91,7 +91,7 @@ impl Block {
         matches!(self.kind, Kind::Managed | Kind::Variable)
     }
 
-    /// Whether a place's driver is to know it.
+    /// Returns whether a place's driver must know the block.
     fn belongs_to(&self, place: &Place) -> bool {
         match self.known {
             Known::Hidden => false,
@@ -100,17 +100,17 @@ impl Block {
         }
     }
 
-    /// Makes a place's driver know it; its first byte is at `at`. Where that lies in the place's order.
+    /// Registers the block, which begins at `at`, with a place's driver. Returns the position of that call in the place's order.
     fn pin(&self, place: &Place, at: u64) -> Result<Option<Range<u64>>, Code> {
-        // SAFETY: blocks of the table, or about to be; who frees one has said so to all places before.
+        // SAFETY: the block is in the table or about to be added; before a block is freed, all places are told.
         unsafe { place.pin(at, self.bytes, self.flags, self.filed) }
     }
 }
 
 static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new());
-/// Held while places are told of changes, which takes long; copies only look into the table.
+/// Held while places are informed of changes, which takes long; copies only read the table.
 static CHANGING: Mutex<()> = Mutex::new(());
-/// End of the highest block in the arena so far: what kernels are given is compared with it.
+/// End of the highest block in the arena so far, for comparison with kernel parameters.
 static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
 /// Start of the lowest and end of the highest registered block so far.
 static LOWEST_OWN: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -127,23 +127,23 @@ const WRITE_COMBINED: u32 = 4;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
-/// Whether there is memory on which atomic operations of a device and the processor are not atomic, with the device at a place: managed memory,
-/// which lies with the host, and copies.
+/// Returns whether, for a device at `place`, there is memory on which atomic operations of device and processor are not atomic with
+/// respect to each other: managed memory, which lies in host memory, and mirrored copies.
 pub(crate) fn splits_atomics(place: &Place) -> bool {
     let used = |b: &Block| matches!(b.known, Known::Found | Known::Everywhere);
     lock(&BLOCKS).values().any(|b| b.is_managed() || used(b) && place.is_apart(b.filed))
 }
 
-/// A pinned block as pointer attributes describe it.
+/// A pinned block, with what pointer attributes report about it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) id: u64,
     pub(crate) managed: bool,
-    /// It is a managed variable: no context has it.
+    /// Whether it is a managed variable, which belongs to no context.
     pub(crate) variable: bool,
-    /// Ordinal of the device in whose context it was made.
+    /// Ordinal of the device in whose context it was allocated.
     pub(crate) device: u32,
 }
 
@@ -169,51 +169,51 @@ pub(crate) fn find(address: u64) -> Option<Found> {
     })
 }
 
-/// Whether all of these bytes are pinned: a copy of them may be left to the place.
+/// Returns whether all of these bytes are pinned, so that a copy of them may be left to the place.
 pub(crate) fn is_pinned(address: u64, bytes: u64) -> bool {
     let blocks = lock(&BLOCKS);
     around(&blocks, address).is_some_and(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes)
 }
 
-/// Whether any of these addresses is pinned.
+/// Returns whether any of these addresses is pinned.
 pub(crate) fn touches(range: Range<u64>) -> bool {
     let before_its_end = lock(&BLOCKS).range(..range.end).next_back().map(|(start, b)| start + b.bytes);
     before_its_end.is_some_and(|end| end > range.start)
 }
 
-/// Whether the driver of the device's place knows all of these bytes: its copies can use them.
+/// Returns whether the driver of the device's place knows all of these bytes, so that its copies can use them.
 pub(crate) fn is_reached(place: &Place, address: u64, bytes: u64) -> bool {
     let blocks = lock(&BLOCKS);
     let whole = around(&blocks, address).filter(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes);
     whole.is_some_and(|(start, _)| place.has_pinned(start))
 }
 
-/// Whether memory at an address is managed.
+/// Returns whether the memory at an address is managed.
 pub(crate) fn is_managed(address: u64) -> bool {
     (ARENA..HIGHEST.load(Ordering::Relaxed)).contains(&address)
         && around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.is_managed())
 }
 
-/// Where addresses of blocks are or were: in the arena, and elsewhere (registered memory).
+/// The ranges in which blocks have been: the arena, and the range of registered memory.
 fn lands() -> [Range<u64>; 2] {
     let own = LOWEST_OWN.load(Ordering::Relaxed)..HIGHEST_OWN.load(Ordering::Relaxed);
     let around = |land: Range<u64>| if land.is_empty() { land } else { land.start - OUTSIDE..land.end + OUTSIDE };
     [ARENA..HIGHEST.load(Ordering::Relaxed), own].map(around)
 }
 
-/// The block that an address stands for: the one that contains it, or the one that it lies just outside of.
+/// The block that an address refers to: the one that contains it, or the one that it lies just outside of.
 fn meant(blocks: &BTreeMap<u64, Block>, address: u64) -> Option<u64> {
     let before = blocks.range(..=address).next_back().filter(|(start, b)| address - **start < b.bytes + OUTSIDE);
     let behind = || blocks.range(address..=address.saturating_add(OUTSIDE)).next();
     before.or_else(behind).map(|(start, _)| *start)
 }
 
-/// Whether the arena has been used.
+/// Returns whether the arena has been used.
 pub(crate) fn any_in_arena() -> bool {
     HIGHEST.load(Ordering::Relaxed) != ARENA
 }
 
-/// The memory file of the arena, made at the first use. It never becomes smaller, and nobody who is given it can change that.
+/// The memory file of the arena, created at the first use. It is sealed against shrinking, for every process that gets its descriptor.
 /// `None` if the system does not have such files.
 pub(crate) fn file() -> Option<BorrowedFd<'static>> {
     static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
@@ -224,16 +224,16 @@ pub(crate) fn file() -> Option<BorrowedFd<'static>> {
         if fd < 0 {
             return None;
         }
-        // SAFETY: a descriptor that was just made and belongs to no one else.
+        // SAFETY: a descriptor that was just created and that nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: plain system call on a descriptor of ours.
+        // SAFETY: plain system call on a descriptor of the recorder.
         let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) };
         (sealed == 0).then_some(fd)
     };
     FILE.get_or_init(make).as_ref().map(AsFd::as_fd)
 }
 
-/// The arena's file, reaching `end`. `None` if the system does not let it grow: then memory without a file has to do.
+/// The arena's file, extended to `end`. `None` if the system does not let it grow: then memory without a file is used.
 fn file_to(end: u64) -> Option<i32> {
     static REACHES: Mutex<u64> = Mutex::new(0);
     let fd = file()?.as_raw_fd();
@@ -265,7 +265,7 @@ fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64) -> Option<u64> {
     (at.checked_add(len)? <= ARENA_END).then_some(at)
 }
 
-/// Maps `len` fresh bytes in the arena; tells also whether they lie in its file.
+/// Maps `len` fresh bytes in the arena; also returns whether they lie in its file.
 fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
     let mut from = ARENA;
     for _ in 0..TRIES {
@@ -273,7 +273,7 @@ fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
         let fd = file_to(at - ARENA + len);
         let kind = if fd.is_some() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_ANONYMOUS };
         let offset = if fd.is_some() { (at - ARENA) as libc::off_t } else { 0 };
-        // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
+        // SAFETY: a fresh mapping at unused addresses: the flag refuses to replace a mapping.
         let p = unsafe {
             libc::mmap(
                 at as *mut c_void,
@@ -288,7 +288,7 @@ fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
             return Ok((at, fd.is_some()));
         }
         if p != libc::MAP_FAILED {
-            // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
+            // SAFETY: a kernel that does not know the flag has mapped it elsewhere; nothing refers to that mapping.
             unsafe { libc::munmap(p, len as usize) };
         } else if std::io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
             return Err(code::ERROR_OUT_OF_MEMORY);
@@ -298,9 +298,9 @@ fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
     Err(code::ERROR_OUT_OF_MEMORY)
 }
 
-/// Gives a mapping of [`map`] back.
+/// Releases a mapping of [`map`].
 fn unmap(at: u64, len: u64) {
-    // SAFETY: mapped by `map` with this length; no block of the table has it any more.
+    // SAFETY: mapped by `map` with this length; no block of the table contains it any more.
     unsafe { libc::munmap(at as *mut c_void, len as usize) };
     if let Some(file) = file() {
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -309,7 +309,8 @@ fn unmap(at: u64, len: u64) {
     }
 }
 
-/// Makes the places of a block know it as pinned, or none of those that did not. A place that is lost needs to know nothing.
+/// Registers a block as pinned with all places that need it; on failure unregisters it from those that did not have it before. Lost
+/// places are skipped.
 fn pin_everywhere(cx: &CallContext, at: u64, block: &Block, fresh: bool) -> Result<(), Code> {
     let mut pinned: Vec<&Place> = Vec::new();
     for device in &cx.job.devices {
@@ -319,7 +320,7 @@ fn pin_everywhere(cx: &CallContext, at: u64, block: &Block, fresh: bool) -> Resu
         }
         match device.record_error(block.pin(place, at)) {
             Ok(span) => {
-                // The GPU has nothing more to do.
+                // The call gave the GPU no work.
                 device.still_quiet(span);
                 pinned.push(place);
             }
@@ -335,8 +336,8 @@ fn pin_everywhere(cx: &CallContext, at: u64, block: &Block, fresh: bool) -> Resu
     Ok(())
 }
 
-/// Makes the target of a move know exactly the job's pinned memory that is to be there, with its bytes. The gate may be open: what changes
-/// meanwhile is seen the next time. `told` has the numbers of the blocks that it was told of the last time.
+/// Makes the pinned memory that the target of a move knows equal to the job's, contents included. The gate may be open: changes made
+/// meanwhile are transferred by the next call. `told` has the numbers of the blocks that the target knew after the last call.
 pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), MoveError> {
     let _changing = lock(&CHANGING);
     if copies_are_needed() && place.maps_file() {
@@ -358,8 +359,8 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
     place.tell_changes().map_err(|_| MoveError::PlaceLost(None))
 }
 
-/// Whether a block that a place was told of is still that one: what was freed and made again has other pages, though often the same
-/// address and size, and a driver keeps to the pages that it was given.
+/// Returns whether a block that a place knows is still the same: memory that was freed and allocated again has other pages, though often
+/// the same address and size, and a driver keeps using the pages that it registered.
 fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, told: &BTreeMap<u64, u64>) -> bool {
     blocks.get(&at).is_some_and(|b| b.bytes == bytes && told.get(&at) == Some(&b.id))
 }
@@ -376,18 +377,18 @@ fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32
         return Err(code::ERROR_INVALID_VALUE);
     }
     if bytes == 0 {
-        // A success that gives nothing.
+        // An allocation of zero bytes succeeds with a null pointer.
         return write_out(pp, std::ptr::null_mut());
     }
     write_out(pp, make(cx, cx.device()?, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
 }
 
-/// Makes a block of this size, in the context of a device.
+/// Allocates a block of this size in the context of a device.
 pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
     let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let _changing = lock(&CHANGING);
     let (at, filed) = map(&lock(&BLOCKS), len)?;
-    // Any address in managed memory may be on its way to a kernel in any way.
+    // Kernels may receive addresses in managed memory in any way.
     let known = if matches!(kind, Kind::Managed | Kind::Variable) { Known::Everywhere } else { Known::Unused };
     let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), known };
     if let Err(rc) = pin_everywhere(cx, at, &block, true) {
@@ -408,7 +409,7 @@ pub(crate) fn cuMemHostAlloc(cx: &mut CallContext, pp: *mut *mut c_void, bytesiz
     allocate(cx, pp, bytesize, flags)
 }
 
-/// Takes a block off the table. The native calls wait for running work, and copies of it may be on their way.
+/// Removes a block from the table. As the native calls do, waits for running work, since copies of the block may be under way.
 fn take(cx: &mut CallContext, at: u64, kind: Kind, absent: Code) -> Result<(), Code> {
     let known = |blocks: &BTreeMap<u64, Block>| blocks.get(&at).is_some_and(|b| b.kind == kind);
     if !known(&lock(&BLOCKS)) {
@@ -416,41 +417,42 @@ fn take(cx: &mut CallContext, at: u64, kind: Kind, absent: Code) -> Result<(), C
     }
     let device = cx.device()?;
     device.check()?;
-    // Host memory belongs to no device: errors of other devices are returned by calls on them.
+    // Host memory belongs to no device: errors of other devices are returned by calls on those.
     let _later = PutOff::begin();
     for d in &cx.job.devices {
         if d.index == device.index || d.sticky() == 0 {
             cx.settle(d)?;
         }
     }
-    // A place that says that all is done before it has sent the bytes of a copy must not write to what the program makes of the memory later.
+    // A place may report completion before it has sent the bytes of a copy; these must not be written to memory that the program
+    // allocates here later.
     let bytes = lock(&BLOCKS).get(&at).map_or(0, |b| b.bytes);
     cx.pass.outside(|| crate::landing::wait_for(at, bytes));
-    // Whoever still names it does not get it.
+    // From now on the block is not given to places when its address is found.
     lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| named::set(b, Known::Going));
     place::give_up_memory(page(at));
     let _changing = lock(&CHANGING);
     let block = {
         let mut blocks = lock(&BLOCKS);
-        // Looked at again: another thread may have freed it meanwhile.
+        // Checked again: another thread may have freed it meanwhile.
         if known(&blocks) { blocks.remove(&at) } else { None }.ok_or(absent)?
     };
     ended(cx, at, &block);
     Ok(())
 }
 
-/// Frees managed memory; `None` if none begins there.
+/// Frees managed memory; returns `None` if none begins at `at`.
 pub(crate) fn free_managed(cx: &mut CallContext, at: u64) -> Option<Result<(), Code>> {
     let managed = lock(&BLOCKS).get(&at).is_some_and(|b| b.kind == Kind::Managed);
     managed.then(|| take(cx, at, Kind::Managed, code::ERROR_INVALID_VALUE))
 }
 
-/// Ends all pinned memory of a device's context, in which nothing runs. Variables end with their code.
+/// Frees all pinned memory of a device's context, in which no work is running. Variables are freed with their module.
 pub(crate) fn end_all(cx: &CallContext, device: &Device) {
     end_those(cx, |_, b| b.device == device.index && b.kind != Kind::Variable);
 }
 
-/// Ends the variables at these addresses, which nothing uses any more.
+/// Frees the variables at these addresses, which are no longer in use.
 pub(crate) fn end_variables(cx: &CallContext, variables: &[u64]) {
     end_those(cx, |at, b| b.kind == Kind::Variable && variables.contains(&at));
 }
@@ -465,7 +467,7 @@ fn end_those(cx: &CallContext, goes: impl Fn(u64, &Block) -> bool) {
         };
         those.map(give_up).collect()
     };
-    // Bytes of copies, also of other devices, may be on their way to it, and must not be written to what is made of the memory later.
+    // Bytes of copies, also of other devices, may still be arriving and must not be written to later allocations here.
     cx.pass.outside(|| going.iter().for_each(|(at, bytes)| crate::landing::wait_for(*at, *bytes)));
     going.iter().for_each(|(at, _)| place::give_up_memory(page(*at)));
     let _changing = lock(&CHANGING);
@@ -474,9 +476,9 @@ fn end_those(cx: &CallContext, goes: impl Fn(u64, &Block) -> bool) {
     gone.iter().for_each(|(at, block)| ended(cx, *at, block));
 }
 
-/// A block is off the table.
+/// Completes the removal of a block that was taken from the table.
 fn ended(cx: &CallContext, at: u64, block: &Block) {
-    // The GPU has nothing more to do.
+    // The call gave the GPU no work.
     cx.job.devices.iter().for_each(|d| d.still_quiet(cx.place(d).unpin(at)));
     place::forget_memory(page(at), at);
     if block.kind == Kind::Registered {
@@ -497,17 +499,17 @@ pub(crate) fn cuMemHostGetFlags(cx: &mut CallContext, flags: *mut c_uint, p: *mu
     let found = around(&lock(&BLOCKS), p as u64)
         .map(|(_, b)| if b.is_managed() { 0 } else { b.flags })
         .ok_or(code::ERROR_INVALID_VALUE)?;
-    // Of what it was made with only this is told (measured); the driver maps everything that it can.
+    // Of the flags only this one is reported (measured); the driver maps everything that it can.
     cx.device()?;
     write_out(flags, found & WRITE_COMBINED | DEVICE_MAP)
 }
 
-/// Whether the program has memory in all pages of a range.
+/// Returns whether all pages of a range are mapped in the program.
 fn has_pages(at: u64, bytes: u64) -> bool {
     let start = at & !(PAGE - 1);
     let len = (at + bytes).next_multiple_of(PAGE) - start;
     let mut seen = vec![0u8; (len / PAGE) as usize];
-    // SAFETY: the vector has a byte for each page; the range is only looked at.
+    // SAFETY: the vector has a byte for each page; the call does not access the range.
     unsafe { libc::mincore(start as *mut c_void, len as usize, seen.as_mut_ptr()) == 0 }
 }
 
@@ -555,7 +557,7 @@ pub(crate) fn cuMemHostUnregister(cx: &mut CallContext, p: *mut c_void) -> Resul
     if p.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // Memory that the driver has made is another error than memory that it does not know.
+    // The error for memory that the driver has allocated differs from that for unknown memory.
     let absent = match lock(&BLOCKS).contains_key(&(p as u64)) {
         true => code::ERROR_INVALID_VALUE,
         false => code::ERROR_HOST_MEMORY_NOT_REGISTERED,

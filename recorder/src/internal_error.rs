@@ -1,7 +1,7 @@
-//! Panics of this library: the program never sees them, but whatever they have left half done must not be trusted any more.
+//! Panics of this library. The program never sees them, but the state that they leave behind must not be trusted.
 //!
-//! The first one is kept with its place in the source. From then on the job does not move, so that what is broken is not copied to
-//! another place; and if it was in a call of the program, or in a thread on which calls depend, all calls return `CUDA_ERROR_UNKNOWN`.
+//! The first panic is stored with its source location. From then on the job does not move, so that corrupted state is not copied to
+//! another place. If it occurred in a call of the program, or in a thread on which calls depend, all calls return `CUDA_ERROR_UNKNOWN`.
 
 use crate::job;
 use crate::log::{self, lock};
@@ -11,14 +11,14 @@ use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once};
 
-/// What happened.
+/// The first panic.
 #[derive(Debug)]
 struct InternalError {
     /// The call, or the thread.
     during: Option<String>,
     /// File and line.
     at: String,
-    /// The thread, since it takes note of the call's name later.
+    /// The thread, because the name of its call is recorded later.
     thread: i32,
 }
 
@@ -44,13 +44,13 @@ const APART: [&str; 8] = [
 ];
 
 static FIRST: Mutex<Option<InternalError>> = Mutex::new(None);
-/// There is a first one: what is looked at without the lock.
+/// Whether there was a panic; read without the lock.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Begins to take note of panics.
+/// Installs the panic hook.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
-    // This library has a Rust runtime of its own: a program's hook is another one.
+    // This library has its own copy of the Rust runtime, so the hook does not replace one of the program.
     ONCE.call_once(|| std::panic::set_hook(Box::new(note)));
 }
 
@@ -64,7 +64,7 @@ fn note(info: &PanicHookInfo<'_>) {
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     log::tell(&format!("internal error at {at}: {}", text.unwrap_or("no message")));
-    // Threads of the program have names of the program's, or none.
+    // Threads of the program have names given by the program, or none.
     let ours = std::thread::current().name().filter(|name| name.starts_with("mrcuda-")).map(str::to_owned);
     lock(&FIRST).get_or_insert_with(|| InternalError {
         during: ours.as_ref().map(|name| format!("thread {name}")),
@@ -72,20 +72,20 @@ fn note(info: &PanicHookInfo<'_>) {
         thread: this_thread(),
     });
     ANY.store(true, Ordering::Release);
-    // Calls of the program do not depend on some of our threads. A move that fails leaves the job where it was.
+    // Some of the recorder's threads are not needed by calls. A move that fails leaves the job where it was.
     if ours.is_some_and(|name| !APART.contains(&name.as_str())) {
         fail_calls();
     }
 }
 
-/// All calls fail from now on.
+/// Makes all calls fail from now on.
 fn fail_calls() {
     if let Some(job) = job::opened() {
         job.devices.iter().for_each(|device| device.note(code::ERROR_UNKNOWN));
     }
 }
 
-/// A panic was caught at the end of a call.
+/// Notes a panic that was caught at the end of a call.
 #[cold]
 pub(crate) fn caught(call: &str) {
     let mut first = lock(&FIRST);
@@ -101,7 +101,7 @@ pub(crate) fn caught(call: &str) {
     fail_calls();
 }
 
-/// Why the job cannot move, if it cannot for such an error.
+/// Returns the blocker that results from a panic, if there was one.
 pub(crate) fn blocker() -> Option<MoveError> {
     if !ANY.load(Ordering::Acquire) {
         return None;
@@ -109,7 +109,7 @@ pub(crate) fn blocker() -> Option<MoveError> {
     lock(&FIRST).as_ref().map(|error| MoveError::InternalError(error.describe()))
 }
 
-/// Why a thread of a move has ended before its time: a panic, which was noted.
+/// The error for a thread of a move that ended early because of a panic, which was noted.
 pub(crate) fn of_thread() -> MoveError {
     blocker().unwrap_or_else(|| MoveError::InternalError("a thread of the move has failed".to_owned()))
 }

@@ -1,9 +1,9 @@
-//! Memory and events of other processes, and this job's for them: `cuIpc…`.
+//! Memory and events shared with other processes: `cuIpc…`.
 //!
-//! Each process has its own places. A handle names the memory of the chunk around an allocation as the place offers it to other places
-//! of its machine; who opens it has the chunk mapped in its own place, in the range of the program's reservations. As long as that is
-//! so neither device moves: the other process would go on with memory that is no longer the job's. Events are shared by the driver's
-//! own handles, by places of one machine.
+//! Each process has its own places. A handle contains the place's offer of the chunk around an allocation for other places of its
+//! machine; a process that opens it has the chunk mapped at its own place, in the range of the program's reservations. As long as this
+//! lasts neither device moves: the other process would keep using memory that is no longer the job's. Events are shared by the driver's
+//! own handles, between places of one machine.
 
 use crate::context::write_out;
 use crate::enter::{CallContext, older};
@@ -32,20 +32,20 @@ const LAZY: u32 = 1;
 
 /// `CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING`
 const INTERPROCESS: u32 = 6;
-/// Among an event's flags: other processes have it too.
+/// One of an event's flags: other processes have it too.
 const SHARED: u32 = 1 << 31;
 
 wire_struct! {
-    /// What a handle says.
+    /// The contents of a handle.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     struct Handle {
         magic: [u8; 8],
         offer: Offer,
-        /// Bytes of the chunk.
+        /// Size of the chunk.
         bytes: u64,
-        /// Where the allocation begins in it.
+        /// Offset of the allocation in the chunk.
         offset: u64,
-        /// Zero.
+        /// Always zero.
         rest: u64,
     }
 }
@@ -63,7 +63,7 @@ struct Export {
 struct Import {
     handle: Handle,
     device: u32,
-    /// Where the chunk is mapped.
+    /// Address of the mapped chunk.
     at: u64,
     opened: u64,
 }
@@ -77,39 +77,39 @@ struct Ipc {
 
 static IPC: Mutex<Ipc> = Mutex::new(Ipc { exports: BTreeMap::new(), imports: BTreeMap::new() });
 
-/// Whether this process has had memory or events together with others.
+/// Whether this process has ever shared memory or events with others.
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Streams of workers that may still wait for events of several processes.
+/// Number of workers' streams that may still wait for events shared between processes.
 static WAITS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether other processes may be told how far a GPU of this one has got, by memory or events that they share.
+/// Returns whether other processes may observe the progress of a GPU of this process, through shared memory or events.
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// Memory or an event is about to be one of several processes.
+/// Notes that memory or an event is about to be shared.
 pub(crate) fn note_shared() {
     ANY.store(true, Ordering::Release);
 }
 
-/// Whether a stream may wait for an event of several processes: what comes behind it must find what the other process has done.
+/// Returns whether a stream may wait for a shared event: its later work must find what the other process has done.
 pub(crate) fn any_waiting() -> bool {
     WAITS.load(Ordering::Acquire) != 0
 }
 
-/// A stream waits for what an event of several processes stands for now. What another process has written to memory of the host by then is
-/// told to the place before the stream goes on.
+/// Makes a stream wait for the current record of a shared event. What another process has written to host memory by then is sent to the
+/// place before the stream continues.
 pub(crate) fn wait_event(cx: &CallContext, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
     WAITS.fetch_add(1, Ordering::AcqRel);
     let over = || {
         WAITS.fetch_sub(1, Ordering::AcqRel);
     };
-    // It is in the place before the program can tell the other process to go on.
+    // The wait is at the place before the program can tell the other process to continue.
     let asked = cx.ask(device, id::STREAM_WAIT_EVENT, &[&encode(wait)]);
     asked.and_then(|_| landing::fence(cx, device, wait.stream, over)).inspect_err(|_| over())
 }
 
-/// Whether other processes have an event too.
+/// Returns whether other processes have the event too.
 pub(crate) fn is_shared(event: &EventData) -> bool {
     event.flags.load(Ordering::Relaxed) & SHARED != 0
 }
@@ -130,7 +130,7 @@ pub(crate) fn blocker(device: &Device) -> Option<MoveError> {
     Some(MoveError::SharedWithProcesses(what))
 }
 
-/// An allocation is gone.
+/// Withdraws the export of a freed allocation.
 pub(crate) fn freed(cx: &CallContext, device: &'static Device, address: u64) {
     let mut ipc = lock(&IPC);
     let Some(gone) = ipc.exports.remove(&address) else { return };
@@ -140,7 +140,7 @@ pub(crate) fn freed(cx: &CallContext, device: &'static Device, address: u64) {
     }
 }
 
-/// The context of a device ends: nothing of it is shared, nothing is open.
+/// Ends all exports and imports of a device whose context is destroyed.
 pub(crate) fn forget(device: &Device) {
     let mut ipc = lock(&IPC);
     ipc.exports.retain(|_, e| e.device != device.index);
@@ -154,7 +154,7 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHand
     let found = cx.job.devices.iter().find_map(|d| Some((d, d.memory().find(dptr).filter(|f| f.pool == 0)?)));
     let (device, allocation) = found.ok_or(code::ERROR_INVALID_VALUE)?;
     device.check()?;
-    // Who frees memory holds it and asks here: never the other way round.
+    // A thread that frees memory locks it and then queries here: never the other way round.
     let chunk = device.memory().chunk_around(allocation.start).ok_or(code::ERROR_INVALID_VALUE)?;
     let offer = peer::offer(cx, device, chunk)?;
     note_shared();
@@ -162,7 +162,7 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHand
     let offset = allocation.start - chunk.address;
     let handle = encode(&Handle { magic: MAGIC, offer, bytes: chunk.bytes, offset, rest: 0 });
     let bytes: [u8; size_of::<sys::CUipcMemHandle>()] = handle.try_into().map_err(|_| code::ERROR_UNKNOWN)?;
-    // SAFETY: the program's output, which is not null; the handle is so many bytes.
+    // SAFETY: the program's output, which is not null; the handle has this size.
     unsafe { to.cast::<[u8; size_of::<sys::CUipcMemHandle>()]>().write(bytes) };
     Ok(())
 }
@@ -187,7 +187,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     }
     let mut ipc = lock(&IPC);
     if ipc.exports.values().any(|e| e.offer == handle.offer) {
-        // As natively in the process that has the memory.
+        // As natively in the process that owns the memory.
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     if let Some((address, import)) = ipc.imports.iter_mut().find(|(_, i)| i.handle == handle && i.device == device.index) {
@@ -221,7 +221,7 @@ pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, to: *mut sys::CUipcEvent
     let bytes = cx.ask(device, id::EVENT_SHARE, &[&event.to_le_bytes()])?;
     let offer = EventOffer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     shared(cx, event, device)?;
-    // SAFETY: the program's output, which is not null; the handle is so many bytes.
+    // SAFETY: the program's output, which is not null; the handle has this size.
     unsafe { to.cast::<EventOffer>().write(offer) };
     Ok(())
 }
@@ -242,7 +242,7 @@ pub(crate) fn cuIpcOpenEventHandle(
     write_out(to, event as sys::CUevent)
 }
 
-/// An event is one of several processes: whether it has happened only the place can tell.
+/// Marks an event as shared: only the place can tell whether it has occurred.
 fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
     note_shared();
     let data = &cx.job.tables.events.get(event)?.data;
@@ -254,7 +254,7 @@ fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
 pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Result<(), Code> {
     let known = lock(&IPC).imports.get(&dptr).map(|i| i.device).ok_or(code::ERROR_INVALID_VALUE)?;
     let device = cx.job.devices.get(known as usize).ok_or(code::ERROR_INVALID_VALUE)?;
-    // What was submitted may still use it.
+    // Submitted work may still use it.
     cx.settle(device)?;
     let mut ipc = lock(&IPC);
     let import = ipc.imports.get_mut(&dptr).ok_or(code::ERROR_INVALID_VALUE)?;

@@ -1,4 +1,4 @@
-//! The job: its devices and what belongs to all of them.
+//! The job: its devices and the state that they share.
 
 use crate::completion_cache::Quiet;
 use crate::config::ConfigError;
@@ -31,7 +31,7 @@ pub(crate) struct Job {
     pub(crate) tables: Tables,
     /// Graphs and captures.
     pub(crate) graphs: cuda_model::graph::Shared,
-    /// Zero of the clock on which event times of different places are compared.
+    /// Zero of the job's clock, on which event times of different places are compared.
     started: Instant,
 }
 
@@ -40,48 +40,48 @@ pub(crate) struct Job {
 pub(crate) struct Device {
     /// Its ordinal.
     pub(crate) index: u32,
-    /// The identity that the program sees: that of the first place, whatever place it is on now.
+    /// The identity that the program sees: that of the first place, whatever the current place is.
     pub(crate) info: DeviceInfo,
-    /// What the place's NVML said when it was first asked.
+    /// The constants that the place's NVML reported when first queried.
     pub(crate) board: OnceLock<Constants>,
-    /// What launches are compared with.
+    /// Limits against which launches are checked.
     pub(crate) limits: Limits,
     place: AtomicPtr<Place>,
-    /// Number of the current place, from 1; events remember in which they were recorded.
+    /// Number of the current place, from 1; each event stores the epoch in which it was recorded.
     pub(crate) epoch: AtomicU64,
     failure: Failure,
-    /// Threads that wait for an answer outside the gate.
+    /// Number of threads that wait for an answer outside the gate.
     pub(crate) waiters: AtomicU32,
     /// The journal, held over a state-building call and its record.
     pub(crate) ledger: Mutex<Ledger>,
     /// Allocations and the arena.
     pub(crate) memory: RwLock<Memory>,
-    /// What is known to be done.
+    /// The completion cache.
     quiet: Mutex<Quiet>,
     /// References to the primary context.
     primary: Mutex<Primary>,
-    /// What of it calls look at, without its lock: its flags, and [`ACTIVE`].
+    /// Snapshot of the primary context that calls read without its lock: its flags, and [`ACTIVE`].
     primary_now: AtomicU64,
-    /// Streams of threads that have ended, for the next thread's default stream.
+    /// Streams of threads that have ended, for reuse as the next thread's default stream.
     pub(crate) idle_streams: Mutex<Vec<u64>>,
-    /// Events that the program has ended, to be made again.
+    /// Events that the program has destroyed, for reuse.
     pub(crate) spare_events: SpareEvents,
-    /// The event that ties this place's event times to the job's clock.
+    /// Relates this place's event times to the job's clock.
     pub(crate) clock: Mutex<Clock>,
-    /// What is told of the place, for those who must not wait at the gate.
+    /// The reported place, for readers that must not wait at the gate.
     whereabouts: Mutex<Whereabouts>,
-    /// Figures as they were when they were last looked at.
+    /// The figures as last read.
     figures: Mutex<Figures>,
 }
 
-/// Where a device is.
+/// Where a device is, as reported.
 #[derive(Debug, Clone)]
 pub(crate) struct Whereabouts {
-    /// The place, as it is written.
+    /// The place specification.
     pub(crate) place: String,
-    /// How calls get there.
+    /// The transport by which calls reach the place.
     pub(crate) transport: &'static str,
-    /// Since when, in milliseconds since 1970.
+    /// Start of the device's time there, in milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
 }
 
@@ -91,14 +91,14 @@ impl Whereabouts {
     }
 }
 
-/// What a device has.
+/// The figures that a list of jobs reports for a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
     /// Bytes that the program has allocated.
     pub(crate) used_bytes: u64,
-    /// Records that a fresh place must be told.
+    /// Number of records in the live set.
     pub(crate) records: u64,
-    /// Bytes of the journal.
+    /// Size of the journal in bytes.
     pub(crate) journal_bytes: u64,
     /// Live objects by kind.
     pub(crate) live: BTreeMap<&'static str, u64>,
@@ -109,21 +109,21 @@ pub(crate) struct Figures {
 pub(crate) struct Primary {
     pub(crate) references: u32,
     pub(crate) flags: u32,
-    /// Reset since it was last retained: references count on, but the context is gone (measured, 580 driver).
+    /// Reset since it was last retained: the reference count is kept, but the context is destroyed (measured, 580 driver).
     pub(crate) reset: bool,
 }
 
 impl Primary {
-    /// Whether calls can use the context.
+    /// Returns whether calls can use the context.
     pub(crate) fn is_active(&self) -> bool {
         self.references > 0 && !self.reset
     }
 }
 
-/// The primary context can be used.
+/// Set if the primary context can be used.
 const ACTIVE: u64 = 1 << 32;
 
-/// When the reference event of the current place happened on the job's clock.
+/// When the reference event of the current place occurred on the job's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     pub(crate) reference_ms: f64,
@@ -154,24 +154,24 @@ impl Device {
         }
     }
 
-    /// The place. Only inside the gate, or by the mover: a move replaces it when nobody is inside.
+    /// The place. Used only inside the gate or by the mover: a move replaces it while no thread is inside.
     pub(crate) fn place(&self, _inside: &gate::Pass) -> &Place {
-        // SAFETY: made by Box::into_raw; replaced only by `commit`, whose caller has closed the gate.
+        // SAFETY: created by Box::into_raw; replaced only by `commit`, whose caller has closed the gate.
         unsafe { &*self.place.load(Ordering::Acquire) }
     }
 
-    /// The place, for the only thread that may change it.
+    /// The place, for the mover, the only thread that may change it.
     pub(crate) fn place_for_mover(&self, _moving: &crate::mover::Moving) -> &Place {
-        // SAFETY: as in `place`; moves are one at a time and only they commit.
+        // SAFETY: as in `place`; only one move runs at a time, and only moves commit.
         unsafe { &*self.place.load(Ordering::Acquire) }
     }
 
-    /// The commit of a move: one atomic store. Gives back the old place.
+    /// The commit of a move: one atomic store. Returns the old place.
     pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &crate::mover::Moving) -> Box<Place> {
         *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: made by Box::into_raw; the gate is closed and no waiter is left, so nobody borrows it.
+        // SAFETY: created by Box::into_raw; the gate is closed and no waiter is left, so nothing borrows it.
         unsafe { Box::from_raw(old) }
     }
 
@@ -189,12 +189,12 @@ impl Device {
         (now as u32, now & ACTIVE != 0)
     }
 
-    /// Where it is now.
+    /// Where the device is now.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         lock(&self.whereabouts).clone()
     }
 
-    /// What it has now, or had when it was last possible to look: a call that waits for a place may hold what this reads.
+    /// The current figures, or the last known ones if a lock is taken: a call that waits for a place may hold it.
     pub(crate) fn figures(&self, job: &Job) -> Figures {
         let mut known = lock(&self.figures);
         if let Ok(m) = self.memory.try_read() {
@@ -214,50 +214,50 @@ impl Device {
         known.clone()
     }
 
-    /// Whether a stream, or with `None` every stream, is known to have done everything, and nothing was handed over since.
+    /// Returns whether a stream, or with `None` every stream, is known to be complete, with nothing submitted since.
     pub(crate) fn is_quiet(&self, place: &Place, stream: Option<u64>) -> bool {
         self.quiet_at(place, stream).is_some()
     }
 
-    /// As [`Device::is_quiet`]: at which position.
+    /// As [`Device::is_quiet`]; returns the position up to which it is complete.
     pub(crate) fn quiet_at(&self, place: &Place, stream: Option<u64>) -> Option<u64> {
         let position = place.position()?;
         lock(&self.quiet).holds(self.epoch.load(Ordering::Relaxed), position, stream).then_some(position)
     }
 
-    /// A call of an epoch has shown that a stream, or with `None` every stream, has done everything before its end.
+    /// Notes that a call of an epoch has shown that a stream, or with `None` every stream, is complete up to the call's end.
     pub(crate) fn quiet_until(&self, epoch: u64, call: Range<u64>, stream: Option<u64>) {
         lock(&self.quiet).learn(epoch, call, stream);
     }
 
-    /// As [`Device::quiet_until`], of a query of a stream.
+    /// As [`Device::quiet_until`], for a query of a stream.
     pub(crate) fn quiet_by_answer(&self, epoch: u64, call: Range<u64>, stream: u64) {
         lock(&self.quiet).learn_answer(epoch, call, stream);
     }
 
-    /// Whether a stream is known to have done what was handed over to it before this position of the present place.
+    /// Returns whether a stream is known to have completed everything submitted to it before this position of the current place.
     pub(crate) fn is_past(&self, stream: u64, position: u64) -> bool {
         lock(&self.quiet).is_past(self.epoch.load(Ordering::Relaxed), stream, position)
     }
 
-    /// A stream has done what was handed over before a position in the place of an epoch.
+    /// Notes that a stream has completed everything submitted before a position in the place of an epoch.
     pub(crate) fn past(&self, epoch: u64, stream: u64, position: u64) {
         lock(&self.quiet).learn_past(epoch, position, Some(stream));
     }
 
-    /// A call that leaves nothing to wait for does not end the quiet.
+    /// Notes a call that leaves no work to wait for, so that the completion cache stays valid.
     pub(crate) fn still_quiet(&self, call: Option<Range<u64>>) {
         if let Some(call) = call {
             lock(&self.quiet).extend(self.epoch.load(Ordering::Relaxed), call);
         }
     }
 
-    /// The error that every call must return now, if any.
+    /// Returns the error that every call must return now, if any.
     pub(crate) fn check(&self) -> Result<(), Code> {
         self.failure.check()
     }
 
-    /// Takes note of what a call returned.
+    /// Records the result of a call.
     pub(crate) fn note(&self, rc: Code) {
         if code::is_sticky(rc) && self.failure.stays(rc) {
             log::trace(|| format!("device {}: error {rc} stays", self.index));
@@ -271,7 +271,7 @@ impl Device {
         }
     }
 
-    /// Notes the code of a result.
+    /// Records the error of a result.
     pub(crate) fn record_error<T>(&self, r: Result<T, Code>) -> Result<T, Code> {
         if let Err(rc) = &r {
             self.note(*rc);
@@ -279,7 +279,7 @@ impl Device {
         r
     }
 
-    /// Hears of errors of work that nobody waited for.
+    /// Registers for errors of asynchronous work.
     pub(crate) fn watch(&self, place: &Place) {
         if let Place::Remote { link, .. } = place {
             let index = self.index as usize;
@@ -292,14 +292,15 @@ impl Device {
         }
     }
 
-    /// Work has failed whose call had returned already: an error of execution stays, any other one is returned by the next call.
+    /// Records a failure of work whose call had already returned: an execution error is sticky, any other error is returned by the next
+    /// call.
     pub(crate) fn failed_late(&self, call: u16, rc: Code) {
         self.note(rc);
         if call == <cuEventCreate::Fn as Call>::ID {
             self.spare_events.close();
         }
-        // These clean up, or end what was begun: that it has ended already is no error of the program. What a graph calls fails with its
-        // launch, of which the program hears.
+        // These calls clean up or end something: that it no longer exists is not an error of the program. A failure of calls in a graph
+        // is reported by the graph's launch.
         let told_otherwise = matches!(call, id::HOST_BYTES | id::PEER_UNMAP | id::CHUNK_WITHDRAW | id::GRAPH_CALL);
         if !code::is_sticky(rc) && !told_otherwise && self.failure.waits(rc) {
             let name = replayer::call_name(call);
@@ -307,7 +308,7 @@ impl Device {
         }
     }
 
-    /// The error that waits for a call to return it; not one that stays.
+    /// Returns the pending error, to be returned by one call; not a sticky one.
     pub(crate) fn check_late(&self) -> Result<(), Code> {
         match self.failure.now.load(Ordering::Relaxed) {
             rc if rc < 0 => self.failure.tell(rc),
@@ -315,22 +316,21 @@ impl Device {
         }
     }
 
-    /// The error of execution that stays, or 0.
+    /// The sticky execution error, or 0.
     pub(crate) fn sticky(&self) -> Code {
         self.failure.sticky()
     }
 }
 
-/// What calls must return instead of what they do: the code of an error that stays; or, negative, that of one which one call returns;
-/// 0: nothing.
+/// The error that calls must return instead of executing: the code of a sticky error; negative: the code of a pending error, which one
+/// call returns; 0: none.
 #[derive(Debug, Default)]
 struct Failure {
     now: AtomicI32,
 }
 
-/// Until this is dropped the calling thread leaves errors that wait for a call to return them, those of all devices, to a later call:
-/// what one call of the program does in several steps is done whole, and what this library does for itself takes no error of the program.
-/// Calls of other threads return them meanwhile.
+/// While this guard lives, the calling thread leaves pending errors of all devices to a later call: an operation that takes several steps
+/// is completed, and the recorder's own calls do not consume errors of the program. Calls of other threads still return them.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct PutOff(&'static Here);
@@ -366,19 +366,19 @@ impl Failure {
             }
             match self.now.compare_exchange(rc, 0, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Err(-rc),
-                // Another thread was told, and perhaps something else has failed since.
+                // Another thread has taken the error, and another failure may have been recorded since.
                 Err(now) => rc = now,
             }
         }
         if rc == 0 { Ok(()) } else { Err(rc) }
     }
 
-    /// An error stays; false if an earlier one does.
+    /// Records a sticky error; returns false if there already is one.
     fn stays(&self, rc: Code) -> bool {
         self.now.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now <= 0).then_some(rc)).is_ok()
     }
 
-    /// An error waits for a call to return it; false if an earlier one does.
+    /// Records a pending error; returns false if there already is one.
     fn waits(&self, rc: Code) -> bool {
         rc > 0 && self.now.compare_exchange(0, -rc, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -389,12 +389,12 @@ impl Failure {
 }
 
 static JOB: OnceLock<Result<Job, Code>> = OnceLock::new();
-/// The job while calls can be made, from `cuInit` to the end of the process: what every call looks at.
+/// The job while calls can be made, from `cuInit` to the end of the process; read by every call.
 static HERE: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 static ENDED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// The job, or the code that every call returns without one.
+/// The job, or the error that every call returns without one.
 #[inline]
 pub(crate) fn get() -> Result<&'static Job, Code> {
     // SAFETY: null, or the job in `JOB`, which is never dropped.
@@ -406,12 +406,12 @@ fn why_none() -> Code {
     if ENDED.load(Ordering::Relaxed) { code::ERROR_DEINITIALIZED } else { code::ERROR_NOT_INITIALIZED }
 }
 
-/// The job, also before `cuInit`: what is asked before opens it (see [`open`]); and when the process ends.
+/// The job, also before `cuInit`, since some queries open it before (see [`open`]), and at process exit.
 pub(crate) fn opened() -> Option<&'static Job> {
     JOB.get()?.as_ref().ok()
 }
 
-/// Whether this process is a forked child of a job: nothing of the job is its own.
+/// Returns whether this process is a forked child of a job: it owns nothing of the job.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
@@ -423,17 +423,18 @@ extern "C" fn in_forked_child() {
     children::in_child();
 }
 
-/// The process ends: exit handlers from before CUDA's start, which run after this, find no driver, as natively.
+/// Ends the job at process exit: exit handlers that were registered before CUDA was started run after this and find no driver, as
+/// natively.
 pub(crate) fn end() {
     ENDED.store(true, Ordering::SeqCst);
     HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
     if let Some(Ok(job)) = JOB.get() {
-        // A thread that is inside of a call for good keeps its journal, which stays open.
+        // A thread that never leaves its call keeps its journal, which stays open.
         job.devices.iter().filter_map(|d| d.ledger.try_lock().ok()).for_each(|mut ledger| ledger.end());
     }
 }
 
-/// `cuInit`: from now on calls find the job.
+/// `cuInit`: makes the job available to calls.
 pub(crate) fn start() -> Result<(), Code> {
     let job = open()?;
     if ENDED.load(Ordering::SeqCst) {
@@ -443,16 +444,16 @@ pub(crate) fn start() -> Result<(), Code> {
     Ok(())
 }
 
-/// Connects to the places and starts the control socket. Only the first call does anything.
+/// Connects to the places and starts the control socket. Only the first call has an effect.
 pub(crate) fn open() -> Result<&'static Job, Code> {
     if is_forked_child() {
-        // Where the parent has found no place, nor does the child.
+        // If the parent found no place, the child finds none either.
         let failed = JOB.get().and_then(|job| job.as_ref().err().copied());
         return Err(failed.unwrap_or(code::ERROR_NOT_INITIALIZED));
     }
     let job = JOB.get_or_init(|| {
         if config::get().is_ok_and(|c| c.servers.is_empty()) {
-            // What the program, or who started it, wanted.
+            // The program, or the process that started it, has made no device visible.
             return Err(code::ERROR_NO_DEVICE);
         }
         connect().map_err(|why| {
@@ -466,13 +467,13 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
     Ok(job)
 }
 
-/// Makes ready for a driver in this process, which may come with a move much later.
+/// Prepares for a driver in this process, which a move may bring much later.
 fn receive_driver(driver: Option<&Path>) {
-    // Without it text would be shown a little early at times.
+    // Without this, text may be shown slightly early.
     if let Err(e) = executor::steer::catch_text(crate::output::arrived) {
         log::trace(|| format!("the driver writes to the program's own streams: {e}"));
     }
-    // It must not be taken down before the program's exit handlers have run and the last move has been given up.
+    // The driver must not be shut down before the program's exit handlers have run and the last move was abandoned.
     executor::steer::keep_exit_handlers();
     if let Some(Err(why)) = driver.map(executor::preload) {
         log::trace(|| format!("no driver for this process: {why}"));
@@ -492,8 +493,8 @@ enum ConnectError {
 
 fn connect() -> Result<Job, ConnectError> {
     let config = config::get()?;
-    // Before anything takes long: a child that another thread forks meanwhile would wait for ever for this one, which it does not have.
-    // SAFETY: plain functions of this library, which is never unloaded (it has threads).
+    // Done before anything that takes long: the child of a concurrent fork would otherwise wait forever for the initializing thread,
+    // which it does not have. SAFETY: plain functions of this library, which is never unloaded (it has threads).
     unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
     internal_error::watch();
     gate::init();

@@ -1,10 +1,10 @@
-//! Copies whose bytes travel to the host's memory as answers, and what keeps other work behind them.
+//! Copies whose bytes are sent to host memory as answers, and the fences that hold other work behind them.
 //!
-//! A place that does not reach the destination of a copy sends the bytes, and the GPU goes on meanwhile. What it does next may be seen
-//! before they have landed: a flag in memory that the place reaches, or tells of by other messages. So work that follows such a copy in its
-//! stream, or may follow it, is held by a *fence*: the place answers it when the stream has got there, behind the bytes, and the
-//! stream goes on when this process has said that they are here (docs/consistency.md). A fence is asked for only where the program could
-//! tell the difference ([`is_seen`]), and only while bytes are on their way.
+//! A place that does not share the destination of a copy sends the bytes, and the GPU continues meanwhile. The effects of its next work
+//! may be visible before they have landed: a flag in memory that the place shares, or whose changes it sends in other messages. So work
+//! that follows such a copy in its stream, or may follow it, is held by a *fence*: the place answers it, after the bytes, when the stream
+//! has got there, and the stream continues when this process has confirmed that they have arrived (docs/consistency.md). A fence is
+//! requested only where the program could observe the difference ([`is_seen`]), and only while bytes are under way.
 
 use crate::control;
 use crate::copy::encode;
@@ -24,16 +24,16 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Between two looks whether a copy has landed.
+/// Poll interval for copies that have not landed.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// So many of them may gather before those that have landed are dropped.
+/// Number of copies from which on those that have landed are removed.
 const MANY: usize = 16;
 
-/// How it is known that bytes have landed.
+/// How the arrival of the bytes is detected.
 pub(crate) enum Arrival {
-    /// The answer that has them.
+    /// By the answer that contains them.
     Reply(Reply),
-    /// Set by who writes them.
+    /// By a flag that the writer sets.
     Flag(Arc<AtomicBool>),
 }
 
@@ -52,26 +52,26 @@ struct Landing {
     stream: u64,
     to: Range<u64>,
     arrival: Arrival,
-    /// Other streams whose next work may follow it: they have waited for an event since.
+    /// Other streams whose next work may follow it, because they have since waited for an event.
     followers: Vec<u64>,
-    /// Streams whose next work is held back already.
+    /// Streams whose next work is already held behind it.
     fenced: Vec<u64>,
 }
 
 impl Landing {
-    /// Whether the next work of a stream may follow the copy and is not held back yet.
+    /// Returns whether the next work of a stream may follow the copy and is not held yet.
     fn concerns(&self, device: u32, stream: u64, any_stream: bool) -> bool {
-        // The default stream follows most others, and they it.
+        // The default stream follows most others, and they follow it.
         let follows = any_stream || self.stream == stream || self.stream == LEGACY || stream == LEGACY;
         self.device == device && (follows || self.followers.contains(&stream)) && !self.fenced.contains(&stream)
     }
 }
 
 static LANDINGS: Mutex<Vec<Landing>> = Mutex::new(Vec::new());
-/// How many there are, as of the last look at the list.
+/// Length of the list at its last update.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The copies that have not landed, for the time of a look.
+/// Runs `look` on the copies that have not landed.
 fn with_landings<T>(look: impl FnOnce(&mut Vec<Landing>) -> T) -> T {
     let mut all = lock(&LANDINGS);
     all.retain(|l| !l.arrival.has_come());
@@ -80,7 +80,7 @@ fn with_landings<T>(look: impl FnOnce(&mut Vec<Landing>) -> T) -> T {
     result
 }
 
-/// Takes note of a copy of a stream whose bytes will land in this memory.
+/// Notes a copy of a stream whose bytes will land in this memory.
 pub(crate) fn note(device: &Device, stream: u64, to: Range<u64>, arrival: Arrival) {
     let landing = Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new() };
     let mut all = lock(&LANDINGS);
@@ -91,13 +91,13 @@ pub(crate) fn note(device: &Device, stream: u64, to: Range<u64>, arrival: Arriva
     COUNT.store(all.len(), Ordering::Release);
 }
 
-/// Whether a copy is on its way to this host memory.
+/// Returns whether a copy to this host memory is under way.
 pub(crate) fn any_to(address: u64, bytes: u64) -> bool {
     COUNT.load(Ordering::Acquire) != 0
         && with_landings(|all| all.iter().any(|l| l.to.start < address + bytes && address < l.to.end))
 }
 
-/// Waits until no copy is on its way to this host memory.
+/// Waits until no copy to this host memory is under way.
 pub(crate) fn wait_for(address: u64, bytes: u64) {
     while any_to(address, bytes) {
         std::thread::sleep(POLL_INTERVAL);
@@ -111,7 +111,7 @@ pub(crate) fn follows_event(device: &Device, stream: u64) {
     }
     with_landings(|all| {
         for l in all.iter_mut().filter(|l| l.device == device.index) {
-            // What the wait is for may be work that was held back for this stream's sake: another fence does no harm.
+            // The wait may be for work that was held on behalf of this stream: another fence does no harm.
             l.fenced.retain(|s| *s != stream);
             if !l.followers.contains(&stream) {
                 l.followers.push(stream);
@@ -120,23 +120,23 @@ pub(crate) fn follows_event(device: &Device, stream: u64) {
     });
 }
 
-/// Whether anybody could see what a GPU does next before the bytes of a copy have landed: host memory that GPUs use by its address, or
-/// that the place reaches, shows flags; another process is told by events and by memory that it has, too.
+/// Returns whether an observer could see the effects of the GPU's next work before the bytes of a copy have landed: by flags in host
+/// memory that GPUs use by its address or that the place shares, or in another process by shared events and memory.
 pub(crate) fn is_seen(place: &Place) -> bool {
     place.maps_file() && host_memory::any_in_arena() || host_memory::any_mapped() || ipc::any()
 }
 
-/// To be called before work is handed over: holds the stream until the copies that the work follows have landed.
+/// Must be called before work is sent: holds the stream until the copies that the work follows have landed.
 pub(crate) fn before_work(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, false) }
 }
 
-/// As [`before_work`] for work that may follow any stream: a graph can wait for events.
+/// As [`before_work`], for work that may follow any stream: a graph can wait for events.
 pub(crate) fn before_graph(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, true) }
 }
 
-/// To be called before an event is recorded for which other processes wait: they may look at memory of the host that they have, too.
+/// Must be called before an event for which other processes wait is recorded: they may also read host memory that they share.
 pub(crate) fn before_shared_event(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if cx.place(device).has_apart() { fence(cx, device, stream, || ()) } else { before_work(cx, device, stream) }
 }
@@ -153,16 +153,16 @@ fn hold_back(cx: &CallContext, device: &'static Device, stream: u64, any_stream:
     if any { fence(cx, device, stream, || ()) } else { Ok(()) }
 }
 
-/// A fence that the place has answered: everything before it is in this process's memory.
+/// A fence that the place has answered: the effects of everything before it are in this process's memory.
 struct Passed {
     link: Arc<Link>,
     token: u64,
-    /// The stream waits there for this process's word; if the place has refused the fence it does not.
+    /// Whether the stream waits there for this process; it does not if the place has refused the fence.
     held: bool,
     then: Box<dyn FnOnce() + Send>,
 }
 
-/// The thread that lets streams go on. Threads that receive answers must not wait for room in the ring.
+/// The thread that releases held streams. Threads that receive answers must not wait for space in the ring.
 fn thread() -> Result<&'static Sender<Passed>, Code> {
     static THREAD: OnceLock<Option<Sender<Passed>>> = OnceLock::new();
     let start = || {
@@ -171,7 +171,7 @@ fn thread() -> Result<&'static Sender<Passed>, Code> {
             for passed in arrivals {
                 (passed.then)();
                 if passed.held {
-                    // What this process has changed is told before. A worker that is lost holds nothing.
+                    // Changes of this process are sent before. A lost worker holds nothing.
                     let _ = passed.link.send(id::HOST_DONE, &[&passed.token.to_le_bytes()]);
                 }
             }
@@ -182,7 +182,7 @@ fn thread() -> Result<&'static Sender<Passed>, Code> {
     THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)
 }
 
-/// Lets a place go on with what it holds for a token, from a thread of ours.
+/// Releases what a place holds for a token, from a recorder thread.
 pub(crate) fn let_go(link: Arc<Link>, token: u64) {
     if let Ok(thread) = thread() {
         // The thread lives as long as the process.
@@ -190,8 +190,8 @@ pub(crate) fn let_go(link: Arc<Link>, token: u64) {
     }
 }
 
-/// Holds a stream until what it has done before is in this process's memory, and what this process has changed until then is in the place.
-/// `then` is called at that moment. Nothing in a place of this process, where memory is one.
+/// Holds a stream until the effects of its earlier work are in this process's memory, and this process's changes up to then are at the
+/// place. `then` is called at that moment. Does nothing for a place in this process, which shares its memory.
 pub(crate) fn fence(
     cx: &CallContext,
     device: &'static Device,

@@ -1,4 +1,4 @@
-//! Launches: parameters are packed by the layout that the place told once, checked, and sent.
+//! Launches: parameters are packed by the layout that the place has returned once, checked, and sent.
 
 use crate::context::write_out;
 use crate::enter::{CallContext, encoded};
@@ -24,21 +24,21 @@ const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
 /// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
 const LAST_ATTRIBUTE: u32 = 16;
-/// Blocks of the largest cluster of any kernel (CUDA programming guide).
+/// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
 const LARGEST_CLUSTER: u64 = 16;
 
-/// What launches of a function must know. The first time on a device its code is put there: a journalled first use.
+/// The properties of a function that launches need. The first query on a device loads its code there: a journalled first use.
 pub(crate) fn info(cx: &mut CallContext, function: u64) -> Result<&'static FunctionInfo, Code> {
     told(cx, function).map(|told| &told.info)
 }
 
-/// As [`info`], with what else is known of it.
+/// As [`info`], with everything else that is known of it.
 pub(crate) fn told(cx: &mut CallContext, function: u64) -> Result<&'static Told, Code> {
     let device = cx.device()?;
     told_on(cx, device, function, cx.job.tables.function(function)?)
 }
 
-/// As [`told`], of a function that has been looked up.
+/// As [`told`], for a function that has been looked up.
 #[inline]
 fn told_on(cx: &CallContext, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
     match data.known_on(device.index) {
@@ -60,10 +60,10 @@ fn ask_info(
     let told = data.learn(device.index, &device.ledger, |ledger| {
         let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
         let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
-        // The answer depends on attributes, of which only the last ones are replayed: it is not compared.
+        // The answer depends on attributes, of which only the last values are replayed, so a replay does not compare it.
         ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
         if info.local_grew > 0 {
-            // It stays when the function is gone.
+            // This memory stays when the function is gone.
             let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
             ledger.append(id, &bytes.to_le_bytes(), &[], &Edges::default(), Keep::stays(id, bytes))?;
         }
@@ -79,7 +79,7 @@ fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
     crate::device::attribute(device, id as u32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX)
 }
 
-/// What every launch on a device is compared with.
+/// Limits of a device that every launch is checked against.
 #[derive(Debug)]
 pub(crate) struct Limits {
     grid: [u32; 3],
@@ -131,12 +131,13 @@ pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<
     Ok(())
 }
 
-/// Whether an attribute in its wire form is this one.
+/// Returns whether an encoded attribute has this id.
 fn is(attribute: &[u8], id: A) -> bool {
     attribute[..4] == (id as u32).to_le_bytes()
 }
 
-/// Whether a launch is cooperative, by its kind or by an attribute. One of clusters is not meant: they have a limit of their own.
+/// Returns whether a launch is cooperative, by its kind or by an attribute. Not for launches with clusters, which have a limit of their
+/// own.
 fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
     let mut all = attributes.chunks_exact(ATTRIBUTE_BYTES);
     let clustered = all.clone().any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
@@ -144,8 +145,8 @@ fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
     (l.cooperative || asked) && !clustered
 }
 
-/// A grid that waits for itself must be resident as a whole; the driver says so from the launch. How many blocks can be, the place
-/// tells once for each size of a function's blocks.
+/// A cooperative grid must be resident as a whole; the driver checks this at the launch. The place returns the maximum number of blocks
+/// once for each block size of a function.
 fn check_residence(cx: &mut CallContext, device: &'static Device, l: &Launch) -> Result<(), Code> {
     let mut sent = cuOccupancyMaxActiveBlocksPerMultiprocessor::Sent {
         numBlocks: true,
@@ -187,9 +188,9 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
         if buffer.is_null() || size.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        // SAFETY: the value of this key points at the size of the buffer.
+        // SAFETY: the value of this key points to the size of the buffer.
         let n = unsafe { size.read() };
-        // As the driver answers (measured): an empty buffer is none, there must not be both, and not more than fits.
+        // As the driver behaves (measured): an empty buffer counts as none, there must not be both, and not more than fits.
         if n > 0 && !params.is_null() || n > MAX_PARAM_BYTES {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -197,7 +198,7 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
             return Err(code::ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
         if n > 0 {
-            // SAFETY: the program says that the buffer has this size.
+            // SAFETY: the program guarantees that the buffer has this size.
             body.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer, n) });
             return Ok(());
         }
@@ -223,7 +224,7 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
     Ok(())
 }
 
-/// Notes which pinned memory a kernel is given.
+/// Notes the pinned memory whose addresses a kernel receives.
 ///
 /// # Safety
 /// There is a pointer to each parameter of the function.
@@ -232,14 +233,14 @@ unsafe fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: *mut *mut c
         return Ok(());
     }
     for (i, (_, bytes)) in info.params.iter().enumerate().filter(|(_, (_, bytes))| *bytes as usize >= size_of::<u64>()) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), *bytes as usize) };
         host_memory::note_words(cx, value)?;
     }
     Ok(())
 }
 
-/// A captured launch.
+/// The graph node of a captured launch.
 ///
 /// # Safety
 /// As for [`pack`].
@@ -251,7 +252,7 @@ unsafe fn node(
     extra: *mut *mut c_void,
 ) -> Result<Kernel, Code> {
     let mut packed = Vec::new();
-    // SAFETY: passed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { pack(&mut packed, info, params, extra) }?;
     let mut attributes: Vec<Attribute> = attributes.chunks_exact(ATTRIBUTE_BYTES).filter_map(|a| a.try_into().ok()).collect();
     if head.cooperative {
@@ -263,7 +264,7 @@ unsafe fn node(
     Ok(Kernel { function, grid, block, shared, attributes, params: packed })
 }
 
-/// A launch: `head` without handles, attributes as the program gave them.
+/// A launch: `head` without handles, attributes as the program passed them.
 unsafe fn launch(
     cx: &mut CallContext,
     function: u64,
@@ -285,7 +286,7 @@ unsafe fn launch(
             cx.job.graphs.forbid_on(&graph::seen(cx, head.stream, on)?)?;
         }
         let kernel = || {
-            // SAFETY: passed on by the exported symbols as the program gave it.
+            // SAFETY: the exported symbols pass on what the program passed.
             let mut kernel = unsafe { node(info, &head, attributes, params, extra) }?;
             work::inherit(&mut kernel.attributes, stream_attributes::of_kernels(cx, on, head.stream)?);
             Ok(Work::Kernel(kernel))
@@ -300,7 +301,7 @@ unsafe fn launch(
         if params.is_null() && !info.params.is_empty() {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        // SAFETY: passed on by the exported symbols as the program gave it.
+        // SAFETY: the exported symbols pass on what the program passed.
         unsafe { note_pinned(cx, info, params) }?;
         // SAFETY: as above.
         return on.record_error(unsafe { exec.launch_with(&head, attributes, params) });
@@ -311,7 +312,7 @@ unsafe fn launch(
     encoded(&head, |body| {
         body.extend_from_slice(attributes);
         let head_bytes = body.len();
-        // SAFETY: passed on by the exported symbols as the program gave it.
+        // SAFETY: the exported symbols pass on what the program passed.
         unsafe { pack(body, info, params, extra) }?;
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
@@ -393,7 +394,7 @@ fn read_config(cx: &CallContext, config: *const sys::CUlaunchConfig) -> Result<(
     let bytes: &[u8] = if count == 0 {
         &[]
     } else {
-        // SAFETY: the program says that there are `count` attributes; they are used before the call returns.
+        // SAFETY: the program guarantees that there are `count` attributes; they are used before the call returns.
         unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
     };
     check_attributes(bytes)?;
@@ -402,7 +403,7 @@ fn read_config(cx: &CallContext, config: *const sys::CUlaunchConfig) -> Result<(
     Ok((head, stream as u64, bytes))
 }
 
-/// Clusters must divide the grid, and be no larger than any can be; and the device must know them.
+/// Checks that clusters divide the grid and are not too large, and that the device supports them.
 fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
     for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)) {
         let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
@@ -419,7 +420,7 @@ fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), 
     Ok(())
 }
 
-/// Refuses attributes that name handles, which would need translation.
+/// Refuses attributes that contain handles, which would need translation.
 pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
     for a in bytes.chunks_exact(ATTRIBUTE_BYTES) {
         let id = u32::from_le_bytes([a[0], a[1], a[2], a[3]]);
@@ -429,7 +430,7 @@ pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
             A::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
             A::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
         ];
-        // A setting of streams, and what nobody knows.
+        // An attribute of streams, or an unknown one.
         if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_ATTRIBUTE {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -453,7 +454,7 @@ pub(crate) fn cuLaunchKernelEx(
     unsafe { launch(cx, f as u64, stream, head, attributes, params, extra) }
 }
 
-/// Occupancy questions that take a launch configuration: asked with the encoding of a launch.
+/// Occupancy queries that take a launch configuration: sent in the encoding of a launch.
 fn clusters(
     cx: &mut CallContext,
     to: *mut c_int,

@@ -1,5 +1,5 @@
-//! A device's journal and what goes with it: held locked over a state-building call and its record, so that the journal is the
-//! order of those calls.
+//! A device's journal with its associated state. The ledger is locked over a state-building call and its record, so that the journal has
+//! the order in which these calls took effect.
 
 use crate::mover::error::MoveError;
 use cuda_api::arg::Edges;
@@ -24,17 +24,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 mod error;
 pub(crate) use error::NoJournal;
 
-/// What was asked: id and encoded arguments without the handle that the call makes.
+/// Identifies a request: call id and encoded arguments, without the handle that the call creates.
 pub(crate) type Key = (u16, Vec<u8>);
 
-/// So many arrays are kept for the sake of what is loaded beside them; more would make the journal grow.
+/// Maximum number of array records that are kept because of code that was loaded while the arrays existed; more would make the journal
+/// grow.
 const MOST_ARRAYS: usize = 1000;
 
-/// Images of which nothing is loaded any more that a device keeps, and their bytes: programs load the same code again.
+/// Maximum number of images without loaded modules that a device keeps, and of their bytes: programs load the same code again.
 const IDLE_IMAGES: usize = 32;
 const IDLE_IMAGE_BYTES: usize = 64 << 20;
 
-/// How long a record counts, beside what its handles say.
+/// How long a record stays live, besides what its handles determine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keep {
     pub(crate) role: Role,
@@ -42,20 +43,20 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    /// As long as its handles.
+    /// As long as its handles exist.
     pub(crate) const PLAIN: Keep = Keep { role: Role::Plain, setting: None };
 
-    /// Until the same is set again, of something (0: of the context).
+    /// Until the same setting of the same object (0: the context) is set again.
     pub(crate) fn setting(of: u64, call: u16, which: u32) -> Keep {
         Keep { role: Role::Plain, setting: Some([of, u64::from(call) << 32 | u64::from(which)]) }
     }
 
-    /// Whatever is unloaded, until the same happens again: it has changed where code lies.
+    /// Until the same call is made again, whatever is unloaded: it changed where code is placed.
     pub(crate) fn stays(call: u16, which: u32) -> Keep {
         Keep { role: Role::Stays, ..Keep::setting(0, call, which) }
     }
 
-    /// A record of a row. `first` is the first handle that it uses.
+    /// The retention of a row's record. `first` is the first handle that it uses.
     fn of_row<C: Call>(body: &[u8], first: Option<u64>, edges: &Edges) -> Keep {
         let which = |at: usize| body.get(at..).and_then(|mut rest| u32::get(&mut rest).ok()).unwrap_or(0);
         match (C::ID, first) {
@@ -76,54 +77,54 @@ impl Keep {
     }
 }
 
-/// An image that the device has been sent.
+/// An image that was sent to the device.
 #[derive(Debug)]
 struct Sent {
     /// Its name in the journal.
     name: u64,
     bytes: usize,
-    /// Modules and libraries that were loaded of it.
+    /// Modules and libraries that are loaded from it.
     loaded: usize,
 }
 
-/// Journal and memory of one device's state-building calls.
+/// Journal and related state of one device's state-building calls.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Without one (the disk is full, say) the job runs and cannot move.
+    /// Without a writer (for example because the disk is full) the job runs but cannot move.
     writer: Result<Writer, Arc<NoJournal>>,
     device: u32,
     seq: u64,
-    /// Records since the move in progress took its copy.
+    /// Records since the move in progress took the live set.
     tail: Option<Vec<OwnedRecord>>,
-    /// Images that the device has been sent, by content hash.
+    /// Images that were sent to the device, by content hash.
     images: HashMap<[u8; 32], Sent>,
-    /// Those of which nothing is loaded, in the order in which that became so.
+    /// Images without loaded modules, in the order in which they became idle.
     idle: VecDeque<[u8; 32]>,
-    /// Of which image each module and library was loaded.
+    /// The image from which each module and library was loaded.
     loaded: HashMap<u64, [u8; 32]>,
-    /// What settings without a record of their own (attributes of functions have one) were last set to.
+    /// Current values of settings without a record of their own (attributes of functions have one).
     values: BTreeMap<[u64; 2], Vec<u8>>,
-    /// The highest values of the limits that decide what else is placed.
+    /// The highest values of the limits that determine where memory is placed.
     limits: HashMap<u32, u64>,
-    /// Handles that asking again must give again.
+    /// Handles that a repeated request must return again.
     known: HashMap<Key, u64>,
-    /// Handles that end with another: functions with their module, kernels with their library.
+    /// Handles that are destroyed with another: functions with their module, kernels with their library.
     children: HashMap<u64, Vec<(u64, Key)>>,
-    /// And with which.
+    /// The inverse of `children`.
     parents: HashMap<u64, u64>,
-    /// Arrays that are alive, and memory for tiles, which has some: what is loaded beside them lies where they leave room
+    /// Live arrays, and memory for tiles, which contains arrays: they determine where code that is loaded beside them is placed
     /// (docs/migration.md, "What the journal keeps").
     arrays: BTreeSet<u64>,
 }
 
-/// A name for a record that a later one makes superfluous: only the journal knows it.
+/// A new name for a record that a later one will supersede; used only inside the journal.
 pub(crate) fn change() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     0x5d << 56 | NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Ledger {
-    /// An empty journal for a device. If its file cannot be made the job runs without one.
+    /// Creates an empty journal for a device. If its file cannot be created, the job runs without a journal.
     pub(crate) fn create(device: u32, info: &DeviceInfo) -> Ledger {
         let writer = Ledger::open(device, info).map_err(Arc::new);
         if let Err(why) = &writer {
@@ -146,7 +147,7 @@ impl Ledger {
         }
     }
 
-    /// Unless it is to be kept there is no file: it is gone when the job is, however that ends.
+    /// Without `MRCUDA_KEEP_JOURNAL` the journal is in memory only, so that nothing of it remains after the job, however that ends.
     fn open(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> {
         let Some(folder) = &crate::config::get()?.keep_journal else {
             return Writer::in_memory().map_err(NoJournal::Memory);
@@ -162,13 +163,13 @@ impl Ledger {
         Writer::create(&path, &meta).map_err(|source| NoJournal::File { path, source })
     }
 
-    /// A record with such a name ([`change`]) need not be replayed any more.
+    /// Marks the record with this name ([`change`]) as superseded: it need not be replayed.
     pub(crate) fn overtaken(&mut self, change: u64) -> Result<(), Code> {
         let edges = Edges { ends: Some(change), ..Edges::default() };
         self.append(ops::id::OVERTAKEN, &change.to_le_bytes(), &[], &edges, Keep::PLAIN)
     }
 
-    /// How long the record of a row counts; none if it changes nothing.
+    /// The retention of a row's record; `None` if the call changes nothing.
     pub(crate) fn keep<C: Call>(&mut self, body: &[u8], edges: &Edges) -> Option<Keep> {
         let first = edges.uses.first().copied();
         let keep = Keep::of_row::<C>(body, first, edges);
@@ -180,7 +181,7 @@ impl Ledger {
             return None;
         }
         self.values.insert(setting, body.to_vec());
-        // Memory that a stack or a heap needed was placed while its limit was the highest so far.
+        // Memory for a stack or heap was placed while its limit was the highest so far.
         let (limit, value) = (body.get(..4), body.get(4..12));
         if let (cuCtxSetLimit::Fn::ID, Some(limit), Some(value)) = (C::ID, limit, value) {
             let limit = u32::from_le_bytes([limit[0], limit[1], limit[2], limit[3]]);
@@ -195,14 +196,14 @@ impl Ledger {
         Some(keep)
     }
 
-    /// Whether a setting of a function or kernel has this value already by an earlier call.
+    /// Returns whether a setting of a function or kernel already has this value from an earlier call.
     pub(crate) fn is_set<C: Call>(&self, body: &[u8], edges: &Edges) -> bool {
         let Some(first) = edges.uses.first().copied().filter(|_| C::IS_CODE) else { return false };
         let known = Keep::of_row::<C>(body, Some(first), edges).setting.and_then(|setting| self.values.get(&setting));
         known.is_some_and(|value| value == body)
     }
 
-    /// Appends the record of a call that has succeeded. If the file cannot grow the job goes on and moves are refused.
+    /// Appends the record of a call that has succeeded. If the file cannot grow, the job continues and moves are refused.
     pub(crate) fn append(&mut self, id: u16, body: &[u8], reply: &[u8], edges: &Edges, keep: Keep) -> Result<(), Code> {
         self.seq += 1;
         match (id, edges.creates.first(), edges.ends) {
@@ -210,7 +211,7 @@ impl Ledger {
             (ops::id::ARRAY_END | ops::id::TILE_POOL_END, _, Some(ended)) => drop(self.arrays.remove(&ended)),
             _ => {}
         }
-        // What decides where code and variables lie needs the arrays beside it.
+        // What determines where code and variables are placed depends on the arrays that exist then.
         let places = matches!(keep.role, Role::Load | Role::LightLoad | Role::Stays);
         let uses: Cow<'_, [u64]> = if places && !self.arrays.is_empty() {
             edges.uses.iter().chain(self.arrays.iter().take(MOST_ARRAYS)).copied().collect()
@@ -243,7 +244,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The process ends in an orderly way.
+    /// Closes the journal at an orderly end of the process.
     pub(crate) fn end(&mut self) {
         if let Ok(writer) = &mut self.writer {
             writer.mark_end();
@@ -254,19 +255,20 @@ impl Ledger {
         self.writer.as_ref().map_err(|why| MoveError::NoJournal(why.clone()))
     }
 
-    /// What a fresh place must be told.
+    /// The live set: the records that a fresh place must replay.
     pub(crate) fn live(&self) -> Result<Vec<OwnedRecord>, MoveError> {
         Ok(self.writer()?.checked_live()?)
     }
 
-    /// Takes what a fresh place must be told, and collects what comes after it.
+    /// Returns the live set and starts collecting the tail.
     pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, MoveError> {
         let live = self.live()?;
         self.tail = Some(Vec::new());
         Ok(live)
     }
 
-    /// What came since the last call of this or [`Ledger::begin_move`]. An error if the journal could not take all of it.
+    /// Takes the tail: the records since the last call of this function or of [`Ledger::begin_move`]. Returns an error if the journal
+    /// could not record all of them.
     pub(crate) fn take_tail(&mut self) -> Result<Vec<OwnedRecord>, MoveError> {
         if !self.writer()?.is_complete() {
             return Err(JournalError::Incomplete.into());
@@ -274,17 +276,17 @@ impl Ledger {
         Ok(self.tail.as_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Whether code was loaded since the last call of [`Ledger::take_tail`].
+    /// Returns whether code was loaded since the last call of [`Ledger::take_tail`].
     pub(crate) fn has_new_code(&self) -> bool {
         self.tail.iter().flatten().any(|r| r.id == ops::id::IMAGE_LOAD)
     }
 
-    /// The move is over, one way or the other.
+    /// Ends a move, whether it succeeded or not.
     pub(crate) fn end_move(&mut self) {
         self.tail = None;
     }
 
-    /// Records that a fresh place must be told, and the bytes of the whole journal.
+    /// The number of records in the live set, and the size of the whole journal in bytes.
     pub(crate) fn size(&self) -> (u64, u64) {
         self.writer.as_ref().map_or((0, 0), |w| (w.live_count() as u64, w.bytes()))
     }
@@ -294,7 +296,7 @@ impl Ledger {
         self.images.get(hash).map(|sent| sent.name)
     }
 
-    /// The device has an image now: its body as it was sent.
+    /// Notes that the device now has an image, with its body as sent.
     pub(crate) fn put_image(&mut self, hash: [u8; 32], body: &[u8]) -> Result<u64, Code> {
         let name = change();
         self.append(ops::id::IMAGE_PUT, body, &[], &Edges { creates: [name].into(), ..Edges::default() }, Keep::PLAIN)?;
@@ -303,7 +305,7 @@ impl Ledger {
         Ok(name)
     }
 
-    /// A module or library was loaded of an image.
+    /// Notes that a module or library was loaded from an image.
     pub(crate) fn loaded(&mut self, handle: u64, hash: [u8; 32]) {
         let Some(sent) = self.images.get_mut(&hash) else { return };
         sent.loaded += 1;
@@ -311,7 +313,7 @@ impl Ledger {
         self.idle.retain(|idle| *idle != hash);
     }
 
-    /// A module or library was unloaded. The images that the device shall forget now.
+    /// Notes that a module or library was unloaded. Returns the images to evict from the device.
     pub(crate) fn unloaded(&mut self, handle: u64) -> Vec<[u8; 32]> {
         if let Some(hash) = self.loaded.remove(&handle)
             && let Some(sent) = self.images.get_mut(&hash)
@@ -332,19 +334,19 @@ impl Ledger {
         gone
     }
 
-    /// The device has forgotten an image.
+    /// Notes that the device has evicted an image.
     pub(crate) fn end_image(&mut self, hash: &[u8; 32]) -> Result<(), Code> {
         let Some(sent) = self.images.remove(hash) else { return Ok(()) };
         let edges = Edges { ends: Some(sent.name), ..Edges::default() };
         self.append(ops::id::IMAGE_END, hash, &[], &edges, Keep::PLAIN)
     }
 
-    /// The handle that was given for the same question.
+    /// The handle that was returned for the same request.
     pub(crate) fn known(&self, key: &Key) -> Option<u64> {
         self.known.get(key).copied()
     }
 
-    /// Remembers the handle that was given, as a child of the first handle that the question used.
+    /// Stores the handle that was returned, as a child of the first handle that the request used.
     pub(crate) fn learn(&mut self, key: Key, edges: &Edges) {
         let Some(made) = edges.creates.first() else { return };
         self.known.insert(key.clone(), *made);
@@ -354,18 +356,18 @@ impl Ledger {
         }
     }
 
-    /// Whether a handle was lent by another (the module of a library).
+    /// Returns whether a handle was obtained from another handle, which owns it (as the module of a library).
     pub(crate) fn is_child(&self, handle: u64) -> bool {
         self.parent(handle).is_some()
     }
 
-    /// Who has lent a handle.
+    /// The handle that owns this one.
     pub(crate) fn parent(&self, handle: u64) -> Option<u64> {
         self.parents.get(&handle).copied()
     }
 
-    /// Other handles that mean the same function as this one, or may do so: a kernel of a library, its function, and functions of the
-    /// library's module, which are only told apart by their names.
+    /// Other handles that refer or may refer to the same function as this one: a kernel of a library, its function, and functions of the
+    /// library's module, which only names tell apart.
     pub(crate) fn aliases(&self, handle: u64) -> Vec<u64> {
         let of = |parent: u64| self.children.get(&parent).into_iter().flatten().map(|(lent, _)| *lent);
         let kernel = match self.parent(handle) {
@@ -379,7 +381,7 @@ impl Ledger {
         kernels.flat_map(|kernel| of(kernel).chain([kernel])).chain(of_modules).filter(|alias| *alias != handle).collect()
     }
 
-    /// Forgets what ended with `parent`, and gives it.
+    /// Removes the handles that were destroyed with `parent`, and returns them.
     pub(crate) fn forget_children(&mut self, parent: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         let mut from = vec![parent];
@@ -401,8 +403,8 @@ impl Ledger {
         }
     }
 
-    /// The context has been reset, and its modules unloaded before: also what libraries and their kernels have lent ended with it, and
-    /// what was set. Gives what ended.
+    /// Notes that the context was reset, after its modules were unloaded: the handles obtained from libraries and kernels, and all
+    /// settings, are gone too. Returns the handles that were destroyed.
     pub(crate) fn context_ended(&mut self) -> Result<Vec<u64>, Code> {
         self.values.clear();
         self.limits.clear();

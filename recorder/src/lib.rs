@@ -1,17 +1,17 @@
 //! The recorder: a `libcuda.so.1` that executes the job's driver calls at a place, and can move the job to another place.
 //!
-//! The life of a call: an exported symbol ([`exports`]) reads the program's arguments by the kinds of its row and enters
-//! ([`enter`]) through the gate ([`gate`]). What the job's own tables know is answered at once. Everything else is encoded once
-//! and given to the place ([`place`]): a remote worker, a helper, or the executor in this process. Calls that build state are
-//! appended to the device's journal ([`ledger`]). A move ([`mover`]) closes the gate, replays the journal at the new place,
-//! copies memory, compares it, and commits with one store.
+//! The path of a call: an exported symbol ([`exports`]) reads the program's arguments by the argument kinds of its row, and passes
+//! ([`enter`]) through the gate ([`gate`]). What the recorder's tables know is answered at once. Every other call is encoded once and
+//! sent to the place ([`place`]): a remote worker, a helper, or the executor in this process. Calls that build state are appended to the
+//! device's journal ([`ledger`]). A move ([`mover`]) replays the journal at the new place, copies memory while the job runs, closes the
+//! gate, copies and compares what has changed, and commits with one store.
 //!
-//! Files by subject: [`device`], [`context`], [`memory`], [`vmm`], [`external`], [`host_memory`], [`managed`], [`copy`],
-//! [`stream`], [`green`], [`context_events`], [`cross_device`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`],
-//! [`module`], [`launch`], [`graph`], [`symbols`]. [`control`] is the job's control socket, which `mrcuda migrate` and
-//! schedulers use; [`moves`] keeps the requested moves and their results.
+//! Modules by subject: [`device`], [`context`], [`memory`], [`vmm`], [`external`], [`host_memory`], [`managed`], [`copy`], [`stream`],
+//! [`green`], [`context_events`], [`cross_device`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`],
+//! [`graph`], [`symbols`]. [`control`] is the job's control socket, which `mrcuda migrate` and schedulers use; [`moves`] keeps the
+//! requested moves and their results.
 
-// Hand-written functions carry the names that CUDA gives them.
+// Hand-written functions have their CUDA names.
 #![allow(non_snake_case, non_upper_case_globals)]
 
 mod answers;

@@ -1,5 +1,5 @@
-//! Linking at run time. The job keeps the parts of a link and has a place link them all, each time that one is added (a part that is
-//! bad is refused then, as natively) and when it is complete. So no place has state of it, and a job can move in between.
+//! Linking at run time. The job keeps the parts of a link and has a place link all of them each time that one is added (an invalid part
+//! is then refused, as natively) and when the link is completed. So no place has state of a link, and a job can move in between.
 
 use crate::context::write_out;
 use crate::enter::{CallContext, older};
@@ -19,14 +19,14 @@ const INFO: u32 = 3;
 const INFO_SIZE: u32 = 4;
 const ERRORS: u32 = 5;
 const ERRORS_SIZE: u32 = 6;
-/// More options there are not.
+/// Maximum number of options, more than exist.
 const MOST_OPTIONS: usize = 64;
 /// Kinds of parts: cubin, PTX, fat binary, object, library, NVVM.
 const KINDS: u32 = 6;
 const PTX: u32 = 1;
 
 static LINKS: Mutex<Option<HashMap<u64, State>>> = Mutex::new(None);
-/// Links look like addresses that nothing has.
+/// Links have handles that look like unused addresses.
 static NEXT: AtomicU64 = AtomicU64::new(0x6c69_0000_0000);
 
 /// A link.
@@ -36,12 +36,12 @@ struct State {
     inputs: Vec<LinkInput>,
     info: Log,
     errors: Log,
-    /// The result, which the program reads until it ends the link.
+    /// The result, which the program reads until it destroys the link.
     image: Option<Box<[u8]>>,
 }
 
-/// A buffer of the program for messages, and the slot in its array of values that tells how much is in it. Addresses, since CUDA lets
-/// the program change both only after the end of the link.
+/// A buffer of the program for messages, and the slot in its array of values for the length written. Plain addresses rather than
+/// references, since the program may change both after the end of the link.
 #[derive(Debug, Clone, Copy, Default)]
 struct Log {
     buffer: u64,
@@ -55,7 +55,7 @@ impl Log {
             return;
         }
         let n = text.len().min(self.room - 1);
-        // SAFETY: the program keeps buffer and slot until it ends the link (contract of `cuLinkCreate`).
+        // SAFETY: the program keeps buffer and slot valid until it destroys the link (contract of `cuLinkCreate`).
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer as *mut u8, n);
             (self.buffer as *mut u8).add(n).write(0);
@@ -66,14 +66,14 @@ impl Log {
     }
 }
 
-/// Options: those that are numbers, and the buffers for messages.
+/// Reads the options: those that are numbers, and the buffers for messages.
 fn read_options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<(Vec<(u32, u64)>, Log, Log), Code> {
     let (mut plain, mut info, mut errors) = (Vec::new(), Log::default(), Log::default());
     if count as usize > MOST_OPTIONS || (count > 0 && (keys.is_null() || values.is_null())) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     for i in 0..count as usize {
-        // SAFETY: the program says that both arrays have `count` elements.
+        // SAFETY: the program guarantees that both arrays have `count` elements.
         let (key, slot) = unsafe { (keys.add(i).read(), values.add(i)) };
         // SAFETY: as above.
         let value = unsafe { slot.read() } as u64;
@@ -90,7 +90,7 @@ fn read_options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Re
     Ok((plain, info, errors))
 }
 
-/// Does something with a link.
+/// Runs `body` on a link.
 fn with<T>(state: sys::CUlinkState, body: impl FnOnce(&mut State) -> Result<T, Code>) -> Result<T, Code> {
     body(lock(&LINKS).get_or_insert_default().get_mut(&(state as u64)).ok_or(code::ERROR_INVALID_HANDLE)?)
 }
@@ -112,7 +112,7 @@ pub(crate) fn cuLinkCreate_v2(
     Ok(())
 }
 
-/// Has the place of a link's device link its parts, with `more` behind them.
+/// Has the place of a link's device link its parts, followed by `more`.
 fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, complete: bool) -> Result<Vec<u8>, Code> {
     let (device, op) = with(state, |s| {
         let inputs = s.inputs.iter().cloned().chain(more.clone()).collect();
@@ -175,7 +175,7 @@ pub(crate) fn cuLinkAddData_v2(
     if data.is_null() || size == 0 || size > isize::MAX as usize {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program says that the part has this size.
+    // SAFETY: the program guarantees that the part has this size.
     let data = unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), size) }.to_vec();
     add(cx, state, kind, data, name, count, keys, values)
 }

@@ -1,4 +1,4 @@
-//! What the shim says. The program's streams stay untouched: without `MRCUDA_LOG` only a lost place or a refused move is told.
+//! The recorder's log. The program's output streams stay untouched: without `MRCUDA_LOG` only a lost place or a refused move is reported.
 
 use crate::config;
 use cuda_api::code::{self, Code};
@@ -8,20 +8,20 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Locks even if a holder panicked: the data behind our locks is consistent between statements.
+/// Locks a mutex even if a holder panicked: the data behind the recorder's locks is consistent between statements.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(test)]
     let m = interleave::when_free(m);
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One line on stderr that the user must see.
+/// Writes one line that the user must see to stderr.
 pub(crate) fn tell(text: &str) {
     let _ = std::io::stderr().write_all(format!("mrcuda: {text}\n").as_bytes());
     trace(|| text.to_owned());
 }
 
-/// A line for `MRCUDA_LOG`; `text` runs only if someone listens.
+/// Writes a line to `MRCUDA_LOG`; `text` runs only if the log is enabled.
 pub(crate) fn trace(text: impl FnOnce() -> String) {
     let Ok(config) = config::get() else { return };
     let Some(to) = &config.log else { return };
@@ -39,7 +39,7 @@ pub(crate) fn trace(text: impl FnOnce() -> String) {
     }
 }
 
-/// Whether anybody wants to know which functions are called or what they return: one load.
+/// Returns whether called functions or their results are logged; costs one load.
 #[inline]
 pub(crate) fn is_watched() -> bool {
     match WATCHED.load(Ordering::Relaxed) {
@@ -60,7 +60,7 @@ fn ask_whether_watched() -> bool {
     is_watched
 }
 
-/// A call's result for `MRCUDA_LOG`: each failure once, since libraries ask the same in vain again and again, or every call.
+/// Logs a call's result to `MRCUDA_LOG`: either every call, or each failure once, since libraries repeat failing requests.
 pub(crate) fn result(symbol: &'static str, rc: Code) {
     static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
     let (listens, every) = config::get().map_or((false, false), |c| (c.log.is_some(), c.log_calls));
@@ -73,30 +73,30 @@ pub(crate) fn result(symbol: &'static str, rc: Code) {
 
 static MISSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Remembers something that the program wanted to use and did not get; logged the first time.
+/// Notes an unsupported feature that the program tried to use; logged the first time.
 pub(crate) fn missed(what: String) {
     if lock(&MISSED).insert(what.clone()) {
         trace(|| format!("not here: {what}"));
     }
 }
 
-/// What the program wanted to use and did not get, for the exit report.
+/// The unsupported features that the program tried to use, for the exit report.
 pub(crate) fn missed_list() -> Vec<String> {
     lock(&MISSED).iter().cloned().collect()
 }
 
 thread_local! {
-    /// Names that a CUDA runtime which is starting on this thread has asked for in vain; none while none is starting.
+    /// Unknown names that a CUDA runtime which is starting on this thread has looked up; `None` while none is starting.
     static STARTING: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// A CUDA runtime starts on this thread: it now asks for every function that it knows, whether the program will use it or not.
+/// Notes that a CUDA runtime starts on this thread: it looks up every function that it knows, whether the program will use it or not.
 pub(crate) fn runtime_starts() {
     // A thread that is ending may have no such list any more.
     let _ = STARTING.try_with(|names| names.borrow_mut().get_or_insert_default().len());
 }
 
-/// A name that was asked for is not here. What a runtime asks for at its start is not used yet.
+/// Notes a lookup of an unknown name. Lookups by a starting runtime do not count as use.
 pub(crate) fn absent(name: &str) {
     let is_starting = STARTING.try_with(|names| match &mut *names.borrow_mut() {
         Some(names) => {
@@ -110,9 +110,9 @@ pub(crate) fn absent(name: &str) {
     }
 }
 
-/// The first real call: a runtime that was starting has all its functions.
+/// Notes the first real call: a runtime that was starting has looked up all its functions.
 pub(crate) fn runtime_has_started() {
-    // At thread exit there may be nothing to look at any more.
+    // The list may already be destroyed at thread exit.
     let names = STARTING.try_with(|names| names.try_borrow_mut().ok()?.take());
     if let Ok(Some(names)) = names
         && !names.is_empty()

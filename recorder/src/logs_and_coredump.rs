@@ -1,4 +1,4 @@
-//! What a driver only keeps for the program: its error log, and settings of dumps.
+//! State that a driver only stores for the program: its error log, and the settings of core dumps.
 
 use crate::context;
 use crate::context::write_out;
@@ -40,7 +40,7 @@ pub(crate) fn cuLogsDumpToMemory(
     unsafe { logs::dump_to_memory(buffer, size, flags) }
 }
 
-/// The context whose settings are meant.
+/// The context to which the settings apply.
 fn current() -> Result<u64, Code> {
     Some(context::current()).filter(|context| *context != 0).ok_or(code::ERROR_INVALID_CONTEXT)
 }

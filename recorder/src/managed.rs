@@ -1,5 +1,5 @@
-//! Managed memory: memory of the arena that host and kernels use at one address. It lies with the host, or is mirrored on both machines
-//! where the place does not reach it; advice and prefetches are checked and kept to be asked for, and change nothing else.
+//! Managed memory: memory of the arena that host and kernels use at one address. It is host memory, or mirrored on both machines if the
+//! place does not share it; advice and prefetches are checked and stored for queries, without any other effect.
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -25,7 +25,7 @@ const ON_HOST: u32 = 2;
 const ON_NODE: u32 = 3;
 const ON_NODE_OF_THREAD: u32 = 4;
 
-/// What was advised: it stays with the job.
+/// The advice given, stored in the job.
 static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
 
 pub(crate) fn cuMemAllocManaged(
@@ -45,13 +45,13 @@ pub(crate) fn cuMemAllocManaged(
     write_out(dptr, at)
 }
 
-/// Whether all of a range is managed memory of one allocation.
+/// Checks that all of a range is managed memory of one allocation.
 fn check_range(at: u64, bytes: u64) -> Result<(), Code> {
     let found = host_memory::find(at).filter(|f| f.managed && bytes > 0 && bytes <= f.bytes - (at - f.start));
     found.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }
 
-/// Whether there is such a place for memory.
+/// Checks that a location for memory exists.
 fn check_location(cx: &CallContext, kind: u32, ordinal: c_int) -> Result<(), Code> {
     match kind {
         ON_DEVICE => cx.job.device(ordinal).map(drop),
@@ -65,7 +65,7 @@ fn parts(location: u64) -> (u32, c_int) {
     (location as u32, (location >> 32) as c_int)
 }
 
-/// The older functions name a device, or the processor.
+/// The older functions identify a device, or the processor.
 fn named(device: c_int) -> (u32, c_int) {
     if device == CPU { (ON_HOST, 0) } else { (ON_DEVICE, device) }
 }
@@ -123,7 +123,7 @@ pub(crate) fn cuMemPrefetchAsync_v2(
     prefetch(cx, at, count, parts(location), stream as u64)
 }
 
-/// Ranges that are to be somewhere, or anywhere, when the stream gets there.
+/// Checks prefetches of ranges to a location, or to any, in stream order.
 fn prefetch_all(
     cx: &mut CallContext,
     ranges: impl FnOnce() -> Result<Vec<(u64, usize, Option<Location>)>, Code>,
@@ -211,7 +211,7 @@ pub(crate) fn cuStreamAttachMemAsync(
     length: usize,
     flags: c_uint,
 ) -> Result<(), Code> {
-    // Only a stream of the program's own can have memory for itself.
+    // Memory can be attached only to a stream that the program has created.
     if !matches!(flags, GLOBAL | HOST | SINGLE) || (flags == SINGLE && stream.is_null()) {
         return Err(code::ERROR_INVALID_VALUE);
     }

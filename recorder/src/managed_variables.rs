@@ -1,5 +1,5 @@
-//! Managed variables of loaded code (`__managed__`): managed memory of the job's, at one address in every place. The code is changed to
-//! use that before a place gets it, so a place has nothing to do with them.
+//! Managed variables of loaded code (`__managed__`): managed memory of the job, at one address in every place. The code is changed to use
+//! that memory before it is sent, so places need no support for them.
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -20,7 +20,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The rows that are answered here if they ask for such a variable.
+/// The rows that are answered here if they query such a variable.
 pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
 
 #[derive(Debug)]
@@ -31,11 +31,11 @@ struct Variable {
 }
 
 impl Variable {
-    /// Gives it its first value.
+    /// Sets the initial value.
     fn set(&self) {
         let rest = self.bytes as usize - self.initial.len();
-        // SAFETY: memory of the arena, of so many bytes, as long as the variable is in the table; a program that uses it in another
-        // thread while it loads or resets has the race there natively too.
+        // SAFETY: memory of the arena, of this size, as long as the variable is in the table; a program that uses it in another thread
+        // while it loads or resets has the race there natively too.
         unsafe {
             std::ptr::copy_nonoverlapping(self.initial.as_ptr(), self.at as *mut u8, self.initial.len());
             std::ptr::write_bytes((self.at as *mut u8).add(self.initial.len()), 0, rest);
@@ -56,7 +56,7 @@ fn refuse(why: &str) -> Code {
     code::ERROR_NOT_SUPPORTED
 }
 
-/// Makes the managed variables of code, which is about to be loaded under this handle, and changes it to use them.
+/// Creates the managed variables of code that is about to be loaded under this handle, and changes the code to use them.
 pub(crate) fn place(cx: &CallContext, device: &Device, handle: u64, image: &Image) -> Result<Image, Code> {
     let wanted = image.managed().map_err(|why| refuse(&why))?;
     if wanted.is_empty() {
@@ -78,13 +78,13 @@ pub(crate) fn place(cx: &CallContext, device: &Device, handle: u64, image: &Imag
         Ok(placed.image)
     };
     let changed = make();
-    // Also what a failure leaves: the caller ends it.
+    // Also set on a failure: the caller then frees what was created.
     ANY.store(true, Ordering::Relaxed);
     lock(&LOADED).insert(handle, made);
     changed.inspect_err(|_| ended(cx, handle))
 }
 
-/// A module or library has ended, and nothing uses its variables any more.
+/// Frees the variables of a module or library that was unloaded, which nothing uses any more.
 pub(crate) fn ended(cx: &CallContext, handle: u64) {
     if !ANY.load(Ordering::Relaxed) {
         return;
@@ -96,7 +96,7 @@ pub(crate) fn ended(cx: &CallContext, handle: u64) {
     }
 }
 
-/// Address and bytes of a managed variable of a library, a module, or the module that a library lends.
+/// Address and size of a managed variable of a library, a module, or the module of a library.
 fn find(cx: &CallContext, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
     let name = std::str::from_utf8(name).ok()?;
     let lender = || cx.job.devices.iter().find_map(|d| lock(&d.ledger).parent(owner));
@@ -104,7 +104,7 @@ fn find(cx: &CallContext, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
     lock(&LOADED).get(&library)?.get(name).map(|v| (v.at, v.bytes))
 }
 
-/// The reply to a call that asks for a variable, if that is managed.
+/// The answer to a call that queries a variable, if the variable is managed.
 pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
@@ -128,7 +128,7 @@ pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Res
         let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
         cuLibraryGetGlobal::Reply { dptr, bytes, library: (), name: () }.put(&mut reply);
     }
-    // A context that has failed says so.
+    // A failed context returns its error.
     Some(cx.device().and_then(|d| d.check()).map(|()| reply))
 }
 

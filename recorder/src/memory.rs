@@ -1,12 +1,12 @@
-//! Device memory: the shim chooses every address, in an arena that is the same in every place.
+//! Device memory: the recorder chooses every address, in an arena that is the same in every place.
 //!
-//! Physical memory is mapped in chunks of 2 MiB and multiples ([`ops::Chunk`], journalled). Allocations of 1 MiB and more have a
-//! chunk of their own; smaller ones are cut out of shared chunks in steps of 512 bytes, the step of the native driver. What is
-//! freed stays mapped up to a limit and serves the next allocation: it counts as free, and goes before an allocation fails.
+//! Physical memory is mapped in chunks of 2 MiB and multiples ([`ops::Chunk`], journalled). Allocations of 1 MiB and more have a chunk of
+//! their own; smaller ones are parts of shared chunks, in multiples of 512 bytes as in the native driver. Freed chunks stay mapped as
+//! spare chunks up to a limit and serve later allocations; they count as free, and are released before an allocation fails.
 //!
-//! `cuMemFree` waits for the work submitted before it, as the native one was seen to do (docs/driver-facts.md 4.2), so an address
-//! is never given out while a kernel can still use it. It asks nobody when nothing was submitted since the last time all was done.
-//! [`pools`] has the allocations that are ordered with the work of a stream, and wait for nothing.
+//! `cuMemFree` waits for the work submitted before it, as the native call was observed to do (docs/driver-facts.md 4.2), so an address is
+//! never reused while a kernel can still access it. It makes no round trip if nothing was submitted since everything was last known to be
+//! complete. [`pools`] contains stream-ordered allocation, which does not wait.
 
 use crate::context::{self, write_out};
 use crate::enter::CallContext;
@@ -33,51 +33,51 @@ pub(crate) mod pools;
 pub(crate) mod ranges;
 pub(crate) mod shared_pools;
 
-/// First address of own allocations of device 0; each device has an arena of [`ARENA`] bytes (docs/memory.md, "Addresses").
+/// First address of the recorder's allocations on device 0; each device has an arena of [`ARENA`] bytes (docs/memory.md, "Addresses").
 pub(crate) const OWN: u64 = 0x2000_0000_0000;
-/// First address of what the driver places itself.
+/// First address of the driver's own placements.
 pub(crate) const PLACED: u64 = 0x3000_0000_0000;
-/// Bytes of an arena.
+/// Size of an arena in bytes.
 pub(crate) const ARENA: u64 = 512 << 30;
-/// Behind what the drivers of all devices place.
+/// End of the placements of the drivers of all devices.
 pub(crate) const PLACED_END: u64 = PLACED + 32 * ARENA;
 /// Granularity of physical memory.
 pub(crate) const GRANULE: u64 = 2 << 20;
-/// Allocations from this size on have chunks of their own.
+/// Allocations from this size on have their own chunks.
 const LARGE: u64 = 1 << 20;
 /// Alignment of small allocations.
 const STEP: u64 = 512;
-/// This part of a device's memory, but at least [`LEAST_SPARE`], may stay mapped while nothing lies in it.
+/// The fraction of a device's memory, but at least [`LEAST_SPARE`], that may stay mapped in spare chunks.
 const SPARE_PART: u64 = 64;
 const LEAST_SPARE: u64 = 64 << 20;
-/// How old the place's figure of free memory may be.
+/// Maximum age of the place's figure of free memory.
 const FRESH: Duration = Duration::from_millis(50);
 
 /// Where an allocation lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Home {
-    /// In a chunk with others.
+    /// In a shared chunk.
     Shared,
-    /// In a chunk of its own.
+    /// In its own chunk.
     Own,
     /// In a pool.
     Pool(u64),
-    /// In a pool of another process: ours is the number of the imported pool.
+    /// In a pool of another process; the number is that of the imported pool.
     Borrowed(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Allocation {
-    /// Bytes that the program asked for.
+    /// Size that the program requested.
     bytes: u64,
     /// Number of the allocation in the job (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     id: u64,
-    /// The context that it was made in.
+    /// The context in which it was allocated.
     context: u64,
     home: Home,
 }
 
-/// A live allocation, as others see it.
+/// A live allocation, for other modules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) start: u64,
@@ -87,14 +87,14 @@ pub(crate) struct Found {
     pub(crate) pool: u64,
 }
 
-/// What the place said of its memory.
+/// What the place reported about its memory.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     at: Instant,
     epoch: u64,
     free: u64,
     total: u64,
-    /// Bytes that were mapped here then.
+    /// Bytes that were mapped here at that time.
     mapped: u64,
 }
 
@@ -108,14 +108,14 @@ pub(crate) struct Memory {
     small: Ranges,
     /// Shared chunks.
     shared: BTreeSet<u64>,
-    /// Bytes of every chunk.
+    /// Size of every chunk.
     chunks: BTreeMap<u64, u64>,
-    /// Bytes in them.
+    /// Total size of the chunks.
     mapped: u64,
-    /// Chunks in which nothing lies, with the moment of that.
+    /// Spare chunks, with the moment at which they became spare.
     spare: BTreeMap<u64, u64>,
     spare_bytes: u64,
-    /// Counts what becomes spare.
+    /// Counts the chunks that became spare.
     moment: u64,
     live: BTreeMap<u64, Allocation>,
     used: u64,
@@ -123,15 +123,15 @@ pub(crate) struct Memory {
     told: Option<Told>,
     pools: BTreeMap<u64, Pool>,
     current_pool: u64,
-    /// Frees in streams belong to this generation ([`pool`]).
+    /// Generation of the stream-ordered frees that are made now ([`pool`]).
     generation: u64,
-    /// When this has come, the frees of earlier generations are complete.
+    /// When it has completed, the frees of earlier generations are complete.
     fence: Option<Fence>,
     /// Allocations of `cuMemAlloc` that were freed in a stream.
     late: Vec<(u64, u64, Allocation)>,
 }
 
-/// A synchronisation that nobody waits for.
+/// A synchronisation that no thread waits for.
 #[derive(Debug)]
 struct Fence {
     /// The last generation that it covers.
@@ -173,7 +173,7 @@ impl Memory {
         self.live.len() as u64
     }
 
-    /// Bytes of the device that a move must find elsewhere.
+    /// Bytes of the device that a move must find free at the target.
     pub(crate) fn needed(&self) -> u64 {
         self.mapped - self.spare_bytes
     }
@@ -190,7 +190,7 @@ impl Memory {
         (address - start < a.bytes.max(1)).then_some(Found { start, bytes: a.bytes, id: a.id, pool })
     }
 
-    /// Address of the chunk that an address lies in.
+    /// Address of the chunk that contains an address.
     pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
         let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
         (address - start < bytes).then_some(start)
@@ -201,7 +201,7 @@ impl Memory {
         self.chunks.iter().map(|(address, bytes)| Chunk { address: *address, bytes: *bytes })
     }
 
-    /// The physical memory around an address.
+    /// The physical memory that contains an address.
     pub(crate) fn chunk_around(&self, address: u64) -> Option<Chunk> {
         let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
         (address - start < bytes).then_some(Chunk { address: start, bytes })
@@ -211,7 +211,7 @@ impl Memory {
         (self.base..self.base + ARENA).contains(&address)
     }
 
-    /// Whether a copy may touch these bytes: `Some` for addresses of this arena, `None` if only the place can tell.
+    /// Returns whether a copy may access these bytes: `Some` for addresses of this arena, `None` if only the place can tell.
     fn allows(&self, address: u64, bytes: u64) -> Option<bool> {
         if !self.in_arena(address) {
             return None;
@@ -227,7 +227,7 @@ impl Memory {
         address
     }
 
-    /// A chunk of `bytes` (a multiple of [`GRANULE`]), a little more unless it must be `exact`.
+    /// Maps a chunk of `bytes` (a multiple of [`GRANULE`]), or slightly more unless it must be `exact`.
     pub(crate) fn chunk(&mut self, cx: &CallContext, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
         let most = if exact { bytes } else { bytes + bytes / 8 };
         let sizes = self.spare.keys().map(|at| (self.chunks[at], *at));
@@ -251,7 +251,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Takes back a chunk in which nothing lies any more and that nothing uses.
+    /// Frees a chunk that is empty and that nothing uses any more.
     pub(crate) fn give_chunk(&mut self, cx: &CallContext, device: &'static Device, address: u64) {
         let Some(&bytes) = self.chunks.get(&address) else { return };
         self.moment += 1;
@@ -268,7 +268,7 @@ impl Memory {
             let bytes = self.chunks.remove(&address).unwrap_or(0);
             self.spare_bytes -= bytes;
             self.mapped -= bytes;
-            // It fails only if the place is lost, and the device has that error then.
+            // It fails only if the place is lost; then the device already has that error.
             if unmap(cx, device, address, bytes).is_ok() {
                 self.bare.put(address, bytes);
             }
@@ -293,14 +293,14 @@ impl Memory {
         Ok(self.note(address, bytes, Home::Shared))
     }
 
-    /// Takes an allocation out of the table.
+    /// Removes an allocation from the table.
     fn forget(&mut self, address: u64) -> Result<Allocation, Code> {
         let a = self.live.remove(&address).ok_or(code::ERROR_INVALID_VALUE)?;
         self.used -= a.bytes;
         Ok(a)
     }
 
-    /// Gives the memory of an allocation back that is in no table and that nothing uses any more.
+    /// Frees the memory of an allocation that is in no table and that nothing uses any more.
     fn release(&mut self, cx: &CallContext, device: &'static Device, address: u64, a: Allocation) {
         crate::ipc::freed(cx, device, address);
         match a.home {
@@ -320,17 +320,17 @@ impl Memory {
 }
 
 impl Device {
-    /// The allocations, for reading.
+    /// Locks the allocations for reading.
     pub(crate) fn memory(&self) -> RwLockReadGuard<'_, Memory> {
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The allocations. Never held while waiting for the GPU: who waits for the lock may stand inside the gate.
+    /// Locks the allocations for writing. Never held while waiting for the GPU: a thread that waits for the lock may be inside the gate.
     pub(crate) fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
         self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a copy that leaves its allocation, as the driver does. False for addresses of which only the place can tell.
+    /// Refuses a copy that exceeds its allocation, as the driver does. Returns false for addresses that only the place can check.
     pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<bool, Code> {
         let allowed = if crate::vmm::is_reserved(address) {
             Some(crate::vmm::allows(self.index, address, bytes))
@@ -345,8 +345,8 @@ impl Device {
     }
 }
 
-/// The number of the device that an address belongs to, as far as the address says so: own allocations, what the driver places, and what
-/// the program maps there.
+/// The index of the device to which an address belongs, as far as the address shows it: own allocations, the driver's placements, and the
+/// program's mappings there.
 pub(crate) fn home_index(address: u64) -> Option<u32> {
     let index = match address {
         OWN..PLACED => (address - OWN) / ARENA,
@@ -356,32 +356,32 @@ pub(crate) fn home_index(address: u64) -> Option<u32> {
     u32::try_from(index).ok()
 }
 
-/// Whether an address is another device's memory.
+/// Returns whether an address is another device's memory.
 pub(crate) fn is_of_another(device: &Device, address: u64) -> bool {
     home_index(address).is_some_and(|index| index != device.index)
 }
 
-/// Whether a device's target has the memory at this address only when the job is at rest: another device's, or the host's.
+/// Returns whether a device's target has the memory at this address only when the job is quiesced: another device's, or the host's.
 pub(crate) fn comes_late(device: &Device, address: u64) -> bool {
     !is_device(address) || is_of_another(device, address)
 }
 
-/// The device that has this number ([`home_index`]).
+/// The device with this index ([`home_index`]).
 pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
     job.devices.get(home_index(address)? as usize)
 }
 
-/// The journal's names of what is mapped behind some bytes of device memory.
+/// The journal's names of the physical memory behind some bytes of device memory.
 pub(crate) fn behind(job: &'static Job, address: u64, bytes: u64) -> Vec<u64> {
     if crate::vmm::is_reserved(address) {
         return crate::vmm::behind(address, bytes);
     }
-    // No allocation lies in two chunks.
+    // No allocation spans two chunks.
     home(job, address).and_then(|device| device.memory().chunk_of(address)).into_iter().collect()
 }
 
-/// Whether an address is device memory (own, reserved by the program, driver-placed, or the device heap); everything else is
-/// the host's.
+/// Returns whether an address is device memory (own, reserved by the program, placed by the driver, or the device heap); everything else
+/// is host memory.
 pub(crate) fn is_device(address: u64) -> bool {
     (OWN..PLACED_END).contains(&address) || crate::vmm::is_reserved(address) || (0x2_0000_0000..0x22_0000_0000).contains(&address)
 }
@@ -392,13 +392,13 @@ pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
     body
 }
 
-/// Carries out an operation on physical memory and journals it. With `wait` its answer is waited for.
+/// Carries out an operation on physical memory and journals it. With `wait`, waits for its answer.
 fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, edges: &Edges, wait: bool) -> Result<(), Code> {
     device.check()?;
     let body = encode(chunk);
     let mut ledger = lock(&device.ledger);
     let waiting = device.record_error(cx.place(device).begin(op, &[&body]))?;
-    // Memory that nobody knows yet, or any more, is nothing to wait for.
+    // No work can use memory that is not yet, or no longer, known to the program.
     device.still_quiet(waiting.span());
     if wait {
         let (rc, _) = waiting.finish();
@@ -415,7 +415,7 @@ fn map(cx: &CallContext, device: &'static Device, address: u64, bytes: u64) -> R
     let chunk = Chunk { address, bytes };
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {
-        // The first error is the one to report.
+        // The first error is reported.
         let _later = PutOff::begin();
         let _ = unmap(cx, device, address, bytes);
     })
@@ -442,7 +442,7 @@ pub(crate) fn allocate(cx: &CallContext, device: &'static Device, bytes: u64) ->
     }
 }
 
-/// Unmaps what is mapped and unused: a move need not carry it.
+/// Unmaps spare chunks, so that a move need not transfer them.
 pub(crate) fn drop_spare(cx: &CallContext, device: &'static Device) {
     device.memory_mut().drop_spare(cx, device, 0);
 }
@@ -461,7 +461,7 @@ pub(crate) fn free_all(cx: &mut CallContext, device: &'static Device) -> Result<
     Ok(())
 }
 
-/// Frees what was allocated in a context that ends; memory of pools is the device's.
+/// Frees what was allocated in a context that is destroyed; memory of pools belongs to the device.
 pub(crate) fn free_of(cx: &CallContext, device: &'static Device, ctx: u64) -> Result<(), Code> {
     let mut m = device.memory_mut();
     let is_of = |a: &Allocation| a.context == ctx && matches!(a.home, Home::Own | Home::Shared);
@@ -501,7 +501,7 @@ pub(crate) fn cuMemAllocPitch_v2(
     write_out(pitch, row)
 }
 
-/// The device with an allocation that starts at `address`, and whether it lies in a pool.
+/// The device with an allocation that starts at `address`, and whether it is in a pool.
 fn owner(cx: &CallContext, address: u64) -> Result<(&'static Device, bool), Code> {
     let found = |d: &'static Device| {
         let a = d.memory().live.get(&address).copied()?;
@@ -522,7 +522,7 @@ pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Resu
         return freed;
     }
     let (device, pooled) = owner(cx, dptr)?;
-    // For memory of pools the call does not wait (CUDA driver API reference): the program has made sure that it is not used.
+    // For memory of pools the call does not wait (CUDA driver API reference): the program guarantees that it is not in use.
     if !pooled {
         cx.settle(device)?;
         cross_device::settle(cx, device);

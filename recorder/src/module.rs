@@ -1,4 +1,4 @@
-//! Modules and libraries: images travel once for each content hash, the rest are rows.
+//! Modules and libraries: an image is sent once for each content hash; everything else consists of rows.
 
 use crate::context::write_out;
 use crate::enter::{CallContext, guard};
@@ -25,7 +25,7 @@ const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
 /// `CU_JIT_WALL_TIME`: an output.
 const WALL_TIME: u32 = 2;
 
-/// Sends an image, unless the device has it; the journal's name of it.
+/// Sends an image, unless the device has it; returns the journal's name of it.
 fn put(cx: &CallContext, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32], image: &Image) -> Result<u64, Code> {
     if let Some(name) = ledger.image(&hash) {
         return Ok(name);
@@ -67,7 +67,7 @@ fn load_at(
     let answer = cx.ask(device, ops::id::IMAGE_LOAD, &[&body])?;
     let ImageLoaded { made_heap, variables } = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     if made_heap {
-        // It outlives the code that needed it first.
+        // The heap outlives the code that first needed it.
         ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
     }
     let role = if variables > 0 { Role::Load } else { Role::LightLoad };
@@ -77,8 +77,8 @@ fn load_at(
     Ok(())
 }
 
-/// Loads code on devices. What the first one does not take because it has managed variables is loaded with those in the job's memory:
-/// other code is not looked into here.
+/// Loads code on devices. If the first device refuses it because it has managed variables, it is loaded with those in the job's memory:
+/// other code is not parsed here.
 fn load_on(
     cx: &CallContext,
     devices: &[&'static Device],
@@ -100,19 +100,19 @@ fn load_on(
     Ok(())
 }
 
-/// What a program points at, copied: it may free it when the call returns (docs/driver-facts.md 8.6).
+/// A copy of the image to which the program points: it may free it when the call returns (docs/driver-facts.md 8.6).
 fn measure(code: *const c_void) -> Result<Image, Code> {
     if code.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program says that a module image starts here; its size is read from its own headers.
+    // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
     unsafe { cuda_image::measure(code.cast()) }.map_err(|e| {
         crate::log::trace(|| format!("module image refused: {e}"));
         code::ERROR_INVALID_IMAGE
     })
 }
 
-/// An image of which the driver makes modules.
+/// A copy of an image from which the driver loads modules.
 fn measure_module(code: *const c_void) -> Result<Image, Code> {
     let image = measure(code)?;
     if image.is_wrapped() { Err(code::ERROR_INVALID_IMAGE) } else { Ok(image) }
@@ -128,10 +128,10 @@ fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, opti
     write_out(to, handle as sys::CUmodule)
 }
 
-/// More options than there are kinds: the count is damaged.
+/// Higher counts than there are options indicate a damaged count.
 const MOST_OPTIONS: c_uint = 64;
 
-/// Options of a load by number and value; buffers for logs are emptied, since a successful load has nothing to say.
+/// Options of a load by number and value; log buffers are set to empty, since a successful load logs nothing.
 fn options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<Vec<(u32, u64)>, Code> {
     if count == 0 {
         return Ok(Vec::new());
@@ -141,12 +141,12 @@ fn options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<
     }
     let mut plain = Vec::new();
     for i in 0..count as usize {
-        // SAFETY: the program says that both arrays have `count` elements.
+        // SAFETY: the program guarantees that both arrays have `count` elements.
         let (key, value) = unsafe { (keys.add(i).read(), values.add(i).read() as u64) };
         match key {
             WALL_TIME => {}
-            // Sizes come back as the number of bytes written: none.
-            // SAFETY: the option's value is an in-out slot of the program's array.
+            // The sizes are set to the number of bytes written: none. SAFETY: the option's value is an in-out slot of the program's
+            // array.
             4 | 6 => unsafe { values.add(i).write(std::ptr::null_mut()) },
             k if LOGS.contains(&k) => {
                 if value != 0 {
@@ -170,7 +170,7 @@ fn read_file(path: *const c_char) -> Result<Image, Code> {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut bytes = std::fs::read(&path).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
-    // PTX text must end in NUL; no other image minds one more byte.
+    // PTX text must end in NUL; no other image is affected by an additional byte.
     bytes.push(0);
     measure(bytes.as_ptr().cast())
 }
@@ -204,7 +204,7 @@ pub(crate) fn cuModuleLoadFatBinary(cx: &mut CallContext, to: *mut sys::CUmodule
     cuModuleLoadData(cx, to, image)
 }
 
-/// The private way in which CUDA 11's runtime loads its modules.
+/// The private function with which CUDA 11's runtime loads its modules.
 pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
     let mut module: sys::CUmodule = std::ptr::null_mut();
     match guard("CUDART_INTERFACE::get_module", false, |cx| {
@@ -241,13 +241,13 @@ pub(crate) fn cuLibraryLoadData(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> Result<(), Code> {
-    // Library options say what the driver may assume of the program's copy of the image; every place has its own copy.
+    // Library options tell what the driver may assume about the program's copy of the image; every place has its own copy.
     let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
     let image = measure(code)?;
     load_library(cx, to, &image, &jit)
 }
 
-/// No GPU calls functions of the host: the attribute says so.
+/// No GPU supports calls of host functions, as the attribute reports.
 pub(crate) fn cuLibraryGetUnifiedFunction(
     cx: &mut CallContext,
     to: *mut *mut c_void,
@@ -274,12 +274,12 @@ pub(crate) fn cuLibraryLoadFromFile(
     load_library(cx, to, &image, &jit)
 }
 
-/// Unloads the modules of a device; libraries belong to no context and stay.
+/// Unloads the modules of a device; libraries belong to no context and stay loaded.
 pub(crate) fn unload_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let all = cx.job.tables.modules.all(device.index).into_iter();
     let all: Vec<u64> = all.filter(|(_, m)| m.ends_with(whose)).map(|(h, _)| h).collect();
     for h in all {
-        // A module that a library lent is not ours to unload.
+        // The module of a library is unloaded with the library.
         if lock(&device.ledger).is_child(h) {
             continue;
         }
@@ -304,7 +304,7 @@ pub(crate) fn cuFuncGetModule(cx: &mut CallContext, to: *mut sys::CUmodule, func
     if kind(lender) != Some(Kind::Kernel) {
         return write_out(to, lender as sys::CUmodule);
     }
-    // That of the kernel's library in the function's context.
+    // The module of the kernel's library in the function's context.
     let mut sent = cuLibraryGetModule::Sent { pMod: cx.new_handle(Kind::Module)?, library: parent(cx, lender)? };
     cx.carry::<cuLibraryGetModule::Fn>(&mut sent)?;
     cx.keep(sent.pMod);
@@ -332,7 +332,7 @@ fn kernel_names(cx: &CallContext, handle: u64) -> Result<Vec<Vec<u8>>, Code> {
     Ok(names.into_iter().map(String::into_bytes).collect())
 }
 
-/// A function of a module by its name.
+/// Looks up a function of a module by its name.
 fn function(cx: &mut CallContext, module: u64, name: Vec<u8>) -> Result<u64, Code> {
     let mut sent = cuModuleGetFunction::Sent { hfunc: cx.new_handle(Kind::Function)?, hmod: module, name };
     cx.carry::<cuModuleGetFunction::Fn>(&mut sent)?;
@@ -352,7 +352,7 @@ pub(crate) fn cuModuleEnumerateFunctions(
     let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
     for (i, name) in kernel_names(cx, module)?.into_iter().take(room as usize).enumerate() {
         let found = function(cx, module, name)?;
-        // SAFETY: the program says that its array has `room` elements.
+        // SAFETY: the program guarantees that its array has `room` elements.
         unsafe { to.add(i).write(found as sys::CUfunction) };
     }
     Ok(())
@@ -372,13 +372,13 @@ pub(crate) fn cuLibraryEnumerateKernels(
         let mut sent = cuLibraryGetKernel::Sent { pKernel: cx.new_handle(Kind::Kernel)?, library, name };
         cx.carry::<cuLibraryGetKernel::Fn>(&mut sent)?;
         cx.keep(sent.pKernel);
-        // SAFETY: the program says that its array has `room` elements.
+        // SAFETY: the program guarantees that its array has `room` elements.
         unsafe { to.add(i).write(sent.pKernel as sys::CUkernel) };
     }
     Ok(())
 }
 
-/// Functions and names of a module, for libraries that ask in a private way.
+/// Functions and names of a module, for libraries that query them through a private table.
 pub(crate) fn functions(module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {
     let mut found = Vec::new();
     let body = |cx: &mut CallContext| {

@@ -1,8 +1,8 @@
 //! The move: plan, prepare, pre-copy, quiesce, delta, verify, commit, release (docs/migration.md, "Phases of a move").
 //!
-//! Until the commit the sources are untouched and whatever fails leaves the job where it was. The commit is one store for each
-//! device in this process while the gate is closed; the targets have said before it that they hold the same bytes at the same
-//! addresses. Several devices are moved in one pause: each has its [`Leg`], and all commit or none.
+//! Until the commit the sources are untouched and any failure leaves the job where it was. The commit is one store for each device in
+//! this process while the gate is closed; before it, the targets have confirmed that they hold the same bytes at the same addresses.
+//! Several devices are moved in one pause: each has its [`Leg`], and either all commit or none.
 
 use crate::enter::CallContext;
 use crate::internal_error;
@@ -27,19 +27,19 @@ mod leg;
 mod quiesce;
 mod times;
 
-/// Proof that this thread is the one that moves the job.
+/// Proof that this thread is the one that carries out moves.
 #[derive(Debug)]
 pub(crate) struct Moving(());
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What stands in the way of a move, and what it would have to carry. Targets are opened far enough to compare, and closed again;
-/// the job goes on meanwhile.
+/// Returns the blockers of a move and the amount of state to transfer. Opens the targets only to compare them, and closes them again; the
+/// job continues meanwhile.
 pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan, MoveError> {
     let (devices, specs) = moves::understand(job, gpu, to)?;
     let mut plan = Plan { gpus: devices.iter().map(|d| d.index).collect(), to: to.to_owned(), ..Plan::default() };
     plan.from = devices.iter().map(|d| d.whereabouts().place).collect::<Vec<_>>().join(",");
-    // While a move is under way the places are its own.
+    // While a move is under way it owns the places.
     let sources: Vec<Place> = match ONE_AT_A_TIME.try_lock() {
         Ok(_one) => devices.iter().map(|d| d.place_for_mover(&Moving(())).clone()).collect(),
         Err(_) => Vec::new(),
@@ -69,7 +69,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
     Ok(plan)
 }
 
-/// Adds what a move of this device would have to carry.
+/// Adds to the plan what a move of this device would transfer.
 fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveError> {
     let count = leg::Count::of(&lock(&device.ledger).live()?);
     plan.records += count.records;
@@ -85,7 +85,7 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveErro
     }
 }
 
-/// Does the same for all legs at a time. The first failure counts.
+/// Runs a step for all legs in parallel. Returns the first failure.
 fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
     match legs {
         [one] => step(one),
@@ -99,7 +99,7 @@ fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Fail
     }
 }
 
-/// Carries a move out. What it does is told to its task; whatever fails before the commit leaves the job where it was.
+/// Carries out a move and reports progress to its task. A failure before the commit leaves the job where it was.
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     let _one = lock(&ONE_AT_A_TIME);
     let moving = Moving(());
@@ -113,14 +113,14 @@ pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     result
 }
 
-/// Where the devices go, with the GPUs of this machine chosen; `at` says where a device is now.
+/// The targets of the devices, with the GPUs of this machine chosen; `at` returns the current place of a device.
 fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: impl Fn(&Device) -> Option<Spec>) -> Vec<Spec> {
     let stay = job.devices.iter().filter(|d| devices.iter().all(|c| c.index != d.index));
     let taken: Vec<u32> = stay.filter_map(|d| at(d)?.near()).collect();
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 
-/// A leg for each device that has to go somewhere.
+/// Creates a leg for each device that moves.
 fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Leg<'a>>, MoveError> {
     let (devices, to): (Vec<&'static Device>, Vec<Spec>) = task.targets(job).unzip();
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
@@ -133,11 +133,11 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 
-/// So often a job goes on again because it has loaded code at the last moment: one that loads all the time stands still for it in the end.
+/// How often the quiesce is undone because the job loaded code at the last moment: a job that loads code all the time has to wait for the
+/// loading in the end.
 const LAST_LOADS: usize = 3;
 
-/// Brings the job to rest, with its code at the targets: a place takes longer for code than for all else that is done while the job stands
-/// still.
+/// Quiesces the job, with its code loaded at the targets: loading code takes longer than everything else that is done while calls wait.
 fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, Failure> {
     let mut left = LAST_LOADS;
     loop {
@@ -206,15 +206,15 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     Ok(())
 }
 
-/// Devices that use each other's memory, and processes that do, move all or none. Asked again when all is at rest: the program may
-/// have begun it meanwhile.
+/// Checks that devices and processes that use each other's memory move all together or not at all. Checked again after the quiesce: the
+/// program may have begun sharing meanwhile.
 fn together_or_not(devices: &[&'static Device]) -> Result<(), Failure> {
     let mut why = crate::peer::blockers(devices);
     why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::shared_memory::blocker(d)]).flatten());
     Failure::unless_empty(why)
 }
 
-/// Random bytes of the system.
+/// Random bytes from the system.
 fn random<const N: usize>() -> Result<[u8; N], MoveError> {
     let mut bytes = [0u8; N];
     // SAFETY: the buffer has N bytes.

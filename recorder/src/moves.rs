@@ -1,7 +1,7 @@
-//! The moves of this job: who asked for which, what they are doing, and how one gives them up.
+//! The moves of this job: who requested them, their progress, and their cancellation.
 //!
-//! Requests come from the control socket and the signal; one thread carries them out, one after the other. What is told of a
-//! move lies here, apart from the mover: neither a list nor a report waits for a place.
+//! Requests come from the control socket and the signal; one thread carries them out one after the other. The reported state of moves is
+//! kept here, apart from the mover, so that neither a list nor a report waits for a place.
 
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Moves that are over and can still be asked about.
+/// Maximum number of finished moves that can still be queried.
 const KEPT: usize = 1000;
-/// Moves that may wait.
+/// Maximum number of queued moves.
 const WAITING: usize = 16;
-/// Events that a slow reader can be behind.
+/// Maximum number of events that a slow reader can be behind.
 const EVENTS: usize = 1024;
-/// Between two looks at whether a move was given up, while something else is waited for.
+/// Interval between two checks whether a move was abandoned, while waiting for something else.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Milliseconds since 1970.
@@ -28,22 +28,22 @@ pub(crate) fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Why a move is to be given up.
+/// Why a move is to be abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Stop {
-    /// Someone asked for it.
+    /// A client requested it.
     Cancelled = 1,
-    /// It took too long.
+    /// The move exceeded its deadline.
     Deadline = 2,
-    /// The calls were held up for too long.
+    /// Calls were held up for too long.
     Downtime = 3,
-    /// The program ends.
+    /// The program is ending.
     Ending = 4,
 }
 
 impl Stop {
-    /// How a move ends that is given up for this.
+    /// The final state of a move that is abandoned for this reason.
     fn state(self) -> MoveState {
         match self {
             Stop::Cancelled | Stop::Ending => MoveState::Cancelled,
@@ -52,17 +52,17 @@ impl Stop {
     }
 }
 
-/// Limits of a move and what they are measured against.
+/// Limits of a move and the times they apply to.
 #[derive(Debug, Default)]
 struct Clock {
-    /// Since when calls are held up.
+    /// When the calls were held up; `None` while they are not.
     held: Option<Instant>,
     over: bool,
 }
 
 type Stopper = Box<dyn Fn() + Send>;
 
-/// A move that was asked for, as the mover sees it: what it tells of its progress, and whether it should go on.
+/// A requested move as the mover sees it: reports its progress and checks whether it should continue.
 pub(crate) struct Task {
     id: String,
     wanted: Migrate,
@@ -70,7 +70,7 @@ pub(crate) struct Task {
     to: Vec<Spec>,
     asked: Instant,
     stop: AtomicU8,
-    /// What makes the mover's waits end at once.
+    /// Callbacks that interrupt the mover's waits.
     stoppers: Mutex<Vec<Stopper>>,
     clock: Mutex<Clock>,
     tick: Condvar,
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Task {
     }
 }
 
-/// A move and what is told of it.
+/// A move and its reported state.
 #[derive(Debug)]
 struct Entry {
     task: Arc<Task>,
@@ -104,11 +104,11 @@ impl Entry {
 #[derive(Debug)]
 struct Registry {
     entries: VecDeque<Entry>,
-    /// Moves that were asked for so far.
+    /// Number of moves requested so far.
     count: u64,
-    /// Whether a thread carries moves out.
+    /// Whether a thread that carries out moves exists.
     mover: bool,
-    /// Whether the program ends: it does not move any more.
+    /// Whether the program is ending: no further moves are accepted.
     closed: bool,
     events: VecDeque<Event>,
     seq: u64,
@@ -136,7 +136,7 @@ impl Registry {
         self.entries.iter().filter(|e| e.it.state == MoveState::Queued)
     }
 
-    /// Changes what is told of a move, and tells whoever listens.
+    /// Changes the reported state of a move, and notifies subscribers.
     fn change(&mut self, id: &str, event: Option<EventKind>, change: impl FnOnce(&mut Move)) {
         let Some(entry) = self.find(id) else { return };
         change(&mut entry.it);
@@ -170,7 +170,7 @@ impl Registry {
 }
 
 impl Task {
-    /// The devices that move, each with where it goes.
+    /// The devices that move, each with its target.
     pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, Spec)> + 'a {
         self.devices.iter().zip(&self.to).filter_map(|(d, to)| Some((job.devices.get(*d as usize)?, to.clone())))
     }
@@ -194,29 +194,29 @@ impl Task {
         }
     }
 
-    /// Whether the move should go on; the error ends it.
+    /// Checks whether the move should continue; an error ends it.
     pub(crate) fn check(&self) -> Result<(), MoveError> {
         self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
     }
 
-    /// Calls `stopper` from another thread when the move was abandoned: it makes something end that the mover waits for.
+    /// Registers `stopper`, which another thread calls when the move is abandoned: it interrupts something that the mover waits for.
     pub(crate) fn on_stop(&self, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
         lock(&self.stoppers).push(Box::new(stopper));
-        // One that was given up before this has not called it.
+        // If the move was abandoned before the registration, the stopper was not called.
         self.check()
     }
 
-    /// Does something on a thread of its own that may wait long and cannot be made to end. If the move was abandoned meanwhile,
-    /// the result is dropped when it comes.
+    /// Runs work that may take long and cannot be interrupted on a separate thread. If the move is abandoned meanwhile, the result is
+    /// dropped when it arrives.
     pub(crate) fn apart<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, MoveError> + Send + 'static,
     ) -> Result<T, MoveError> {
-        // Without a limit it always ends.
+        // Without a limit a result always arrives.
         self.apart_within(None, work).unwrap_or_else(|| Err(internal_error::of_thread()))
     }
 
-    /// As [`Task::apart`]; nothing if it takes longer than the limit.
+    /// As [`Task::apart`]; returns `None` if the work takes longer than the limit.
     pub(crate) fn apart_within<T: Send + 'static>(
         &self,
         limit: Option<Duration>,
@@ -240,23 +240,23 @@ impl Task {
         }
     }
 
-    /// A phase begins.
+    /// Reports the beginning of a phase.
     pub(crate) fn phase(&self, name: &str) -> Result<(), MoveError> {
         self.check()?;
         let mut registry = lock(&REGISTRY);
-        // Of several devices the first one to get there counts.
+        // Of several devices, the first one to begin the phase counts.
         if registry.find(&self.id).is_some_and(|e| e.it.phase.as_deref() != Some(name)) {
             registry.change(&self.id, Some(EventKind::Phase), |it| it.phase = Some(name.to_owned()));
         }
         Ok(())
     }
 
-    /// Changes what is told of the whole move.
+    /// Changes the reported state of the whole move.
     pub(crate) fn note(&self, change: impl FnOnce(&mut Move)) {
         lock(&REGISTRY).change(&self.id, None, change);
     }
 
-    /// Replaces what is told of one GPU.
+    /// Replaces the reported state of one GPU.
     pub(crate) fn tell(&self, leg: &Leg, event: Option<EventKind>) {
         lock(&REGISTRY).change(&self.id, event, |it| {
             if let Some(told) = it.legs.iter_mut().find(|l| l.gpu == leg.gpu) {
@@ -265,26 +265,26 @@ impl Task {
         });
     }
 
-    /// The longest time that calls may wait for the GPU in one attempt: half of what they may be held up, so that the other
-    /// half is left for the copy.
+    /// The longest time that calls may wait for the GPU in one attempt: half of the allowed downtime, so that the other half is left for
+    /// the copy.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
         self.wanted.max_downtime_ms.map_or(limit, |ms| limit.min(Duration::from_millis(ms) / 2))
     }
 
-    /// From now on calls are held up.
+    /// Notes that calls are held up from now on.
     pub(crate) fn hold(&self) {
         lock(&self.clock).held = Some(Instant::now());
         self.tick.notify_all();
     }
 
-    /// Calls go on.
+    /// Notes that calls continue.
     pub(crate) fn release(&self) {
         let Some(since) = lock(&self.clock).held.take() else { return };
         let held_ms = since.elapsed().as_secs_f64() * 1e3;
         self.note(|it| it.downtime_ms = it.downtime_ms.max(held_ms));
     }
 
-    /// The last moment to give the move up has come: after success it is carried to its end.
+    /// The last moment at which the move can be abandoned: after success it is completed.
     pub(crate) fn commit(&self) -> Result<(), MoveError> {
         let mut registry = lock(&REGISTRY);
         self.check()?;
@@ -292,7 +292,7 @@ impl Task {
         Ok(())
     }
 
-    /// Gives the move up, unless it is too late for that.
+    /// Abandons the move, unless it is already committed.
     fn give_up(&self, why: Stop) -> Result<(), MoveError> {
         {
             let mut registry = lock(&REGISTRY);
@@ -306,7 +306,7 @@ impl Task {
                     self.stop.store(why as u8, Ordering::Release);
                     registry.change(&self.id, Some(EventKind::Stopping), |it| it.state = MoveState::Stopping);
                 }
-                // For another reason, which counts.
+                // It is already being abandoned for another reason, which counts.
                 MoveState::Stopping => return Ok(()),
                 late => {
                     let how = match late {
@@ -333,7 +333,7 @@ impl Task {
         }
     }
 
-    /// Watches the limits until the move is over.
+    /// Enforces the limits until the move is over.
     fn watch(&self) {
         let deadline = self.wanted.deadline_ms.map(Duration::from_millis);
         let downtime = self.wanted.max_downtime_ms.map(Duration::from_millis);
@@ -348,7 +348,7 @@ impl Task {
                 None => wait(&self.tick, clock),
                 Some((left, why)) if left.is_zero() => {
                     drop(clock);
-                    // One that is committed has kept its limits.
+                    // A committed move has met its limits.
                     let _ = self.give_up(why);
                     return;
                 }
@@ -359,7 +359,7 @@ impl Task {
 
     fn run(&self, job: &'static Job) {
         let begun = Instant::now();
-        // A mover that failed has opened the gate on its way out; the next move must find a thread that carries it out.
+        // A mover that panicked has opened the gate while unwinding; later moves still need this thread.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mover::run(job, self)))
             .unwrap_or_else(|_| Err(internal_error::of_thread().into()));
         self.release();
@@ -396,7 +396,7 @@ fn no_such(id: &str) -> MoveError {
     MoveError::NoSuchMove { id: Some(id.to_owned()) }
 }
 
-/// A place for each of `n` devices: one for all, or a list.
+/// A target for each of `n` devices: one for all, or a list.
 pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
     let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, _>>()?;
     match list.len() {
@@ -406,7 +406,7 @@ pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
     }
 }
 
-/// The devices that a request means, and where they are to go.
+/// The devices that a request refers to, and their targets.
 pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
     let devices: Vec<&'static Device> = match gpu {
         Some(n) => vec![
@@ -420,7 +420,7 @@ pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Resul
     Ok((devices, specs))
 }
 
-/// Takes a move on; it is carried out by a thread of its own. Gives its id.
+/// Accepts a move, which a separate thread carries out. Returns its id.
 pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<String, MoveError> {
     let (devices, to) = understand(job, wanted.gpu, &wanted.to)?;
     let legs = devices.iter().zip(&to).map(|(device, to)| Leg {
@@ -450,7 +450,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
     let id = match &wanted.id {
         Some(id) => id.clone(),
         None => {
-            // One that a requester has chosen may look like ours.
+            // An id that a client has chosen may have the form of a generated one.
             let mut number = registry.count;
             while registry.find(&format!("m{number}")).is_some() {
                 number += 1;
@@ -492,7 +492,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
     Ok(id)
 }
 
-/// Carries out what was asked for, one move after the other.
+/// Carries out the requested moves, one after the other.
 fn carry_out(job: &'static Job) {
     loop {
         let task = {
@@ -507,7 +507,7 @@ fn carry_out(job: &'static Job) {
             let task = entry.task.clone();
             registry.change(&task.id, Some(EventKind::Started), |it| {
                 it.state = MoveState::Running;
-                // Another move may have come between.
+                // Another move may have changed the places meanwhile.
                 for (leg, (device, _)) in it.legs.iter_mut().zip(task.targets(job)) {
                     leg.from = device.whereabouts().place;
                 }
@@ -530,7 +530,7 @@ pub(crate) fn wait_for(id: &str) -> Result<Move, MoveError> {
     }
 }
 
-/// Gives a move up, or the one that is under way, and waits until it is over.
+/// Cancels the given move, or the one that is under way, and waits until it is over.
 pub(crate) fn cancel(id: Option<&str>) -> Result<Move, MoveError> {
     let task = {
         let mut registry = lock(&REGISTRY);
@@ -546,8 +546,8 @@ pub(crate) fn cancel(id: Option<&str>) -> Result<Move, MoveError> {
     wait_for(&task.id)
 }
 
-/// Gives every move up that is not committed, takes none any more, and waits until nobody moves anything: a mover that loads a
-/// driver, say, must not meet the destructors of a process that ends. No longer than `limit`.
+/// Abandons every move that is not committed, accepts no further ones, and waits, at most `limit`, until no move is under way: a mover
+/// that loads a driver, for example, must not run concurrently with the destructors of a process that ends.
 pub(crate) fn close(limit: Duration) {
     let tasks: Vec<Arc<Task>> = {
         let mut registry = lock(&REGISTRY);
@@ -555,14 +555,14 @@ pub(crate) fn close(limit: Duration) {
         registry.entries.iter().filter(|e| !e.it.state.is_over()).map(|e| e.task.clone()).collect()
     };
     for task in tasks {
-        // One that is committed is waited for.
+        // A committed move is waited for.
         let _ = task.give_up(Stop::Ending);
     }
     let registry = lock(&REGISTRY);
     drop(CHANGED.wait_timeout_while(registry, limit, |r| r.mover));
 }
 
-/// What one move did, or all of them.
+/// The reports of one move or of all.
 pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
     let mut registry = lock(&REGISTRY);
     match id {
@@ -571,14 +571,14 @@ pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
     }
 }
 
-/// The move that is under way with the devices it moves, and those that wait.
+/// The move that is under way with its devices, and the queued ones.
 pub(crate) fn now() -> (Option<(String, Vec<u32>)>, Vec<String>) {
     let registry = lock(&REGISTRY);
     let running = registry.running().map(|e| (e.task.id.clone(), e.task.devices.clone()));
     (running, registry.queued().map(|e| e.task.id.clone()).collect())
 }
 
-/// Number of the last event.
+/// Number of the latest event.
 pub(crate) fn last_event() -> u64 {
     lock(&REGISTRY).seq
 }

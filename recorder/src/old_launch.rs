@@ -1,4 +1,4 @@
-//! The launches of CUDA 3 as launches of today.
+//! The launch functions of CUDA 3, implemented by today's launches.
 
 use crate::enter::CallContext;
 use crate::launch;
@@ -9,7 +9,7 @@ use cuda_api::sys;
 use cuda_model::old_launch;
 use std::ffi::{c_int, c_uint, c_void};
 
-/// A function that the program has; kernels of libraries are none.
+/// A function that the program has; kernels of libraries are not accepted.
 fn function(cx: &mut CallContext, f: sys::CUfunction) -> Result<u64, Code> {
     cx.device()?;
     cx.use_handle(Kind::Function, Kind::Function, f as u64)
@@ -47,7 +47,7 @@ pub(crate) fn cuParamSetv(
     if value.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: not null, so by CUDA's contract so many bytes.
+    // SAFETY: not null, so by CUDA's contract this many bytes.
     old_launch::set_param(f, offset, unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes as usize) })
 }
 

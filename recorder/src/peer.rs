@@ -1,8 +1,8 @@
-//! Access of one device to the memory of another.
+//! Peer access: access of one device to the memory of another.
 //!
-//! The places of two GPUs of one machine are processes of their own. What one has in its arena is mapped in the other too, at the same
+//! The places of two GPUs of one machine are separate processes. The contents of one's arena are mapped in the other too, at the same
 //! addresses, as long as the program has peer access enabled: then kernels and copies there are the driver's own peer accesses. Only
-//! devices that move together take that along, so a move of one of them alone is refused.
+//! devices that move together can keep such mappings, so a move of one of them alone is refused.
 
 use crate::context::{self, write_out};
 use crate::enter::CallContext;
@@ -20,7 +20,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// A mapping of the program's that another device than the memory's own may use.
+/// A mapping of the program that a device other than the memory's owner may use.
 #[derive(Debug, Clone, Copy)]
 struct Alias {
     owner: u32,
@@ -34,7 +34,7 @@ struct Access {
     enabled: BTreeSet<[(u32, u64); 2]>,
     /// By user and address.
     aliases: BTreeMap<(u32, u64), Alias>,
-    /// Whether one can use the other's memory, as it was found out in these epochs.
+    /// Whether one device can use the other's memory, as tested in these epochs.
     tried: HashMap<(u32, u32), (u64, u64, bool)>,
 }
 
@@ -56,7 +56,7 @@ impl Access {
         self.enabled.iter().map(|[u, o]| (u.0, o.0)).chain(of_aliases).collect()
     }
 
-    /// Whether the place of `user` can use memory of `owner`'s: tried with memory made for it.
+    /// Returns whether the place of `user` can use memory of `owner`: tested with memory allocated for it.
     fn can(&mut self, cx: &CallContext, user: &'static Device, owner: &'static Device) -> bool {
         let epochs = (user.epoch.load(Ordering::Relaxed), owner.epoch.load(Ordering::Relaxed));
         let key = (user.index, owner.index);
@@ -67,11 +67,11 @@ impl Access {
         }
         let tried = offer(cx, owner, Chunk { address: 0, bytes: 0 }).and_then(|offer| {
             let tried = cx.ask(user, id::PEER_MAP, &[&encode(&PeerMap { address: 0, bytes: 0, offer })]);
-            // It fails only if the place is lost. An error that waits for a call of the program is not taken.
+            // It fails only if the place is lost. This must not return a pending error of the program.
             let _ = cx.place(owner).send(id::CHUNK_WITHDRAW, &[&0u64.to_le_bytes()]);
             tried
         });
-        // Any other error may pass: memory or descriptors have run out, for example.
+        // Any other error may be temporary: for example, out of memory or descriptors.
         if matches!(tried, Ok(_) | Err(code::ERROR_PEER_ACCESS_UNSUPPORTED)) {
             self.tried.insert(key, (epochs.0, epochs.1, tried.is_ok()));
         }
@@ -79,13 +79,13 @@ impl Access {
     }
 }
 
-/// Words by which other places get at the memory of a chunk.
+/// The offer by which other places get the memory of a chunk.
 pub(crate) fn offer(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
     let bytes = cx.ask(owner, id::CHUNK_OFFER, &[&encode(&chunk)])?;
     Offer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)
 }
 
-/// Maps the memory of a chunk in the place of another device, at its own address or another.
+/// Maps the memory of a chunk at the place of another device, at its own address or another.
 fn connect(cx: &CallContext, user: &'static Device, owner: &'static Device, chunk: Chunk, at: Chunk) -> Result<(), Code> {
     let offer = offer(cx, owner, chunk)?;
     let map = PeerMap { address: at.address, bytes: at.bytes, offer };
@@ -93,7 +93,7 @@ fn connect(cx: &CallContext, user: &'static Device, owner: &'static Device, chun
 }
 
 fn disconnect(cx: &CallContext, user: &'static Device, at: Chunk) {
-    // It fails only if the place is lost, and the device has that error then. An error that waits for a call of the program is not taken.
+    // It fails only if the place is lost, and then the device has that error. This must not return a pending error of the program.
     let _ = cx.place(user).send(id::PEER_UNMAP, &[&encode(&at)]);
 }
 
@@ -101,12 +101,12 @@ fn named(job: &'static Job, index: u32) -> Result<&'static Device, Code> {
     job.devices.get(index as usize).ok_or(code::ERROR_INVALID_DEVICE)
 }
 
-/// Whether kernels and copies of one device may use the memory of another.
+/// Returns whether kernels and copies of one device may use the memory of another.
 pub(crate) fn reaches(user: &Device, owner: &Device) -> bool {
     user.index == owner.index || lock(&ACCESS).as_ref().is_some_and(|a| a.reaches(user.index, owner.index))
 }
 
-/// A device has new memory: those that may use it get it. The caller holds the device's memory.
+/// Maps new memory of a device for all devices that may use it. The caller holds the device's memory lock.
 pub(crate) fn mapped(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };
@@ -121,14 +121,14 @@ pub(crate) fn mapped(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> 
     Ok(())
 }
 
-/// Memory of a device goes away.
+/// Unmaps memory of a device that is about to be freed.
 pub(crate) fn unmapped(cx: &CallContext, owner: &'static Device, chunk: Chunk) {
     let access = lock(&ACCESS);
     let users = access.as_ref().map(|a| a.users(owner.index)).unwrap_or_default();
     users.into_iter().filter_map(|u| named(cx.job, u).ok()).for_each(|user| disconnect(cx, user, chunk));
 }
 
-/// A mapping of the program's becomes accessible to another device than the memory's own.
+/// Makes a mapping of the program accessible to another device than the memory's own.
 pub(crate) fn share_alias(
     cx: &CallContext,
     user: &'static Device,
@@ -149,7 +149,7 @@ pub(crate) fn share_alias(
     Ok(())
 }
 
-/// Such a mapping is accessible to a device no more; without one, to none.
+/// Ends this access for a device, or without one for all.
 pub(crate) fn unshare_alias(cx: &CallContext, user: Option<u32>, at: u64) {
     let mut access = lock(&ACCESS);
     let Some(access) = access.as_mut() else { return };
@@ -161,12 +161,12 @@ pub(crate) fn unshare_alias(cx: &CallContext, user: Option<u32>, at: u64) {
     }
 }
 
-/// Whether a device may use a mapping of the program's whose memory is another's.
+/// Returns whether a device may use a mapping of the program of another device's memory.
 pub(crate) fn shares_alias(user: u32, at: u64) -> bool {
     lock(&ACCESS).as_ref().is_some_and(|a| a.aliases.contains_key(&(user, at)))
 }
 
-/// A context ends: what it may use of others, and they of it.
+/// Ends all accesses by and to a context that is destroyed.
 pub(crate) fn forget(cx: &CallContext, device: &'static Device, context: u64) {
     let torn: BTreeSet<(u32, u32)> = {
         let mut access = lock(&ACCESS);
@@ -176,10 +176,10 @@ pub(crate) fn forget(cx: &CallContext, device: &'static Device, context: u64) {
     };
     for (user, owner) in torn {
         let (Ok(user), Ok(owner)) = (named(cx.job, user), named(cx.job, owner)) else { continue };
-        // Who maps memory holds it and asks for access: never the other way round.
+        // A thread that maps memory locks it and then queries the access: never the other way round.
         let memory = owner.memory();
         let access = lock(&ACCESS);
-        // It may have been enabled again meanwhile, and all has been mapped anew.
+        // Access may have been enabled again meanwhile, with everything mapped anew.
         if access.as_ref().is_none_or(|a| !a.reaches(user.index, owner.index)) {
             memory.chunks().for_each(|chunk| disconnect(cx, user, chunk));
         }
@@ -224,7 +224,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, 
         return Err(code::ERROR_INVALID_VALUE);
     }
     let pair = [(user.index, context::current()), (owner.index, peer as u64)];
-    // Nobody maps or unmaps meanwhile.
+    // No memory is mapped or unmapped meanwhile.
     let memory = owner.memory_mut();
     let mut access = lock(&ACCESS);
     let access = access.get_or_insert_default();
@@ -275,7 +275,7 @@ pub(crate) fn blockers(devices: &[&'static Device]) -> Vec<MoveError> {
     torn.map(|(user, owner)| MoveError::PeerAccess { user, owner }).collect()
 }
 
-/// Gives the devices of a move the same access in their new places. The gate is closed; the targets have all memory already.
+/// Gives the devices of a move the same access at their targets. The gate is closed; the targets already have all memory.
 pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };

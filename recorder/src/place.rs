@@ -1,4 +1,4 @@
-//! A place: where the calls of one device execute.
+//! Places: where the calls of one device execute.
 
 mod error;
 mod spec;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// What this process is bound to, see [`choose`].
+/// The GPU and device to which this process is bound, see [`choose`].
 pub(crate) fn bound() -> Option<(u32, u32)> {
     executor::bound(crate::config::get().ok()?.driver.as_deref()?)
 }
@@ -36,39 +36,39 @@ pub(crate) fn bound() -> Option<(u32, u32)> {
 /// Host memory of the job that a place's driver knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pin {
-    /// Its size.
+    /// Its size in bytes.
     pub(crate) bytes: u64,
-    /// The place has a copy of its own, which mirrors the job's.
+    /// Whether the place has a copy that mirrors the job's memory.
     pub(crate) apart: bool,
-    /// The job's is gone, and the place has not been told so: others of the job's memory may lie there by now.
+    /// Whether the job has freed the memory without informing the place: the job may have allocated other memory there since.
     gone: bool,
 }
 
-/// All of it that a worker has, by address.
+/// All host memory of the job that a worker has, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     all: Mutex<BTreeMap<u64, Pin>>,
-    /// It has the file of pinned memory, and maps what is in that.
+    /// Whether the worker has the file of pinned memory and maps blocks of it.
     file: AtomicBool,
-    /// Held while it gets memory or gives it up, which takes a round trip.
+    /// Held while the worker acquires or releases memory, which takes a round trip.
     changing: Mutex<()>,
 }
 
-/// Workers that may have host memory of their own, whether or not a device is there.
+/// Workers that may have host memory, whether or not a device is there.
 static WORKERS: Mutex<Vec<(Weak<Link>, Arc<Pins>)>> = Mutex::new(Vec::new());
 
-/// For each of them that lives; nobody waits for the list meanwhile.
+/// Calls `of` for each worker that still exists, without holding the list's lock.
 fn each_worker(of: impl Fn(&Link, &Pins)) {
     let workers: Vec<(Weak<Link>, Arc<Pins>)> = lock(&WORKERS).clone();
     workers.iter().filter_map(|(link, pins)| Some((link.upgrade()?, pins))).for_each(|(link, pins)| of(&link, pins));
 }
 
-/// Host memory, in these pages, is about to go: nothing that is found in it is told any more.
+/// Host memory that contains this page is about to be freed: changes found in it are not reported from now on.
 pub(crate) fn give_up_memory(page: u64) {
     each_worker(|link, _| link.give_up_memory(page));
 }
 
-/// The memory that begins at `at`, in these pages, goes now.
+/// Marks the memory that begins at `at` as freed.
 pub(crate) fn forget_memory(page: u64, at: u64) {
     each_worker(|link, pins| {
         link.forget_memory(page);
@@ -78,35 +78,35 @@ pub(crate) fn forget_memory(page: u64, at: u64) {
     });
 }
 
-/// A place that is open. Clones are the same place.
+/// An open place. Clones refer to the same place.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     /// A worker process behind a connection: a server's, or a helper.
     Remote {
         /// The connection.
         link: Arc<Link>,
-        /// Where it leads.
+        /// Its place specification.
         spec: Spec,
-        /// What host memory of the job it has, by address.
+        /// The host memory of the job that it has, by address.
         pins: Arc<Pins>,
-        /// It writes to that file.
+        /// Notes that the place writes to the file of pinned memory.
         _writes: Option<Arc<UnseenWriter>>,
     },
     /// The executor in this process.
     Local {
-        /// It.
+        /// The executor.
         exec: Arc<Executor>,
         /// Answers its control requests.
         attendant: InProcess,
         /// Physical ordinal of its GPU.
         gpu: u32,
-        /// Its driver writes to the job's memory.
+        /// Notes that the driver writes to the job's memory.
         _writes: Arc<UnseenWriter>,
     },
 }
 
-/// The helper's program, which lies beside this library, and the folder under which the dynamic linker found us: a helper must not
-/// find us there.
+/// The helper's program, which is in this library's folder, and the folder in which the dynamic linker found this library: a helper must
+/// not load its driver from there.
 fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
     // SAFETY: all-zero is a valid `Dl_info`, which the call fills.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -129,31 +129,31 @@ fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
 
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Why a worker was lost, as last heard.
+/// Why a worker was lost; the latest reason.
 pub(crate) fn why_lost() -> Option<String> {
     lock(&LOST).clone()
 }
 
-/// A lost worker, as a driver code.
+/// Records the loss of a worker and returns it as a driver code.
 pub(crate) fn lost(why: Lost) -> Code {
-    // The last one counts: the target of a move that failed may have been lost earlier.
+    // The latest reason counts: the target of a failed move may have been lost earlier.
     *lock(&LOST) = Some(why.why.to_string());
     code::ERROR_DEVICE_UNAVAILABLE
 }
 
-/// An answer on its way.
+/// An answer that is under way.
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// From a worker.
     Reply(Reply),
-    /// When the GPU of this process gets there.
+    /// From the executor in this process, when its GPU has got there.
     Pending(Arc<Executor>, Pending, Vec<u8>),
-    /// Already here.
+    /// Already available.
     Done(Code, Vec<u8>),
 }
 
 impl Waiting {
-    /// Whether [`Waiting::finish`] would return at once.
+    /// Returns whether [`Waiting::finish`] would return at once.
     pub(crate) fn is_done(&mut self) -> bool {
         match self {
             Waiting::Reply(r) => r.is_here(),
@@ -168,12 +168,12 @@ impl Waiting {
         }
     }
 
-    /// Where the call begins and ends in the order of the place, if it has one ([`Place::position`]).
+    /// Start and end position of the call in the place's order, if it has one ([`Place::position`]).
     pub(crate) fn span(&self) -> Option<Range<u64>> {
         if let Waiting::Reply(r) = self { Some(r.span()) } else { None }
     }
 
-    /// Waits. The bytes are the answer, or with an error what the place said of it.
+    /// Waits for the answer. The bytes are the answer or, with an error, the place's description of it.
     pub(crate) fn finish(self) -> (Code, Vec<u8>) {
         match self {
             Waiting::Reply(r) => r.wait().unwrap_or_else(|why| (lost(why), Vec::new())),
@@ -194,7 +194,7 @@ impl Waiting {
     }
 }
 
-/// A worker as far as host memory is concerned.
+/// A worker, with its host memory.
 pub(crate) struct Worker<'a> {
     link: &'a Arc<Link>,
     pins: &'a Pins,
@@ -206,7 +206,7 @@ impl Worker<'_> {
         !(filed && self.pins.file.load(Ordering::Acquire))
     }
 
-    /// Whether it has the memory that begins at an address.
+    /// Returns whether the worker has the memory that begins at an address.
     pub(crate) fn has(&self, at: u64) -> bool {
         lock(&self.pins.all).get(&at).is_some_and(|p| !p.gone)
     }
@@ -216,7 +216,7 @@ impl Worker<'_> {
     pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
         let _changing = lock(&self.pins.changing);
         if self.has(at) {
-            // Somebody else was faster: to do it again would begin anew with zeros.
+            // Another thread has pinned it already: pinning it again would start a new copy with zeros.
             return Ok(None);
         }
         let apart = self.is_apart(filed);
@@ -230,7 +230,7 @@ impl Worker<'_> {
         }
         if apart {
             let start = host_memory::page(at);
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
         lock(&self.pins.all).insert(at, Pin { bytes, apart, gone: false });
@@ -267,7 +267,7 @@ impl Place {
             Spec::Remote(endpoint) => {
                 let file = &config.token_file;
                 let token = match endpoint.unix_path() {
-                    // The kernel tells the server who connects.
+                    // The kernel gives the server the client's credentials.
                     Some(_) => None,
                     None => Some(Token::load(file).map_err(|why| match why {
                         TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
@@ -297,12 +297,13 @@ impl Place {
         Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
     }
 
-    /// A count that changes with everything that is handed over. A place in this process has none: it is cheap to ask.
+    /// The current position in the place's order, which advances with each call that is sent. A place in this process has none: queries
+    /// are cheap there.
     pub(crate) fn position(&self) -> Option<u64> {
         if let Place::Remote { link, .. } = self { Some(link.position()) } else { None }
     }
 
-    /// What its GPU is.
+    /// Describes the place's GPU.
     pub(crate) fn device(&self) -> &DeviceInfo {
         match self {
             Place::Remote { link, .. } => link.device(),
@@ -310,7 +311,7 @@ impl Place {
         }
     }
 
-    /// How it was asked for.
+    /// The place specification with which it was opened.
     pub(crate) fn spec(&self) -> Spec {
         match self {
             Place::Remote { spec, .. } => spec.clone(),
@@ -318,7 +319,7 @@ impl Place {
         }
     }
 
-    /// Carries out a request that concerns the place as a whole. A refusal is an error.
+    /// Carries out a request that concerns the place as a whole. A refusal is returned as an error.
     pub(crate) fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
         match self {
             Place::Remote { link, .. } => link.control(request),
@@ -326,7 +327,7 @@ impl Place {
         }
     }
 
-    /// The executor of a place in this process: calls need no encoding there.
+    /// The executor of a place in this process, where calls need no encoding.
     pub(crate) fn in_process(&self) -> Option<&Arc<Executor>> {
         match self {
             Place::Local { exec, .. } => Some(exec),
@@ -334,7 +335,7 @@ impl Place {
         }
     }
 
-    /// Where other places can connect to it.
+    /// The address at which other places can connect to it.
     pub(crate) fn address(&self) -> Option<&Endpoint> {
         match self {
             Place::Remote { spec: Spec::Remote(endpoint), .. } => Some(endpoint),
@@ -342,7 +343,7 @@ impl Place {
         }
     }
 
-    /// Gives a place that nobody can connect to its end of a connection, whose ticket it expects.
+    /// Passes one end of a connection, whose ticket the place expects, to a place that has no address.
     pub(crate) fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
         match self {
             Place::Remote { link, .. } => link.hand_over(ticket, socket),
@@ -353,7 +354,7 @@ impl Place {
         }
     }
 
-    /// What it needs to have or give up host memory, if it is a worker.
+    /// The worker with its host memory, if the place is a worker.
     fn worker(&self) -> Option<Worker<'_>> {
         match self {
             Place::Remote { link, pins, .. } => Some(Worker { link, pins }),
@@ -361,43 +362,44 @@ impl Place {
         }
     }
 
-    /// Whether host memory must be mirrored for it, if it is in the file or is not: that is done when a GPU is known to use it.
+    /// Returns whether host memory (`filed`: in the arena's file) must be mirrored for this place; mirroring begins when a GPU is known
+    /// to use the memory.
     pub(crate) fn is_apart(&self, filed: bool) -> bool {
         self.worker().is_some_and(|w| w.is_apart(filed))
     }
 
-    /// Whether it is a worker that maps the file of pinned memory: its GPU and this process have one memory there.
+    /// Returns whether the place is a worker that maps the file of pinned memory, so that its GPU and this process share that memory.
     pub(crate) fn maps_file(&self) -> bool {
         self.worker().is_some_and(|w| w.pins.file.load(Ordering::Acquire))
     }
 
-    /// It maps no more of that file from now on.
+    /// Stops the worker from mapping more of the file.
     pub(crate) fn leave_file(&self) {
         self.worker().into_iter().for_each(|w| w.pins.file.store(false, Ordering::Release));
     }
 
-    /// Pins host memory for its driver. Where the call that does so lies in the place's order, if there was one.
+    /// Pins host memory for the place's driver. Returns the position of that call in the place's order, if there was one.
     ///
     /// # Safety
-    /// The memory stays until [`Place::unpin`], or [`give_up_memory`] was told that it goes.
+    /// The memory stays mapped until [`Place::unpin`], or until [`give_up_memory`] was called before it is freed.
     pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
         match self {
-            // SAFETY: passed on.
+            // SAFETY: guaranteed by the caller.
             Place::Remote { link, pins, .. } => unsafe { Worker { link, pins }.pin(at, bytes, flags, filed) },
             Place::Local { exec, .. } => exec.pin_host(at, bytes, flags).map(|()| None),
         }
     }
 
-    /// Takes back [`Place::pin`]; nothing uses the memory any more. A worker is not waited for: it has given the memory up before it looks at
-    /// anything that is handed over later, other memory at the same address too, and it has mappings of its own, so the job's may go at
-    /// once. Where the call lies in the place's order, if there was one.
+    /// Undoes [`Place::pin`] for memory that is no longer used. Does not wait for a worker: it unpins the memory before it processes
+    /// later calls, including those about other memory at the same address, and it has its own mappings, so the job's may be unmapped at
+    /// once. Returns the position of the call in the place's order, if there was one.
     pub(crate) fn unpin(&self, at: u64) -> Option<Range<u64>> {
         match self {
             Place::Remote { link, pins, .. } => {
                 let _changing = lock(&pins.changing);
                 link.forget_memory(host_memory::page(at));
                 lock(&pins.all).remove(&at)?;
-                // A worker that is lost has nothing mapped.
+                // A lost worker has nothing mapped.
                 link.send(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).ok()
             }
             Place::Local { exec, .. } => {
@@ -407,29 +409,30 @@ impl Place {
         }
     }
 
-    /// Whether its driver knows the host memory that begins at an address.
+    /// Returns whether the place's driver knows the host memory that begins at an address.
     pub(crate) fn has_pinned(&self, at: u64) -> bool {
         self.worker().is_none_or(|w| w.has(at))
     }
 
-    /// Bytes that are about to be sent to its GPU may name host memory of the job that it does not have yet: makes it have that.
+    /// Pins the host memory whose addresses appear in `bytes`, which are about to be sent to the GPU, as far as the place does not have
+    /// it yet.
     pub(crate) fn give_named(&self, bytes: &[u8]) {
         if let Some(worker) = self.worker() {
             host_memory::named_in(bytes, &worker);
         }
     }
 
-    /// Tells a worker what the job has changed of memory that both have.
+    /// Sends the job's changes of mirrored memory to a worker.
     pub(crate) fn tell_changes(&self) -> Result<(), Code> {
         self.worker().map_or(Ok(()), |w| w.link.tell_changes().map_err(lost))
     }
 
-    /// Whether it mirrors any memory.
+    /// Returns whether the place mirrors any memory.
     pub(crate) fn has_apart(&self) -> bool {
         self.worker().is_some_and(|w| lock(&w.pins.all).values().any(|p| p.apart && !p.gone))
     }
 
-    /// Addresses and sizes of what is pinned, also of what is gone and was not taken back.
+    /// Addresses and sizes of the pinned memory, including memory that the job has freed but not unpinned.
     pub(crate) fn pinned(&self) -> Vec<(u64, u64)> {
         match self {
             Place::Remote { pins, .. } => lock(&pins.all).iter().map(|(at, pin)| (*at, pin.bytes)).collect(),
@@ -437,12 +440,12 @@ impl Place {
         }
     }
 
-    /// Whether it is a worker that is gone.
+    /// Returns whether the place is a lost worker.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Place::Remote { link, .. } if link.is_lost())
     }
 
-    /// Answers that are on their way: the bytes of copies to pinned memory, above all.
+    /// Number of answers under way: mainly copies to pinned memory.
     pub(crate) fn outstanding(&self) -> usize {
         match self {
             Place::Remote { link, .. } => link.outstanding(),
@@ -450,7 +453,7 @@ impl Place {
         }
     }
 
-    /// Leaves the place: everything there is freed.
+    /// Releases the place: everything there is freed.
     pub(crate) fn release(self) {
         match self {
             Place::Remote { link, .. } => link.close(),
@@ -458,16 +461,16 @@ impl Place {
         }
     }
 
-    /// Leaves a place in haste: whoever waits for it gets an error at once, and what it holds is freed later.
+    /// Abandons a place without waiting: every thread that waits for it gets an error at once, and its resources are freed later.
     pub(crate) fn abandon(&self) {
         match self {
             Place::Remote { link, .. } => link.abandon(),
-            // It makes nobody wait.
+            // Nothing waits for the in-process executor.
             Place::Local { .. } => {}
         }
     }
 
-    /// How calls get there.
+    /// The transport by which calls reach the place.
     pub(crate) fn transport(&self) -> &'static str {
         match self {
             Place::Remote { link, .. } => match link.transport() {
@@ -478,7 +481,7 @@ impl Place {
         }
     }
 
-    /// Hands a call over without waiting for it.
+    /// Sends a call without waiting for it.
     pub(crate) fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Code> {
         match self {
             Place::Remote { link, .. } => link.send(id, parts).map(Some).map_err(lost),
@@ -489,7 +492,7 @@ impl Place {
         }
     }
 
-    /// Hands a call over; the answer is waited for with [`Waiting::finish`], outside the gate if the GPU must get there first.
+    /// Sends a call; the caller waits for the answer with [`Waiting::finish`], outside the gate if it depends on the GPU's progress.
     pub(crate) fn begin(&self, id: u16, parts: &[&[u8]]) -> Result<Waiting, Code> {
         match self {
             Place::Remote { link, .. } => link.request(id, parts).map(Waiting::Reply).map_err(lost),
@@ -511,22 +514,22 @@ impl Place {
         }
     }
 
-    /// Hands a copy to host memory over, whose bytes go straight there; the answer only tells that they have come. If the copy fails, a
-    /// fault tells.
+    /// Sends a copy to host memory. Its bytes are received directly into that memory; the answer only reports that they have arrived. A
+    /// failure of the copy is reported by a fault report.
     ///
     /// # Safety
     /// As for [`Place::begin_into`].
     pub(crate) unsafe fn send_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Code> {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { link.send_into(id, parts, landing) }.map_err(lost)
     }
 
-    /// As [`Place::begin`] for a worker; the answer's bytes go straight into host memory.
+    /// As [`Place::begin`], for a worker; the answer's bytes are received directly into host memory.
     ///
     /// # Safety
-    /// The landing stays writable until the answer has come.
+    /// The landing stays writable until the answer has arrived.
     pub(crate) unsafe fn begin_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Waiting, Code> {
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { link.request_into(id, parts, landing) }.map(Waiting::Reply).map_err(lost)
     }
 }

@@ -1,7 +1,7 @@
-//! Texture and surface references: variables of a module, bound by name. This process knows their settings and answers what the program
-//! asks; the place has them, for the launches that follow; the journal keeps the last value of each.
+//! Texture and surface references: variables of a module, bound by name. This process stores their settings and answers queries; the
+//! place has them for later launches; the journal keeps the last value of each.
 //!
-//! A setting whose error is known here is sent without waiting; memory is shown to the place, whose driver says what is wrong with it.
+//! A setting whose errors are known here is sent without waiting; for memory the place's driver checks it.
 
 use crate::array::use_array;
 use crate::context::write_out;
@@ -29,17 +29,17 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 
-/// What is known of a reference.
+/// The state of a reference.
 #[derive(Debug, Default)]
 struct Kept {
     is: Reference,
-    /// The allocation of host memory that it shows: another one may have its address later.
+    /// The allocation of host memory to which it is bound: another allocation may have its address later.
     host: Option<u64>,
     /// The names of the records of its settings.
     changes: HashMap<Slot, u64>,
 }
 
-/// What is known of a reference.
+/// The recorder's data about a reference.
 #[derive(Debug, Default)]
 pub(crate) struct ReferenceData(Mutex<Kept>);
 
@@ -49,13 +49,13 @@ impl Known for ReferenceData {
     }
 }
 
-/// Writes an output unless nobody wants it.
+/// Writes an output unless it is null.
 fn give_if_wanted<T>(to: *mut T, value: T) {
-    // Null is the only thing that can be wrong with it.
+    // Only a null pointer would be an error.
     let _ = write_out(to, value);
 }
 
-/// What is known of a live reference, and its device.
+/// The data of a live reference, and its device.
 fn data(cx: &CallContext, reference: u64) -> Result<(&'static Device, &'static ReferenceData), Code> {
     let tables = &cx.job.tables;
     let slot = match cuda_api::handle::kind(reference) {
@@ -67,18 +67,18 @@ fn data(cx: &CallContext, reference: u64) -> Result<(&'static Device, &'static R
     Ok((device, &slot.data))
 }
 
-/// The reference that a record of a journal sets.
+/// The reference that a journal record sets.
 pub(crate) fn set_by(record: &OwnedRecord) -> Option<u64> {
     decoded(record).map(|op| op.reference)
 }
 
-/// Whether such a record shows memory that a target has last.
+/// Returns whether such a record binds memory that a target has only when the job is quiesced.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
     shown(record).is_some_and(|address| memory::comes_late(device, address))
 }
 
-/// Whether a target needs a record that was kept back: not where it sets a reference that has ended with its module, or shows host memory
-/// that the program has freed. Until it is set anew no kernel may use such a reference.
+/// Returns whether a target needs a deferred record: not if it sets a reference that was destroyed with its module, or binds host memory
+/// that the program has freed. Until it is set again no kernel may use such a reference.
 pub(crate) fn is_needed(job: &Job, record: &OwnedRecord) -> bool {
     let Some(reference) = set_by(record) else { return true };
     let tables = &job.tables;
@@ -96,7 +96,7 @@ pub(crate) fn resource_set_by(record: &OwnedRecord) -> Option<u64> {
     decoded(record).filter(|op| matches!(op.setting, Setting::Resource(_))).map(|op| op.reference)
 }
 
-/// The memory that such a record shows, if there is any.
+/// The memory that such a record binds, if there is any.
 fn shown(record: &OwnedRecord) -> Option<u64> {
     let Setting::Resource(r) = decoded(record)?.setting else { return None };
     let (address, bytes) = r.memory()?;
@@ -107,17 +107,17 @@ fn decoded(record: &OwnedRecord) -> Option<ReferenceSet> {
     (record.id == id::REFERENCE_SET).then(|| ReferenceSet::get(&mut &record.body[..]).ok())?
 }
 
-/// A live texture reference; it decides the device of the call.
+/// A live texture reference, which determines the device of the call.
 fn texture(cx: &mut CallContext, texture: sys::CUtexref) -> Result<u64, Code> {
     cx.use_handle(Kind::TextureRef, Kind::TextureRef, texture as u64)
 }
 
-/// A live surface reference; it decides the device of the call.
+/// A live surface reference, which determines the device of the call.
 fn surface(cx: &mut CallContext, surface: sys::CUsurfref) -> Result<u64, Code> {
     cx.use_handle(Kind::SurfaceRef, Kind::SurfaceRef, surface as u64)
 }
 
-/// How a reference is set. It sees no array that is gone.
+/// The settings of a reference, without an array that was destroyed.
 fn is_set(cx: &CallContext, reference: u64) -> Result<Reference, Code> {
     let mut is = lock(&data(cx, reference)?.1.0).is;
     let gone = |kind, array| cx.job.tables.device(kind, array).is_err();
@@ -129,13 +129,13 @@ fn is_set(cx: &CallContext, reference: u64) -> Result<Reference, Code> {
     Ok(is)
 }
 
-/// How a texture reference is set.
+/// The settings of a texture reference.
 fn kept(cx: &mut CallContext, reference: sys::CUtexref) -> Result<Reference, Code> {
     let reference = texture(cx, reference)?;
     is_set(cx, reference)
 }
 
-/// Changes a setting; what the place answers, if it is asked.
+/// Changes a setting; returns the place's answer, if there is one.
 fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>, Code> {
     let device = cx.device()?;
     device.check()?;
@@ -164,7 +164,7 @@ fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>
     kept.journal(&mut ledger, setting, (&body, &reply), uses)?;
     if let Setting::Resource(r) = &setting {
         kept.host = r.memory().and_then(|(address, _)| host_memory::find(address)).map(|block| block.id);
-        // A format that came with what it sees stays when it sees something else, and so needs a record of its own.
+        // A format that came with the resource stays when another one is bound, and so needs a record of its own.
         if kept.is.format != format && is_plain(kept.is.format) {
             let brought = Setting::Format(kept.is.format);
             let body = encode(&ReferenceSet { reference, setting: brought });
@@ -174,14 +174,14 @@ fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>
     Ok(reply)
 }
 
-/// Whether memory can have this format; arrays can have others, which the driver takes of nothing else.
+/// Returns whether memory can have this format; arrays can have others, which the driver accepts for nothing else.
 fn is_plain([format, _]: [u32; 2]) -> bool {
     const FLOAT: u32 = 0x20;
     format <= FLOAT
 }
 
 impl Kept {
-    /// Records a setting instead of the last one of its kind.
+    /// Records a setting in place of the last one of its kind.
     fn journal(&mut self, ledger: &mut Ledger, setting: Setting, (body, reply): (&[u8], &[u8]), uses: Few) -> Result<(), Code> {
         let change = ledger::change();
         let edges = Edges { creates: [change].into(), ends: None, uses };
@@ -198,23 +198,23 @@ fn set_texture(cx: &mut CallContext, reference: sys::CUtexref, setting: Setting)
     set(cx, reference, setting).map(drop)
 }
 
-/// A reference ends, if it is one: with its module, or by itself. Its settings need not be replayed any more.
+/// Removes a destroyed reference, if the handle is one: with its module, or by itself. Its settings need not be replayed any more.
 pub(crate) fn ended(cx: &CallContext, handle: u64) {
     let Ok((device, data)) = data(cx, handle) else { return };
     let changes = std::mem::take(&mut lock(&data.0).changes);
     let mut ledger = lock(&device.ledger);
     for change in changes.into_values() {
-        // Fails as the record of the end itself would: the journal then says that it is not whole.
+        // Fails as the record of the destruction itself would: the journal then reports that it is incomplete.
         let _ = ledger.overtaken(change);
     }
 }
 
-/// Ends the references of a context that belong to no module, or all of a device.
+/// Destroys the references of a context that belong to no module, or all of a device.
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let all = cx.job.tables.textures.all(device.index).into_iter();
     let all: Vec<u64> = all.filter(|(_, r)| r.ends_with(whose)).map(|(h, _)| h).collect();
     for hTexRef in all {
-        // A module's ends with it.
+        // A module's references are destroyed with it.
         if lock(&device.ledger).is_child(hTexRef) {
             continue;
         }
@@ -274,7 +274,7 @@ pub(crate) fn cuTexRefSetAddress_v2(
     let [format, channels] = kept(cx, reference)?.format;
     let reference = texture(cx, reference)?;
     let plain = Resource { kind: OF_MEMORY, address, format, channels, width: bytes as u64, ..Resource::default() };
-    // Where nobody wants to know of an offset there must be none.
+    // If the program does not request the offset, it must be zero.
     if offset.is_null() && !address.is_multiple_of(ALIGNED) {
         return Err(code::ERROR_INVALID_VALUE);
     }

@@ -1,9 +1,9 @@
-//! Memory that passes from process to process by descriptors: the program's own physical memory, and allocations of pools.
+//! Memory shared between processes by descriptors: the program's own physical memory, and allocations of pools.
 //!
-//! A descriptor, and the data of an exported pointer, is a *ticket*: it names a socket of the process that has the memory. Who imports
-//! asks there, and gets what the place of that process offers at that moment ([`peer::offer`]); the connection stays open as long as
-//! the memory is borrowed. So the lender sees by it whether anybody has its memory: until then its device does not move, and what is
-//! lent is given to nobody else. A ticket that nobody has used yet holds up nothing.
+//! A descriptor, and the data of an exported pointer, is a *ticket*: it contains the name of a socket of the process that owns the
+//! memory. The importing process connects to it and gets what the place of the owner offers at that time ([`peer::offer`]); the
+//! connection stays open as long as the memory is imported. By it the owner knows whether any process has its memory: until all
+//! connections are closed its device does not move, and the exported memory is not reused. A ticket that was not used yet blocks nothing.
 
 use crate::enter::CallContext;
 use crate::job::{self, Device, Job, PutOff};
@@ -26,18 +26,18 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 const MAGIC: [u8; 8] = *b"mrcudaLN";
-/// Longer than any pause of a move: the lender answers inside its gate.
+/// Longer than any pause of a move: the owner answers inside its gate.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// An allocation of a pool lies in so many chunks at most; an answer is not larger.
+/// Maximum number of chunks of an exported allocation of a pool, which bounds the size of an answer.
 const MOST_PIECES: usize = 4096;
 
-/// What a ticket is about.
+/// Kinds of tickets.
 pub(crate) const MEMORY: u32 = 1;
 pub(crate) const POOL: u32 = 2;
 pub(crate) const POINTER: u32 = 3;
 
 wire_struct! {
-    /// What a descriptor or the data of a pointer says.
+    /// The contents of a descriptor, or of the data of a pointer.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Ticket {
         magic: [u8; 8],
@@ -45,15 +45,15 @@ wire_struct! {
         /// [`MEMORY`], [`POOL`] or [`POINTER`].
         pub(crate) kind: u32,
         zero: u32,
-        /// The lender's handle or address.
+        /// The owner's handle or address.
         pub(crate) what: u64,
-        /// Of memory its bytes, of a pointer its pool.
+        /// For memory its size, for a pointer its pool.
         pub(crate) more: u64,
-        /// The GPU of the memory, as the lender's program sees it.
+        /// The GPU of the memory, as the owner's program sees it.
         uuid: [u8; 16],
     }
 }
-/// Bytes of a ticket.
+/// Size of a ticket in bytes.
 pub(crate) const TICKET: usize = 64;
 
 wire_struct! {
@@ -61,15 +61,15 @@ wire_struct! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Answer {
         code: i32,
-        /// Offers of the chunks that the memory lies in, side by side, with their bytes.
+        /// Offers of the adjacent chunks that contain the memory, with their sizes.
         pieces: Vec<(Offer, u64)>,
-        /// Where it begins in the first one.
+        /// Offset of the memory in the first chunk.
         offset: u64,
         bytes: u64,
     }
 }
 
-/// What a lender has to tell of its memory.
+/// What an owner offers of its memory.
 pub(crate) struct Lendable {
     pub(crate) device: &'static Device,
     pub(crate) chunks: Vec<Chunk>,
@@ -77,18 +77,18 @@ pub(crate) struct Lendable {
     pub(crate) bytes: u64,
 }
 
-/// Memory that another process has borrowed.
+/// Memory that another process has imported.
 #[derive(Debug)]
 struct Lent {
     device: u32,
     chunks: Vec<u64>,
-    /// The borrower's connection.
+    /// The importing process's connection.
     stream: UnixStream,
 }
 
 static LENT: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
 
-/// Borrowed memory: it is the lender's again when this goes, or when the process ends, whatever children it has.
+/// Imported memory: it is returned to the owner when this is dropped, or when the process ends, whatever children it has.
 #[derive(Debug)]
 pub(crate) struct Loan {
     pub(crate) pieces: Vec<(Offer, u64)>,
@@ -97,10 +97,10 @@ pub(crate) struct Loan {
     _line: Line,
 }
 
-/// The borrower's end of its connection to the lender.
+/// The importing end of a connection to the owner.
 #[derive(Debug)]
 struct Line {
-    /// Forked children do not keep it: to them nothing was lent. First, since it must go first.
+    /// Closes the socket in forked children, which do not have the memory. Declared first because it must be dropped first.
     _not_inherited: Option<NotInherited>,
     stream: UnixStream,
 }
@@ -113,12 +113,13 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Also for a child that was forked while there was no room to take note of the socket. A lender that is gone needs no word.
+        // Also for a child that was forked when the socket could not be registered for this. If the owner has ended, no message is
+        // needed.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Whether somebody still has the other end.
+/// Returns whether the other end is still open.
 pub(crate) fn is_open(ours: &UnixStream) -> bool {
     let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: one valid entry; the call does not wait.
@@ -126,7 +127,7 @@ pub(crate) fn is_open(ours: &UnixStream) -> bool {
     poll.revents & libc::POLLHUP == 0
 }
 
-/// Whether another process has memory of this chunk.
+/// Returns whether another process has imported memory of this chunk.
 pub(crate) fn is_lent(device: &Device, chunk: u64) -> bool {
     let mut lent = lock(&LENT);
     lent.retain(|l| is_open(&l.stream));
@@ -150,13 +151,13 @@ pub(crate) fn blocker(device: &Device) -> Option<MoveError> {
     Some(MoveError::SharedWithProcesses(what))
 }
 
-/// The context of a device ends: nothing of it is lent or borrowed.
+/// Ends all exports and imports of a device whose context is destroyed.
 pub(crate) fn forget(device: &Device) {
     lock(&LENT).retain(|l| l.device != device.index);
     lock(&BORROWED).retain(|_, b| b.device != device.index);
 }
 
-/// The name of this process's socket, which is made when the first ticket is.
+/// The name of this process's socket, which is created with the first ticket.
 static DOOR: OnceLock<Option<Name>> = OnceLock::new();
 
 fn door() -> Result<Name, Code> {
@@ -164,7 +165,7 @@ fn door() -> Result<Name, Code> {
     made.ok_or(code::ERROR_OPERATING_SYSTEM)
 }
 
-/// A visitor with a ticket of ours.
+/// Serves a client with a ticket of this process.
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
     let mut bytes = [0; TICKET];
     visitor.read_exact(&mut bytes)?;
@@ -188,23 +189,23 @@ fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
     let stream = visitor.try_clone().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
     let chunks = found.chunks.iter().map(|c| c.address).collect();
     ipc::note_shared();
-    // Inside the gate: a move sees it, or its place is asked.
+    // Inside the gate: either a move sees the export, or the client gets the answer of the new place.
     lock(&LENT).push(Lent { device: found.device.index, chunks, stream });
     Ok(Answer { code: code::SUCCESS, pieces, offset: found.offset, bytes: found.bytes })
 }
 
-/// Whether a descriptor is a ticket, whatever it is about.
+/// Returns whether a descriptor is a ticket of any kind.
 pub(crate) fn is_ticket(fd: RawFd) -> bool {
     [MEMORY, POOL, POINTER].into_iter().any(|kind| Ticket::of_descriptor(fd, kind).is_ok())
 }
 
 impl Ticket {
-    /// A ticket for something of this process's.
+    /// Creates a ticket for something that this process owns.
     pub(crate) fn new(kind: u32, what: u64, more: u64, device: &Device) -> Result<Ticket, Code> {
         Ok(Ticket { magic: MAGIC, door: door()?, kind, zero: 0, what, more, uuid: device.info.uuid })
     }
 
-    /// Reads a ticket of some kind.
+    /// Reads a ticket of the given kind.
     pub(crate) fn read(bytes: &[u8; TICKET], kind: u32) -> Result<Ticket, Code> {
         let ticket = Ticket::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE)?;
         let fine = ticket.magic == MAGIC && ticket.kind == kind && ticket.zero == 0;
@@ -215,39 +216,39 @@ impl Ticket {
         encode(self).try_into().map_err(|_| code::ERROR_UNKNOWN)
     }
 
-    /// A descriptor that says this, and our end of it.
+    /// Creates a descriptor with this ticket, and this process's end of it.
     pub(crate) fn descriptor(&self) -> Result<(OwnedFd, UnixStream), Code> {
-        // A socket, since we can tell of it whether anybody still has the other end.
+        // A socket, since its other end shows whether any process still has the descriptor.
         let (mut ours, theirs) = UnixStream::pair().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
         ours.write_all(&self.bytes()?).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
         Ok((OwnedFd::from(theirs), ours))
     }
 
-    /// What a descriptor says, which stays the program's.
+    /// Reads the ticket of a descriptor, which the program still owns.
     pub(crate) fn of_descriptor(fd: RawFd, kind: u32) -> Result<Ticket, Code> {
         let mut bytes = [0u8; TICKET];
-        // SAFETY: the buffer has this length; a descriptor that is no socket is an error.
+        // SAFETY: the buffer has this length; a descriptor that is not a socket is an error.
         let n = unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT) };
         if usize::try_from(n) == Ok(TICKET) { Ticket::read(&bytes, kind) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
-    /// Whether this process has what it is about.
+    /// Returns whether this process is the owner.
     pub(crate) fn is_own(&self) -> bool {
         DOOR.get().is_some_and(|own| *own == Some(self.door))
     }
 
-    /// Whether both are of one process.
+    /// Returns whether both have the same owner.
     pub(crate) fn same_lender(&self, other: &Ticket) -> bool {
         self.door == other.door
     }
 
-    /// This job's device for the memory: the same GPU if the program sees it, else that of the current context or the first.
+    /// This job's device for the memory: the same GPU if the program sees it, otherwise that of the current context or the first.
     pub(crate) fn device(&self, cx: &CallContext, job: &'static Job) -> Result<&'static Device, Code> {
         let same = job.devices.iter().find(|d| d.info.uuid == self.uuid);
         same.or_else(|| cx.device().ok()).or_else(|| job.devices.first()).ok_or(code::ERROR_NO_DEVICE)
     }
 
-    /// Asks the lender.
+    /// Imports the memory from the owner.
     pub(crate) fn borrow(&self) -> Result<Loan, Code> {
         let asked = || -> io::Result<(Vec<u8>, Line)> {
             let line = Line::new(share::visit(&self.door, PATIENCE)?);
@@ -282,7 +283,7 @@ impl Ticket {
     }
 }
 
-/// Maps a piece of borrowed memory in the place of a device.
+/// Maps a piece of imported memory at the place of a device.
 pub(crate) fn map(cx: &CallContext, device: &'static Device, at: Chunk, offer: Offer) -> Result<(), Code> {
     device.check()?;
     ipc::note_shared();
@@ -296,12 +297,12 @@ pub(crate) fn map(cx: &CallContext, device: &'static Device, at: Chunk, offer: O
     })
 }
 
-/// Takes it away, behind what was submitted.
+/// Unmaps it, ordered behind the submitted work.
 pub(crate) fn unmap(cx: &CallContext, device: &'static Device, at: Chunk) -> Result<(), Code> {
     cx.work(device, id::PEER_UNMAP, &[&encode(&at)])
 }
 
-/// A borrowed allocation of a pool.
+/// An imported allocation of a pool.
 #[derive(Debug)]
 struct Borrowed {
     device: u32,
@@ -312,7 +313,7 @@ struct Borrowed {
 
 static BORROWED: Mutex<BTreeMap<u64, Borrowed>> = Mutex::new(BTreeMap::new());
 
-/// Maps a borrowed allocation for a device; its address.
+/// Maps an imported allocation for a device; returns its address.
 pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Result<u64, Code> {
     let total = loan.pieces.iter().map(|(_, bytes)| bytes).sum();
     let room = vmm::take_room(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
@@ -323,7 +324,7 @@ pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Res
         if let Err(rc) = map(cx, device, chunk, *offer) {
             let _later = PutOff::begin();
             for done in chunks {
-                // The first error is the one to report.
+                // The first error is reported.
                 let _ = unmap(cx, device, done);
             }
             vmm::give_room(room, total);
@@ -338,7 +339,7 @@ pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Res
     Ok(address)
 }
 
-/// Gives a borrowed allocation back that nothing uses any more.
+/// Returns an imported allocation that nothing uses any more.
 pub(crate) fn close(cx: &CallContext, device: &'static Device, address: u64) {
     let Some(gone) = lock(&BORROWED).remove(&address) else { return };
     let _later = PutOff::begin();
@@ -370,10 +371,10 @@ mod tests {
         assert!(Ticket::of_descriptor(-1, POOL).is_err());
     }
 
-    /// Forks; what the child, which makes system calls only, ends with once it has been let go.
+    /// Forks; returns the child, which makes only system calls and exits with the result of `child` once it is released.
     fn fork(child: impl FnOnce() -> i32) -> (i32, std::io::PipeWriter) {
         let (held, hold) = std::io::pipe().unwrap();
-        // SAFETY: the child makes system calls only, and ends.
+        // SAFETY: the child makes only system calls, and exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let status = child();
@@ -390,7 +391,7 @@ mod tests {
 
     fn status(child: i32) -> i32 {
         let mut status = 0;
-        // SAFETY: a child of ours; the status is writable.
+        // SAFETY: our own child; the status is writable.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         libc::WEXITSTATUS(status)
     }
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(status(child), 0, "the child has the socket");
         drop(line);
         assert!(!is_open(&lender));
-        // One that was not noted: it is given back all the same.
+        // A socket that was not registered is closed nevertheless.
         let (lender, borrower) = UnixStream::pair().unwrap();
         let line = Line { _not_inherited: None, stream: borrower };
         let (child, hold) = fork(|| 0);

@@ -1,8 +1,8 @@
-//! Events that the program has ended and that are made again: neither the place nor the journal hears of it.
+//! Reuse of destroyed events, without a message to the place or a journal record.
 //!
-//! Programs make events, record them once, wait for them and end them, again and again. An event whose last record is known to have happened
-//! cannot be told from one that was never recorded, but by its time, which only this process gives out. So it stays in the place and in the
-//! journal when it is ended, under its handle, which is not valid meanwhile, and becomes the next event of the same kind and context.
+//! Programs repeatedly create events, record them once, wait for them and destroy them. An event whose last record is known to have
+//! occurred differs from one that was never recorded only by its time, which only this process reports. So when it is destroyed it stays
+//! at the place and in the journal under its handle, which is invalid meanwhile, and becomes the next event of the same kind and context.
 
 use crate::context::{self, write_out};
 use crate::enter::CallContext;
@@ -16,21 +16,21 @@ use std::ffi::c_uint;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most of a device: more are ended.
+/// Maximum number for a device: further events are really destroyed.
 const MOST: usize = 64;
-/// One is used again when so many others have been ended after it: a stale handle is told apart for longer.
+/// An event is reused when this many others were destroyed after it, so that a stale handle is recognized for longer.
 const RESTING: usize = 16;
 /// `CU_EVENT_INTERPROCESS`: other processes may know it.
 const INTERPROCESS: u32 = 4;
 
-/// The ended events of a device that are kept.
+/// The destroyed events of a device that are kept.
 #[derive(Debug, Default)]
 pub(crate) struct SpareEvents {
     /// The oldest first.
     all: Mutex<VecDeque<Spare>>,
-    /// How many there are, for those who find none.
+    /// Their number, read without the lock.
     count: AtomicUsize,
-    /// None are kept any more.
+    /// No events are kept any more.
     closed: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ struct Spare {
 }
 
 impl SpareEvents {
-    /// Keeps an event; false if there are enough.
+    /// Keeps an event; returns false if there are enough.
     fn put(&self, spare: Spare) -> bool {
         let mut all = lock(&self.all);
         if all.len() == MOST || self.closed.load(Ordering::Relaxed) {
@@ -53,7 +53,7 @@ impl SpareEvents {
         true
     }
 
-    /// The oldest of such events, if enough have been ended after it.
+    /// The oldest matching event, if enough were destroyed after it.
     fn take(&self, flags: u32, context: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) <= RESTING {
             return None;
@@ -66,7 +66,7 @@ impl SpareEvents {
         Some(found.event)
     }
 
-    /// Those of a context, or all, which are kept no longer.
+    /// Removes and returns those of a context, or all.
     fn take_all(&self, whose: Option<u64>) -> Vec<u64> {
         let mut all = lock(&self.all);
         let (go, stay): (VecDeque<Spare>, _) = all.iter().copied().partition(|s| whose.is_none_or(|c| c == s.context));
@@ -75,7 +75,7 @@ impl SpareEvents {
         go.into_iter().map(|s| s.event).collect()
     }
 
-    /// An event could not be made at the place, and nobody knows which of them it was: none is made again.
+    /// Called when an event could not be created at the place and it is unknown which one: no event is reused any more.
     pub(crate) fn close(&self) {
         let mut all = lock(&self.all);
         self.closed.store(true, Ordering::Relaxed);
@@ -83,13 +83,13 @@ impl SpareEvents {
         self.count.store(0, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// Number of kept events.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 }
 
-/// `cuEventCreate` by an event that was ended; false if there is none.
+/// `cuEventCreate` by reusing a destroyed event; returns false if there is none.
 pub(crate) fn make_again(cx: &mut CallContext, to: *mut sys::CUevent, flags: c_uint) -> Result<bool, Code> {
     let Ok(device) = cx.device() else { return Ok(false) };
     if to.is_null() || device.spare_events.count() <= RESTING {
@@ -101,7 +101,7 @@ pub(crate) fn make_again(cx: &mut CallContext, to: *mut sys::CUevent, flags: c_u
     write_out(to, event as sys::CUevent).map(|()| true)
 }
 
-/// `cuEventDestroy` of an event that can be made again; false if it cannot.
+/// `cuEventDestroy` of an event that can be reused; returns false if it cannot.
 pub(crate) fn keep(cx: &mut CallContext, event: sys::CUevent) -> Result<bool, Code> {
     let (event, events) = (event as u64, &cx.job.tables.events);
     if kind(event) != Some(Kind::Event) {
@@ -110,7 +110,7 @@ pub(crate) fn keep(cx: &mut CallContext, event: sys::CUevent) -> Result<bool, Co
     let Ok(slot) = events.get(event) else { return Ok(false) };
     let Some(device) = cx.job.devices.get(slot.device() as usize) else { return Ok(false) };
     let flags = slot.data.flags.load(Ordering::Relaxed);
-    // Graphs and captures know events by their handles, and for longer.
+    // Graphs and captures refer to events by their handles, and for longer.
     let is_plain = flags < INTERPROCESS && !slot.data.in_graph.load(Ordering::Relaxed);
     if !is_plain || device.spare_events.count() >= MOST {
         return Ok(false);
@@ -131,7 +131,7 @@ pub(crate) fn keep(cx: &mut CallContext, event: sys::CUevent) -> Result<bool, Co
     Ok(kept)
 }
 
-/// The handles of the kept events of a context, or all of a device, valid again: to be ended.
+/// Makes the handles of the kept events of a context, or all of a device, valid again, so that they can be destroyed.
 pub(crate) fn take_all(cx: &CallContext, device: &Device, whose: Option<u64>) -> Vec<u64> {
     let all = device.spare_events.take_all(whose);
     all.iter().for_each(|event| cx.job.tables.events.resume(*event, |_| {}));

@@ -1,4 +1,4 @@
-//! Streams and events: what the rows alone do not say.
+//! Streams and events, beyond what their rows describe.
 
 use crate::context::{self, write_out};
 use crate::context_events;
@@ -55,7 +55,7 @@ pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
     Ok(stream)
 }
 
-/// Makes a stream of this context, whichever the thread has; 0: of none. The driver's device is the one that calls are on.
+/// Creates a stream of this context, whatever the thread's context is; 0: of none. The device is that of the call.
 pub(crate) fn create(cx: &mut CallContext, ctx: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
     let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
     cx.job.tables.streams.get(sent.phStream)?.set_context(ctx);
@@ -68,7 +68,7 @@ fn end(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<()
     cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
 }
 
-/// Ends these streams and events of a device.
+/// Destroys these streams and events of a device.
 pub(crate) fn destroy(cx: &mut CallContext, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
     for h in streams {
         cx.on(device);
@@ -81,7 +81,7 @@ pub(crate) fn destroy(cx: &mut CallContext, device: &'static Device, streams: &[
     Ok(())
 }
 
-/// Ends the instances of graphs, streams and events of a context, or all of a device.
+/// Destroys the graph instances, streams and events of a context, or all of a device.
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     graph::end_of(cx, device, whose)?;
     let streams = cx.job.tables.streams.all(device.index).into_iter().filter(|(_, s)| s.ends_with(whose));
@@ -92,7 +92,7 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
     destroy(cx, device, &streams, &events)
 }
 
-/// Ends all instances of graphs, streams and events of a device.
+/// Destroys all graph instances, streams and events of a device.
 pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     end_of(cx, device, None)?;
     graph::forget_memory(cx, device);
@@ -102,7 +102,7 @@ pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(
     Ok(())
 }
 
-/// What a creation asks for.
+/// The parameters of a creation.
 #[derive(Clone, Copy)]
 pub(crate) struct Creation {
     handle: u64,
@@ -110,7 +110,8 @@ pub(crate) struct Creation {
     priority: i32,
 }
 
-/// What a creation asks for, if it is that of a stream or an event and the driver would not refuse it: nobody waits for the place to say so.
+/// The parameters of a creation, if it creates a stream or an event and the driver would not refuse it: validated locally, which avoids a
+/// round trip.
 pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Code> {
     /// `CU_STREAM_NON_BLOCKING`
     const STREAM_FLAGS: u32 = 1;
@@ -133,12 +134,12 @@ pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Cod
         }
         _ => return Ok(None),
     };
-    // An event of several processes cannot have times (CUDA driver API reference).
+    // An event shared between processes cannot have times (CUDA driver API reference).
     let untimed = asked.flags & INTERPROCESS == 0 || asked.flags & DISABLE_TIMING != 0;
     if asked.flags & !allowed == 0 && untimed { Ok(Some(asked)) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
-/// Remembers what a creation asked for: the program may ask for it later.
+/// Stores the parameters of a creation, which the program may query later.
 pub(crate) fn note_creation(cx: &CallContext, device: &'static Device, made: Creation) -> Result<(), Code> {
     if let Ok(s) = cx.job.tables.streams.get(made.handle) {
         s.data.flags.store(made.flags, Ordering::Relaxed);
@@ -155,7 +156,7 @@ pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -
     let device = cx.device()?;
     graph::forbid_on(cx, device, stream)?;
     let mark = pools::before_sync(device);
-    // What was freed in a stream comes after all that its next work follows, though a free is no work there itself.
+    // Memory that was freed in a stream is ordered behind everything that its next work follows, although a free is no work there itself.
     if mark.is_some() && follows_default(cx, stream) {
         cx.settle_turn(device, stream)?
     } else {
@@ -165,23 +166,23 @@ pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -
     Ok(())
 }
 
-/// Whether a stream's work follows that of others though nobody has asked for it. An ended stream may have been one.
+/// Returns whether a stream's work implicitly follows that of others. A destroyed stream counts as one of these.
 pub(crate) fn follows_default(cx: &CallContext, stream: u64) -> bool {
     const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
     cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0)
 }
 
-/// Bits of a position in the order of a place, where it is noted beside the place's epoch.
+/// Bits of a position in a place's order, where it is stored together with the place's epoch.
 const POSITION_BITS: u32 = 48;
 
-/// A position in the order of the place of an epoch as one number, which grows with both; the highest one if they are too large for that.
+/// A position in the order of an epoch's place as one number, which grows with both; the maximum if they are too large.
 fn moment(epoch: u64, position: u64) -> u64 {
     let fits = epoch < u64::MAX >> POSITION_BITS && position < 1 << POSITION_BITS;
     if fits { epoch << POSITION_BITS | position } else { u64::MAX }
 }
 
-/// Takes note of work of a stream behind which the next may be held up for reasons that only the GPU knows: a kernel or a graph, which may look
-/// for what another stream does, and a wait for an event.
+/// Notes work of a stream that may delay later work for reasons that only the GPU knows: a kernel or a graph, which may wait for another
+/// stream, or a wait for an event.
 #[inline]
 pub(crate) fn note_delay(cx: &CallContext, device: &Device, stream: u64, call: Option<&Range<u64>>) {
     if let (Some(call), Ok(s)) = (call, cx.job.tables.streams.get(stream)) {
@@ -189,7 +190,7 @@ pub(crate) fn note_delay(cx: &CallContext, device: &Device, stream: u64, call: O
     }
 }
 
-/// Later work of a stream waits for an event of its device: what the place is asked, and what is noted of copies and kernels before the event.
+/// Makes later work of a stream wait for an event of its device: sends the wait, and notes copies and kernels before the event.
 pub(crate) fn follow_event(cx: &CallContext, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
     landing::follows_event(device, wait.stream);
     host_waiting::follows_event(device, wait.stream);
@@ -198,37 +199,37 @@ pub(crate) fn follow_event(cx: &CallContext, device: &'static Device, wait: &Str
     Ok(())
 }
 
-/// Whether the next work of a stream follows nothing but copies and functions of the stream itself: it follows no other stream by the rules of
-/// the default one, and such work ([`note_delay`]) is known to be over.
+/// Returns whether the next work of a stream follows nothing but copies and functions of the stream itself: it does not implicitly follow
+/// another stream, and delaying work ([`note_delay`]) is known to be complete.
 pub(crate) fn is_undelayed(cx: &CallContext, device: &Device, stream: u64) -> bool {
     let delay = || cx.job.tables.streams.get(stream).map_or(u64::MAX, |s| s.data.delay.load(Ordering::Relaxed));
     !follows_default(cx, stream) && is_over(device, stream, delay())
 }
 
-/// Whether what a stream had to do at a [`moment`] is known to be over.
+/// Returns whether the work of a stream up to a [`moment`] is known to be complete.
 fn is_over(device: &Device, stream: u64, then: u64) -> bool {
-    // A move waits until everything is done.
+    // A move waits until all work is complete.
     let is_earlier = then < moment(device.epoch.load(Ordering::Relaxed), 0);
     is_earlier || then != u64::MAX && device.is_past(stream, then & ((1 << POSITION_BITS) - 1))
 }
 
-/// The last launch of an instance of a graph, behind which its next one comes whatever its stream.
+/// The last launch of a graph instance, behind which its next one is ordered whatever its stream.
 #[derive(Debug, Default)]
 pub(crate) struct LastLaunch(Mutex<Option<(u64, u64)>>);
 
 impl LastLaunch {
-    /// Takes note of a launch.
+    /// Notes a launch.
     pub(crate) fn note(&self, device: &Device, stream: u64, call: Option<&Range<u64>>) {
         let then = call.map_or(u64::MAX, |call| moment(device.epoch.load(Ordering::Relaxed), call.end));
         *lock(&self.0) = Some((stream, then));
     }
 
-    /// Whether the next launch, in this stream, comes behind nothing but what the stream has to do.
+    /// Returns whether the next launch, in this stream, follows nothing but the stream's own work.
     pub(crate) fn is_no_delay(&self, device: &Device, stream: u64) -> bool {
         lock(&self.0).is_none_or(|(before, then)| before == stream || is_over(device, before, then))
     }
 
-    /// Of another instance.
+    /// Resets it for another instance.
     pub(crate) fn forget(&self) {
         *lock(&self.0) = None;
     }
@@ -256,12 +257,12 @@ pub(crate) fn cuStreamGetCtx(cx: &mut CallContext, stream: sys::CUstream, pctx: 
     write_out(pctx, home(cx, stream)? as sys::CUcontext)
 }
 
-/// Whether a stream is one of those that every context has.
+/// Returns whether a stream is one of the special ones that every context has.
 fn is_special(stream: sys::CUstream) -> bool {
     (stream as u64) < 3
 }
 
-/// The context of a stream: of a special one that of the thread.
+/// The context of a stream: for a special stream that of the thread.
 fn home(cx: &mut CallContext, stream: sys::CUstream) -> Result<u64, Code> {
     if is_special(stream) {
         context::current_device(cx.job)?;
@@ -345,19 +346,20 @@ fn record(cx: &mut CallContext, event: sys::CUevent, stream: sys::CUstream, flag
     record_in(cx, device, event, stream)
 }
 
-/// Records an event of a device in a stream of it, outside of captures.
+/// Records an event of a device in one of its streams, outside of captures.
 pub(crate) fn record_in(cx: &CallContext, device: &'static Device, event: u64, stream: u64) -> Result<(), Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let op = ops::EventRecord { event, stream, flags: 0 };
     let is_shared = ipc::is_shared(data);
     if is_shared {
-        // Who waits for it in another process finds in the host's memory what came before.
+        // Another process that waits for it finds the effects of earlier work in host memory.
         landing::before_shared_event(cx, device, stream)?;
     }
     data.begin_record();
     let handed_over = if is_shared {
-        // It is in the place before the program can tell another process of it. Who records it next is not known here.
+        // The record is at the place before the program can tell another process of it. The other process's later records are not known
+        // here.
         encoded(&op, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body])).map(|_| None)
     } else {
         cx.operate(device, &op)
@@ -380,14 +382,14 @@ pub(crate) fn cuEventRecordWithFlags(
     record(cx, event, stream, flags)
 }
 
-/// The event, if its last record may still be to come: only then is the place asked.
+/// The event, if its last record may not have occurred yet: only then is a round trip necessary.
 fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfinished<'static>>, Code> {
     let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
     let device = cx.device()?;
     device.check()?;
     let data = &cx.job.tables.events.get(event)?.data;
     graph::ask_event(cx, event, data)?;
-    // A move waits until everything is done, so what was recorded in an earlier place has happened.
+    // A move waits until all work is complete, so a record of an earlier place has occurred.
     if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
         return Ok(None);
     }
@@ -401,22 +403,22 @@ fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfini
     Ok(Some(Unfinished { event, device, data, last }))
 }
 
-/// An event whose last record may not have happened.
+/// An event whose last record may not have occurred.
 struct Unfinished<'t> {
     event: u64,
     device: &'static Device,
     data: &'t EventData,
-    /// That record.
+    /// The last record.
     last: Option<Asked>,
 }
 
 impl Unfinished<'_> {
-    /// A call of an epoch has shown that it has happened.
+    /// Notes that a call of an epoch has shown that the record has occurred.
     fn has_happened(&self, epoch: u64, call: Option<Range<u64>>) {
         let (Some(asked), Some(call)) = (self.last, call) else { return };
         let Some(Recorded { at, stream }) = self.data.answered(asked) else { return };
         self.device.past(epoch, stream, at);
-        // With nothing between record and question the stream has nothing left.
+        // With nothing between record and query, the stream is complete.
         if at == call.start {
             self.device.quiet_until(epoch, call, Some(stream));
         }
@@ -459,7 +461,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: sys::CUevent) -> R
     }
 }
 
-/// When an event happened, in milliseconds on the job's clock.
+/// When an event occurred, in milliseconds on the job's clock.
 fn happened_ms(cx: &CallContext, event: u64, device: &'static Device) -> Result<f64, Code> {
     let data = &cx.job.tables.events.get(event)?.data;
     if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
@@ -531,7 +533,7 @@ mod tests {
     #[test]
     fn moments_grow_with_the_place_and_its_order() {
         assert!(moment(0, 0) < moment(1, 0) && moment(1, 7) < moment(1, 8) && moment(1, (1 << POSITION_BITS) - 1) < moment(2, 0));
-        // What does not fit is never over.
+        // A moment that is too large is never complete.
         assert_eq!((moment(1, 1 << POSITION_BITS), moment(u64::MAX >> POSITION_BITS, 0)), (u64::MAX, u64::MAX));
     }
 }

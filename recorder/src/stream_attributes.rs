@@ -1,8 +1,8 @@
-//! Attributes of streams: the place's driver checks and has them, this process knows what was set, and the journal keeps the last value
-//! of each.
+//! Attributes of streams: the place's driver checks and applies them, this process stores the values set, and the journal keeps the last
+//! value of each.
 //!
-//! They say how work is carried out, not what it does: which part of memory should stay in the cache, how the host waits, what comes
-//! first, what a memory barrier waits for. Kernels that a capture records get those of their stream.
+//! They affect how work is carried out, not its results: which part of memory should stay in the cache, how the host waits, priorities,
+//! what a memory barrier waits for. Kernels that a capture records get those of their stream.
 
 use crate::enter::CallContext;
 use crate::job::Device;
@@ -22,7 +22,7 @@ type Value = [u8; STREAM_ATTRIBUTE_BYTES];
 const _: () = assert!(STREAM_ATTRIBUTE_BYTES == size_of::<sys::CUstreamAttrValue>());
 
 const PRIORITY: u32 = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY as u32;
-/// The attributes that streams have (CUDA driver API reference, `CUstreamAttrID`), each with the bytes of its value.
+/// The attributes of streams (CUDA driver API reference, `CUstreamAttrID`), each with the size of its value.
 const KNOWN: [(u32, usize); 5] = [
     (Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW as u32, size_of::<sys::CUaccessPolicyWindow>()),
     (Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32, 4),
@@ -38,17 +38,17 @@ struct Setting {
     value: Value,
 }
 
-/// By device and stream as it travels.
+/// By device and stream.
 static KEPT: Mutex<Option<HashMap<(u32, u64), Vec<Setting>>>> = Mutex::new(None);
 
-/// The context of a device ends, and what was set with it.
+/// Removes all values of a device whose context is destroyed.
 pub(crate) fn forget(device: &Device) {
     if let Some(kept) = lock(&KEPT).as_mut() {
         kept.retain(|(index, _), _| *index != device.index);
     }
 }
 
-/// Bytes of an attribute's value.
+/// Size of an attribute's value.
 fn width(attribute: u32) -> Result<usize, Code> {
     KNOWN.iter().find(|(known, _)| *known == attribute).map(|(_, bytes)| *bytes).ok_or(code::ERROR_INVALID_VALUE)
 }
@@ -76,7 +76,7 @@ fn known(device: &Device, stream: u64, attribute: u32) -> Option<Value> {
     settings.iter().find(|s| s.attribute == attribute).map(|s| s.value)
 }
 
-/// What a kernel that is captured in a stream gets from it.
+/// The attributes that a kernel captured in a stream gets from it.
 pub(crate) fn of_kernels(cx: &CallContext, device: &Device, stream: u64) -> Result<Vec<(u32, Value)>, Code> {
     let mut all: Vec<_> = KNOWN.iter().filter_map(|(id, _)| Some((*id, known(device, stream, *id)?))).collect();
     let priority = initial(cx, stream, PRIORITY)?;
@@ -124,7 +124,7 @@ pub(crate) fn cuStreamSetAttribute(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut own = [0; STREAM_ATTRIBUTE_BYTES];
-    // SAFETY: not null, so by CUDA's contract a value of this attribute, which has so many bytes.
+    // SAFETY: not null, so by CUDA's contract a value of this attribute, which has this size.
     own[..bytes].copy_from_slice(unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes) });
     set(cx, device, stream, attribute, own)
 }

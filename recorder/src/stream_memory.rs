@@ -1,4 +1,4 @@
-//! Words of memory that streams wait for and write.
+//! Memory operations of streams: waits for words of memory, and writes to them.
 
 use crate::enter::CallContext;
 use crate::job::Device;
@@ -29,23 +29,23 @@ const WAIT_FLUSH: u32 = 1 << 30;
 /// A batch has fewer operations than this (CUDA driver API reference).
 const MOST: u32 = 256;
 
-/// Waits of streams at workers that have not ended.
+/// Number of waits of workers' streams that have not ended.
 static WAITS: AtomicUsize = AtomicUsize::new(0);
 
-/// Streams of this process's driver, or graphs, have been made to wait: nobody is told when such a wait ends.
+/// Whether streams of this process's driver, or graphs, have been made to wait: the end of such a wait is not reported.
 static WAITED_HERE: AtomicBool = AtomicBool::new(false);
 
-/// Whether a stream of a worker may still wait for a word of memory.
+/// Returns whether a stream of a worker may still wait for a word of memory.
 pub(crate) fn any_waiting() -> bool {
     WAITS.load(Ordering::Acquire) > 0 || waited_here()
 }
 
-/// Whether a stream of this process's driver, or a graph, has ever been made to wait.
+/// Returns whether a stream of this process's driver, or a graph, has ever been made to wait.
 pub(crate) fn waited_here() -> bool {
     WAITED_HERE.load(Ordering::Acquire)
 }
 
-/// Whether the device has this ability.
+/// Checks that the device has this capability.
 fn able(device: &Device, attribute: A) -> Result<(), Code> {
     match device::attribute(device, attribute as u32) {
         Some(n) if n != 0 => Ok(()),
@@ -67,7 +67,7 @@ fn check(cx: &CallContext, device: &Device, part: &MemoryPart, first: bool) -> R
                 able(device, A::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)?;
             }
         }
-        // Writing without a barrier belongs to the first version.
+        // Writes without a barrier belong to the first version.
         WRITE_32 | WRITE_64 => wrong(part.flags > u32::from(first))?,
         FLUSH => {
             wrong(part.flags != 0)?;
@@ -82,7 +82,7 @@ fn check(cx: &CallContext, device: &Device, part: &MemoryPart, first: bool) -> R
         able(device, if first { wide } else { A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS })?;
     }
     wrong(!part.address.is_multiple_of(bytes))?;
-    // Neither memory of pools nor managed memory (measured).
+    // Neither memory of pools nor managed memory is accepted (measured).
     if is_device(part.address) {
         wrong(device.memory().find(part.address).is_some_and(|f| f.pool != 0))?;
         return device.check_range(part.address, bytes).map(drop);
@@ -137,7 +137,7 @@ fn submit(
     }))
 }
 
-/// An operation as a node of a graph has it.
+/// An operation in the form of a graph's node.
 fn words_of(p: &MemoryPart) -> [u64; 6] {
     match p.bytes() {
         Some(_) => [p.operation.into(), p.address, p.value, p.flags.into(), 0, 0],
@@ -145,7 +145,7 @@ fn words_of(p: &MemoryPart) -> [u64; 6] {
     }
 }
 
-/// An operation from the header's union, which has six words whatever is in them.
+/// An operation from the header's union, which always has six words.
 fn part_of(w: &[u64; 6]) -> MemoryPart {
     let operation = w[0] as u32;
     let bare = MemoryPart { operation, address: 0, value: 0, flags: (w[0] >> 32) as u32 };
@@ -157,7 +157,7 @@ fn part_of(w: &[u64; 6]) -> MemoryPart {
     }
 }
 
-/// Checks the operations of a node of a graph.
+/// Checks the operations of a graph's node.
 pub(crate) fn check_node(cx: &CallContext, device: &'static Device, parts: &[[u64; 6]]) -> Result<(), Code> {
     if parts.is_empty() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -165,12 +165,12 @@ pub(crate) fn check_node(cx: &CallContext, device: &'static Device, parts: &[[u6
     parts.iter().try_for_each(|w| check(cx, device, &part_of(w), false))
 }
 
-/// The words that the operations of a node wait for or write.
+/// The addresses of the words that a node's operations wait for or write.
 pub(crate) fn addresses(parts: &[[u64; 6]]) -> impl Iterator<Item = u64> {
     parts.iter().map(|w| part_of(w).address)
 }
 
-/// Takes note of an instance with such operations: nobody tells when a stream has got past them.
+/// Notes an instance with such operations: the end of its waits is not reported.
 pub(crate) fn note_node(parts: &[[u64; 6]]) {
     WAITED_HERE.fetch_or(parts.iter().any(|w| part_of(w).waits()), Ordering::AcqRel);
 }
@@ -189,7 +189,7 @@ fn batch(
     if array.is_null() || count >= MOST || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program says that there are `count` of these unions.
+    // SAFETY: the program guarantees that there are `count` of these unions.
     let words = unsafe { std::slice::from_raw_parts(array.cast::<[u64; 6]>(), count as usize) };
     submit(cx, stream, first_version, words.iter().map(part_of).collect(), flags)
 }

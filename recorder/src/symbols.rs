@@ -1,4 +1,4 @@
-//! What works without a job: start-up, versions, symbol look-up, private tables, error texts.
+//! Functions that work without a job: start-up, versions, symbol look-up, private tables, error texts.
 
 use crate::context::{PrivateTables, write_out};
 use crate::{device, exports, job, log};
@@ -29,7 +29,7 @@ pub(crate) fn cuGetErrorString(error: u32, to: *mut *const c_char) -> Result<(),
     device::error_text(error, to, true)
 }
 
-/// Resolves a name; `Ok(None)` with a status when there is nothing to hand out.
+/// Resolves a name; `Ok(None)` with a status if there is no function to return.
 fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<*mut c_void>, u32), Code> {
     use sys::CUdriverProcAddressQueryResult_enum as S;
     if symbol.is_null() || flags > 3 {
@@ -41,7 +41,7 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
         return Err(code::ERROR_INVALID_VALUE);
     }
     if name == "cuInit" {
-        // Every runtime begins with it, and then asks for all it knows.
+        // Every runtime begins with this name, and then looks up everything it knows.
         log::runtime_starts();
     }
     let not_found = S::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND as u32;
@@ -64,7 +64,7 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
     })
 }
 
-/// Version 1 must fail for what is not there: CUDA 11's runtime calls whatever it is given (docs/driver-facts.md 1.10).
+/// Version 1 must fail for unknown functions: CUDA 11's runtime calls whatever it gets (docs/driver-facts.md 1.10).
 pub(crate) fn cuGetProcAddress(
     symbol: *const c_char,
     to: *mut *mut c_void,

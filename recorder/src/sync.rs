@@ -1,5 +1,5 @@
-//! The atomic words of code whose order of steps has a model: in the tests each access is a step that other threads may come before
-//! (`interleave`), else the standard library's.
+//! Atomic types for code whose interleavings are model-checked: in tests each access is a step before which other threads may run
+//! (`interleave`); otherwise those of the standard library.
 
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, fence};

@@ -1,6 +1,6 @@
-//! Atomic operations with the scope of the whole system: natively those of a kernel and of the processor on one word of managed memory, or
-//! of memory that both use, see each other. Managed memory lies with the host here, and other places have copies of what GPUs use, so there
-//! they do not (docs/features.md). A program that has both, such a kernel and such memory, is told so: once.
+//! Atomic operations with system scope: natively those of a kernel and of the processor on one word of managed memory, or of memory that
+//! both use, are atomic with respect to each other. Here managed memory is host memory, and other places have copies of what GPUs use, so
+//! there they are not (docs/features.md). A program that has both such a kernel and such memory gets one warning.
 
 use crate::enter::CallContext;
 use crate::host_memory;
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static KERNEL: OnceLock<String> = OnceLock::new();
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// A kernel that uses such operations is about to be used for the first time.
+/// Called before the first use of a kernel with such operations.
 #[cold]
 pub(crate) fn note_kernel(cx: &CallContext, name: &str) {
     KERNEL.get_or_init(|| name.to_owned());
     memory_changed(cx);
 }
 
-/// There may be more memory of the host's that GPUs use.
+/// Called when there may be more host memory that GPUs use.
 pub(crate) fn memory_changed(cx: &CallContext) {
     if KERNEL.get().is_some() {
         cx.job.devices.iter().for_each(|d| place_changed(cx.place(d)));
     }
 }
 
-/// A device is at a place.
+/// Called when a device has a new place.
 pub(crate) fn place_changed(place: &Place) {
     let Some(kernel) = KERNEL.get() else { return };
     if !TOLD.load(Ordering::Relaxed) && host_memory::splits_atomics(place) && !TOLD.swap(true, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The job's handles: who is alive, on which device, and what the shim knows of it.
+//! The job's handles: which are live, on which device, and what the recorder knows about each.
 
 use crate::array::{ArrayData, MipmapData};
 use crate::function::FunctionData;
@@ -31,25 +31,25 @@ impl<S> Slot<S> {
         self.device.load(Ordering::Relaxed)
     }
 
-    /// The context that it was made in, 0 for what the shim makes for itself.
+    /// The context in which it was created, 0 for the recorder's own objects.
     pub(crate) fn context(&self) -> u64 {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// It is of another context than the thread's, or of none (0).
+    /// Sets another context than the thread's, or none (0).
     pub(crate) fn set_context(&self, context: u64) {
         self.context.store(context, Ordering::Relaxed);
     }
 
-    /// Whether it ends when a context does, or with `None` when all of a device do.
+    /// Returns whether it is destroyed with a context, or with `None` with all contexts of a device.
     pub(crate) fn ends_with(&self, context: Option<u64>) -> bool {
         context.is_none_or(|c| c == self.context())
     }
 }
 
-/// What is known of a handle of some kind; forgotten when its slot is used again.
+/// The recorder's data about a handle of some kind; reset when its slot is reused.
 pub(crate) trait Known: Default + Sync {
-    /// Back to the state of a new handle.
+    /// Resets it to the state of a new handle.
     fn forget(&self);
 }
 
@@ -62,9 +62,9 @@ pub(crate) struct Table<S> {
 
 #[derive(Debug, Default)]
 struct Slots {
-    /// The first one that was never used.
+    /// The first slot that was never used.
     next: u32,
-    /// Free ones that were.
+    /// Freed slots.
     reuse: VecDeque<u32>,
     live: u64,
 }
@@ -74,11 +74,11 @@ impl<S: Known> Table<S> {
         Table { kind, cells: Cells::new(), slots: Mutex::default() }
     }
 
-    /// A new handle on `device`, made in a context.
+    /// Creates a handle on `device` in a context.
     pub(crate) fn make(&self, device: u32, context: u64) -> Result<u64, Code> {
         let slot = {
             let mut slots = lock(&self.slots);
-            // A freed slot rests until 64 others are free: a stale handle is told apart for longer.
+            // A freed slot is reused only when 64 others are free, so that a stale handle is recognized for longer.
             let slot = if slots.reuse.len() > 64 || slots.next == 1 << 24 {
                 slots.reuse.pop_front().ok_or(code::ERROR_OUT_OF_MEMORY)?
             } else {
@@ -89,7 +89,7 @@ impl<S: Known> Table<S> {
             slot
         };
         let cell = self.cells.at(slot);
-        // Nobody else writes to the cell until its handle is there.
+        // No other thread writes to the cell until its handle exists.
         let generation = cell.generation.load(Ordering::Relaxed).wrapping_add(1);
         cell.generation.store(generation, Ordering::Relaxed);
         let handle = compose(self.kind, generation, slot);
@@ -106,7 +106,7 @@ impl<S: Known> Table<S> {
         if handle != 0 && cell.handle.load(Ordering::Acquire) == handle { Ok(cell) } else { Err(code::ERROR_INVALID_HANDLE) }
     }
 
-    /// Ends a live handle. False if it was not alive.
+    /// Removes a live handle. Returns false if it was not live.
     pub(crate) fn end(&self, handle: u64) -> bool {
         let Some(cell) = self.cells.get(slot(handle)) else { return false };
         let mut slots = lock(&self.slots);
@@ -119,13 +119,13 @@ impl<S: Known> Table<S> {
         true
     }
 
-    /// A live handle is not valid until [`Table::resume`], and stays what it is. False if it was not alive.
+    /// Makes a live handle invalid until [`Table::resume`], without changing it. Returns false if it was not live.
     pub(crate) fn suspend(&self, handle: u64) -> bool {
         let Some(cell) = self.cells.get(slot(handle)) else { return false };
         handle != 0 && cell.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A suspended handle is one that was just made, on its device and in its context.
+    /// Makes a suspended handle valid again, as if it was just created on its device and in its context.
     pub(crate) fn resume(&self, handle: u64, prepare: impl FnOnce(&S)) {
         if let Some(cell) = self.cells.get(slot(handle)) {
             cell.data.forget();
@@ -139,7 +139,7 @@ impl<S: Known> Table<S> {
         lock(&self.slots).live
     }
 
-    /// All live handles of a device with what is known of them.
+    /// All live handles of a device with their data.
     pub(crate) fn all(&self, device: u32) -> Vec<(u64, &Slot<S>)> {
         let made = lock(&self.slots).next;
         (0..made)
@@ -150,7 +150,7 @@ impl<S: Known> Table<S> {
     }
 }
 
-/// What the shim knows of a stream.
+/// The recorder's data about a stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamData {
     pub(crate) flags: AtomicU32,
@@ -158,9 +158,9 @@ pub(crate) struct StreamData {
     pub(crate) priority: AtomicU32,
     /// A per-thread default stream: the program cannot destroy it.
     pub(crate) per_thread: AtomicBool,
-    /// Its green context is gone.
+    /// Its green context was destroyed.
     pub(crate) orphaned: AtomicBool,
-    /// Its last work that may hold up what follows: see [`crate::stream::note_delay`].
+    /// Its last work that may delay later work: see [`crate::stream::note_delay`].
     pub(crate) delay: AtomicU64,
 }
 
@@ -174,45 +174,45 @@ impl Known for StreamData {
     }
 }
 
-/// What the shim knows of an event.
+/// The recorder's data about an event.
 #[derive(Debug, Default)]
 pub(crate) struct EventData {
     pub(crate) flags: AtomicU32,
     /// Epoch of the place in which it was last recorded; 0: never.
     pub(crate) epoch: AtomicU64,
     records: Mutex<Records>,
-    /// It was last recorded in a capture.
+    /// Whether it was last recorded in a capture.
     pub(crate) captured: AtomicBool,
-    /// A capture or a node of a graph has named it.
+    /// Whether a capture or a node of a graph has used it.
     pub(crate) in_graph: AtomicBool,
-    /// When it happened, if that was in an earlier place: bits of f64 milliseconds on the job's clock.
+    /// When it occurred, if that was in an earlier place: bits of f64 milliseconds on the job's clock.
     pub(crate) happened_ms: AtomicU64,
 }
 
-/// The records of an event. Records and questions of several threads may cross: what an answer says is about the record that was the
-/// last one in the place's order when the question came there, and only these counts show which one that was.
+/// The records of an event. Records and queries of several threads may interleave: an answer is about the record that was the last one in
+/// the place's order when the query arrived, and only these counts show which one that was.
 #[derive(Debug, Default)]
 struct Records {
-    /// Records that were about to be handed over,
+    /// Number of records that were about to be sent,
     begun: u64,
-    /// and those of them that were.
+    /// and of those that were sent.
     ended: u64,
     last: Option<Recorded>,
-    /// Where the record lies that is known to have happened.
+    /// Position of the latest record that is known to have occurred.
     done: u64,
-    /// How many records had begun when the last of them was seen to have happened, in a place without an order.
+    /// How many records had begun when the last of them was seen to have occurred, in a place without an order.
     over: u64,
 }
 
 /// A record of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// Where the place's order was after it.
+    /// Position in the place's order after it.
     pub(crate) at: u64,
     pub(crate) stream: u64,
 }
 
-/// The last record of an event, as it was before the place was asked about the event.
+/// The last record of an event, as it was before a query about the event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     recorded: Recorded,
@@ -220,12 +220,12 @@ pub(crate) struct Asked {
 }
 
 impl EventData {
-    /// A record is about to be handed over to the place.
+    /// A record is about to be sent to the place.
     pub(crate) fn begin_record(&self) {
         lock(&self.records).begun += 1;
     }
 
-    /// It was, or could not be: then there is no epoch. `recorded` is where it lies, if that is known.
+    /// It was sent, or could not be: then there is no epoch. `recorded` is its position, if that is known.
     pub(crate) fn end_record(&self, epoch: Option<u64>, recorded: Option<Recorded>) {
         let mut records = lock(&self.records);
         records.ended += 1;
@@ -233,7 +233,7 @@ impl EventData {
         let is_newer = |last: Recorded| recorded.is_none_or(|new| new.at > last.at);
         let is_another_place = self.epoch.swap(epoch, Ordering::AcqRel) != epoch;
         if is_another_place {
-            // Its order begins anew.
+            // Positions in the new epoch's order begin at zero.
             records.done = 0;
         }
         if is_another_place || records.last.is_none_or(is_newer) {
@@ -241,60 +241,60 @@ impl EventData {
         }
     }
 
-    /// It was recorded in the place of this epoch, nobody knows where in its order.
+    /// It was recorded in the place of this epoch, at an unknown position.
     pub(crate) fn recorded_somewhere(&self, epoch: u64) {
         self.begin_record();
         self.end_record(Some(epoch), None);
     }
 
-    /// The last record, if it is known and no other one is on its way.
+    /// The last record, if it is known and no other one is under way.
     pub(crate) fn last(&self) -> Option<Asked> {
         let records = lock(&self.records);
         let recorded = records.last.filter(|_| records.begun == records.ended)?;
         Some(Asked { recorded, begun: records.begun })
     }
 
-    /// Whether a record is known to have happened.
+    /// Returns whether a record is known to have occurred.
     pub(crate) fn is_done(&self, recorded: Recorded) -> bool {
         lock(&self.records).done == recorded.at
     }
 
-    /// A record has happened.
+    /// Notes that a record has occurred.
     pub(crate) fn has_happened(&self, recorded: Recorded) {
         lock(&self.records).done = recorded.at;
     }
 
-    /// How many records there were, if none is on its way.
+    /// Number of records, if none is under way.
     pub(crate) fn records(&self) -> Option<u64> {
         let records = lock(&self.records);
         (records.begun == records.ended).then_some(records.begun)
     }
 
-    /// The place has said that the event has happened, when it was asked behind so many records.
+    /// Notes that the place has reported the event as occurred; `asked` is the number of records before the query.
     pub(crate) fn was_over(&self, asked: Option<u64>) {
         let mut records = lock(&self.records);
-        // Else the answer may be about a later record.
+        // Otherwise the answer may be about a later record.
         if asked == Some(records.begun) {
             records.over = records.begun;
         }
     }
 
-    /// Whether the last record is known to have happened in the place of an epoch, or there was none; `is_past` says whether a stream has got
-    /// to a position of its order.
+    /// Returns whether the last record is known to have occurred in the place of an epoch, or there was none; `is_past` tells whether a
+    /// stream has reached a position of its order.
     pub(crate) fn is_over(&self, epoch: u64, is_past: impl FnOnce(u64, u64) -> bool) -> bool {
         let records = lock(&self.records);
-        // A move waits until everything is done, so what was recorded in an earlier place has happened.
+        // A move waits until all work is complete, so a record of an earlier place has occurred.
         records.begun == records.ended
             && (self.epoch.load(Ordering::Acquire) != epoch
                 || records.over == records.begun
                 || records.last.is_some_and(|last| records.done == last.at || is_past(last.stream, last.at)))
     }
 
-    /// The place has said that the event has happened: the record of which that is true, if that is known.
+    /// The place has reported the event as occurred: returns the record of which that is true, if it is known.
     pub(crate) fn answered(&self, asked: Asked) -> Option<Recorded> {
         let mut records = lock(&self.records);
         if records.begun != asked.begun {
-            // Perhaps the answer is about a later record, in another stream.
+            // The answer may be about a later record, in another stream.
             return None;
         }
         records.done = asked.recorded.at;
@@ -318,16 +318,16 @@ impl Known for EventData {
     }
 }
 
-/// What the shim knows of an instance of a graph, beside the graph itself.
+/// The recorder's data about a graph instance, besides the graph itself.
 #[derive(Debug, Default)]
 pub(crate) struct InstanceData {
     /// The journal's handle of the last change of each node.
     pub(crate) changes: Mutex<HashMap<Changed, u64>>,
     /// The events that its launches record.
     pub(crate) records: Mutex<Vec<u64>>,
-    /// Its nodes that call this process, in the order in which launches name them; held over a launch.
+    /// Its nodes that call this process, in the order in which launches list them; locked during a launch.
     pub(crate) calls: Mutex<Vec<GraphNode>>,
-    /// It has had a kernel that may wait for the program.
+    /// Whether it has had a kernel that may wait for the host.
     pub(crate) may_wait: AtomicBool,
     /// Its last launch, if any of its nodes call this process.
     pub(crate) launched: LastLaunch,
@@ -343,7 +343,7 @@ impl Known for InstanceData {
     }
 }
 
-/// A kind of which the shim needs to know nothing more.
+/// Data of kinds about which the recorder needs no more.
 #[derive(Debug, Default)]
 pub(crate) struct Nothing;
 
@@ -388,7 +388,7 @@ impl Tables {
         }
     }
 
-    /// A new handle of any kind but a context.
+    /// Creates a handle of any kind except contexts.
     pub(crate) fn make(&self, kind: Kind, device: u32, context: u64) -> Result<u64, Code> {
         match kind {
             Kind::Stream => self.streams.make(device, context),
@@ -434,7 +434,7 @@ impl Tables {
         }
     }
 
-    /// Ends a handle of any kind; functions and kernels end with their module or library (`children.rs`).
+    /// Removes a handle of any kind; functions and kernels are removed with their module or library (`children.rs`).
     pub(crate) fn end(&self, handle: u64) -> bool {
         match cuda_api::handle::kind(handle) {
             Some(Kind::Stream) => self.streams.end(handle),
@@ -462,7 +462,7 @@ impl Tables {
         }
     }
 
-    /// What is known of a function or kernel.
+    /// The data of a function or kernel.
     pub(crate) fn function(&self, handle: u64) -> Result<&FunctionData, Code> {
         match cuda_api::handle::kind(handle) {
             Some(Kind::Kernel) => self.kernels.get(handle).map(|s| &s.data),
@@ -540,7 +540,7 @@ mod tests {
         assert!(data.is_over(1, never));
     }
 
-    /// All orders in which the steps of some threads can follow each other: for each order the numbers of the threads.
+    /// All interleavings of the steps of some threads: for each the numbers of the threads.
     fn orders(steps: &[usize]) -> Vec<Vec<usize>> {
         if steps.iter().all(|n| *n == 0) {
             return vec![Vec::new()];
@@ -554,19 +554,19 @@ mod tests {
         all
     }
 
-    /// A place with one event, and what the job knows of it.
+    /// A place with one event, and the job's knowledge of it.
     #[derive(Default)]
     struct World {
         data: EventData,
-        /// What was handed over so far.
+        /// Position after everything sent so far.
         position: u64,
         /// The event's last record in the place.
         truth: Option<Recorded>,
         asked: Option<Asked>,
         answer: Option<Recorded>,
-        /// What is claimed to have happened.
+        /// Records that are claimed to have occurred.
         claimed: Vec<Recorded>,
-        /// As it once was: an answer counts for the record that was the last one when the question was made.
+        /// The former, wrong behaviour: an answer counts for the record that was the last one at the time of the query.
         believes: bool,
     }
 
@@ -587,7 +587,7 @@ mod tests {
             self.data.end_record(Some(1), Some(Recorded { at, stream }));
         }
 
-        /// A step of a thread that asks whether it has happened; what was recorded in stream 1 never does.
+        /// A step of a thread that queries the event; a record in stream 1 never occurs.
         fn ask(&mut self, step: usize) {
             match step {
                 0 => self.asked = self.data.last(),
@@ -602,8 +602,7 @@ mod tests {
         }
     }
 
-    /// Two records of an event and a question in all orders: how many answers taught something, and in which order one taught what is
-    /// not so.
+    /// Two records of an event and a query in all orders: how many answers were informative, and in which order one led to a wrong claim.
     fn records_and_questions(believes: bool) -> (usize, Option<Vec<usize>>) {
         let mut learned = 0;
         for order in orders(&[3, 3, 3]) {
@@ -612,7 +611,7 @@ mod tests {
             w.record(1, 0);
             w.record(1, 1);
             w.end_record(w.position, 1);
-            // Two threads record it anew, in streams that have done everything; the third one asks.
+            // Two threads record it again, in idle streams; the third one queries it.
             let (mut steps, mut ends) = ([0; 3], [0; 2]);
             for thread in order.iter().copied() {
                 let step = steps[thread];
@@ -630,7 +629,7 @@ mod tests {
                 return (learned, Some(order));
             }
             assert_eq!(w.data.last().map(|l| l.recorded()), w.truth, "{order:?}");
-            // With everything at rest a question teaches.
+            // Without concurrent records a query is informative.
             (0..3).for_each(|step| w.ask(step));
             learned += w.claimed.len();
             assert_eq!(w.claimed.last().copied(), w.truth, "{order:?}");

@@ -1,5 +1,5 @@
-//! Descriptors for the tensor memory accelerator: 128 bytes that the driver of the place computes, for only it knows their form.
-//! An address in them is the same in every place, so they stay right through moves.
+//! Descriptors for the tensor memory accelerator: 128 bytes that the place's driver computes, since only it knows their format. An
+//! address in them is the same in every place, so they stay valid after moves.
 
 use crate::enter::CallContext;
 use crate::host_memory;
@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 const _: () = assert!(size_of::<sys::CUtensorMap>() == ops::TENSOR_MAP_BYTES);
 
-/// Reads `n` elements that the program points at.
+/// Reads `n` elements to which the program points.
 fn elements<T: Copy>(from: *const T, n: usize) -> Result<Vec<T>, Code> {
     if from.is_null() && n > 0 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -20,11 +20,11 @@ fn elements<T: Copy>(from: *const T, n: usize) -> Result<Vec<T>, Code> {
     if n == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: not null; the program says that there are this many.
+    // SAFETY: not null; the program guarantees that there are this many.
     Ok((0..n).map(|i| unsafe { from.add(i).read_unaligned() }).collect())
 }
 
-/// Dimensions of a descriptor that is to be made: `to` must be there, the rank one of those that exist.
+/// Checks the parameters of a new descriptor: `to` must not be null, and the rank must be valid. Returns the number of dimensions.
 fn rank_of(cx: &CallContext, to: *const sys::CUtensorMap, rank: u32, exist: RangeInclusive<u32>) -> Result<usize, Code> {
     cx.device()?;
     if to.is_null() || !exist.contains(&rank) {
@@ -36,7 +36,7 @@ fn rank_of(cx: &CallContext, to: *const sys::CUtensorMap, rank: u32, exist: Rang
 /// Ranks of im2col descriptors: channels and images are two of the dimensions.
 const IM2COL: RangeInclusive<u32> = 3..=5;
 
-/// Asks for a descriptor of the memory at an address and writes it for the program.
+/// Requests a descriptor of the memory at an address and writes it for the program.
 fn encode(cx: &mut CallContext, to: *mut sys::CUtensorMap, op: u16, what: &impl Wire, address: *mut c_void) -> Result<(), Code> {
     let device = cx.device()?;
     host_memory::note_words(cx, &(address as u64).to_le_bytes())?;
@@ -46,8 +46,8 @@ fn encode(cx: &mut CallContext, to: *mut sys::CUtensorMap, op: u16, what: &impl 
     if bytes.len() != ops::TENSOR_MAP_BYTES {
         return Err(code::ERROR_UNKNOWN);
     }
-    // SAFETY: the callers have seen that it is not null, and the program's output has this size; bytes are copied, so alignment
-    // does not matter.
+    // SAFETY: the callers have checked that it is not null, and the program's output has this size; bytes are copied, so alignment does
+    // not matter.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
     Ok(())
 }

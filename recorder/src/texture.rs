@@ -1,5 +1,5 @@
-//! Texture and surface objects. Kernels are given their numbers by value, so a number is what the first place's driver chose, and
-//! every later place must come to the same one (`executor/src/executor/arrays.rs`).
+//! Texture and surface objects. Kernels receive their numbers by value, so a number is chosen by the first place's driver, and every
+//! later place must reproduce it (`executor/src/executor/arrays.rs`).
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -25,11 +25,11 @@ use std::sync::Mutex;
 #[derive(Debug, Clone, Copy)]
 struct Object {
     made: ObjectMake,
-    /// How it samples in the driver's words, which are not always the program's.
+    /// The sampling parameters as the driver reports them, which are not always those of the program.
     told: Option<Sampling>,
 }
 
-/// Live objects by device and number: textures and surfaces have them in common.
+/// Live objects by device and number: textures and surfaces share the numbers.
 static OBJECTS: Mutex<BTreeMap<(u32, u64), Object>> = Mutex::new(BTreeMap::new());
 
 fn find(cx: &CallContext, surface: bool, number: u64) -> Result<(&'static Device, Object), Code> {
@@ -39,13 +39,14 @@ fn find(cx: &CallContext, surface: bool, number: u64) -> Result<(&'static Device
     right.map(|object| (device, object)).ok_or(code::ERROR_INVALID_VALUE)
 }
 
-/// What of the journal an object or a reference needs: its array, or what its memory lies in. The program may free both before it.
+/// The journal names that an object or a reference needs: its array, or the memory around its address. The program may free both before
+/// the object.
 pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
     match r.kind {
         OF_ARRAY => cx.use_handle(Kind::Array, Kind::Array, r.array)?,
         OF_MIPMAP => cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?,
         _ => {
-            // Nobody looks whether there is memory until a kernel does (measured, 580 driver).
+            // Whether there is memory is checked only when a kernel accesses it (measured, 580 driver).
             let (address, _) = r.memory().ok_or(code::ERROR_INVALID_VALUE)?;
             let chunk = device.memory().chunk_of(address);
             let alias = crate::vmm::find(address).map(|f| f.start);
@@ -55,12 +56,12 @@ pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource)
     if cx.device()?.index == device.index { Ok(vec![r.array]) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
-/// Notes that the GPU uses host memory that an object or a reference shows by its address.
+/// Notes that the GPU uses, by its address, the host memory of an object or a reference.
 pub(crate) fn note_host(cx: &CallContext, r: &Resource) -> Result<(), Code> {
     r.memory().map_or(Ok(()), |(address, _)| host_memory::note_words(cx, &address.to_le_bytes()))
 }
 
-/// The object that a record of a journal makes or ends.
+/// The object that a journal record creates or destroys.
 pub(crate) fn object_of(record: &OwnedRecord) -> Option<u64> {
     match record.id {
         ops::id::OBJECT_MAKE => record.creates.first().copied(),
@@ -69,13 +70,13 @@ pub(crate) fn object_of(record: &OwnedRecord) -> Option<u64> {
     }
 }
 
-/// Whether such a record makes an object that shows memory that a target has last.
+/// Returns whether such a record creates an object for memory that a target has only when the job is quiesced.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
     let shows = |op: ObjectMake| op.resource.memory().is_some_and(|(address, _)| memory::comes_late(device, address));
     record.id == ops::id::OBJECT_MAKE && ObjectMake::get(&mut &record.body[..]).is_ok_and(shows)
 }
 
-/// Why an object cannot be made at a target, if it shows host memory that the program has freed before it.
+/// Why an object cannot be created at a target, if it uses host memory that the program has freed.
 pub(crate) fn blocker(record: &OwnedRecord) -> Option<MoveError> {
     let made = || ObjectMake::get(&mut &record.body[..]).ok();
     let (address, _) = (record.id == ops::id::OBJECT_MAKE).then(made)??.resource.memory()?;
@@ -83,7 +84,7 @@ pub(crate) fn blocker(record: &OwnedRecord) -> Option<MoveError> {
     freed.then_some(MoveError::TextureMemoryFreed { address })
 }
 
-/// Makes an object in the place. Gives its number.
+/// Creates an object at the place. Returns its number.
 fn make(cx: &mut CallContext, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
     let device = cx.device()?;
     let uses = needs(cx, device, &resource)?.into();
@@ -94,7 +95,7 @@ fn make(cx: &mut CallContext, resource: Resource, sampling: Option<Sampling>, vi
     let mut ledger = lock(&device.ledger);
     let reply = cx.ask(device, ops::id::OBJECT_MAKE, &[&encode(&op)])?;
     let (number, told) = <(u64, Option<Sampling>)>::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    // What is replayed asks for this number.
+    // A replay requests this number.
     op.number = number;
     let edges = Edges { creates: [handle].into(), ends: None, uses };
     ledger.append(ops::id::OBJECT_MAKE, &encode(&op), &reply, &edges, Keep::PLAIN)?;
@@ -103,7 +104,7 @@ fn make(cx: &mut CallContext, resource: Resource, sampling: Option<Sampling>, vi
 }
 
 fn end(cx: &mut CallContext, device: &'static Device, object: &ObjectMake) -> Result<(), Code> {
-    // Before the place gives the number to the next one.
+    // Removed before the place can assign the number to another object.
     lock(&OBJECTS).remove(&(device.index, object.number));
     device.check()?;
     let (edges, body) = (Edges { ends: Some(object.handle), ..Edges::default() }, object.handle.to_le_bytes());
@@ -115,7 +116,7 @@ fn end(cx: &mut CallContext, device: &'static Device, object: &ObjectMake) -> Re
     Ok(())
 }
 
-/// Ends an object. A number that stands for none is no error (measured, 580 driver).
+/// Destroys an object. An unused number is not an error (measured, 580 driver).
 fn destroy(cx: &mut CallContext, surface: bool, number: u64) -> Result<(), Code> {
     cx.device()?.check()?;
     match find(cx, surface, number) {
@@ -124,7 +125,7 @@ fn destroy(cx: &mut CallContext, surface: bool, number: u64) -> Result<(), Code>
     }
 }
 
-/// Ends the objects of a context, or all of a device.
+/// Destroys the objects of a context, or all of a device.
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     let of_device = (device.index, 0)..=(device.index, u64::MAX);
     let mut all: Vec<ObjectMake> = lock(&OBJECTS).range(of_device).map(|(_, object)| object.made).collect();

@@ -1,6 +1,6 @@
-//! What belongs to a thread of the program. It is there until after the last exit handler: when the process ends, the thread-locals
-//! of the thread that ends it are dropped before the handlers run, and natively these still find their context. When another thread
-//! ends it is there until after the destructors of the thread-local objects, and for most rounds of those of pthread keys.
+//! The per-thread state of the program's threads. It exists until after the last exit handler: when the process ends, the thread-locals
+//! of the thread that ends it are dropped before the handlers run, but natively the handlers still find their context. When another
+//! thread ends, it exists until after the destructors of the thread-local objects, and for most rounds of those of pthread keys.
 
 use crate::gate::Slot;
 use crate::log::lock;
@@ -10,34 +10,34 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// The calling thread: found with one look, since looking is most of what a cheap call costs. It is never dropped, so calls in the
-/// destructors of thread-local objects and of pthread keys find it, too.
+/// State of the calling thread that each call needs, in one thread-local because the lookup is most of the cost of a cheap call. It is
+/// never dropped, so calls in the destructors of thread-local objects and of pthread keys find it, too.
 #[derive(Debug)]
 pub(crate) struct Here {
-    /// How often it has passed the gate.
+    /// Nesting depth of the thread's passes through the gate.
     pub(crate) depth: Cell<u32>,
     /// Its mark at the gate, once it has passed.
     pub(crate) slot: Cell<Option<&'static Slot>>,
-    /// The mark is given back after each call: nobody would do it later.
+    /// Whether the mark is released after each call, since it would not be released later.
     pub(crate) slot_for_one_call: Cell<bool>,
-    /// It gives back what it has when it ends,
+    /// Whether the thread releases its resources when it ends.
     tidies: Cell<bool>,
-    /// and has done so.
+    /// Whether it has done so.
     is_tidied: Cell<bool>,
-    /// It runs a host function of the program.
+    /// Whether it runs a host function of the program.
     pub(crate) in_host_function: Cell<bool>,
     /// Its current context, 0 without one: the last one of its stack.
     pub(crate) context: Cell<u64>,
-    /// How many parts of its present call leave an error that waits to a later call ([`crate::job::PutOff`]).
+    /// Number of active [`crate::job::PutOff`] guards: they leave pending errors to a later call.
     pub(crate) puts_off: Cell<u32>,
 }
 
-/// What a thread has, and gives back when it ends.
+/// Resources of a thread, released when it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     /// The stack of contexts.
     pub(crate) contexts: Vec<u64>,
-    /// The streams that stand for `CU_STREAM_PER_THREAD`, by device; when the thread ends the next one takes them.
+    /// The streams used for `CU_STREAM_PER_THREAD`, by device; when the thread ends they are reused by the next thread.
     pub(crate) streams: Vec<(u32, u64)>,
 }
 
@@ -46,10 +46,10 @@ pub(crate) struct Own {
 const ROUNDS: usize = 4;
 
 /// Called when a thread ends, after the destructors of its thread-local objects; not in a thread that ends the process by `exit`.
-/// What the thread has stays until the last round: the program's own keys may make calls in the rounds before.
+/// Resources are kept until the last round: destructors of the program's keys may make calls in the rounds before.
 extern "C" fn at_end(round: *mut c_void) {
     let next = round as usize + 1;
-    // A value that cannot be set means that this is the last call.
+    // If the value cannot be set, this is the last call.
     if next <= ROUNDS && set_round(next) {
         return;
     }
@@ -66,7 +66,7 @@ extern "C" fn at_end(round: *mut c_void) {
     }
 }
 
-/// Lets [`at_end`] be called when the calling thread ends; false if the system has no room for that.
+/// Registers [`at_end`] to be called when the calling thread ends; returns false if the system has no key or memory for that.
 fn set_round(round: usize) -> bool {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     let make = || {
@@ -79,8 +79,8 @@ fn set_round(round: usize) -> bool {
     unsafe { libc::pthread_setspecific(key, ptr::without_provenance(round)) == 0 }
 }
 
-/// What the calling thread takes from now on it gives back when it ends; false if it will not, since it has already ended as far as
-/// this library sees, or since the system has no room.
+/// Makes the calling thread release its resources when it ends; returns false if it cannot, because as far as this library sees it has
+/// already ended, or because the system has no key or memory.
 pub(crate) fn tidy_at_end() -> bool {
     let here = here();
     if here.is_tidied.get() {
@@ -109,7 +109,7 @@ thread_local! {
         const { ManuallyDrop::new(RefCell::new(Own { contexts: Vec::new(), streams: Vec::new() })) };
 }
 
-/// The calling thread.
+/// The state of the calling thread.
 #[inline]
 pub(crate) fn here() -> &'static Here {
     // SAFETY: nothing in it is dropped, so it is there as long as its thread; the reference cannot leave that, since `Here` is
@@ -117,20 +117,20 @@ pub(crate) fn here() -> &'static Here {
     HERE.with(|here| unsafe { &*std::ptr::from_ref(here) })
 }
 
-/// The calling thread has ended as far as this library sees.
+/// Marks the calling thread as ended, for tests.
 #[cfg(test)]
 pub(crate) fn pretend_ended() {
     here().is_tidied.set(true);
 }
 
-/// Looks at what the calling thread has.
+/// Reads the resources of the calling thread.
 pub(crate) fn look<T>(f: impl FnOnce(&Own) -> T) -> T {
     OWN.with(|own| f(&own.borrow()))
 }
 
-/// Changes what the calling thread has.
+/// Changes the resources of the calling thread.
 pub(crate) fn change<T>(f: impl FnOnce(&mut Own) -> T) -> T {
-    // A thread that has ended as far as this library sees keeps what it makes now.
+    // A thread that has ended as far as this library sees keeps what it acquires now.
     tidy_at_end();
     OWN.with(|own| f(&mut own.borrow_mut()))
 }

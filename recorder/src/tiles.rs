@@ -1,7 +1,8 @@
-//! Tiles of sparse arrays, and arrays that are mapped as a whole: which memory of the program's they are mapped to.
+//! Tiles of sparse arrays, and arrays that are mapped as a whole: the memory of the program to which they are mapped.
 //!
-//! The place's driver maps them in stream order. The journal keeps what is mapped now, each row of tiles by itself: what is mapped
-//! over ends a record, and what is left of it gets new ones. What the tiles show is memory of [`crate::vmm::tile_pools`], which moves by itself.
+//! The place's driver maps them in stream order. The journal keeps the present mappings, each row of tiles separately: a new mapping ends
+//! the records that it covers, and their remaining parts get new records. The contents of tiles are memory of [`crate::vmm::tile_pools`],
+//! which moves separately.
 
 use crate::array;
 use crate::enter::CallContext;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_uint;
 use std::sync::Mutex;
 
-/// Tiles of one row that are mapped side by side.
+/// Adjacent tiles of one row that are mapped to adjacent memory.
 #[derive(Debug)]
 struct Mapped {
     tiles: Tiles,
@@ -29,13 +30,13 @@ struct Mapped {
     change: u64,
 }
 
-/// By row and first tile. This lock comes before those of memory and journals.
+/// By row and first tile. Locked before memory and journals.
 static MAPPED: Mutex<BTreeMap<(Row, u64), Mapped>> = Mutex::new(BTreeMap::new());
 
-/// How tiles of an array are counted: its layout, and bytes of a tile.
+/// The units of an array's tiles: its layout, and bytes of a tile.
 type Measure = (Layout, u64);
 
-/// A change of what is mapped, while the journal takes it down.
+/// A change of the mappings, while it is journalled.
 struct Change<'a> {
     mapped: &'a mut BTreeMap<(Row, u64), Mapped>,
     ledger: &'a mut Ledger,
@@ -64,12 +65,12 @@ impl Change<'_> {
     fn remove(&mut self, at: (Row, u64)) -> Result<Option<Mapped>, Code> {
         let Some(old) = self.mapped.remove(&at) else { return Ok(None) };
         self.less.push(old.tiles.pool);
-        // A target that has it already must lose it.
+        // A target that already has it must remove it.
         let (nothing, edges) = (Tiles { pool: 0, offset: 0, ..old.tiles }, Edges { ends: Some(old.change), ..Edges::default() });
         self.append(nothing, &edges).map(|()| Some(old))
     }
 
-    /// Takes away what lies under tiles, and puts them there if they are mapped.
+    /// Removes the mappings under tiles, and adds the tiles if they are mapped.
     fn replace(&mut self, new: Tiles, measure: &Measure) -> Result<(), Code> {
         let (layout, tile) = measure;
         let (row, start, count) = new.place(layout, *tile);
@@ -88,7 +89,7 @@ impl Change<'_> {
     }
 }
 
-/// Changes what is mapped of arrays of a device, as `make` says.
+/// Changes the mappings of arrays of a device as determined by `make`.
 fn change(
     mapped: &mut BTreeMap<(Row, u64), Mapped>,
     ledger: &mut Ledger,
@@ -99,7 +100,7 @@ fn change(
     Ok([change.more, change.less])
 }
 
-/// An array is about to end: nothing of it is mapped any more.
+/// Removes all mappings of an array that is about to be destroyed.
 pub(crate) fn array_ends(cx: &CallContext, device: &'static Device, array: u64) -> Result<(), Code> {
     let mut mapped = lock(&MAPPED);
     let all: Vec<_> = mapped.range(((array, [0; 5]), 0)..=((array, [u32::MAX; 5]), u64::MAX)).map(|(at, _)| *at).collect();
@@ -141,7 +142,7 @@ pub(crate) fn cuMemMapArrayAsync(
         all.extend(tiles.into_iter().map(|tiles| (tiles, measure)));
     }
     device.check()?;
-    // Kept by the new mappings before anybody else can give the last handle back.
+    // The new mappings keep them alive before another thread can release the last handle.
     pools::mapped(&held);
     let body = encode(&TilesMap { stream: Some(stream), tiles: all.iter().map(|(tiles, _)| *tiles).collect() });
     let mut ledger = lock(&device.ledger);
@@ -154,7 +155,7 @@ pub(crate) fn cuMemMapArrayAsync(
         Ok([more, less]) => {
             pools::mapped(&more);
             pools::unmapped(&less);
-            // Memory that nothing is mapped to any more goes with the next call that may wait.
+            // Memory to which nothing is mapped any more is freed by the next call that may wait.
             Ok(())
         }
         Err(rc) => {

@@ -1,4 +1,4 @@
-//! Variables of loaded code, as memory that a program asks about. Where they lie, the place knows.
+//! Variables of loaded code, as memory that a program queries. Their addresses are known to the place.
 
 use crate::context;
 use crate::enter::CallContext;
@@ -16,21 +16,21 @@ pub(crate) struct Found {
     pub(crate) device: u32,
     pub(crate) start: u64,
     pub(crate) bytes: u64,
-    /// Context of its module; libraries are of the primary one.
+    /// Context of its module; libraries belong to the primary one.
     pub(crate) context: u64,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Grows when code ends.
+    /// Grows when code is unloaded.
     ended: u64,
-    /// What was asked about, by address.
+    /// Variables queried before, by address.
     known: BTreeMap<u64, Found>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State { ended: 0, known: BTreeMap::new() });
 
-/// The variable around an address. Programs ask again and again, so the place is asked once about each.
+/// The variable that contains an address. Programs repeat such queries, so the place is queried once about each.
 pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     if !(PLACED..PLACED_END).contains(&address) {
         return None;
@@ -46,7 +46,7 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     };
     let answer = cx.ask(device, ops::id::VARIABLE_AROUND, &[&address.to_le_bytes()]).ok()?;
     let Variable { module, start, bytes } = Variable::get(&mut &answer[..]).ok()?;
-    // It is kept and believed for other addresses, too: so it must be around this one, and where variables can be.
+    // The answer is stored and used for other addresses, too: so it must contain this one, and lie where variables can be.
     let around = (start..start.checked_add(bytes)?).contains(&address);
     if !around || start < PLACED || start + bytes > PLACED_END {
         return None;
@@ -63,7 +63,7 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     Some(found)
 }
 
-/// Some code has ended, and others' variables may lie where its own did.
+/// Clears the cache when code was unloaded, since other variables may be placed there.
 pub(crate) fn forget() {
     let mut state = lock(&STATE);
     state.ended += 1;

@@ -1,9 +1,9 @@
-//! The virtual-memory functions for the program's own use.
+//! The virtual-memory functions (`cuMem…`) for the program.
 //!
-//! Reservations are the shim's affair alone: it chooses addresses in a range of its own. Physical memory that the program
-//! makes has a chunk of the device's arena for a home, where it is always mapped: what is not mapped by the program at the
-//! moment, mapped twice or mapped without access is copied once in a move, like any other chunk. What the program maps are
-//! aliases of it ([`ops::Alias`], journalled). Memory that is for tiles of arrays alone has no addresses at all ([`crate::tiles`]).
+//! The recorder alone manages reservations: it chooses addresses in a range of its own. Physical memory that the program creates has a
+//! chunk of the device's arena as its home, where it is always mapped: so memory that the program has not mapped at the moment, has
+//! mapped twice, or without access is copied once in a move, like any other chunk. The program's mappings are aliases of it
+//! ([`ops::Alias`], journalled). Memory only for tiles of arrays has no addresses at all ([`crate::tiles`]).
 
 use crate::context::write_out;
 use crate::enter::CallContext;
@@ -38,9 +38,9 @@ const ON_DEVICE: u32 = 1;
 const DESCRIPTOR: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_WRITE: u32 = 3;
-/// More places of memory than any machine has.
+/// Higher counts of locations than any machine has are refused.
 const MOST_LOCATIONS: usize = 4096;
-/// In the place of a handle: the memory is another process's.
+/// In place of a handle: the memory belongs to another process.
 const FOREIGN: u64 = 0;
 
 /// Physical memory of the program.
@@ -48,14 +48,14 @@ const FOREIGN: u64 = 0;
 struct Physical {
     device: &'static Device,
     bytes: u64,
-    /// Where it is always mapped; of borrowed memory, and of memory for tiles, nothing.
+    /// Address where it is always mapped; 0 for imported memory, and for memory for tiles.
     chunk: u64,
-    /// Memory of another process, and how that is called.
+    /// The memory of another process, and its ticket.
     loan: Option<(Ticket, Loan)>,
-    /// Handles that the program has.
+    /// Number of the program's handles.
     handles: u64,
     mappings: u64,
-    /// Our ends of exported descriptors: the other ends keep the memory alive.
+    /// This process's ends of exported descriptors: open other ends keep the memory alive.
     exported: Vec<UnixStream>,
     prop: Prop,
 }
@@ -70,14 +70,14 @@ struct Mapping {
     id: u64,
 }
 
-/// A mapping, as others see it.
+/// A mapping, for other modules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) device: u32,
     pub(crate) id: u64,
-    /// Types of handle that the memory may be exported as.
+    /// Types of handle as which the memory may be exported.
     pub(crate) handle_types: u32,
 }
 
@@ -107,12 +107,12 @@ fn write() -> RwLockWriteGuard<'static, Vmm> {
     STATE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether an address is one that the program can reserve.
+/// Returns whether an address is one that the program can reserve.
 pub(crate) fn is_reserved(address: u64) -> bool {
     (VMM..VMM_END).contains(&address)
 }
 
-/// The mapping around an address.
+/// The mapping that contains an address.
 pub(crate) fn find(address: u64) -> Option<Found> {
     if !is_reserved(address) {
         return None;
@@ -123,7 +123,7 @@ pub(crate) fn find(address: u64) -> Option<Found> {
     (address - start < m.bytes).then_some(Found { start, bytes: m.bytes, device: m.device, id: m.id, handle_types })
 }
 
-/// Whether copies of a device may use these bytes: they may span mappings that lie side by side.
+/// Returns whether copies of a device may use these bytes, which may span adjacent mappings.
 pub(crate) fn allows(device: u32, address: u64, bytes: u64) -> bool {
     let v = read();
     let Some(end) = address.checked_add(bytes) else { return false };
@@ -168,7 +168,7 @@ impl Vmm {
         self.mappings.range(..address + bytes).next_back().is_some_and(|(at, m)| at + m.bytes > address)
     }
 
-    /// A new handle.
+    /// Returns a new handle.
     fn number(&mut self) -> u64 {
         self.next += 1;
         compose(Kind::Physical, self.next >> 24, self.next)
@@ -179,7 +179,7 @@ impl Vmm {
         self.physical.get_mut(&handle).filter(|p| p.handles > 0).ok_or(code::ERROR_INVALID_VALUE)
     }
 
-    /// Gives physical memory back that nobody can reach any more. Answers with memory for tiles, which the place has to end.
+    /// Frees physical memory that is no longer accessible. Returns memory for tiles, which the place has to free.
     #[must_use]
     fn collect(&mut self, cx: &CallContext) -> Vec<Pool> {
         let unreachable = |p: &mut Physical| {
@@ -214,13 +214,13 @@ fn alias_op(cx: &CallContext, device: &'static Device, op: u16, alias: &Alias, e
     ledger.append(op, &body, &[], edges, Keep::PLAIN)
 }
 
-/// Forgets what is mapped and made on a device whose context ends; its chunks are its owner's affair.
+/// Removes mappings and memory of a device whose context is destroyed; its chunks are freed by their owner.
 pub(crate) fn forget(cx: &CallContext, device: &'static Device) {
     let _later = PutOff::begin();
     let mut v = write();
     let mine: Vec<u64> = v.mappings.iter().filter(|(_, m)| m.device == device.index).map(|(at, _)| *at).collect();
     for at in mine {
-        // It fails only if the context is gone, and the mapping with it.
+        // It fails only if the context is destroyed, and the mapping with it.
         let _ = unmap(cx, &mut v, at);
     }
     let gone = v.physical.extract_if(|_, p| p.device.index == device.index);
@@ -230,15 +230,15 @@ pub(crate) fn forget(cx: &CallContext, device: &'static Device) {
     let _ = end_pools(cx, pools);
 }
 
-/// What another process may borrow of memory of the program's.
+/// What another process may import of the program's memory.
 pub(crate) fn lendable(handle: u64) -> Result<Lendable, Code> {
     let v = read();
-    // Its handles may be gone: the descriptor keeps it.
+    // Its handles may be gone: the descriptor keeps it alive.
     let p = v.physical.get(&handle).filter(|p| p.loan.is_none() && !p.prop.is_for_tiles()).ok_or(code::ERROR_INVALID_VALUE)?;
     Ok(Lendable { device: p.device, chunks: vec![Chunk { address: p.chunk, bytes: p.bytes }], offset: 0, bytes: p.bytes })
 }
 
-/// Mappings of borrowed memory that a device may use.
+/// Number of mappings of imported memory that a device may use.
 pub(crate) fn borrowed(device: &Device) -> usize {
     let v = read();
     let is_borrowed =
@@ -246,7 +246,7 @@ pub(crate) fn borrowed(device: &Device) -> usize {
     v.mappings.values().filter(is_borrowed).count()
 }
 
-/// Lets a device use a mapping of borrowed memory, or not any more. It is mapped in the place of one device at a time.
+/// Allows or forbids a device to use a mapping of imported memory. It is mapped at the place of one device at a time.
 fn allow_borrowed(
     cx: &CallContext,
     m: &mut Mapping,
@@ -270,17 +270,17 @@ fn allow_borrowed(
     Ok(())
 }
 
-/// Addresses for memory of another process.
+/// Reserves addresses for memory of another process.
 pub(crate) fn take_room(bytes: u64) -> Option<u64> {
     write().room.take_aligned(bytes, GRANULE)
 }
 
-/// Takes back [`take_room`].
+/// Undoes [`take_room`].
 pub(crate) fn give_room(address: u64, bytes: u64) {
     write().room.put(address, bytes);
 }
 
-/// Memory of another process is mapped there for a device: the program can use it, and not unmap it.
+/// Notes that memory of another process is mapped there for a device: the program can use it, but not unmap it.
 pub(crate) fn note_foreign(address: u64, bytes: u64, device: &Device) {
     let mut v = write();
     v.next_id += 1;
@@ -288,7 +288,7 @@ pub(crate) fn note_foreign(address: u64, bytes: u64, device: &Device) {
     v.mappings.insert(address, Mapping { bytes, physical: FOREIGN, device: device.index, access: READ_WRITE, id });
 }
 
-/// Takes back [`note_foreign`].
+/// Undoes [`note_foreign`].
 pub(crate) fn forget_foreign(address: u64) {
     write().mappings.remove(&address);
 }
@@ -324,7 +324,7 @@ pub(crate) fn cuMemAddressReserve(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut v = write();
-    // The address asked for is a wish. Joined free ranges end where arenas do, so it cannot span two.
+    // The requested address is a hint. Merged free ranges end where arenas do, so it cannot span two.
     let wish = addr.is_multiple_of(align) && is_reserved(addr) && v.room.carve(addr, bytes);
     let address = if wish { Some(addr) } else { v.room.take_aligned(bytes, align) }.ok_or(code::ERROR_OUT_OF_MEMORY)?;
     v.reserved.insert(address, bytes);
@@ -335,7 +335,7 @@ pub(crate) fn cuMemAddressFree(_cx: &mut CallContext, ptr: sys::CUdeviceptr, siz
     unreserve(ptr, size as u64)
 }
 
-/// Takes back a reservation in which nothing is mapped.
+/// Releases a reservation in which nothing is mapped.
 pub(crate) fn unreserve(at: u64, bytes: u64) -> Result<(), Code> {
     let mut v = write();
     if v.reserved.get(&at) != Some(&bytes) || v.overlaps(at, bytes) {
@@ -363,13 +363,13 @@ pub(crate) struct Prop {
 const _: () = assert!(size_of::<Prop>() == size_of::<sys::CUmemAllocationProp>());
 
 impl Prop {
-    /// Whether the memory is for tiles of arrays.
+    /// Returns whether the memory is for tiles of arrays.
     fn is_for_tiles(&self) -> bool {
         self.usage & TILE_POOL != 0
     }
 }
 
-/// Reads and checks what memory is asked for; gives its device.
+/// Reads and checks the requested properties of memory; returns its device.
 fn properties(cx: &CallContext, prop: *const sys::CUmemAllocationProp) -> Result<(Prop, &'static Device), Code> {
     if prop.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -398,7 +398,7 @@ pub(crate) fn cuMemCreate(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let (prop, device) = properties(cx, prop)?;
-    // Memory for tiles stays in its process, and is not for network cards (measured, 580 driver).
+    // Memory for tiles stays in its process, and cannot be used by network cards (measured, 580 driver).
     let tiles_elsewhere = prop.is_for_tiles() && (prop.handle_types != 0 || prop.rdma != 0);
     if bytes == 0 || !bytes.is_multiple_of(GRANULE) || tiles_elsewhere {
         return Err(code::ERROR_INVALID_VALUE);
@@ -415,7 +415,7 @@ pub(crate) fn cuMemCreate(
         other => other,
     }?;
     let mut v = write();
-    // Compression is a wish that is never granted.
+    // Compression is a hint, which is never granted.
     let prop = Prop { compression: 0, ..prop };
     v.physical.insert(number, Physical { device, bytes, chunk, loan: None, handles: 1, mappings: 0, exported: Vec::new(), prop });
     write_out(handle, number)
@@ -485,7 +485,7 @@ pub(crate) fn cuMemSetAccess(
     }
     let mut changes = Vec::with_capacity(count);
     for i in 0..count {
-        // SAFETY: the program says that the array has `count` elements.
+        // SAFETY: the program guarantees that the array has `count` elements.
         let [kind, ordinal, access] = unsafe { desc.cast::<Access>().add(i).read() };
         match kind {
             ON_DEVICE => changes.push((cx.job.device(ordinal as c_int)?.index, access)),
@@ -563,7 +563,7 @@ pub(crate) fn cuMemGetAllocationGranularity(
     option: u32,
 ) -> Result<(), Code> {
     cx.job.device(0)?;
-    // Minimum and recommended are the same, and the driver does not look at what is asked for (measured).
+    // Minimum and recommended are the same, and the driver ignores the other properties (measured).
     if prop.is_null() || option > 1 { Err(code::ERROR_INVALID_VALUE) } else { write_out(granularity, GRANULE as usize) }
 }
 
@@ -573,7 +573,7 @@ pub(crate) fn cuMemGetAllocationPropertiesFromHandle(
     handle: sys::CUmemGenericAllocationHandle,
 ) -> Result<(), Code> {
     let known = write().known(handle)?.prop;
-    // Memory for tiles is not told apart (measured, 580 driver).
+    // Memory for tiles is not distinguished (measured, 580 driver).
     write_out(prop.cast::<Prop>(), Prop { usage: known.usage & !TILE_POOL, ..known })
 }
 
@@ -594,19 +594,19 @@ pub(crate) fn cuMemRetainAllocationHandle(
     write_out(handle, number)
 }
 
-/// Bytes of physical memory that the program has a handle of.
+/// Size of the physical memory of a handle of the program.
 pub(crate) fn bytes_of(handle: u64) -> Result<u64, Code> {
     write().known(handle).map(|p| p.bytes)
 }
 
-/// Maps all of it for a device, at an address that is free.
+/// Maps all of it for a device, at a free address.
 pub(crate) fn map_anywhere(cx: &mut CallContext, handle: u64, bytes: u64, device: &Device) -> Result<u64, Code> {
     let (mut at, size) = (0, bytes as usize);
     cuMemAddressReserve(cx, &raw mut at, size, 0, 0, 0)?;
     let access: Access = [ON_DEVICE, device.index, READ_WRITE];
     let mapped = cuMemMap(cx, at, size, 0, handle, 0).and_then(|()| {
         cuMemSetAccess(cx, at, size, access.as_ptr().cast(), 1).inspect_err(|_| {
-            // The first error is the one to report.
+            // The first error is reported.
             let _later = PutOff::begin();
             let _ = cuMemUnmap(cx, at, size);
         })

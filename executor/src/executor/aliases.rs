@@ -1,4 +1,4 @@
-//! What the program maps itself: second mappings of chunks, in arenas that are reserved at the first use.
+//! The program's own mappings: second mappings of chunks, in arenas that are reserved at the first use.
 
 use super::{Executor, GRANULE, short};
 use crate::pools::lock;
@@ -8,7 +8,7 @@ use cuda_api::ops::{Alias, VMM, VMM_END};
 use cuda_api::wire::Wire;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reserved arenas and what is mapped in them.
+/// Reserved arenas and the mappings in them.
 #[derive(Debug, Default)]
 pub(super) struct Aliases {
     arenas: BTreeSet<u64>,
@@ -39,7 +39,7 @@ impl Executor {
         if !aliases.arenas.contains(&arena) {
             let got = self.gpu.reserve(ARENA, arena)?;
             if got != arena {
-                // The error to report is that the address is not to be had.
+                // The error to report is that the address is not available.
                 let _ = self.gpu.unreserve(got, ARENA);
                 return Err(code::ERROR_OUT_OF_MEMORY);
             }
@@ -51,16 +51,16 @@ impl Executor {
         Ok(())
     }
 
-    /// Takes away what lies there.
+    /// Unmaps the memory at an address.
     pub(super) fn unmap_in_arena(&self, address: u64) {
         let mut aliases = lock(&self.aliases);
         if let Some(bytes) = aliases.mapped.remove(&address) {
-            // Fails only when the driver has given the mapping up already.
+            // Fails only if the driver has already removed the mapping.
             let _ = self.gpu.unmap(address, bytes);
         }
     }
 
-    /// The alias that an operation names.
+    /// The alias that an operation refers to.
     fn known_alias(&self, mut body: &[u8], aliases: &Aliases) -> Result<Alias, Code> {
         let op = Alias::get(&mut body).map_err(short)?;
         if aliases.mapped.get(&op.address) == Some(&op.bytes) { Ok(op) } else { Err(code::ERROR_NOT_MAPPED) }
@@ -79,10 +79,10 @@ impl Executor {
         Ok(())
     }
 
-    /// Unmaps all, and gives the addresses back.
+    /// Unmaps everything, and releases the addresses.
     pub(super) fn end_aliases(&self) {
         let aliases = std::mem::take(&mut *lock(&self.aliases));
-        // Both fail only when the driver has given everything up already.
+        // Both fail only if the driver has already released everything.
         for (address, bytes) in aliases.mapped {
             let _ = self.gpu.unmap(address, bytes);
         }

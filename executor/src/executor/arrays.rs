@@ -1,13 +1,13 @@
 //! Arrays, and texture and surface objects.
 //!
-//! **Numbers of objects.** Kernels have them by value, so an object that is made again must get the number that it had. The driver
-//! gives out the lowest that is free, to textures and surfaces alike, but one that has just become free only after a while
-//! (tests/hardware/textures.c). Further objects are made, as fillers, until the right number comes; where only higher ones come, the
-//! driver is given time. A number that does not come is answered as another one, which ends the replay.
+//! **Numbers of objects.** Kernels receive them by value, so an object that is created again must get its former number. The driver
+//! assigns the lowest free number, to textures and surfaces alike, but a number that was just released only after a while
+//! (tests/hardware/textures.c). Additional objects are created as fillers until the right number appears; if only higher ones appear, the
+//! driver is given time. If the number does not appear, another one is returned, which ends the replay.
 //!
-//! **Contents.** Nothing but copies sees what is in an array, so moves do the same: each array has a window of numbers that stand
-//! for its bytes in packed order (`cuda_api::array`), and what is read or written of a window becomes copies of boxes. Arrays without
-//! memory of their own have none: what their tiles show belongs to the memory that these are mapped to (`tiles.rs`).
+//! **Contents.** The contents of an array are accessible only by copies, so moves use copies too: each array has a window of numbers for
+//! its bytes in packed order (`cuda_api::array`), and reads and writes of a window become copies of boxes. Arrays without memory of their
+//! own have none: the contents of their tiles belong to the memory to which these are mapped (`tiles.rs`).
 
 use super::checker::HostEnds;
 use super::tiles::Pool;
@@ -26,10 +26,10 @@ use cuda_api::work::{Copy3, CopyEnd};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// So many fillers are made in the search for a number.
+/// Maximum number of fillers in the search for a number.
 const MOST_FILLERS: usize = 1 << 16;
-/// How long the driver may take until a number is free again. It takes milliseconds after the GPU has come to rest, and more than half a
-/// second on one that nine other processes use (seen, 580 driver).
+/// How long to wait until the driver frees a number. It takes milliseconds after the GPU has become idle, and more than half a second on
+/// one that nine other processes use (observed, 580 driver).
 const FREE_AGAIN: Duration = Duration::from_secs(3);
 
 /// An array or mipmapped array.
@@ -37,15 +37,15 @@ const FREE_AGAIN: Duration = Duration::from_secs(3);
 struct Made {
     window: u64,
     live: u64,
-    /// Our handles of the levels of a mipmapped array.
+    /// The job's handles of the levels of a mipmapped array.
     levels: Vec<u64>,
 }
 
-/// The contents of an array, or of memory that tiles are mapped to.
+/// The contents of an array, or of memory to which tiles are mapped.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) bytes: u64,
-    /// The driver's arrays, one for each level, and what they hold: bytes of a row, rows, slices.
+    /// The driver's arrays, one for each level, and their shape: bytes of a row, rows, slices.
     pub(super) arrays: Vec<u64>,
     pub(super) shapes: Vec<[u64; 3]>,
 }
@@ -55,21 +55,21 @@ pub(super) struct Window {
 pub(super) struct Arrays {
     made: HashMap<u64, Made>,
     pub(super) windows: BTreeMap<u64, Window>,
-    /// Memory that tiles are mapped to.
+    /// Memory to which tiles are mapped.
     pub(super) pools: HashMap<u64, Pool>,
     /// Numbers of objects, and whether they are surfaces.
     objects: HashMap<u64, (u64, bool)>,
-    /// Until when a number that is not free yet is waited for, while one is.
+    /// Deadline of the wait for numbers to become free, if there is such a wait.
     until: Option<Instant>,
 }
 
-/// Whether a number names contents of arrays.
+/// Returns whether a number refers to contents of arrays.
 pub(super) fn is_window(number: u64) -> bool {
     number >= WINDOWS
 }
 
 impl Arrays {
-    /// Whether a window is free.
+    /// Returns whether a window is free.
     pub(super) fn has_room(&self, window: u64, bytes: u64) -> bool {
         let Some(end) = window.checked_add(bytes).filter(|_| bytes > 0 && is_window(window)) else { return false };
         self.windows.range(..end).next_back().is_none_or(|(at, w)| at + w.bytes <= window)
@@ -77,7 +77,7 @@ impl Arrays {
 }
 
 impl Executor {
-    /// How it is laid out, of one without memory.
+    /// Creates an array; returns its layout if it has no memory.
     pub(super) fn make_array(&self, mut body: &[u8]) -> Result<Option<Layout>, Code> {
         let op = ArrayMake::get(&mut body).map_err(short)?;
         let mipmapped = !op.levels.is_empty();
@@ -103,7 +103,7 @@ impl Executor {
             Ok((levels?, layout))
         })();
         let (levels, layout) = seen.inspect_err(|_| {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = self.gpu.destroy_array(live, mipmapped);
         })?;
         self.bindings.bind(op.handle, live);
@@ -129,7 +129,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The number, and how the driver says that a texture samples.
+    /// Creates an object; returns its number, and for a texture the sampling as the driver reports it.
     pub(super) fn make_object(&self, mut body: &[u8]) -> Result<(u64, Option<Sampling>), Code> {
         let op = ObjectMake::get(&mut body).map_err(short)?;
         if kind(op.handle) != Some(Kind::Object) {
@@ -143,7 +143,7 @@ impl Executor {
         while op.number != 0 && number != op.number && fillers.len() < MOST_FILLERS {
             fillers.push(number);
             if number > op.number {
-                // One time for all: what did not come for one object does not come for the next.
+                // One deadline for all: a number that was not freed for one object will not be for the next.
                 if Instant::now() > *lock(&self.arrays).until.get_or_insert_with(|| Instant::now() + FREE_AGAIN) {
                     break;
                 }
@@ -165,7 +165,7 @@ impl Executor {
             arrays.until = None;
             arrays.objects.insert(op.handle, (number, surface));
         }
-        // Another number than the one asked for belongs to nobody: who replays sees that it differs.
+        // A number other than the requested one is unused: the replayer sees that it differs.
         let told = if surface || !found { None } else { Some(self.gpu.sampling(number)?) };
         Ok((number, told))
     }
@@ -177,19 +177,19 @@ impl Executor {
         Ok(())
     }
 
-    /// Arrays and objects have ended with their context.
+    /// Notes that arrays and objects were destroyed with their context.
     pub(super) fn arrays_ended(&self) {
         let arrays = std::mem::take(&mut *lock(&self.arrays));
         for pool in arrays.pools.into_values() {
-            // Fails only when the driver has given the memory up already.
+            // Fails only if the driver has already released the memory.
             let _ = self.gpu.release_memory(pool.memory);
         }
     }
 
-    /// Ends all arrays and objects, before the context is left.
+    /// Destroys all arrays and objects before the context is released.
     pub(super) fn end_arrays(&self) {
         let arrays = std::mem::take(&mut *lock(&self.arrays));
-        // Fails only when the driver has given them up already.
+        // Fails only if the driver has already destroyed them.
         for (number, surface) in arrays.objects.into_values() {
             let _ = self.gpu.destroy_object(number, surface);
         }
@@ -206,7 +206,7 @@ impl Executor {
         lock(&self.arrays).windows.iter().map(|(at, w)| (*at, w.bytes)).collect()
     }
 
-    /// The window that a range lies in.
+    /// The window that contains a range.
     pub(super) fn window_of(&self, at: u64, bytes: u64) -> Option<(u64, u64)> {
         let arrays = lock(&self.arrays);
         let (&start, w) = arrays.windows.range(..=at).next_back()?;
@@ -216,7 +216,7 @@ impl Executor {
     /// Copies a range of a window from (`out`) or to host memory.
     ///
     /// # Safety
-    /// `host` has so many bytes until the copies have been made.
+    /// `host` has so many bytes until the copies are complete.
     pub(super) unsafe fn copy_window(&self, at: u64, host: u64, bytes: u64, out: bool, stream: u64) -> Result<(), Code> {
         let arrays = lock(&self.arrays);
         let (start, window) = arrays.windows.range(..=at).next_back().ok_or(code::ERROR_INVALID_VALUE)?;
@@ -229,26 +229,27 @@ impl Executor {
             let array = CopyEnd { memory: ARRAY, array: window.arrays[part.level], x, y, z, ..CopyEnd::default() };
             let line = CopyEnd { memory: HOST, host: host + part.at, pitch: width, height: rows, ..CopyEnd::default() };
             let (src, dst) = if out { (array, line) } else { (line, array) };
-            // SAFETY: the part lies inside the bytes that the caller vouches for.
+            // SAFETY: the part lies inside the bytes that the caller guarantees.
             unsafe { self.gpu.copy_3d(&Copy3 { src, dst, width, rows, depth }, stream) }?;
         }
         Ok(())
     }
 
-    /// Makes a copy with pointers of this process, in a stream of the driver's.
+    /// Makes a copy with pointers of this process, in a stream of the driver.
     ///
     /// # Errors
-    /// What the driver says, or `DEINITIALIZED` when the executor is closed.
+    /// The driver's error, or `DEINITIALIZED` if the executor is closed.
     ///
     /// # Safety
-    /// Host ends of the copy are valid until it has been made.
+    /// Host ends of the copy are valid until it is complete.
     pub unsafe fn copy_box_here(&self, c: &Copy3, stream: u64) -> Result<(), Code> {
         self.make_current()?;
-        // SAFETY: passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.gpu.copy_3d(&self.check_copy(c, HostEnds::None)?, stream) }
     }
 
-    /// The copy of an operation, checked: what is no host end is an array or device memory. With the driver's stream and arrays.
+    /// The copy of an operation, checked: an end that is not host memory is an array or device memory. With the driver's stream and
+    /// arrays.
     fn copy_box_op(&self, body: &mut &[u8], host: [bool; 2], ends: HostEnds) -> Result<(Copy3, u64), Code> {
         let op = CopyBox::get(body).map_err(short)?;
         let wanted = |e: &CopyEnd, host| if host { e.memory == HOST } else { matches!(e.memory, ARRAY | DEVICE) };
@@ -269,7 +270,7 @@ impl Executor {
         if host[0] && copy.rows == 1 && copy.depth == 1 {
             self.await_turn(stream, copy.width)?;
         }
-        // SAFETY: a host end is pinned memory of the job, mapped until the job has it taken away, which waits for the copies of it.
+        // SAFETY: a host end is pinned memory of the job, mapped until the job unregisters it, which waits for the copies of it.
         unsafe { self.gpu.copy_3d(&copy, stream) }
     }
 
@@ -305,9 +306,9 @@ impl Executor {
         Ok(Some(pending))
     }
 
-    /// A copy from a buffer, which is free again when the copy has been made.
+    /// Copies from a buffer, which is free again when the copy is complete.
     fn copy_box_from(&self, life: &ContextState, copy: &Copy3, buffer: Buffer, stream: u64) -> Result<(), Code> {
-        // SAFETY: the buffer stays ours until the event below.
+        // SAFETY: the buffer is not reused until the event below.
         match unsafe { self.gpu.copy_3d(copy, stream) }.and_then(|()| life.pools.mark(stream)) {
             Ok(event) => life.pools.fly(event, vec![buffer]),
             Err(rc) => {
@@ -326,7 +327,7 @@ impl Executor {
         let buffer = life.pools.buffer(bytes, true)?;
         copy.dst = line(buffer.as_ptr(), &copy);
         pending.bytes.push((buffer, bytes));
-        // SAFETY: the buffer is the answer's until the mark below.
+        // SAFETY: the buffer belongs to the answer until the mark below.
         let submitted = unsafe { self.gpu.copy_3d(&copy, stream) };
         let mark = life.pools.mark(stream);
         pending.marks.extend(mark.ok().map(Mark::Own));
@@ -348,7 +349,7 @@ impl Executor {
     }
 }
 
-/// Bytes of a copy, packed; one that does not fit a buffer should have been several.
+/// Number of packed bytes of a copy; the sender must split a copy that does not fit in a buffer.
 fn packed(c: &Copy3) -> Result<usize, Code> {
     let bytes = c.width.checked_mul(c.rows).and_then(|n| n.checked_mul(c.depth));
     bytes.filter(|n| (1..=PIECE as u64).contains(n)).map(|n| n as usize).ok_or(code::ERROR_INVALID_VALUE)

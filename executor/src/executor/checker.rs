@@ -1,23 +1,23 @@
-//! Which memory, handles and pointers a call from another process may name.
+//! Checks the memory, handles and pointers in calls from another process.
 //!
-//! A worker carries out the calls of a job that it need not trust. The driver takes many numbers of a call for addresses of this process or
-//! follows them as pointers, so everything of that kind that comes from another process passes here before the driver sees it:
+//! A worker carries out the calls of a job that it need not trust. The driver interprets many numbers of a call as addresses of this
+//! process or as pointers, so all such values from another process are checked here before the driver sees them:
 //!
-//! * An address is *device memory* if it lies in an arena of the job that this place has ([`Arenas`]), where the process itself has nothing,
-//!   in a variable of its code, or *pinned memory* of the job that was registered here. Any other address is `INVALID_VALUE`, which is what a driver says of a bad
-//!   device pointer.
-//! * A memory type is device or array, or the host's where it names pinned memory. Other memory of the host is named only by the executor,
-//!   which puts a buffer of its own there. A type that lets
-//!   the address decide (`CU_MEMORYTYPE_UNIFIED`) would let a wrong address name this process's memory, so it never passes.
+//! * An address is *device memory* if it lies in an arena that the job has at this place ([`Arenas`]), where the process itself has
+//!   nothing, or in a variable of its code; it is *pinned memory* of the job if it was registered here. Any other address is
+//!   `INVALID_VALUE`, which is what a driver returns for an invalid device pointer.
+//! * A memory type is device or array, or host if it refers to pinned memory. Other host memory is used only by the executor, which
+//!   inserts a buffer of its own. A type that depends on the address (`CU_MEMORYTYPE_UNIFIED`) could refer to this process's memory, so
+//!   it is always refused.
 //! * Handles have their kind checked ([`cuda_api::handle::Bindings::live`]).
-//! * Options and attributes whose value is a pointer or the driver's own handle are refused, or the handle is one of the job's.
+//! * Options and attributes whose value is a pointer or a handle of the driver are refused, unless the handle is one of the job's.
 //!
-//! Which operation names what is said by [`cuda_api::ops::MEMORY`], without which an operation does not compile; `tests.rs` sends each of them
-//! addresses that it must not name and looks whether a driver sees any.
+//! [`cuda_api::ops::MEMORY`] declares what memory each operation refers to; an operation without an entry does not compile. `tests.rs`
+//! sends each operation addresses that it must not use, and checks whether a driver sees any.
 //!
-//! An executor in the job's own process ([`Executor::is_here`]) checks no address: the program is its own caller there, any memory of the
-//! process is its own, and what is wrong the driver says as natively. Kernels are not checked anywhere: what they reach is what the GPU maps for
-//! this process, and a worker's process maps the memory of one job alone.
+//! An executor in the job's own process ([`Executor::is_here`]) checks no addresses: the program makes the calls itself, any memory of
+//! the process is its own, and the driver reports errors as natively. Kernels are not checked anywhere: they can access what the GPU maps
+//! for this process, and a worker's process maps the memory of one job only.
 
 use super::{Executor, short};
 use cuda_api::array::{ARRAY, DEVICE, HOST, OF_ARRAY, OF_MIPMAP, Resource};
@@ -34,10 +34,10 @@ mod tests;
 
 const BAD: Code = code::ERROR_INVALID_VALUE;
 
-/// Bytes of an arena: everything of the job on the device lies in ranges of this size, at multiples of it.
+/// Size of an arena as a power of two: all memory of the job on the device lies in ranges of this size, at multiples of it.
 const ARENA_BITS: u32 = crate::steer::ARENA.trailing_zeros();
 const _: () = assert!(crate::steer::ARENA.is_power_of_two());
-/// The arenas that belong to the job in this place, a bit for each: addresses below 2^46. Only atomics, since every copy looks here.
+/// The arenas that the job has at this place, a bit for each: addresses below 2^46. It consists of atomics, since every copy reads it.
 #[derive(Debug, Default)]
 pub(super) struct Arenas([AtomicU64; 2]);
 
@@ -47,21 +47,21 @@ impl Arenas {
         Some((self.0.get((number / 64) as usize)?, 1 << (number % 64)))
     }
 
-    /// The job has the arena that begins here.
+    /// Adds the arena that begins here.
     pub(super) fn add(&self, address: u64) {
         if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
             word.fetch_or(bit, Ordering::Release);
         }
     }
 
-    /// It has it no more.
+    /// Removes the arena that begins here.
     pub(super) fn remove(&self, address: u64) {
         if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
             word.fetch_and(!bit, Ordering::Release);
         }
     }
 
-    /// Whether all of some bytes lie in arenas of the job.
+    /// Returns whether all of some bytes lie in arenas of the job.
     #[inline]
     fn contain(&self, address: u64, bytes: u64) -> bool {
         let Some(last) = address.checked_add(bytes.saturating_sub(1)) else { return false };
@@ -72,19 +72,19 @@ impl Arenas {
     }
 }
 
-/// What stands for the host's memory in a copy.
+/// What may be the host end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostEnds {
-    /// Nothing may.
+    /// No host memory.
     None,
     /// Pinned memory of the job, which is registered here.
     Pinned,
-    /// The executor will put memory of its own there: what the call says of it does not count.
+    /// The executor inserts memory of its own: what the call contains there is ignored.
     Staged,
 }
 
 impl Executor {
-    /// Checks that bytes which a call names are memory of the job: on the device, or pinned.
+    /// Checks that the bytes of a call are memory of the job: on the device, or pinned.
     ///
     /// # Errors
     /// `INVALID_VALUE`
@@ -93,20 +93,20 @@ impl Executor {
         if self.arenas.contain(address, bytes) || self.is_here() { Ok(()) } else { self.check_elsewhere(address, bytes) }
     }
 
-    /// Memory of the job outside of its arenas: pinned, or a variable of its code that the driver has not placed in one.
+    /// Checks for memory of the job outside of its arenas: pinned, or a variable of its code that the driver has placed elsewhere.
     #[cold]
     fn check_elsewhere(&self, address: u64, bytes: u64) -> Result<(), Code> {
         if self.is_host(address, bytes)? || self.is_in_variable(address, bytes) { Ok(()) } else { Err(BAD) }
     }
 
-    /// As [`Executor::check_memory`], rows of memory; none at all are anywhere.
+    /// As [`Executor::check_memory`], for rows of memory; no rows are valid at any address.
     #[inline]
     pub(super) fn check_rows(&self, address: u64, pitch: u64, width: u64, rows: u64) -> Result<(), Code> {
         let bytes = span(address, pitch, width, rows)?;
         if width == 0 || rows == 0 { Ok(()) } else { self.check_memory(address, bytes) }
     }
 
-    /// One end of a copy with nothing in it but what was checked, and the driver's own array.
+    /// Rebuilds one end of a copy from checked fields only, with the driver's array.
     fn check_end(&self, e: &CopyEnd, c: &Copy3, host: HostEnds) -> Result<CopyEnd, Code> {
         match e.memory {
             ARRAY => {
@@ -132,7 +132,7 @@ impl Executor {
         }
     }
 
-    /// A described copy with the driver's own arrays.
+    /// A described copy with the driver's arrays, checked.
     pub(super) fn check_copy(&self, c: &Copy3, host: HostEnds) -> Result<Copy3, Code> {
         Ok(Copy3 { src: self.check_end(&c.src, c, host)?, dst: self.check_end(&c.dst, c, host)?, ..*c })
     }
@@ -150,31 +150,31 @@ impl Executor {
         op.parts.iter().try_for_each(|p| self.check_word(p.operation, p.address).map(drop))
     }
 
-    /// Whether the operation names memory, which was checked then.
+    /// Checks an operation on a word; returns whether it uses memory.
     fn check_word(&self, operation: u32, address: u64) -> Result<bool, Code> {
-        /// `CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES`, `CU_STREAM_MEM_OP_BARRIER`: they name no memory.
+        /// `CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES`, `CU_STREAM_MEM_OP_BARRIER`: they use no memory.
         const WITHOUT_MEMORY: [u32; 2] = [3, 6];
         let part = MemoryPart { operation, address, value: 0, flags: 0 };
         match part.bytes() {
             Some(bytes) => self.check_memory(address, bytes).map(|()| true),
             None if WITHOUT_MEMORY.contains(&operation) => Ok(false),
-            // Others may have addresses in other words.
+            // Other operations may have addresses in other words.
             None => Err(BAD),
         }
     }
 
-    /// Memory operations of a graph's node with nothing in them but what was checked.
+    /// Rebuilds the memory operations of a graph's node from checked fields only.
     pub(super) fn check_memory_nodes(&self, ops: &[[u64; 6]]) -> Result<Vec<[u64; 6]>, Code> {
         let one = |words: &[u64; 6]| {
             let [operation, address, value, flags, ..] = *words;
             let names_memory = self.check_word(operation as u32, address)?;
-            // The words that follow are the driver's own, one of them an address.
+            // The other words are for the driver, one of them an address.
             Ok(if names_memory { [operation, address, value, flags, 0, 0] } else { [operation, 0, 0, 0, 0, 0] })
         };
         ops.iter().map(one).collect()
     }
 
-    /// What a texture or surface sees, with the driver's own array.
+    /// The resource of a texture or surface, checked, with the driver's array.
     pub(super) fn check_resource(&self, r: &Resource) -> Result<Resource, Code> {
         let array = match r.kind {
             OF_ARRAY => self.bindings.live(Kind::Array, r.array)?,
@@ -188,21 +188,21 @@ impl Executor {
         Ok(Resource { array, ..*r })
     }
 
-    /// Checks the address in a descriptor of a tensor. There may be none: libraries put it in on the device.
+    /// Checks the address in a descriptor of a tensor. It may be zero: libraries set it on the device.
     pub(super) fn check_tensor(&self, address: u64) -> Result<(), Code> {
         if address == 0 { Ok(()) } else { self.check_memory(address, 1) }
     }
 
-    /// Checks an attribute of a launch, a kernel's node or a stream, and puts the driver's own event in the place of the job's.
+    /// Checks an attribute of a launch, a kernel's node or a stream, and replaces the job's event by the driver's.
     pub(super) fn check_attribute(&self, id: u32, value: &mut [u64]) -> Result<(), Code> {
         let [first, ..] = value else { return Err(BAD) };
         match id {
-            // A hint of what the GPU's cache should keep, which drivers take of any address. Nothing is read or written by it.
+            // A hint of what the GPU's cache should keep, which drivers accept for any address. It causes no read or write.
             ID_WINDOW => {}
             ID_PROGRAMMATIC_EVENT | ID_COMPLETION_EVENT => *first = self.bindings.live(Kind::Event, *first)?,
             // Its value is a graph node of the program's process.
             ID_DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
-            // One that nobody knows may be a pointer.
+            // The value of an unknown attribute may be a pointer.
             _ if id > ID_LAST && !self.is_here() => return Err(BAD),
             _ => {}
         }
@@ -242,24 +242,24 @@ pub(super) fn check_options(options: &[(u32, u64)]) -> Result<(), Code> {
     const LAST: u32 = 34;
     options.iter().try_for_each(|(key, _)| match key {
         k if OUTPUTS.contains(k) => Err(BAD),
-        // Names and addresses of symbols, names of kernels and variables that are referred to; how many.
+        // Names and addresses of symbols; names of referenced kernels and variables, with their number.
         17..=19 | 25..=28 => Err(code::ERROR_NOT_SUPPORTED),
-        // One that nobody knows may be a pointer.
+        // The value of an unknown option may be a pointer.
         k if *k > LAST => Err(BAD),
         _ => Ok(()),
     })
 }
 
-/// Bytes from the first to the last of rows of memory, if nothing overflows.
+/// Number of bytes from the first to the last of rows of memory, if nothing overflows.
 pub(super) fn span(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
     let bytes = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).ok_or(BAD)?;
     start.checked_add(bytes).ok_or(BAD)?;
     Ok(if rows == 0 { 0 } else { bytes })
 }
 
-/// Where the bytes of a copy begin behind the address of an end in memory, and how many there are from the first to the last.
+/// The offset of a copy's bytes from the address of an end in memory, and their number from the first to the last.
 fn reach(e: &CopyEnd, c: &Copy3) -> Option<(u64, u64)> {
-    // Pitch and height of 0 mean rows and slices side by side.
+    // A pitch or height of 0 means adjacent rows or slices.
     let pitch = if e.pitch == 0 { c.width } else { e.pitch };
     let height = if e.height == 0 { c.rows } else { e.height };
     let at = |x: u64, y: u64, z: u64| z.checked_mul(height)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x);

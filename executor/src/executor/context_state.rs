@@ -1,4 +1,4 @@
-//! What lives as long as a context does: the executor's own code, streams and reference event.
+//! State with the lifetime of a context: the executor's own code, transfer streams and reference event.
 
 use super::GRANULE;
 use super::own::{Own, warm_up};
@@ -8,10 +8,10 @@ use crate::steer::own_base;
 use cuda_api::code::Code;
 use std::sync::Arc;
 
-/// Streams of the executor's own, for transfers beside the job's work.
+/// Number of transfer streams, for the executor's copies besides the job's work.
 pub(crate) const LANES: usize = 8;
 
-/// A context from its making to its end.
+/// State of a context from its creation to its destruction.
 #[derive(Debug)]
 pub(crate) struct ContextState {
     /// Unique in the process.
@@ -19,15 +19,15 @@ pub(crate) struct ContextState {
     pub(crate) pools: Arc<Pools>,
     pub(crate) own: Own,
     pub(crate) lanes: [u64; LANES],
-    /// Event times are counted from this event.
+    /// The event relative to which event times are measured.
     pub(crate) reference: u64,
-    /// Recorded where a stream must have something to do.
+    /// An event that is recorded where a stream needs some work.
     pub(crate) turn: u64,
 }
 
 impl ContextState {
-    /// Fills a context that has just been made and is current; the arena is reserved and empty. The order is that of
-    /// docs/migration.md, "Preparing a place": what the job loads later lies where it lies in every place.
+    /// Initializes a context that was just created and is current; the arena is reserved and empty. The order is that of
+    /// docs/migration.md, "Preparing a place", so that what the job loads later is at the same addresses in every place.
     pub(crate) fn begin(gpu: &Gpu, virtual_device: u32, number: u64) -> Result<ContextState, (&'static str, Code)> {
         let priorities = gpu.priorities().map_err(|rc| ("cuCtxGetStreamPriorityRange", rc))?;
         let room = own_base(virtual_device);
@@ -54,15 +54,15 @@ impl ContextState {
         Ok(ContextState { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference, turn })
     }
 
-    /// The stream of a lane.
+    /// The transfer stream with this number.
     pub(crate) fn lane(&self, number: usize) -> u64 {
         self.lanes[number % LANES]
     }
 
-    /// Gives back what need not wait for the end of the context.
+    /// Releases what is not released by destroying the context.
     pub(crate) fn end(&self, gpu: &Gpu) {
         self.pools.clear();
-        // Errors mean that the context has ended before, and all this with it.
+        // Errors mean that the context was already destroyed with all of this.
         for lane in self.lanes {
             let _ = gpu.destroy_stream(lane);
         }

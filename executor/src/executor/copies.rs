@@ -12,7 +12,7 @@ use cuda_api::wire::Wire;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-/// The largest answer to one copy: what a sender wants more of it asks for in parts.
+/// The largest answer to one copy in bytes: a sender splits larger copies.
 const LARGEST_OUT: u64 = 512 << 20;
 /// Copies from pinned memory up to this size may be read by the driver before their turn: 4 KiB were, 40 000 bytes were not.
 const READ_EARLY: u64 = 32 << 10;
@@ -23,7 +23,7 @@ const COOPERATIVE: u32 = 2;
 /// Words of an attribute: its id, padding, and the value that starts with the second word.
 type Attribute = [u64; ATTRIBUTE_BYTES / 8];
 
-/// Attributes as they came, checked, with the driver's handles.
+/// The attributes of a message, checked, with the driver's handles.
 pub(super) fn attributes(e: &Executor, head: &Launch, bytes: &[u8]) -> Result<Vec<Attribute>, Code> {
     let mut all = Vec::with_capacity(usize::from(head.attributes) + 1);
     for one in bytes.chunks_exact(ATTRIBUTE_BYTES) {
@@ -58,8 +58,8 @@ pub(super) fn config(head: &Launch, stream: u64, attributes: &mut [Attribute]) -
     }
 }
 
-/// A rectangle's pieces of at most [`PIECE`] bytes, in order: offset of the first row from the start, offset in the packed
-/// bytes, bytes of a row, rows.
+/// A rectangle's pieces of at most [`PIECE`] bytes, in order: offset of the first row from the start, offset in the packed bytes, bytes
+/// of a row, rows.
 fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, u64, u64)> {
     let piece = PIECE as u64;
     let wide = width > piece;
@@ -76,7 +76,7 @@ fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, 
     })
 }
 
-/// Bytes of a rectangle, if neither they nor its last address overflow.
+/// Number of bytes of a rectangle, unless it or the last address overflows.
 pub(super) fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64, Code> {
     let last = rows.saturating_sub(1).checked_mul(pitch).and_then(|n| n.checked_add(width)).and_then(|n| n.checked_add(start));
     last.and(width.checked_mul(rows)).ok_or(code::ERROR_INVALID_VALUE)
@@ -112,7 +112,7 @@ impl Executor {
         let params = if params.len() >= bytes {
             params
         } else {
-            // A driver reads as many as the function has: what lies behind the message is not the job's.
+            // A driver reads as many bytes as the function has: what lies behind the message is not the job's.
             padded.extend_from_slice(params);
             padded.resize(bytes, 0);
             &padded[..]
@@ -123,7 +123,7 @@ impl Executor {
             return self.gpu.launch(function, head.grid, head.block, head.shared, stream, params);
         }
         let mut list = attributes(self, &head, attached)?;
-        // SAFETY: whole attributes; the handles in them are the driver's own, pointers in them are device addresses.
+        // SAFETY: complete attributes; the handles in them are the driver's own, pointers in them are device addresses.
         unsafe { self.gpu.launch_ex(&config(&head, stream, &mut list), function, params) }
     }
 
@@ -166,15 +166,15 @@ impl Executor {
         Ok(())
     }
 
-    /// The one call that waits for a stream: it has nothing to do but this copy.
+    /// The one call that waits for a stream, which has nothing to do but this copy.
     pub(super) fn copy_in_at_rest(&self, life: &ContextState, body: &[u8]) -> Result<(), Code> {
         self.copy_in(life, body)?;
         let stream = CopyIn::get(&mut { body }).map_err(short)?.stream;
         self.gpu.synchronize_stream(stage_stream(stream, &self.bindings)?)
     }
 
-    /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again
-    /// when the copy has been made.
+    /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again when
+    /// the copy is complete.
     pub(super) fn copy_from(
         &self,
         life: &ContextState,
@@ -184,7 +184,7 @@ impl Executor {
         stream: u64,
     ) -> Result<(), Code> {
         let submitted = if rows == 1 {
-            // SAFETY: the buffer stays ours until the event below.
+            // SAFETY: the buffer is not reused until the event below.
             unsafe { self.gpu.copy_in(to.dst + skip, buffer.as_ptr(), width, stream) }
         } else {
             let mut c = rectangle(width, rows);
@@ -217,7 +217,7 @@ impl Executor {
         self.check_rows(op.src, op.pitch, op.width, op.rows)?;
         let stream = self.stream_or_lane(life, op.stream)?;
         let mut pending = self.pending(life, Vec::new());
-        // All buffers first: once a part is submitted the rest must follow at once, in the stream's order.
+        // All buffers are acquired first: once a part is submitted the rest must follow at once, in the stream's order.
         for (_, _, width, rows) in pieces(op.pitch, op.width, op.rows) {
             let bytes = (width * rows) as usize;
             pending.bytes.push((life.pools.buffer(bytes, true)?, bytes));
@@ -225,7 +225,7 @@ impl Executor {
         let submitted =
             pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(|((skip, _, width, rows), (buffer, _))| {
                 if rows == 1 {
-                    // SAFETY: the buffer is the answer's until the mark below.
+                    // SAFETY: the buffer belongs to the answer until the mark below.
                     return unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) };
                 }
                 let mut c = rectangle(width, rows);
@@ -235,7 +235,7 @@ impl Executor {
                 // SAFETY: as above.
                 unsafe { self.gpu.copy_2d(&c, stream) }
             });
-        // Also after an error: the parts before it may be under way, and the mark says when their buffers are free.
+        // Also after an error: the parts before it may be under way, and the mark shows when their buffers are free.
         let mark = life.pools.mark(stream);
         pending.marks.extend(mark.ok().map(Mark::Own));
         submitted.and(mark.map(|_| Some(pending)))
@@ -261,7 +261,7 @@ impl Executor {
             (false, false) => return self.gpu.copy_device(op.dst, op.src, op.width, stream),
             (false, true) => {
                 self.await_turn(stream, op.width)?;
-                // SAFETY: pinned memory of the job, mapped until the job has it taken away, which waits for the copies of it.
+                // SAFETY: pinned memory of the job, mapped until the job unregisters it, which waits for the copies of it.
                 return unsafe { self.gpu.copy_in(op.dst, op.src as *const u8, op.width, stream) };
             }
             // SAFETY: as above.
@@ -283,13 +283,13 @@ impl Executor {
         unsafe { self.gpu.copy_2d(&c, stream) }
     }
 
-    /// To be called before a copy of so many bytes in one row from pinned memory, which a driver may otherwise read before its turn: it
-    /// puts a few bytes into its commands at once where the stream itself has nothing to do, and forgets that the stream may have to
-    /// follow the legacy default stream, or that one all others (seen with a driver 580 up to 4 KiB; the record of an event with a time keeps
-    /// it from that, one of an event without does not always).
+    /// Must be called before a copy of `bytes` in one row from pinned memory, which a driver may otherwise read before its turn: if the
+    /// stream itself is idle, the driver puts a few bytes into its commands at once, and neglects that the stream may have to follow the
+    /// legacy default stream, or that one all others (observed with a 580 driver up to 4 KiB; recording an event with timing prevents it,
+    /// recording one without does not always).
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn await_turn(&self, stream: u64, bytes: u64) -> Result<(), Code> {
         if bytes > READ_EARLY {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Calls of the process that the executor is in: what its threads give is handed to the driver as it is, nothing is encoded.
+//! Calls in the job's own process: the arguments of the program's threads are passed to the driver directly, without encoding.
 //!
-//! None of them takes a lock, but for large copies. A reset or the end of the context beside them is the program's own race, as natively: the driver
-//! refuses what comes too late.
+//! None of them takes a lock, except large copies. A concurrent reset or end of the context is a race of the program, as natively: the
+//! driver refuses late calls.
 
 use super::{Executor, copies};
 use crate::bulk::{self, Bulk};
@@ -12,9 +12,9 @@ use cuda_api::ops::{CopyDevice, EventRecord, Fill, Launch, StreamWaitEvent, id};
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
 
-/// An operation that has no answer and that nobody waits for.
+/// An operation without an answer.
 pub trait Direct: Wire {
-    /// Its number where it travels.
+    /// Its number in encoded form.
     const ID: u16;
     /// Carries it out; the context is current.
     fn carry_out(&self, e: &Executor) -> Result<(), Code>;
@@ -57,14 +57,14 @@ impl Executor {
     /// Carries out an operation.
     ///
     /// # Errors
-    /// What the driver says, or `DEINITIALIZED` when the executor is closed.
+    /// The driver's error, or `DEINITIALIZED` if the executor is closed.
     #[inline]
     pub fn carry_out(&self, op: &impl Direct) -> Result<(), Code> {
         self.make_current()?;
         op.carry_out(self)
     }
 
-    /// Whether a stream or an event has done everything: `STREAM_QUERY` and `EVENT_QUERY`. The error is `NOT_READY` if not.
+    /// Returns success if a stream or an event is complete (`STREAM_QUERY` and `EVENT_QUERY`), `NOT_READY` otherwise.
     ///
     /// # Errors
     /// As [`Executor::carry_out`].
@@ -77,7 +77,7 @@ impl Executor {
         }
     }
 
-    /// Lets the driver wait for a stream or an event: `STREAM_SYNC` and `EVENT_SYNC`. It shows what device code has printed.
+    /// Waits in the driver for a stream or an event (`STREAM_SYNC` and `EVENT_SYNC`). This shows what device code has printed.
     ///
     /// # Errors
     /// As [`Executor::carry_out`].
@@ -90,17 +90,17 @@ impl Executor {
         }
     }
 
-    /// Makes a large copy of pageable memory with several threads, of which a setting may say how many; false if it leaves the copy to the
-    /// driver. The device's end is memory of the job.
+    /// Makes a large copy of pageable memory with several threads (`threads` overrides their number); returns false if the copy is left
+    /// to the driver. The device's end is memory of the job.
     ///
     /// # Errors
     /// As [`Executor::carry_out`].
     ///
     /// # Safety
-    /// The host's end is memory of the program that it keeps during the call.
+    /// The host's end is memory that the program keeps valid during the call.
     pub unsafe fn copy_bulk(&self, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
         self.make_current()?;
-        // Not held during the copy: it may wait for what another thread does.
+        // The lock is not held during the copy, which may wait for another thread's action.
         let pools = self.life().pools.clone();
         // SAFETY: as the caller says.
         unsafe { bulk::copy(&self.gpu, &pools, copy, threads) }
@@ -112,7 +112,7 @@ impl Executor {
     /// As [`Executor::carry_out`].
     ///
     /// # Safety
-    /// `params` is what the program gives for the parameters of this function; its attributes are whole.
+    /// `params` is what the program passes for the parameters of this function; its attributes are complete.
     pub unsafe fn launch_with(&self, head: &Launch, attached: &[u8], params: *mut *mut c_void) -> Result<(), Code> {
         self.make_current()?;
         let function = self.callable(head.function)?;

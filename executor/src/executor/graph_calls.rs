@@ -1,9 +1,10 @@
-//! Nodes of graphs that call the job: its host functions, and copies from and to its memory where the place does not reach that.
+//! Graph nodes that call the job: host functions, and copies from and to the job's memory where the place does not share it.
 //!
-//! For a function the driver's node is a host function of ours. For a copy it is the copy, with page-locked memory of ours on one side,
-//! and operations on two words of such memory before or behind it: one that says that the node is reached, one that it waits for. No host
-//! function: these run one after the other, so one of the program that waits would hold up the copies of all graphs. Launches of an
-//! instance follow each other, so each node has a queue: what it does in the next launch, in the one after that.
+//! For a host function the driver's node is a host function of the executor. For a copy it is the copy, with page-locked memory of the
+//! executor on one side, and memory operations on two words of such memory before or behind it: one signals that the node was reached,
+//! the other one is waited for. Copies do not use host functions because those run one after the other, so a host function of the program
+//! that waits would hold up the copies of all graphs. Launches of an instance follow each other, so each node has a queue with its
+//! actions in the coming launches.
 
 use super::checker::HostEnds;
 use super::host::Call;
@@ -24,10 +25,10 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Bytes that one copy can take: they travel in one message.
+/// Maximum size of one copy in bytes: it is sent in one message.
 const LARGEST: u64 = 1 << 29;
 
-/// `CU_STREAM_MEM_OP_WAIT_VALUE_32` and `CU_STREAM_MEM_OP_WRITE_VALUE_32`. A plain wait is for a value that is at least this.
+/// `CU_STREAM_MEM_OP_WAIT_VALUE_32` and `CU_STREAM_MEM_OP_WRITE_VALUE_32`. A plain wait is for a value that is greater or equal.
 const WAIT: u64 = 1;
 const WRITE: u64 = 2;
 
@@ -43,25 +44,25 @@ pub(crate) enum Node {
 /// A node with a host function of the program.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionNode {
-    /// What it does in each launch to come, in their order.
+    /// Its actions in the coming launches, in their order.
     next: Mutex<VecDeque<Turn>>,
 }
 
-/// A launch's turn at such a node. It keeps the node until then, also when the instance has ended.
+/// The action of such a node in one launch. It keeps the node alive until then, even if the instance was destroyed.
 #[derive(Debug)]
 struct Turn {
     _node: Arc<FunctionNode>,
-    /// None: it passes by.
+    /// `None`: the node is skipped.
     call: Option<Arc<Call>>,
 }
 
 /// A node with a copy from or to the job.
 #[derive(Debug, Default)]
 pub(crate) struct CopyNode {
-    /// Tokens of the launches to come, in their order; none of launches that leave it out.
+    /// Tokens of the coming launches, in their order; none for launches that skip the node.
     next: Mutex<VecDeque<u64>>,
     staging: Mutex<Staging>,
-    /// The bytes go from the GPU to the job.
+    /// Whether the bytes go from the GPU to the job.
     to_host: bool,
     words: OnceLock<Words>,
 }
@@ -69,29 +70,29 @@ pub(crate) struct CopyNode {
 /// Words of page-locked memory, which the instance owns.
 #[derive(Debug, Clone, Copy)]
 struct Words {
-    /// The GPU writes one when it gets to the node, we zero when we have seen it.
+    /// The GPU sets it to one when it reaches the node; the executor resets it to zero when it has seen this.
     reached: usize,
-    /// We write one when the node may go on, the GPU zero when it does.
+    /// The executor sets it to one when the node may continue; the GPU resets it to zero when it does.
     go: usize,
-    /// Zero: where a node that is switched off writes and looks.
+    /// Always zero: used by a node that is switched off.
     idle: usize,
 }
 
-/// Bytes of the three.
+/// Size of the three words in bytes.
 const WORDS: usize = 3 * size_of::<u32>();
 
-/// Memory for the bytes of a copy, packed.
+/// Memory for the packed bytes of a copy.
 #[derive(Debug, Default)]
 struct Staging {
     now: Option<Pinned>,
     bytes: usize,
-    /// The copy, as the job has described it.
+    /// The copy as described by the job.
     copy: Option<Copy3>,
-    /// Too small since a change; launches that came before it may still use them.
+    /// Buffers that became too small after a change; earlier launches may still use them.
     before: Vec<Pinned>,
 }
 
-/// What a node's memory will be when the driver has taken its copy: one that it refuses changes nothing.
+/// The staging memory that a node will use once the driver has accepted its copy: a refused copy changes nothing.
 #[derive(Debug)]
 pub(super) struct NewStaging {
     fresh: Option<Pinned>,
@@ -103,41 +104,41 @@ pub(super) struct NewStaging {
 #[derive(Debug)]
 pub(crate) struct CopyCall {
     node: Arc<CopyNode>,
-    /// Page-locked memory for the bytes as of then: address and size.
+    /// Page-locked memory for the bytes in this launch: address and size.
     room: Option<(usize, usize)>,
-    /// Where the bytes land in host memory that this place has, too: what follows in the graph may read them there.
+    /// The destination in host memory that this place shares, for later nodes of the graph that read the bytes there.
     lands: Option<Shared>,
-    /// Of a copy from the job: where its bytes are known to come from.
+    /// Where the bytes of a copy from the job come from.
     source: Source,
-    /// The node goes on when the job has said that the bytes are in its memory, else when they have been sent.
+    /// Whether the node continues only when the job has confirmed that the bytes are in its memory, instead of when they were sent.
     acknowledged: bool,
 }
 
 /// Where the bytes of a copy from the job come from.
 #[derive(Debug)]
 enum Source {
-    /// The job sends them when it hears that the node is reached.
+    /// The job sends them when it is told that the node was reached.
     Job,
-    /// They came with the call.
+    /// They were sent with the call.
     Call(Vec<u8>),
     /// They are read here when the node is reached.
     Here(Box<Shared>),
 }
 
-/// The nodes of an instance that call the job, in the order in which a launch names their tokens; none for a copy that the driver
-/// makes by itself.
+/// The nodes of an instance that call the job, in the order in which a launch lists their tokens; none for a copy that the driver makes
+/// by itself.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     nodes: Vec<(At, Option<Node>)>,
     /// The memory of their words.
     _words: Option<Pinned>,
-    /// The last launch; held over a launch, so that the queues are in the driver's order.
+    /// The last launch; locked during a launch, so that the queues are in the driver's order.
     last: Mutex<Option<Arc<Recorded>>>,
 }
 
-/// Entry of the driver's node of a function.
+/// Entry point of the driver's node of a host function.
 unsafe extern "C" fn reached(data: *mut c_void) {
-    // SAFETY: the node lives as long as the instance, and until every launch has had its turn.
+    // SAFETY: the node lives as long as the instance, and until its action in every launch is over.
     let node = unsafe { &*data.cast_const().cast::<FunctionNode>() };
     let turn = lock(&node.next).pop_front();
     if let Some(call) = turn.as_ref().and_then(|t| t.call.as_ref()) {
@@ -145,7 +146,7 @@ unsafe extern "C" fn reached(data: *mut c_void) {
     }
 }
 
-/// The host's end of a copy, replaced by packed memory of ours.
+/// The copy with its host end replaced by packed memory of the executor.
 fn packed(c: &Copy3, at: u64) -> Copy3 {
     let end = CopyEnd { memory: HOST, host: at, pitch: c.width, height: c.rows, ..CopyEnd::default() };
     let mut c = *c;
@@ -153,13 +154,13 @@ fn packed(c: &Copy3, at: u64) -> Copy3 {
     c
 }
 
-/// Bytes from the first to the last of one end of a copy.
+/// Number of bytes from the first to the last byte of one end of a copy.
 fn span(c: &Copy3, end: &CopyEnd) -> u64 {
     let rows = c.depth.saturating_sub(1).saturating_mul(end.height).saturating_add(c.rows.saturating_sub(1));
     rows.saturating_mul(end.pitch).saturating_add(c.width)
 }
 
-/// Host memory of the job that this place has, too, at one end of a copy.
+/// Host memory of the job that this place shares, at one end of a copy.
 #[derive(Debug)]
 struct Shared {
     copy: Copy3,
@@ -182,13 +183,13 @@ impl Shared {
         }
     }
 
-    /// Reads packed rows; false if not all of them are there.
+    /// Reads packed rows; returns false if not all of them are mapped.
     fn read(&self, bytes: &mut [u8]) -> bool {
         self.rows().zip(bytes.chunks_exact_mut(self.copy.width.max(1) as usize)).all(|(row, bytes)| self.memory.read(row, bytes))
     }
 }
 
-/// A word that the GPU uses, too.
+/// A word that is shared with the GPU.
 fn word<'a>(at: usize) -> &'a AtomicU32 {
     // SAFETY: aligned words of page-locked memory of the instance's, which lives while a launch of it may be under way; only atomics
     // and the GPU touch it.
@@ -196,7 +197,7 @@ fn word<'a>(at: usize) -> &'a AtomicU32 {
 }
 
 impl Node {
-    /// What the driver's node that makes the call does.
+    /// Parameters of the driver's node that makes the call.
     pub(super) fn params(&self, context: u64) -> NodeParams {
         match self {
             Node::Function(node) => NodeParams::host(reached as *const () as u64, Arc::as_ptr(node) as u64),
@@ -206,7 +207,7 @@ impl Node {
 }
 
 impl CopyNode {
-    /// The operations around the copy: on the same words in each launch, or on an idle one while the node is switched off.
+    /// The memory operations around the copy: on the same words in each launch, or on an idle word while the node is switched off.
     pub(super) fn params(&self, context: u64, on: bool) -> NodeParams {
         let Words { reached, go, idle } = self.words.get().copied().unwrap_or(Words { reached: 0, go: 0, idle: 0 });
         let value = u64::from(on);
@@ -214,7 +215,7 @@ impl CopyNode {
         NodeParams::mem_ops(&[[WRITE, reached, value, 0, 0, 0], [WAIT, go, value, 0, 0, 0], [WRITE, go, 0, 0, 0, 0]], context)
     }
 
-    /// The driver has taken the copy that this was made for.
+    /// Takes the staging memory for a copy that the driver has accepted.
     pub(super) fn take(&self, new: NewStaging) {
         let mut s = lock(&self.staging);
         if let Some(fresh) = new.fresh {
@@ -224,29 +225,29 @@ impl CopyNode {
         (s.bytes, s.copy) = (new.bytes, Some(new.copy));
     }
 
-    /// Whether the driver has nothing to do beside the call.
+    /// Returns whether the call is all that the node does.
     pub(super) fn is_all_call(&self) -> bool {
         lock(&self.staging).now.is_none()
     }
 
-    /// The launch with this token does not come.
+    /// Removes the launch with this token, which will not reach the node.
     fn passes_by(&self, token: u64) {
         lock(&self.next).retain(|t| *t != token);
     }
 
-    /// Lets the node go on.
+    /// Lets the node continue.
     fn let_go(&self) {
         self.words.get().into_iter().for_each(|w| word(w.go).store(1, Ordering::Release));
     }
 }
 
 impl CopyCall {
-    /// Whether the bytes go from the GPU to the job.
+    /// Returns whether the bytes go from the GPU to the job.
     pub(super) fn is_to_host(&self) -> bool {
         self.node.to_host
     }
 
-    /// Whether the GPU has come to the node in the launch with this token; says so once.
+    /// Returns, once, whether the GPU has reached the node in the launch with this token.
     pub(super) fn has_come_to(&self, token: u64) -> bool {
         let node = &self.node;
         let (mut next, Some(words)) = (lock(&node.next), node.words.get()) else { return false };
@@ -257,23 +258,23 @@ impl CopyCall {
         here
     }
 
-    /// The launch with this token does not come.
+    /// Removes the launch with this token, which will not reach the node.
     pub(super) fn passes_by(&self, token: u64) {
         self.node.passes_by(token);
     }
 
-    /// Whether the node goes on only when the job has said so.
+    /// Returns whether the node continues only when the job has confirmed it.
     pub(super) fn awaits_job(&self) -> bool {
         if self.is_to_host() { self.acknowledged } else { matches!(self.source, Source::Job) }
     }
 
-    /// Bytes that are kept until the node is reached.
+    /// Number of bytes that are stored until the node is reached.
     pub(super) fn kept(&self) -> usize {
         if let Source::Call(bytes) = &self.source { bytes.len() } else { 0 }
     }
 
-    /// The node is reached: appends the bytes that the copy has brought, or takes those that it is to bring, and lets the node go on, unless
-    /// the job has to say when.
+    /// Called when the node is reached: appends the bytes that the copy has brought, or takes those that it is to bring, and lets the
+    /// node continue, unless that is up to the job.
     pub(super) fn at_node(&self, reply: &mut Vec<u8>) -> Result<(), Code> {
         if self.is_to_host() {
             self.take_bytes(reply);
@@ -284,7 +285,7 @@ impl CopyCall {
             Source::Call(bytes) => self.put_bytes(bytes),
             Source::Here(memory) => {
                 let (at, len) = self.room.unwrap_or((std::ptr::dangling::<u8>() as usize, 0));
-                // SAFETY: the buffer is this launch's until its copy, which begins when the node goes on.
+                // SAFETY: the buffer is owned by this launch until its copy, which begins when the node continues.
                 let read = memory.read(unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) });
                 self.let_go();
                 if read { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
@@ -294,7 +295,7 @@ impl CopyCall {
 
     fn take_bytes(&self, reply: &mut Vec<u8>) {
         if let Some((at, len)) = self.room {
-            // SAFETY: the driver's copy has filled the buffer, which the next launch's fills when the node has gone on.
+            // SAFETY: the driver's copy has filled the buffer; the next launch's copy fills it only after the node has continued.
             let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len) };
             if let Some(landing) = &self.lands {
                 landing.write(bytes);
@@ -306,23 +307,23 @@ impl CopyCall {
         }
     }
 
-    /// Takes the bytes that the copy is to bring, and lets the node go on.
+    /// Takes the bytes that the copy is to bring, and lets the node continue.
     pub(super) fn put_bytes(&self, bytes: &[u8]) -> Result<(), Code> {
         let (at, len) = self.room.filter(|_| !self.is_to_host()).unwrap_or_default();
-        // SAFETY: the buffer is this launch's until its copy, which begins when the node goes on.
+        // SAFETY: the buffer is owned by this launch until its copy, which begins when the node continues.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, len.min(bytes.len())) };
         self.let_go();
         if bytes.len() == len { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
-    /// Lets the node go on.
+    /// Lets the node continue.
     pub(super) fn let_go(&self) {
         self.node.let_go();
     }
 }
 
 impl Calls {
-    /// Makes room for the nodes of a graph that call the job from here.
+    /// Creates the list of a graph's nodes that call the job; `here`: in the job's own process.
     fn of(spec: &Spec, here: bool) -> Calls {
         let node = |work: &Work<u32>| match work {
             Work::Copy(_) if here => None,
@@ -348,14 +349,14 @@ impl Calls {
         if let Some(Node::Copy(node)) = self.at(at) { Some(node) } else { None }
     }
 
-    /// The last launch that made calls, which may still use what the nodes have.
+    /// The last launch that made calls, which may still use the nodes' resources.
     pub(super) fn last(&self) -> Option<Arc<Recorded>> {
         lock(&self.last).clone()
     }
 }
 
 impl Executor {
-    /// Nodes for a graph, with their words.
+    /// Creates the calling nodes of a graph, with their words.
     pub(super) fn calls_of(&self, spec: &Spec) -> Result<Arc<Calls>, Code> {
         let mut calls = Calls::of(spec, self.is_here());
         let count = calls.copies().count();
@@ -372,7 +373,8 @@ impl Executor {
         Ok(Arc::new(calls))
     }
 
-    /// The copy that the driver makes for a node, and what the node [takes](CopyNode::take) once the driver has it; none if the job makes it alone.
+    /// The copy that the driver makes for a node, and what the node [takes](CopyNode::take) once the driver has accepted it; `None` if
+    /// the job makes the copy alone.
     pub(super) fn staged(&self, node: &CopyNode, c: &Copy3) -> Result<Option<(Copy3, NewStaging)>, Code> {
         if c.src.memory == HOST && c.dst.memory == HOST {
             return Ok(None);
@@ -386,7 +388,7 @@ impl Executor {
         Ok(Some((packed(&live, at), NewStaging { fresh, bytes, copy: *c })))
     }
 
-    /// The job says what a node will do in the launch that names the token.
+    /// Queues what a node will do in the launch with the given token.
     pub(super) fn graph_call(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = GraphCall::get(&mut body).map_err(short)?;
         let calls = self.graph_calls(op.instance)?;
@@ -426,7 +428,7 @@ impl Executor {
             let Some(node) = node else { continue };
             let call = match token {
                 0 => None,
-                // In the job's process nobody waits for an answer: the call comes with the launch.
+                // In the job's process no thread waits for an answer: the call comes with the launch.
                 _ if self.is_here() => Some(self.hosts.begin_in_graph(token, stream, None)?),
                 _ => Some(self.hosts.of_graph(token)?),
             };
@@ -440,7 +442,7 @@ impl Executor {
             }
         }
         let launched = self.gpu.launch_graph(live, on).inspect_err(|_| {
-            // The driver will not come: launches before this one have taken theirs from the front.
+            // The driver did not accept the launch; earlier launches have taken their entries from the front.
             list.iter().for_each(|(node, call)| match (node, call) {
                 (Node::Function(node), _) => drop(lock(&node.next).pop_back()),
                 (Node::Copy(node), Some(call)) => node.passes_by(call.token()),

@@ -1,4 +1,4 @@
-//! Instances of graphs: built node by node from what the job's process sends, since only that knows the program's graphs.
+//! Graph instances: built node by node from what the job's process sends, since only that has the program's graphs.
 
 use super::checker::{AttributeWords, HostEnds, attribute_words};
 use super::graph_calls::{Calls, Node};
@@ -15,17 +15,17 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// An instance with the graph that it was made of: changes name the nodes of that.
+/// An instance with the graph from which it was instantiated: changes refer to the nodes of that graph.
 #[derive(Debug, Clone)]
 struct Built {
     graph: u64,
     nodes: HashMap<At, u64>,
-    /// Of copies from and to the job: the nodes that wait for it.
+    /// For copies from and to the job: the nodes that wait for it.
     waits: HashMap<At, u64>,
     calls: Arc<Calls>,
 }
 
-/// A graph for which conditions were made: only this one can have their nodes.
+/// A graph for which conditions were created: only this graph can have their nodes.
 #[derive(Debug)]
 struct Home {
     graph: u64,
@@ -34,13 +34,13 @@ struct Home {
     conditions: HashSet<u64>,
 }
 
-/// What is in such a graph.
+/// What such a graph contains.
 #[derive(Debug)]
 enum Made {
     Nothing,
-    /// It can be instantiated again as it is.
+    /// All nodes; it can be instantiated again.
     Whole(Spec, Built),
-    /// Some of what should be there.
+    /// Only some of its nodes, because building it failed.
     Part,
 }
 
@@ -49,11 +49,11 @@ enum Made {
 pub(super) struct Graphs {
     homes: HashMap<u64, Home>,
     built: HashMap<u64, Built>,
-    /// What ended instances had, until their last launches have ended.
+    /// Resources of destroyed instances, kept until their last launches are complete.
     ended: Vec<(Arc<Recorded>, Arc<Calls>)>,
 }
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a call of its own follows.
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a separate call does this.
 const UPLOAD: u64 = 2;
 
 impl Executor {
@@ -70,7 +70,7 @@ impl Executor {
             Work::EventWait(e) => NodeParams::event(self.bindings.live(Kind::Event, *e)?, false),
             Work::EventRecord(e) => NodeParams::event(self.bindings.live(Kind::Event, *e)?, true),
             Work::MemOps(m) => NodeParams::mem_ops(&self.check_memory_nodes(m)?, context),
-            // The job does not send those of memory: it has nothing to do in a place.
+            // The job does not send memory nodes, which a place does not need.
             Work::Host(_) | Work::Child(_) | Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_) => {
                 return Err(code::ERROR_NOT_SUPPORTED);
             }
@@ -86,24 +86,24 @@ impl Executor {
         k.attributes.iter().map(one).collect()
     }
 
-    /// The context that nodes are of.
+    /// The context for the nodes.
     fn graph_context(&self) -> u64 {
         self.context.load(std::sync::atomic::Ordering::Acquire) as u64
     }
 
-    /// Whether this process is the job's.
+    /// Returns whether this process is the job's.
     pub(super) fn is_here(&self) -> bool {
         self.hosts.runs_here()
     }
 
-    /// Builds one graph of a spec with what is inside it; on failure nothing is left.
+    /// Builds one graph of a spec with its inner graphs; on failure nothing remains.
     fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
         let mut built =
             Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
-                // The first error is the one to report.
+                // The first error is reported.
                 let _ = self.gpu.destroy_graph(built.graph);
                 Err(rc)
             }
@@ -113,7 +113,7 @@ impl Executor {
     fn fill_graph(&self, spec: &Spec, number: u32, graph: u64, built: &mut Built) -> Result<(), Code> {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         let mut edges = Vec::new();
-        // The driver's nodes for each node: where it begins and where it ends.
+        // For each node, its first and last driver node.
         let mut own = Vec::with_capacity(nodes.len());
         for (node, i) in nodes.iter().zip(0..) {
             let at = At { graph: number, node: i };
@@ -158,7 +158,7 @@ impl Executor {
         if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(graph, &edges) }
     }
 
-    /// Adds a node that calls the job: the call, and for a copy the driver's part of it before or behind.
+    /// Adds a node that calls the job: the call, and for a copy the driver's copy before or behind it.
     fn add_calling(
         &self,
         graph: u64,
@@ -188,7 +188,7 @@ impl Executor {
         Ok((first, last))
     }
 
-    /// The driver has copied graph `number` into a node: finds each node's copy, also in graphs further inside.
+    /// Maps the nodes of graph `number`, which the driver has copied into a node, to their copies, also in inner graphs.
     fn copied(&self, spec: &Spec, number: u32, copy: u64, from: &Built, to: &mut Built) -> Result<(), Code> {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         for (node, i) in nodes.iter().zip(0..) {
@@ -216,7 +216,7 @@ impl Executor {
         let calls = self.calls_of(&op.spec)?;
         let often = op.spec.conditional();
         if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
-            // How often such a node would ask the job is known only when it runs.
+            // The number of calls that such a node would make is known only when it runs.
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         let built =
@@ -234,7 +234,7 @@ impl Executor {
         }
     }
 
-    /// A driver follows any number that is given for a condition: only those that were made for the graph may be.
+    /// A driver follows any number that is passed as a condition, so only those that were created for the graph are accepted.
     fn check_conditions(&self, home: u64, spec: &Spec) -> Result<(), Code> {
         let graphs = lock(&self.graphs);
         let made = |handle: u64| graphs.homes.get(&home).is_some_and(|h| h.conditions.contains(&handle));
@@ -242,14 +242,14 @@ impl Executor {
         if spec.graphs.iter().flatten().all(|node| known(&node.work)) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
-    /// A graph with conditions: built once, in the driver's graph for which they were made.
+    /// Builds a graph with conditions: once, in the driver's graph for which they were created.
     fn build_home(&self, home: u64, spec: &Spec, calls: &Arc<Calls>) -> Result<Built, Code> {
         let mut graphs = lock(&self.graphs);
         let home = graphs.homes.get_mut(&home).ok_or(code::ERROR_INVALID_HANDLE)?;
         match &home.made {
             Made::Whole(was, built) if was == spec => return Ok(built.clone()),
             Made::Nothing => {}
-            // The driver takes no conditional node out of a graph.
+            // The driver cannot remove a conditional node from a graph.
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
@@ -262,14 +262,14 @@ impl Executor {
     /// Destroys the graph of an instance, unless conditions need it.
     fn drop_built(&self, built: &Built) {
         if !lock(&self.graphs).homes.values().any(|h| h.graph == built.graph) {
-            // Fails only when the context has ended, and the graph with it.
+            // Fails only if the context was destroyed, and the graph with it.
             let _ = self.gpu.destroy_graph(built.graph);
         }
     }
 
-    /// Makes a condition. Kernels know its handle: if a certain one is wanted, others are made until it comes.
+    /// Creates a condition. Kernels contain its handle: if a certain handle is requested, conditions are created until it appears.
     pub(super) fn new_condition(&self, mut body: &[u8]) -> Result<u64, Code> {
-        /// So many others are tried.
+        /// Maximum number of attempts.
         const TRIES: usize = 64;
         let op = GraphCondition::get(&mut body).map_err(short)?;
         let mut graphs = lock(&self.graphs);
@@ -282,7 +282,7 @@ impl Executor {
         let context = self.graph_context();
         let mut others = Vec::new();
         while op.wanted != 0 && others.len() < TRIES {
-            // In a graph of its own, so that it can be given up.
+            // In a separate graph, so that it can be destroyed.
             let other = self.gpu.new_graph()?;
             let next = self.gpu.new_condition(other, context, 0, 0);
             if next == Ok(op.wanted) || next.is_err() {
@@ -294,13 +294,13 @@ impl Executor {
         let made = self.gpu.new_condition(home.graph, context, op.default, op.flags);
         home.conditions.extend(made);
         for other in others {
-            // They did nothing: what they hold is the driver's own memory.
+            // These conditions were never used: they only hold memory of the driver.
             let _ = self.gpu.destroy_graph(other);
         }
         made
     }
 
-    /// The conditions of a graph are needed no more.
+    /// Releases the conditions of a graph.
     pub(super) fn end_conditions(&self, home: u64) -> Result<(), Code> {
         let home = lock(&self.graphs).homes.remove(&home).ok_or(code::ERROR_INVALID_HANDLE)?;
         self.gpu.destroy_graph(home.graph)
@@ -318,7 +318,7 @@ impl Executor {
         let (instance, node) = self.node_at(op.instance, op.at)?;
         let calls = self.graph_calls(op.instance)?;
         match (calls.at(op.at), &op.work) {
-            // What the job does is its own affair.
+            // A host function is changed by the job alone.
             (_, Work::Host(_)) => Ok(()),
             (Some(Node::Copy(calling)), Work::Copy(c)) => {
                 let Some((own, new)) = self.staged(calling, c)? else { return Ok(()) };
@@ -338,7 +338,8 @@ impl Executor {
     pub(super) fn switch_graph(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = GraphSwitch::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
-        // The job leaves the calls of such a node out of its launches. What waits for the job has no switch: it gets nothing to wait for.
+        // The job skips the calls of such a node in its launches. A wait for the job cannot be switched off, so it gets nothing to wait
+        // for.
         if let Some(copy) = self.graph_calls(op.instance)?.copy_at(op.at) {
             let wait = lock(&self.graphs).built.get(&op.instance).and_then(|b| b.waits.get(&op.at).copied());
             let wait = wait.ok_or(code::ERROR_INVALID_VALUE)?;
@@ -374,13 +375,14 @@ impl Executor {
         Ok(())
     }
 
-    /// The instances end with the context; the graphs that they were made of are the driver's own memory.
+    /// Notes that the instances were destroyed with the context; the graphs from which they were instantiated are the driver's own
+    /// memory.
     pub(super) fn graphs_ended(&self) {
         let mut graphs = lock(&self.graphs);
         let homes: Vec<u64> = graphs.homes.drain().map(|(_, h)| h.graph).collect();
         let others: Vec<u64> = graphs.built.drain().map(|(_, b)| b.graph).filter(|g| !homes.contains(g)).collect();
         for graph in homes.into_iter().chain(others) {
-            // Fails only when the driver has given it up already.
+            // Fails only if the driver has already destroyed it.
             let _ = self.gpu.destroy_graph(graph);
         }
         graphs.ended.clear();

@@ -1,9 +1,9 @@
-//! Streams that wait for the job, which does something of its own in their order, sends bytes or takes them, or for another GPU of it; and
-//! events that another GPU waits for.
+//! Held streams: streams that wait for the job, which does some work in their order, sends or takes bytes, or waits for another of its
+//! GPUs; and events that another GPU waits for.
 //!
-//! A stream is held by a word of page-locked memory that it waits for, and goes on when the job has said so. No host function: the
-//! driver runs these one after the other, so one that waited would hold up others that the wait depends on, and a function of the program
-//! that waits would hold up the copies of other streams.
+//! A held stream waits for a word of page-locked memory, and continues when the job has reported completion. Host functions are not used:
+//! the driver runs these one after the other, so one that waited would hold up others on which the wait depends, and a function of the
+//! program that waits would hold up the copies of other streams.
 
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
@@ -17,11 +17,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Bytes of words that are made page-locked at a time.
+/// Number of bytes of words that are page-locked at a time.
 const PAGE: usize = 4096;
-/// Words that the job may say before the holds come that they are for.
+/// Maximum number of reports of the job that may arrive before their holds.
 const MOST_EARLY: usize = 1 << 16;
-/// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is at least this.
+/// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is greater or equal.
 const WAIT: u32 = 1;
 const GO: u32 = 1;
 
@@ -32,12 +32,12 @@ struct Held {
     word: usize,
     /// Event behind the wait.
     after: u64,
-    /// Page-locked memory for the bytes that the job sends with its word: address and size. A copy behind the wait reads them.
+    /// Page-locked memory for the bytes that the job sends with its report: address and size. A copy behind the wait reads them.
     room: Option<(usize, usize)>,
     why: &'static str,
 }
 
-/// Why streams are held, for who asks what a job waits for.
+/// Descriptions of why streams are held, for reports of what a job waits for.
 const ANOTHER_GPU: &str = "waits for another GPU of the job";
 const HOST_WORK: &str = "waits for a copy in the job's own memory";
 const BYTES: &str = "waits for bytes that the job must read";
@@ -48,7 +48,7 @@ struct Words {
     pages: Vec<usize>,
     free: Vec<usize>,
     held: HashMap<u64, Held>,
-    /// Words that are written; streams may have to look at them yet.
+    /// Words that are written but that streams may still have to read.
     passing: Vec<(usize, u64)>,
     early: HashSet<u64>,
 }
@@ -58,29 +58,29 @@ struct Words {
 pub(super) struct Holds {
     words: Mutex<Words>,
     count: AtomicUsize,
-    /// Streams that wait for events of the program, so that what an event stands for now is kept apart from its next record.
+    /// Streams that wait for events of the program, so that an event's current record is kept apart from its next one.
     watchers: Mutex<Vec<u64>>,
 }
 
 fn write(word: usize, value: u32) {
-    // SAFETY: a word of a page of ours, aligned, which lives until nothing is held; only atomics and the GPU touch it.
+    // SAFETY: an aligned word of a page of the executor, which lives until nothing is held; only atomics and the GPU access it.
     unsafe { AtomicU32::from_ptr(word as *mut u32) }.store(value, Ordering::Release);
 }
 
 impl Holds {
-    /// How many streams the job has still to let go.
+    /// Number of streams that the job still has to release.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The job's word, with the bytes that the stream is held for. Waits for nothing.
+    /// Handles the job's report, with the bytes for which the stream is held. Waits for nothing.
     pub(super) fn go(&self, token: u64, bytes: &[u8]) -> Result<(), Code> {
         let mut w = lock(&self.words);
         match w.held.remove(&token) {
             Some(h) => {
                 let room = h.room.unwrap_or_default();
-                // SAFETY: the buffer belongs to the copy behind the wait, which begins when the word is written; while a stream is in
-                // the list its context lives, and the list is locked.
+                // SAFETY: the buffer belongs to the copy behind the wait, which begins when the word is written; while a stream is in the
+                // list its context lives, and the list is locked.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.0 as *mut u8, room.1.min(bytes.len())) };
                 write(h.word, GO);
                 w.passing.push((h.word, h.after));
@@ -95,13 +95,13 @@ impl Holds {
         }
     }
 
-    /// Lets a stream go that would wait for bytes of which nobody knows.
+    /// Releases a stream that would wait for bytes that nothing will send.
     pub(super) fn give_up(&self, token: u64) {
-        // That there are too few is no news.
+        // It is expected that the bytes are too few.
         let _ = self.go(token, &[]);
     }
 
-    /// Lets all streams go: the context is about to end.
+    /// Releases all streams, before the context is destroyed.
     fn all_go(&self) {
         let mut w = lock(&self.words);
         w.held.values().for_each(|h| write(h.word, GO));
@@ -110,14 +110,14 @@ impl Holds {
         self.count.store(0, Ordering::Release);
     }
 
-    /// What a stream is held for, or will be.
+    /// Why a stream is held, or will be.
     pub(super) fn why(&self, stream: u64) -> Option<&'static str> {
         lock(&self.words).held.values().find(|h| h.stream == stream).map(|h| h.why)
     }
 }
 
 impl Executor {
-    /// A word that no stream looks at.
+    /// A word that no stream uses.
     fn word(&self, life: &ContextState) -> Result<usize, Code> {
         let mut w = lock(&self.holds.words);
         let Words { free, passing, .. } = &mut *w;
@@ -144,20 +144,21 @@ impl Executor {
         self.hold(life, (op.stream, live), op.token, None, ANOTHER_GPU)
     }
 
-    /// Holds a stream, and answers when it has got there, behind what its earlier work has done to the job's memory.
+    /// Holds a stream; the answer comes when it has got there, behind the effects of its earlier work on the job's memory.
     pub(super) fn fence_stream(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = StreamHold::get(&mut body).map_err(short)?;
         self.hold_for_job(life, op.stream, op.token, FENCE).map(Some)
     }
 
-    /// Something that the job does itself in a stream's order: answered when the stream is there, which goes on when the job has said so.
+    /// Holds a stream for work that the job does in its order: the answer comes when the stream is there, and the stream continues when
+    /// the job has reported completion.
     pub(super) fn hold_for_work(&self, life: &ContextState, op: &HostCall) -> Result<Option<Pending>, Code> {
         self.hold_for_job(life, op.stream, op.token, HOST_WORK).map(Some)
     }
 
     fn hold_for_job(&self, life: &ContextState, stream: u64, token: u64, why: &'static str) -> Result<Pending, Code> {
         let live = stage_stream(stream, &self.bindings)?;
-        // Made before the hold: if that fails its event is given back.
+        // Created before the hold: if that fails, dropping it returns its event.
         let pending = self.pending(life, vec![Mark::Own(life.pools.mark(live)?)]);
         self.hold(life, (stream, live), token, None, why)?;
         Ok(pending)
@@ -176,7 +177,7 @@ impl Executor {
         Ok(pending)
     }
 
-    /// Holds a stream, as it travels and as the driver knows it.
+    /// Holds a stream, given by the job's handle and the driver's.
     fn hold(
         &self,
         life: &ContextState,
@@ -195,10 +196,10 @@ impl Executor {
         write(word, 0);
         let part = MemoryPart { operation: WAIT, address: word as u64, value: GO.into(), flags: 0 };
         let wait = StreamMemory { stream, first_version: false, flags: 0, parts: vec![part] };
-        // Not under the lock: a stream whose queue is full makes the driver wait, for what the job may have to let go.
+        // Without the lock: if the stream's queue is full the driver waits, possibly for a stream that the job has to release.
         let after = self.gpu.stream_memory(live, &wait).and_then(|()| {
             life.pools.mark(live).inspect_err(|_| {
-                // Nothing tells when the stream is past it, so the word is not used again.
+                // Nothing shows when the stream has passed the word, so it is not reused.
                 write(word, GO);
             })
         })?;
@@ -213,7 +214,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Answers when what an event stands for now has happened, whatever is recorded in it later.
+    /// The answer comes when the event's current record has occurred, whatever is recorded in it later.
     pub(super) fn event_reached(&self, life: &ContextState, event: u64) -> Result<Option<Pending>, Code> {
         let live = self.bindings.live(Kind::Event, event)?;
         match self.gpu.query_event(live) {
@@ -221,7 +222,7 @@ impl Executor {
             other => return other.map(|()| None),
         }
         let mut watchers = lock(&self.holds.watchers);
-        // One that waits already would make this event wait for another.
+        // A stream that already waits would make this event wait for another one.
         let idle = watchers.iter().find(|s| self.gpu.query_stream(**s) == Ok(())).copied();
         let watcher = match idle {
             Some(s) => s,
@@ -235,23 +236,23 @@ impl Executor {
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(watcher)?)])))
     }
 
-    /// The driver's value of a stream as it travels, or the place's own.
+    /// The driver's handle of a stream of the job, or a stream of the place.
     pub(super) fn stream_or_lane(&self, life: &ContextState, stream: u64) -> Result<u64, Code> {
         if stream == cuda_api::ops::LANE { Ok(life.lanes[0]) } else { stage_stream(stream, &self.bindings) }
     }
 
-    /// The context is about to end: nothing is held any more.
+    /// Releases all streams before the context is destroyed.
     pub(super) fn let_go(&self) {
         self.holds.all_go();
     }
 
-    /// Nothing runs any more in the context: its streams and pages go.
+    /// Frees the streams and pages of a context in which no work is running any more.
     pub(super) fn end_holds(&self) {
         self.holds.all_go();
         let w = std::mem::take(&mut *lock(&self.holds.words));
         w.pages.into_iter().for_each(|page| self.gpu.unpin(page, PAGE));
         for s in std::mem::take(&mut *lock(&self.holds.watchers)) {
-            // Fails only when the context has ended, and the stream with it.
+            // Fails only if the context was destroyed, and the stream with it.
             let _ = self.gpu.destroy_stream(s);
         }
     }

@@ -1,9 +1,9 @@
-//! What a stream asks of the job's process: its functions, and bytes that must be read when the stream gets there.
+//! Requests of streams to the job's process: its host functions, and bytes that must be read when the stream reaches a point.
 //!
-//! The driver calls a function of ours in stream order. In the job's process that runs the program's function. Elsewhere it says
-//! that the stream is there ([`Pending`] answers then) and waits until the job has said that it is done. What is no function of the
-//! program's waits in the stream itself, for a word of memory ([`super::holds`], [`super::graph_calls`]): functions run one after the
-//! other, and the program may wait in one until another stream has made its copies.
+//! The driver calls a function of the executor in stream order. In the job's process this runs the program's function. Elsewhere it
+//! reports that the stream is there ([`Pending`] then has its answer) and waits until the job has reported completion. Everything but the
+//! program's functions waits in the stream itself, for a word of memory ([`super::holds`], [`super::graph_calls`]): host functions run
+//! one after the other, and one of the program may wait until another stream has made its copies.
 
 use super::graph_calls::CopyCall;
 use super::{ContextState, Executor, short};
@@ -18,22 +18,23 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
-/// Bytes of copies of graphs that are kept until their nodes are reached, at most: a job sends much less before it has heard of them.
+/// Maximum number of bytes that are stored for copies of graphs until their nodes are reached: a job sends much less before it is told
+/// that they were reached.
 const MOST_KEPT: usize = 64 << 20;
 
-/// Runs a host function of this process: its token, and what a callback is told.
+/// Runs a host function of this process: its token, and the status for a callback.
 pub type Runner = fn(token: u64, status: Code);
 
-/// The host calls of an executor that are not over.
+/// The outstanding host calls of an executor.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     runner: OnceLock<Runner>,
     calls: Mutex<HashMap<u64, Arc<Call>>>,
-    /// How many there are,
+    /// Their number,
     count: AtomicUsize,
-    /// how many of them go on only when the job has said so,
+    /// the number of those that continue only when the job has confirmed it,
     awaited: AtomicUsize,
-    /// and the bytes that they keep.
+    /// and the bytes that they store.
     kept: AtomicUsize,
     waits: Mutex<Vec<Wait>>,
 }
@@ -42,25 +43,25 @@ pub(crate) struct Hosts {
 #[derive(Debug)]
 pub(crate) struct Call {
     token: u64,
-    /// As it travels.
+    /// The job's handle of the stream.
     stream: u64,
     callback: bool,
-    /// Of a graph: its copy.
+    /// For a graph: its copy.
     copy: Option<CopyCall>,
-    /// Of a graph: its launch, or why there is none.
+    /// For a graph: its launch, or why there is none.
     launch: Option<OnceLock<Result<Arc<Recorded>, Code>>>,
-    /// The stream has got there, and what a callback is told.
+    /// Set when the stream has got there: the status for a callback.
     reached: OnceLock<Code>,
-    /// The job's word that it is done.
+    /// Whether the job has reported completion.
     done: Mutex<bool>,
     said: Condvar,
     owner: Arc<Hosts>,
 }
 
 impl Call {
-    /// The body of what the driver calls, on a thread of the driver.
+    /// The body of the function that the driver calls, on a thread of the driver.
     pub(super) fn run(&self, status: Code) {
-        // The first word is the one that counts; the driver calls once.
+        // The first value counts; the driver calls once.
         let _ = self.reached.set(status);
         match self.owner.runner.get() {
             Some(run) => run(self.token, status),
@@ -82,7 +83,7 @@ impl Call {
         self.token
     }
 
-    /// Whether the stream has got there: what the job is to be told. Only while the call's context lives.
+    /// Returns the status if the stream has got there. Valid only while the call's context exists.
     pub(crate) fn reached(&self) -> Option<Code> {
         if let Some(copy) = &self.copy
             && self.reached.get().is_none()
@@ -93,26 +94,27 @@ impl Call {
         self.reached.get().copied()
     }
 
-    /// Of a graph: its launch has been made, or has failed.
+    /// For a graph: notes that its launch was made or has failed.
     pub(super) fn launched(&self, launch: Result<Arc<Recorded>, Code>) {
         if let Some(cell) = &self.launch {
-            // A token is named by one launch; a second one changes nothing.
+            // Each token is used by one launch; a second one changes nothing.
             let _ = cell.set(launch);
         }
     }
 
-    /// It will not be made.
+    /// Notes that the launch will not be made.
     pub(super) fn give_up(&self) {
         self.owner.over(self.token);
     }
 
-    /// Looks for a call that [`Call::reached`] does not know of yet: none if it may still come, else why it never will.
+    /// Checks a call for which [`Call::reached`] has no result: returns `None` if it may still come, otherwise the error why it never
+    /// will.
     pub(crate) fn lost(&self, e: &Executor) -> Option<Code> {
         let rc = match self.launch.as_ref()?.get()? {
             Err(rc) => *rc,
             Ok(launch) => match e.gpu().query_event(launch.event()) {
                 Err(code::ERROR_NOT_READY) => return None,
-                // It was there meanwhile.
+                // The stream has got there meanwhile.
                 Ok(()) if self.reached().is_some() => return None,
                 Ok(()) => code::ERROR_UNKNOWN,
                 Err(rc) => {
@@ -121,15 +123,15 @@ impl Call {
                 }
             },
         };
-        // Should the driver come all the same, nobody is waited for.
+        // If the driver calls in spite of this, nothing is waited for.
         self.say();
         self.copy.iter().for_each(|copy| copy.passes_by(self.token));
         self.give_up();
         Some(rc)
     }
 
-    /// The stream is there: gives the job the bytes that the call has for it, or takes those that it has kept; the stream goes on then, unless
-    /// the job is to say so.
+    /// Called when the stream is there: passes the call's bytes to the job, or takes the stored ones; the stream then continues, unless
+    /// that is up to the job.
     pub(crate) fn is_there(&self, reply: &mut Vec<u8>) -> Result<(), Code> {
         let Some(copy) = &self.copy else { return Ok(()) };
         let made = copy.at_node(reply);
@@ -139,7 +141,7 @@ impl Call {
         made
     }
 
-    /// Whether it goes on only when the job has said so.
+    /// Returns whether it continues only when the job has confirmed it.
     fn awaits_job(&self) -> bool {
         self.copy.as_ref().is_none_or(CopyCall::awaits_job)
     }
@@ -148,7 +150,7 @@ impl Call {
         self.copy.as_ref().map_or(0, CopyCall::kept)
     }
 
-    /// The context has failed before the stream got there. False if the driver will call all the same.
+    /// Notes that the context has failed before the stream got there. Returns false if the driver will call in spite of that.
     pub(crate) fn fail(&self) -> bool {
         if !self.callback {
             self.owner.over(self.token);
@@ -157,14 +159,14 @@ impl Call {
     }
 }
 
-/// Entry of a host function: `data` is an `Arc<Call>`.
+/// Entry point of a host function: `data` is an `Arc<Call>`.
 unsafe extern "C" fn function(data: *mut c_void) {
-    // SAFETY: made by `Arc::into_raw` when it was enqueued; the driver calls once.
+    // SAFETY: created by `Arc::into_raw` when the call was enqueued; the driver calls once.
     let call = unsafe { Arc::from_raw(data.cast_const().cast::<Call>()) };
     call.run(code::SUCCESS);
 }
 
-/// Entry of a callback. The code is taken as a number: a driver may know more of them than we do.
+/// Entry point of a callback. The code has a plain integer type: a driver may know codes that the header lacks.
 unsafe extern "C" fn callback(_stream: *mut c_void, status: Code, data: *mut c_void) {
     // SAFETY: as in `function`.
     let call = unsafe { Arc::from_raw(data.cast_const().cast::<Call>()) };
@@ -176,7 +178,7 @@ unsafe extern "C" fn callback(_stream: *mut c_void, status: Code, data: *mut c_v
 struct Wait {
     stream: u64,
     address: u64,
-    /// Events around it: the stream has got there; it has gone on.
+    /// Events around the wait: the stream has got there; it has continued.
     before: u64,
     after: u64,
 }
@@ -186,18 +188,18 @@ impl Hosts {
         self.add(Call { callback, ..self.call(token, stream) })
     }
 
-    /// A call of a graph that will be launched.
+    /// Creates a call of a graph that will be launched.
     pub(super) fn begin_in_graph(self: &Arc<Self>, token: u64, stream: u64, copy: Option<CopyCall>) -> Result<Arc<Call>, Code> {
         self.add(Call { copy, launch: Some(OnceLock::new()), ..self.call(token, stream) })
     }
 
-    /// The call of a graph with this token that no launch has named yet.
+    /// The call of a graph with this token that no launch has used yet.
     pub(super) fn of_graph(&self, token: u64) -> Result<Arc<Call>, Code> {
         let new = |c: &&Arc<Call>| c.launch.as_ref().is_some_and(|l| l.get().is_none());
         lock(&self.calls).get(&token).filter(new).cloned().ok_or(code::ERROR_INVALID_VALUE)
     }
 
-    /// Whether the program's functions are of this process.
+    /// Returns whether the program's functions are in this process.
     pub(super) fn runs_here(&self) -> bool {
         self.runner.get().is_some()
     }
@@ -236,7 +238,7 @@ impl Hosts {
         self.remove(&mut lock(&self.calls), token);
     }
 
-    /// Takes a call off the list; whether it was there.
+    /// Removes a call from the list; returns whether it was there.
     fn remove(&self, calls: &mut HashMap<u64, Arc<Call>>, token: u64) -> bool {
         let Some(call) = calls.remove(&token) else { return false };
         self.awaited.fetch_sub(usize::from(call.awaits_job()), Ordering::AcqRel);
@@ -245,7 +247,7 @@ impl Hosts {
         true
     }
 
-    /// The job's word. Waits for nothing.
+    /// Handles the job's report of completion. Waits for nothing.
     pub(super) fn done(&self, mut body: &[u8]) -> Result<(), Code> {
         let token = u64::get(&mut body).map_err(short)?;
         let call = lock(&self.calls).get(&token).cloned().ok_or(code::ERROR_INVALID_VALUE)?;
@@ -253,7 +255,7 @@ impl Hosts {
             call.say();
             return if body.is_empty() { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) };
         };
-        // The list is locked: a context that ends takes its calls off it before its memory goes.
+        // Held meanwhile: a context that is destroyed removes its calls from the list before its memory is freed.
         let mut calls = lock(&self.calls);
         if call.reached.get().is_none() || !call.awaits_job() || !self.remove(&mut calls, token) {
             return Err(code::ERROR_INVALID_VALUE);
@@ -261,7 +263,7 @@ impl Hosts {
         copy.put_bytes(body)
     }
 
-    /// The context is about to end: copies of graphs are waited for by nobody, and the memory of their nodes goes.
+    /// Abandons the copies of graphs before the context is destroyed, since the memory of their nodes is freed with it.
     pub(super) fn forget_copies(&self) {
         let mut calls = lock(&self.calls);
         let copies: Vec<Arc<Call>> = calls.values().filter(|call| call.copy.is_some()).cloned().collect();
@@ -273,23 +275,23 @@ impl Hosts {
 }
 
 impl Executor {
-    /// This process is the job's: `run` carries out its host functions.
+    /// Makes `run` carry out host functions, because this process is the job's.
     pub fn run_host_functions_here(&self, run: Runner) {
         // Set once, right after opening.
         let _ = self.hosts.runner.set(run);
     }
 
-    /// Host calls that are not over.
+    /// Number of outstanding host calls.
     pub fn host_calls(&self) -> usize {
         self.hosts.count.load(Ordering::Acquire) + self.holds.count()
     }
 
-    /// Whether any of them has to hear from the job, whose word may have to be read while another call waits for the GPU.
+    /// Returns whether any call waits for the job, whose report may have to be read while another call waits for the GPU.
     pub fn awaits_job(&self) -> bool {
         self.hosts.awaited.load(Ordering::Acquire) > 0 || self.holds.count() > 0
     }
 
-    /// The job's word that a host call is done, or that a stream may go on. Waits for nothing.
+    /// Handles the job's report that a host call is complete, or that a stream may continue. Waits for nothing.
     pub(super) fn job_says_done(&self, body: &[u8]) -> Result<(), Code> {
         let token = super::handle(body)?;
         if token & HOLD != 0 { self.holds.go(token, &body[size_of::<u64>()..]) } else { self.hosts.done(body) }
@@ -306,7 +308,7 @@ impl Executor {
             unsafe { self.gpu.launch_host(live, function, at) }
         };
         enqueued.inspect_err(|_| {
-            // SAFETY: the driver has refused it and will not call.
+            // SAFETY: the driver has refused the call and will not use the data.
             drop(unsafe { Arc::from_raw(data) });
             self.hosts.over(call.token);
         })
@@ -324,7 +326,7 @@ impl Executor {
             return self.hold_for_work(life, &op);
         }
         let live = stage_stream(op.stream, &self.bindings)?;
-        // Where the function runs in this process nobody waits for an answer.
+        // If the function runs in this process, no thread waits for an answer.
         let mark = if self.hosts.runner.get().is_none() { Some(life.pools.mark(live)?) } else { None };
         let call = self.hosts.begin(op.token, op.stream, op.callback)?;
         self.enqueue(&call, live)?;
@@ -384,13 +386,12 @@ impl Executor {
         });
     }
 
-    /// The context is about to end, and its events with it.
+    /// Forgets all waits before the context is destroyed with their events.
     pub(super) fn forget_all_waits(&self) {
         lock(&self.hosts.waits).clear();
     }
 
-    /// What each stream with unfinished work is doing, in words; empty when there is none. What a job that does not come to rest is
-    /// waiting for.
+    /// Describes what each stream with unfinished work is doing; empty if all are idle. Explains why a job cannot be quiesced.
     pub fn busy(&self) -> Result<String, Code> {
         self.make_current()?;
         let life = self.life();

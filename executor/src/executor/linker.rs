@@ -1,4 +1,4 @@
-//! Linking at run time: a whole link in one request.
+//! Linking at run time: a complete link in one request.
 
 use super::checker::check_options;
 use super::{Executor, short};
@@ -12,7 +12,7 @@ use std::ffi::{CString, c_void};
 const LOG: usize = 16 << 10;
 /// `CU_JIT_INFO_LOG_BUFFER`, its size, `CU_JIT_ERROR_LOG_BUFFER`, its size.
 const LOGS: [u32; 4] = [3, 4, 5, 6];
-/// More options or parts than this are a sender's mistake.
+/// Higher counts of options or parts are errors of the sender.
 const MOST: usize = 4096;
 
 /// Options as the driver takes them: keys, and values of the size of a pointer.
@@ -43,13 +43,13 @@ impl Executor {
         let missing = code::ERROR_NOT_FOUND;
         let (create, destroy) = (calls.cuLinkCreate_v2.ok_or(missing)?, calls.cuLinkDestroy.ok_or(missing)?);
         let mut state: sys::CUlinkState = std::ptr::null_mut();
-        // SAFETY: keys and values agree; the buffers that they name live until the link is ended, at the end of this function.
+        // SAFETY: keys and values agree; the buffers that they refer to live until the link is destroyed, at the end of this function.
         let created = unsafe { create(keys.len() as u32, keys.as_mut_ptr().cast(), values.as_mut_ptr(), &raw mut state) };
         if created != code::SUCCESS {
             return Ok(Linked { code: created, image: Vec::new(), info: Vec::new(), errors: Vec::new() });
         }
         let linked = self.link_parts(&op, state);
-        // SAFETY: the link that was made above.
+        // SAFETY: the link that was created above.
         unsafe { destroy(state) };
         let (code, image) = match linked {
             Ok(image) => (code::SUCCESS, image),
@@ -66,7 +66,7 @@ impl Executor {
         for part in &op.inputs {
             let (mut keys, mut values) = options(&part.options)?;
             let name = CString::new(part.name.clone()).map_err(|_| code::ERROR_INVALID_VALUE)?;
-            // Machine code wants its words aligned; text that lacks its end gets one.
+            // Machine code must be aligned to words; text without a terminating NUL gets one.
             let mut words = vec![0u128; part.data.len() / size_of::<u128>() + 1];
             let data: *mut c_void = words.as_mut_ptr().cast();
             // SAFETY: there is room for the bytes and one more.

@@ -1,4 +1,4 @@
-//! Modules and libraries: images, loading in order, variables and where they lie, first use of functions.
+//! Modules and libraries: images, loading in order, variables and their addresses, first use of functions.
 
 use super::checker::check_options;
 use super::own::{find_heap, grow_local};
@@ -20,17 +20,17 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Room for what the compiler says of code that it refuses.
+/// Size of the buffer for the compiler's error log.
 const LOG: usize = 16 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;
-/// Errors of which it says more: such a load is made again with room for that.
+/// Errors that the log explains: such a load is repeated with a log.
 const EXPLAINED: [Code; 4] =
     [code::ERROR_INVALID_IMAGE, code::ERROR_NO_BINARY_FOR_GPU, code::ERROR_INVALID_PTX, code::ERROR_UNSUPPORTED_PTX_VERSION];
-/// More options than this there are not.
+/// Maximum number of options, more than exist.
 const MAX_OPTIONS: usize = 64;
-/// Local memory that a context has from the start: its default stack, in bytes a thread.
+/// Local memory that a context has from the start: its default stack, in bytes per thread.
 const DEFAULT_LOCAL: u32 = 1024;
 /// A kernel has at most 32764 bytes of parameters.
 const MAX_PARAMS: usize = 32764;
@@ -45,7 +45,7 @@ wire_struct! {
         pub name: String,
         /// Its device address.
         pub address: u64,
-        /// Its bytes.
+        /// Its size in bytes.
         pub bytes: u64,
     }
 }
@@ -53,7 +53,7 @@ wire_struct! {
 /// The first difference between the variables of two places.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
-    /// A variable lies elsewhere, or is another.
+    /// A variable differs in address or identity.
     #[error("variable {name} of module {module:#x} is at {one:#x} in one place and at {other:#x} in the other")]
     Address {
         /// Handle of its module.
@@ -65,7 +65,7 @@ pub enum Difference {
         /// Address in the second.
         other: u64,
     },
-    /// The lists do not name the same variables.
+    /// The lists do not contain the same variables.
     #[error("variable {name} of module {module:#x} is not the same in both places")]
     Other {
         /// Handle of its module in the first place.
@@ -76,17 +76,17 @@ pub enum Difference {
     /// One place has more variables.
     #[error("one place has {one} variables, the other {other}")]
     Count {
-        /// Variables of the first place.
+        /// Number of variables of the first place.
         one: u64,
-        /// Variables of the second.
+        /// Number of variables of the second place.
         other: u64,
     },
 }
 
-/// Compares where two places have their variables.
+/// Compares the addresses of the variables of two places.
 ///
 /// # Errors
-/// The first difference: memory of one must then never be used in the other.
+/// The first difference: memory of one place must then never be used in the other.
 pub fn compare_globals(a: &[Global], b: &[Global]) -> Result<(), Difference> {
     for (x, y) in a.iter().zip(b) {
         let (module, name) = (x.module, x.name.clone());
@@ -103,16 +103,16 @@ pub fn compare_globals(a: &[Global], b: &[Global]) -> Result<(), Difference> {
     Ok(())
 }
 
-/// An image with what is known of it.
+/// An image with its known properties.
 #[derive(Debug)]
 struct Kept {
     image: Image,
-    /// Its bytes, which count until it is used no more.
+    /// Its size, which counts until it is no longer used.
     bytes: u64,
     all: Arc<AtomicU64>,
-    /// Most bytes of its code, decompressed.
+    /// Maximum size of its decompressed code.
     most: u64,
-    /// Of the GPU that it is for: 10 × major + minor.
+    /// Compute capability of the GPU that it is for: 10 × major + minor.
     capability: u32,
     index: OnceLock<Index>,
 }
@@ -129,7 +129,7 @@ struct Unit {
     handle: u64,
     live: u64,
     library: bool,
-    /// The driver's library that lends this module.
+    /// The driver's library that owns this module.
     lender: Option<u64>,
     kept: Arc<Kept>,
     globals: Vec<Global>,
@@ -150,20 +150,20 @@ enum Heap {
     Unknown(Code),
 }
 
-/// Images, and what was loaded of them, in the order of loading.
+/// Images, and what was loaded from them, in the order of loading.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
     images: HashMap<[u8; 32], Arc<Kept>>,
-    /// Bytes of the images.
+    /// Total size of the images.
     bytes: Arc<AtomicU64>,
-    /// The job has been told that there is no more room for images, or for what is in one.
+    /// Whether the job was told that the limit for images, or for the contents of one, is reached.
     told: AtomicBool,
     units: Vec<Unit>,
-    /// Handles of functions, kernels and the like that were made of a module, a library or a kernel. A driver follows what it has given out
-    /// for them, also when it is gone.
+    /// Handles of functions, kernels and other objects that were obtained from a module, a library or a kernel. A driver follows its
+    /// handles of them, even if the object no longer exists.
     parts: HashMap<u64, Vec<u64>>,
     heap: Heap,
-    /// Most local memory of a function that was used, in bytes a thread.
+    /// Maximum local memory of a function that was used, in bytes per thread.
     local: u32,
 }
 
@@ -172,7 +172,8 @@ impl Modules {
         !matches!(self.heap, Heap::Unused)
     }
 
-    /// Modules end with the context, libraries do not; a new context has no heap yet. The lenders of modules are the caller's to unload.
+    /// Modules are unloaded with the context, libraries are not; a new context has no heap yet. The caller must unload the returned
+    /// owners of modules.
     pub(super) fn context_ended(&mut self) -> Vec<u64> {
         let lenders = self.units.iter().filter_map(|u| u.lender).collect();
         self.units.retain(|u| u.library);
@@ -182,18 +183,18 @@ impl Modules {
         lenders
     }
 
-    /// Forgets everything; the libraries are the caller's to unload.
+    /// Removes everything; the caller must unload the returned libraries.
     pub(super) fn take_libraries(&mut self) -> Vec<u64> {
         std::mem::take(self).units.into_iter().filter_map(|u| if u.library { Some(u.live) } else { u.lender }).collect()
     }
 }
 
-/// Marks the bytes of parameters as those of the function that has this handle now.
+/// Tags the size of the parameters as that of the function that has this handle now.
 fn param_tag(handle: u64) -> u64 {
     1 << 63 | (handle >> 30 & 0x3ffff) << 32
 }
 
-/// Text of the compiler, as far as it wrote any.
+/// The text that the compiler has written, if any.
 fn log_text(log: &[u8]) -> &[u8] {
     log.split(|b| *b == 0).next().unwrap_or_default()
 }
@@ -259,12 +260,12 @@ impl Executor {
     fn load_unit(&self, life: &ContextState, modules: &mut Modules, op: &ImageLoad, reply: &mut Vec<u8>) -> Result<Unit, Code> {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
         if kept.index().too_large {
-            // The driver would decompress it, too, and has no limit.
+            // The driver would decompress it too, without a limit.
             tell_once(&modules.told, "decompressed code of one image", kept.most, "--max-images");
             return Err(code::ERROR_INVALID_IMAGE);
         }
         if kept.index().managed {
-            // The host would find nothing at their addresses: the recorder changes such code, and loads that.
+            // The host's memory would not be used at their addresses: the recorder changes such code, and loads the result.
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         if kept.index().uses_device_heap {
@@ -299,13 +300,13 @@ impl Executor {
             Ok(unit)
         };
         make().inspect_err(|_| {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = if as_module { self.gpu.unload_module(loaded) } else { self.gpu.unload_library(loaded) };
         })
     }
 
-    /// Has the driver load an image, with room for what it says of it or without: at first it gets no option that it would not get
-    /// natively, so that it finds what it has compiled before.
+    /// Makes the driver load an image, with a buffer for its log or without: the first attempt has no option that a native load would not
+    /// have, so that the driver finds its cached compilation.
     fn load_form(&self, form: &LoadForm, as_module: bool, options: &[(u32, u64)], log: Option<&mut [u8]>) -> Result<u64, Code> {
         // The driver takes options as an array of keys and one of pointer-sized values.
         let (mut keys, mut values): (Vec<u32>, Vec<*mut c_void>) =
@@ -324,56 +325,55 @@ impl Executor {
         }
     }
 
-    /// The driver's library that lends a module.
+    /// The driver's library that owns a module.
     pub(super) fn lender(&self, module: u64) -> Option<u64> {
         lock(&self.modules).units.iter().find(|u| u.handle == module)?.lender
     }
 
-    /// Nothing will be loaded of an image any more. What was loaded of it stays.
+    /// Drops an image from which nothing will be loaded any more. What was loaded from it stays.
     pub(super) fn end_image(&self, mut body: &[u8]) -> Result<(), Code> {
         let hash = <[u8; 32]>::get(&mut body).map_err(short)?;
         lock(&self.modules).images.remove(&hash);
         Ok(())
     }
 
-    /// The context has a heap from now on, whatever is loaded.
+    /// Makes the context create its heap, whatever is loaded.
     pub(super) fn make_heap(&self, life: &ContextState) -> Result<(), Code> {
         let mut modules = lock(&self.modules);
         self.prepare_heap(life, &mut modules);
         if let Heap::Unknown(rc) = modules.heap { Err(rc) } else { Ok(()) }
     }
 
-    /// The context has so much local memory from now on.
+    /// Makes the context provide this amount of local memory.
     pub(super) fn provide_local(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let bytes = u32::get(&mut body).map_err(short)?;
         self.need_local(life, &mut lock(&self.modules), bytes);
         Ok(())
     }
 
-    /// What the context had to get because a function needs so much local memory, or 0.
+    /// Returns the amount of local memory that the context had to provide because a function needs it, or 0.
     fn need_local(&self, life: &ContextState, modules: &mut Modules, bytes: u32) -> u32 {
         if bytes <= modules.local.max(DEFAULT_LOCAL) {
             return 0;
         }
-        // Where there is no room for it the launch says so.
+        // If there is no memory for it, the launch reports that.
         let _ = grow_local(&self.gpu, self.virtual_device, bytes, life.lanes[0]);
         modules.local = bytes;
         bytes
     }
 
-    /// Before the first code that allocates: the executor's own.
+    /// Called before the first code that allocates, which is the executor's own.
     fn prepare_heap(&self, life: &ContextState, modules: &mut Modules) {
         if !modules.has_heap() {
             modules.heap = match find_heap(&self.gpu, self.virtual_device, life.lanes[0]) {
                 Ok((address, bytes)) => Heap::At(address, bytes),
-                // The job goes on; only a move has to know where the heap is.
+                // The job continues; only a move needs the heap's address.
                 Err(rc) => Heap::Unknown(rc),
             };
         }
     }
 
-    /// Libraries outlive a reset: places them in the new context, in their order.
-    /// Whether that has made the heap.
+    /// Places the libraries, which survive a reset, in the new context, in their order. Returns whether that has created the heap.
     pub(super) fn place_libraries(&self, life: &ContextState) -> Result<bool, Code> {
         let mut modules = lock(&self.modules);
         for i in 0..modules.units.len() {
@@ -385,8 +385,8 @@ impl Executor {
         Ok(modules.has_heap())
     }
 
-    /// Makes the driver place a module or library now, at this point of the journal, and asks where every variable is. A
-    /// library would otherwise be placed by the first call that happens to use it.
+    /// Makes the driver place a module or library now, at this point of the journal, and queries the address of every variable. A library
+    /// would otherwise be placed by the first call that happens to use it.
     fn place(&self, unit: &Unit) -> Result<Vec<Global>, Code> {
         let index = unit.kept.index();
         if unit.library && index.globals.is_empty() {
@@ -406,7 +406,7 @@ impl Executor {
                 Ok((address, bytes)) if bytes > 0 => {
                     found.push(Global { module: unit.handle, name: name.clone(), address, bytes })
                 }
-                // Optimised away, or in code for another GPU only.
+                // Optimised away, or only in code for another GPU.
                 Ok(_) | Err(code::ERROR_NOT_FOUND) => {}
                 Err(rc) => return Err(rc),
             }
@@ -414,7 +414,7 @@ impl Executor {
         Ok(found)
     }
 
-    /// A module or library was unloaded.
+    /// Notes that a module or library was unloaded.
     pub(super) fn unit_ended(&self, handle: u64) {
         if matches!(kind(handle), Some(Kind::Module | Kind::Library)) {
             let mut modules = lock(&self.modules);
@@ -427,10 +427,10 @@ impl Executor {
         }
     }
 
-    /// Something was made of a module, a library or a kernel: it ends with that.
+    /// Notes that something was obtained from a module, a library or a kernel, with which it is destroyed.
     pub(super) fn part_made(&self, of: u64, made: u64) {
         if matches!(kind(made), Some(Kind::Function | Kind::Kernel)) {
-            // What is known is of what had this number before.
+            // The cached value is that of the handle's previous owner.
             self.param_cell(made).store(0, Ordering::Relaxed);
         }
         lock(&self.modules).parts.entry(of).or_default().push(made);
@@ -442,7 +442,7 @@ impl Executor {
         Ok(lock(&self.modules).units.iter().flat_map(|u| u.globals.iter().cloned()).collect())
     }
 
-    /// The variable around an address.
+    /// The variable that contains an address.
     pub(super) fn variable_around(&self, address: u64) -> Result<Variable, Code> {
         let modules = lock(&self.modules);
         let mut all = modules.units.iter().flat_map(|u| &u.globals);
@@ -451,13 +451,13 @@ impl Executor {
         Ok(Variable { module: g.module, start: g.address, bytes: g.bytes })
     }
 
-    /// Whether bytes lie in a variable of loaded code.
+    /// Returns whether bytes lie in a variable of loaded code.
     pub(super) fn is_in_variable(&self, address: u64, bytes: u64) -> bool {
         let inside = |g: &Global| address.checked_sub(g.address).is_some_and(|at| at <= g.bytes && bytes <= g.bytes - at);
         lock(&self.modules).units.iter().flat_map(|u| &u.globals).any(inside)
     }
 
-    /// Address and bytes of the variables of loaded code and of the device heap, by address.
+    /// Address and size of the variables of loaded code and of the device heap, by address.
     pub(super) fn code_ranges(&self) -> Vec<(u64, u64)> {
         let modules = lock(&self.modules);
         let mut all: Vec<(u64, u64)> =
@@ -477,11 +477,11 @@ impl Executor {
         merged
     }
 
-    /// Address and bytes of the device heap, if the context has one. It may have blocks in use after the code that allocated them
-    /// is unloaded.
+    /// Address and size of the device heap, if the context has one. It may have blocks in use after the code that allocated them is
+    /// unloaded.
     ///
     /// # Errors
-    /// There is one, and where it lies could not be found out.
+    /// There is one, and its address could not be found.
     pub fn heap(&self) -> Result<Option<(u64, u64)>, Code> {
         match lock(&self.modules).heap {
             Heap::Unused => Ok(None),
@@ -490,7 +490,7 @@ impl Executor {
         }
     }
 
-    /// The first use of a function or kernel: puts its code on the device and tells what launches must know.
+    /// Names of the kernels of a library or of the functions of a module.
     pub(super) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Code> {
         if kind(handle) == Some(Kind::Library) {
             let kernels = self.gpu.library_kernels(self.bindings.live(Kind::Library, handle)?)?;
@@ -500,7 +500,7 @@ impl Executor {
         functions.into_iter().map(|f| self.gpu.function_name(f)).collect()
     }
 
-    /// Offset and size of each parameter of a function of the driver's.
+    /// Offset and size of each parameter of a function, given by the driver's handle.
     fn layout(&self, function: u64) -> Result<Vec<(u32, u32)>, Code> {
         let mut params = Vec::new();
         loop {
@@ -513,7 +513,7 @@ impl Executor {
         }
     }
 
-    /// Bytes of the parameters of a function or kernel, whose driver's value is `live`: so many a driver reads at a launch.
+    /// Total size of the parameters of a function or kernel with the driver's handle `live`: a driver reads that many bytes at a launch.
     #[inline]
     pub(super) fn param_bytes(&self, handle: u64, live: u64) -> Result<usize, Code> {
         let known = self.param_cell(handle).load(Ordering::Relaxed);
@@ -554,13 +554,13 @@ impl Executor {
         let local_grew = self.need_local(life, &mut modules, attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?);
         let name = self.gpu.function_name(function)?;
         if self.can_print.load(Ordering::Relaxed) {
-            // Of several kernels of that name one is taken for the other; of a name that no image has nothing is known.
+            // If several kernels have this name, the result holds for any of them; nothing is known of a name that no image contains.
             let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_prints(&name)).peekable();
             if named.peek().is_none() || named.any(|prints| prints) {
                 self.printer(handle).store(handle, Ordering::Relaxed);
             }
         }
-        // Of several kernels of that name it is said if it is true of all.
+        // If several kernels have this name, the result is true only if it is for all of them.
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_references(&name)).peekable();
         let references = named.peek().is_some() && named.all(|references| references);
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_system_atomics(&name));

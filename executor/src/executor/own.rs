@@ -1,4 +1,5 @@
-//! The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place (kernels/executor.cu), the heap's place (kernels/heap.cu).
+//! The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place (kernels/executor.cu), and
+//! finding the device heap (kernels/heap.cu).
 
 use crate::gpu::Gpu;
 use crate::page_hash::KEY_BYTES;
@@ -8,23 +9,23 @@ use cuda_api::ops::Fill;
 use cuda_api::sys::{CUdevice_attribute_enum, CUlimit_enum};
 use std::ffi::CStr;
 
-/// NUL-terminated, as the driver wants PTX.
+/// NUL-terminated, as the driver requires PTX.
 const EXECUTOR: &str = concat!(include_str!("../kernels/executor.ptx"), "\0");
 const HEAP: &str = concat!(include_str!("../kernels/heap.ptx"), "\0");
 
-/// Threads of a block, as the kernels are compiled.
+/// Threads of a block, as in the kernels' source.
 const THREADS: u32 = 256;
-/// Those of the page hash.
+/// Threads of a block of the page hash.
 const HASH_THREADS: u32 = 128;
-/// Blocks of the page hash for each multiprocessor: as many as fit there at a time (its launch bounds).
+/// Blocks of the page hash for each multiprocessor: as many as are resident at a time (its launch bounds).
 const HASH_BLOCKS: u32 = 6;
-/// Most blocks of a raw copy: enough to saturate a large GPU.
+/// Maximum number of blocks of a raw copy: enough to saturate a large GPU.
 const COPY_BLOCKS: u64 = 264;
-/// The heap begins on such a boundary.
+/// The heap begins at a multiple of this.
 const HEAP_PAGE: u64 = 2 << 20;
-/// In how many blocks it is filled to find it.
+/// Number of blocks that fill the heap in order to find it.
 const HEAP_BLOCKS: u64 = 128;
-/// Streams made at the start of a context.
+/// Number of streams created at the start of a context.
 const WARM_STREAMS: usize = 512;
 
 /// The executor's module.
@@ -32,9 +33,9 @@ const WARM_STREAMS: usize = 512;
 pub(crate) struct Own {
     module: u64,
     hash: u64,
-    /// Most blocks of a launch of the page hash.
+    /// Maximum number of blocks of a launch of the page hash.
     hash_blocks: u32,
-    /// Where the page hash has its key.
+    /// Device address of the page hash's key.
     pub(crate) page_key: u64,
     compare: u64,
     copy: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Own {
 }
 
 fn load(gpu: &Gpu, text: &'static str) -> Result<u64, Code> {
-    // SAFETY: whole, NUL-terminated PTX that lives for ever; no options.
+    // SAFETY: complete, NUL-terminated static PTX; no options.
     unsafe { gpu.load_module(text.as_ptr().cast(), &mut [], &mut []) }
 }
 
@@ -75,20 +76,20 @@ impl Own {
     }
 
     pub(crate) fn unload(&self, gpu: &Gpu) {
-        // Fails only when the context has ended, and the module with it.
+        // Fails only if the context was destroyed, and the module with it.
         let _ = gpu.unload_module(self.module);
     }
 
     /// Hashes `count` pages with the key that the stream has written: `pages` is a table of (address, bytes), `hashes` receives a
-    /// [`PageHash`](crate::PageHash) for each. Both in memory that the GPU reaches.
+    /// [`PageHash`](crate::PageHash) for each. Both are in memory that the GPU can access.
     pub(crate) fn hash(&self, gpu: &Gpu, pages: u64, hashes: u64, count: u32, stream: u64) -> Result<(), Code> {
         let mut params: Vec<u8> = [pages, hashes].iter().flat_map(|v| v.to_le_bytes()).collect();
         params.extend(count.to_le_bytes());
         gpu.launch(self.hash, [count.min(self.hash_blocks), 1, 1], [HASH_THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Compares `count` pages of a table as for [`Own::hash`] with memory that lies `distance` bytes behind each of them. Sets the
-    /// page's 32-bit word of `differs` to 1 where they differ.
+    /// Compares `count` pages of a table as for [`Own::hash`] with the memory at `distance` bytes behind each of them. Sets the page's
+    /// 32-bit word of `differs` to 1 if they differ.
     pub(crate) fn compare(
         &self,
         gpu: &Gpu,
@@ -102,13 +103,13 @@ impl Own {
         gpu.launch(self.compare, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Copies `count` pages of a table as for [`Own::hash`] from memory that lies `distance` bytes behind each of them.
+    /// Copies `count` pages of a table as for [`Own::hash`] from the memory at `distance` bytes behind each of them.
     pub(crate) fn fetch(&self, gpu: &Gpu, pages: u64, distance: u64, count: u32, stream: u64) -> Result<(), Code> {
         let params: Vec<u8> = [pages, distance].iter().flat_map(|v| v.to_le_bytes()).collect();
         gpu.launch(self.fetch, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Copies bytes by a kernel; either side may be page-locked host memory.
+    /// Copies bytes with a kernel; either side may be page-locked host memory.
     pub(crate) fn copy(&self, gpu: &Gpu, to: u64, from: u64, bytes: u64, stream: u64) -> Result<(), Code> {
         let params: Vec<u8> = [to, from, bytes].iter().flat_map(|v| v.to_le_bytes()).collect();
         let blocks = bytes.div_ceil(16 * u64::from(THREADS)).clamp(1, COPY_BLOCKS) as u32;
@@ -116,12 +117,12 @@ impl Own {
     }
 }
 
-/// Where the device heap lies. Loads a module that allocates, which makes the context have a heap: a placing call, made
-/// before the job's first module that allocates, so that it happens at the same point of the journal in every place. The
-/// heap must also have been used once before its raw bytes can be put back.
+/// Finds the device heap. Loads a module that allocates, which makes the context create a heap: a placing call, made before the job's
+/// first module that allocates, so that it happens at the same point of the journal in every place. The heap must also have been used
+/// once before its raw bytes can be restored.
 ///
 /// # Errors
-/// What the driver says; `NOT_SUPPORTED` if what the heap gives out does not look like what was measured.
+/// The driver's error; `NOT_SUPPORTED` if the heap's blocks do not look like what was measured.
 pub(crate) fn find_heap(gpu: &Gpu, virtual_device: u32, stream: u64) -> Result<(u64, u64), Code> {
     let _placing = Placing::enter(virtual_device);
     let bytes = gpu.limit(CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE)?;
@@ -131,7 +132,7 @@ pub(crate) fn find_heap(gpu: &Gpu, virtual_device: u32, stream: u64) -> Result<(
     let params: Vec<u8> = [answer as u64, (bytes / HEAP_BLOCKS).max(16)].iter().flat_map(|v| v.to_le_bytes()).collect();
     let found = gpu.launch(probe, [1, 1, 1], [1, 1, 1], 0, stream, &params).and_then(|()| {
         gpu.synchronize_stream(stream)?;
-        // SAFETY: our own mapping; the kernel that wrote it has ended.
+        // SAFETY: the executor's own mapping; the kernel that wrote it is complete.
         Ok(unsafe { std::ptr::read_volatile(answer as *const [u64; 2]) })
     });
     gpu.unpin(answer, 4096);
@@ -139,28 +140,28 @@ pub(crate) fn find_heap(gpu: &Gpu, virtual_device: u32, stream: u64) -> Result<(
     heap_range(low, high, bytes).ok_or(code::ERROR_NOT_SUPPORTED)
 }
 
-/// The heap of `bytes` that gives out blocks from `low` to `high`. There is no way to ask the driver. The lowest block lies in
-/// the heap's first page of 2 MB; the highest ends at most 2 MB or a fraction of the heap before its end.
+/// The range of a heap of `bytes` whose blocks range from `low` to `high`; the driver offers no query for it. The lowest block is in the
+/// heap's first page of 2 MB; the highest ends at most 2 MB or a fraction of the heap before its end.
 fn heap_range(low: u64, high: u64, bytes: u64) -> Option<(u64, u64)> {
     let start = low & !(HEAP_PAGE - 1);
     let end = start.checked_add(bytes)?;
     (high <= end && end - high < HEAP_PAGE.max(bytes / 16)).then_some((start, bytes))
 }
 
-/// Makes the driver provide `bytes` of local memory a thread now rather than at the launch that needs it: a placing call,
-/// made at a function's first use, so that the launch itself places nothing (docs/migration.md, "What the journal keeps").
+/// Makes the driver provide `bytes` of local memory per thread now rather than at the launch that needs it: a placing call, made at a
+/// function's first use, so that the launch itself places nothing (docs/migration.md, "What the journal keeps").
 pub(crate) fn grow_local(gpu: &Gpu, virtual_device: u32, bytes: u32, stream: u64) -> Result<(), Code> {
     let _placing = Placing::enter(virtual_device);
     let text = LOCAL.replace("ROOM", &bytes.next_multiple_of(16).to_string());
-    // SAFETY: whole, NUL-terminated PTX; no options.
+    // SAFETY: complete, NUL-terminated PTX; no options.
     let module = unsafe { gpu.load_module(text.as_ptr().cast(), &mut [], &mut []) }?;
     let f = function(gpu, module, c"mrcuda_local")?;
     gpu.launch(f, [8, 1, 1], [THREADS, 1, 1], 0, stream, &0u64.to_le_bytes())?;
     gpu.synchronize_stream(stream)
 }
 
-/// A kernel with so much local memory, in a module without variables. The compiler cannot tell which bytes are read, so it
-/// keeps them all; nothing is written, for the parameter is null.
+/// A kernel with this amount of local memory, in a module without variables. The compiler cannot tell which bytes are read, so it keeps
+/// all of them; nothing is written, because the parameter is null.
 const LOCAL: &str = concat!(
     ".version 7.0\n.target sm_70\n.address_size 64\n",
     ".visible .entry mrcuda_local(.param .u64 to) {\n",
@@ -175,8 +176,8 @@ const LOCAL: &str = concat!(
     "done:\n  ret;\n}\n\0"
 );
 
-/// Makes what streams need inside the driver, once and for all: streams that the job makes later then move nothing
-/// (docs/migration.md, "Preparing a place"). `room` is a mapped address with 64 bytes.
+/// Makes the driver allocate what it needs internally for streams, once and for all: streams that the job creates later then do not move
+/// addresses (docs/migration.md, "Preparing a place"). `room` is a mapped address with 64 bytes.
 pub(crate) fn warm_up(gpu: &Gpu, priorities: [i32; 2], room: u64) -> Result<(), Code> {
     let mut streams = Vec::with_capacity(WARM_STREAMS);
     let mut make = || {
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn a_heap_is_recognised_by_its_ends() {
         const MB: u64 = 1 << 20;
-        // As seen on an H200, of 8 and 256 MB, and on the CPU driver.
+        // As measured on an H200, with 8 and 256 MB, and on the CPU driver.
         assert_eq!(heap_range(0x2_06c0_0120, 0x2_073f_f930, 8 * MB), Some((0x2_06c0_0000, 8 * MB)));
         assert_eq!(heap_range(0x2_06c0_0120, 0x2_16ae_eb30, 256 * MB), Some((0x2_06c0_0000, 256 * MB)));
         assert_eq!(heap_range(0x2_0540_0030, 0x2_05b8_0000, 8 * MB), Some((0x2_0540_0000, 8 * MB)));

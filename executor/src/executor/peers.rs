@@ -1,7 +1,7 @@
-//! Memory that one place uses of another: GPUs of one machine whose places are processes of their own.
+//! Memory that one place uses of another: GPUs of one machine whose places are separate processes.
 //!
-//! A place offers the memory of a chunk as a descriptor ([`crate::share`]); another one imports it and maps it at the same address,
-//! or where the program has opened it. So pointers mean the same in both, and kernels, copies and atomics work on it as on any peer
+//! A place offers the memory of a chunk as a descriptor ([`crate::share`]); another place imports it and maps it at the same address, or
+//! where the program has opened it. So pointers have the same meaning in both, and kernels, copies and atomics work on it as on any peer
 //! memory.
 
 use super::{Executor, GRANULE, short};
@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 
-/// What is offered, by the first address of its chunk, and the imported memory by where it is mapped.
+/// The offers, by the first address of the chunk, and the imported memory, by the address of its mapping.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     offers: Mutex<BTreeMap<u64, Offer>>,
     imported: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// The key of memory that is offered for a trial.
+/// The key of memory that is offered for a test.
 const TRIAL: u64 = 0;
 
 impl Executor {
@@ -38,7 +38,7 @@ impl Executor {
         let fd = if key == TRIAL {
             let memory = self.gpu.create_memory(GRANULE, false)?;
             let fd = self.gpu.export(memory);
-            // The descriptor keeps the memory.
+            // The descriptor keeps the memory alive.
             self.gpu.release_memory(memory)?;
             fd?
         } else {
@@ -50,7 +50,7 @@ impl Executor {
         Ok(offer)
     }
 
-    /// Offers a chunk no more; who has mapped its memory keeps it.
+    /// Withdraws the offer of a chunk; existing mappings of its memory stay.
     pub(super) fn withdraw_chunk(&self, address: u64) {
         if let Some(offer) = lock(&self.peers.offers).remove(&address) {
             share::withdraw(&offer);
@@ -76,7 +76,7 @@ impl Executor {
         let mapped = self.map_in_arena(arena, op.address, op.bytes, memory);
         let mapped = mapped.and_then(|()| self.gpu.allow(op.address, op.bytes).inspect_err(|_| self.unmap_in_arena(op.address)));
         if let Err(rc) = mapped {
-            // The first error is the one to report.
+            // The first error is reported.
             let _ = self.gpu.release_memory(memory);
             return Err(rc);
         }
@@ -84,7 +84,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Takes away what [`Executor::map_peer`] has mapped.
+    /// Unmaps what [`Executor::map_peer`] has mapped.
     pub(super) fn unmap_peer(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = Chunk::get(&mut body).map_err(short)?;
         let memory = lock(&self.peers.imported).remove(&op.address).ok_or(code::ERROR_NOT_MAPPED)?;
@@ -93,15 +93,15 @@ impl Executor {
     }
 
     fn import(&self, offer: &Offer) -> Result<u64, Code> {
-        // A place that is not on this machine cannot be asked.
+        // A place on another machine cannot be reached.
         let fd = share::fetch(offer).map_err(|_| code::ERROR_PEER_ACCESS_UNSUPPORTED)?;
         self.gpu.import(fd.as_raw_fd())
     }
 
-    /// Whether this GPU can use memory of the other place's.
+    /// Tests whether this GPU can use memory of the other place.
     fn try_peer(&self, offer: &Offer) -> Result<(), Code> {
         let memory = self.import(offer)?;
-        // The end of the range of reservations: what the driver would choose by itself may be where it places variables.
+        // The end of the range of reservations: an address chosen by the driver could be in the range where it places variables.
         let at = VMM_END - GRANULE;
         let tried = self.map_in_arena(VMM_END - ARENA, at, GRANULE, memory).and_then(|()| {
             let allowed = self.gpu.allow(at, GRANULE);
@@ -111,10 +111,11 @@ impl Executor {
         tried.and(self.gpu.release_memory(memory))
     }
 
-    /// The context ends: what is imported goes (its mappings with the other aliases), and nothing is offered any more.
+    /// Releases imported memory before the context is destroyed (its mappings are removed with the other aliases), and withdraws all
+    /// offers.
     pub(super) fn end_peers(&self) {
         for memory in std::mem::take(&mut *lock(&self.peers.imported)).into_values() {
-            // Fails only when the driver has given the memory up already.
+            // Fails only if the driver has already released the memory.
             let _ = self.gpu.release_memory(memory);
         }
         for offer in std::mem::take(&mut *lock(&self.peers.offers)).into_values() {

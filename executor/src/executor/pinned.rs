@@ -1,10 +1,9 @@
-//! Host memory of the job that the driver of the place knows as pinned: kernels use it by its address, and copies of it are the
-//! driver's own.
+//! Host memory of the job that is registered with the place's driver: kernels use it by its address, and the driver makes the copies.
 //!
-//! In the job's process it is there. A worker of the same machine has the file of the job's pinned memory and maps the parts that
-//! the job names, at their addresses. The job can write to them at any time; it cannot take them away, because the file cannot
-//! shrink. A worker that does not reach the memory has memory of its own at the same addresses; both sides tell each other what they
-//! change ([`crate::host_mirror`]).
+//! In the job's process the memory is already there. A worker of the same machine has the file of the job's pinned memory and maps the
+//! parts that the job requests, at their addresses. The job can write to them at any time; it cannot remove them, because the file cannot
+//! shrink. A worker that cannot share the memory has a copy at the same addresses; both sides send each other their changes
+//! ([`crate::host_mirror`]).
 
 use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line, Twins};
@@ -23,14 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 const PAGE: u64 = 4096;
-/// User space ends here.
+/// End of user space.
 const END: u64 = 1 << 47;
-/// What a driver takes for itself: no program has host memory there.
+/// The range that a driver reserves for itself: no program has host memory there.
 const DRIVERS: Range<u64> = 0x2_0000_0000..0x22_0000_0000;
-/// A landing copy keeps nobody waiting for longer than this many bytes take.
+/// Copies are made in pieces of this size, which bounds how long the lock is held.
 const PIECE: usize = 1 << 20;
 
-/// What is registered.
+/// A registered block.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     bytes: u64,
@@ -38,48 +37,48 @@ struct Part {
     from: From,
 }
 
-/// Where it comes from.
+/// Where its memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// It was there.
+    /// It was mapped before.
     Here,
-    /// The job's file; unmapped with the registration.
+    /// The job's file; unmapped when it is unregistered.
     File,
-    /// Made here; unmapped with the registration.
+    /// Allocated here; unmapped when it is unregistered.
     Apart,
 }
 
-/// Memory of our own that is kept as the job's.
+/// The executor's copies of mirrored memory.
 #[derive(Debug, Default)]
 struct Apart {
     twins: Twins,
-    /// Messages of the job that were taken over.
+    /// Number of the job's messages that were applied.
     taken: u64,
 }
 
-/// The job's pinned memory as an executor has it.
+/// The job's pinned memory at this executor.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedMemory {
     /// The job's file, in a worker.
     file: OnceLock<OwnedFd>,
     parts: Mutex<BTreeMap<u64, Part>>,
-    /// Bytes of our own memory in it.
+    /// Size of the mirrored copies in bytes.
     own: AtomicU64,
-    /// The job has been told that there is no more room.
+    /// Whether the job was told that the limit is reached.
     told: AtomicBool,
     apart: Mutex<Apart>,
-    /// Whether there is any.
+    /// Whether there are mirrored copies.
     any_apart: AtomicBool,
-    /// The job has named an address for such memory that this process uses itself.
+    /// Whether the job has requested mirrored memory at an address that this process uses itself.
     collided: AtomicBool,
 }
 
 impl PinnedMemory {
-    /// Writes bytes to memory that is registered; what is not, or not any more, is left alone.
+    /// Writes bytes to registered memory; memory that is not, or no longer, registered is skipped.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) {
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
             let to = at + (number * PIECE) as u64;
-            // SAFETY: mapped while this runs; others that write there do so as they may in the job.
+            // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
             let copy = || unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) };
             if !self.while_mapped(to, piece.len(), copy) {
                 return;
@@ -87,19 +86,19 @@ impl PinnedMemory {
         }
     }
 
-    /// Reads bytes of memory that is registered; false where that is not all of them.
+    /// Reads bytes of registered memory; returns false if not all of them are registered.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> bool {
         to.chunks_mut(PIECE).enumerate().all(|(number, piece)| {
             let (from, bytes) = (at + (number * PIECE) as u64, piece.len());
-            // SAFETY: mapped while this runs; others that write there do so as they may in the job.
+            // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
             let copy = || unsafe { std::ptr::copy_nonoverlapping(from as *const u8, piece.as_mut_ptr(), bytes) };
             self.while_mapped(from, bytes, copy)
         })
     }
 
-    /// Runs something that uses a range of registered memory; false, and it does not run, if not all of that is registered.
+    /// Runs something that uses a range of registered memory; returns false without running it if not all of the range is registered.
     fn while_mapped(&self, at: u64, bytes: usize, run: impl FnOnce()) -> bool {
-        // Held meanwhile: memory is taken out before it is unmapped.
+        // Held meanwhile: memory is removed from the list before it is unmapped.
         let parts = lock(&self.parts);
         let whole = inside(&parts, at, bytes as u64) == Some(true);
         if whole {
@@ -109,22 +108,22 @@ impl PinnedMemory {
     }
 }
 
-/// Whether bytes lie in one of the parts; none if they do not begin in one.
+/// Returns whether the bytes lie in one of the parts; `None` if they do not begin in one.
 fn inside(parts: &BTreeMap<u64, Part>, at: u64, bytes: u64) -> Option<bool> {
     let (start, part) = parts.range(..=at).next_back().filter(|(start, p)| at - **start < p.bytes)?;
     Some(bytes <= part.bytes - (at - start))
 }
 
-/// The whole pages around a range.
+/// The whole pages that contain a range.
 fn pages(at: u64, bytes: u64) -> (u64, u64) {
     let start = at & !(PAGE - 1);
     (start, (at + bytes).next_multiple_of(PAGE) - start)
 }
 
-/// Why memory was not mapped where it was wanted.
+/// Why memory was not mapped at the requested address.
 #[derive(Debug, PartialEq, Eq)]
 enum NotMapped {
-    /// Something is there.
+    /// The address is in use.
     Taken,
     /// The system refuses.
     Refused,
@@ -136,23 +135,23 @@ impl std::convert::From<NotMapped> for Code {
     }
 }
 
-/// Maps fresh pages at an address, where nothing else may be.
+/// Maps fresh pages at an address that must be unused.
 fn map_apart(at: u64, bytes: u64) -> Result<(), NotMapped> {
     let (start, len) = pages(at, bytes);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
+    // SAFETY: a fresh mapping at unused addresses: the flag refuses to replace a mapping.
     let p = unsafe { libc::mmap(start as *mut c_void, len as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     there_or_nowhere(p, start, len)
 }
 
-/// Whether a mapping was made where it was wanted; elsewhere it is of no use.
+/// Checks that a mapping was made at the requested address; removes it otherwise.
 fn there_or_nowhere(p: *mut c_void, at: u64, len: u64) -> Result<(), NotMapped> {
     if p == libc::MAP_FAILED {
         let taken = io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST);
         return Err(if taken { NotMapped::Taken } else { NotMapped::Refused });
     }
     if p as u64 != at {
-        // SAFETY: a kernel that does not know the flag has put it elsewhere; nobody knows of it.
+        // SAFETY: a kernel that does not know the flag has mapped it elsewhere; nothing refers to that mapping.
         unsafe { libc::munmap(p, len as usize) };
         return Err(NotMapped::Taken);
     }
@@ -165,30 +164,30 @@ fn unmap(at: u64, bytes: u64) {
     unsafe { libc::munmap(start as *mut c_void, len as usize) };
 }
 
-/// Maps a part of the file at its address, where nothing else may be.
+/// Maps a part of the file at its address, which must be unused.
 fn map(file: &OwnedFd, at: u64, bytes: u64) -> Result<(), Code> {
     // SAFETY: all-zero is a valid stat, which the call fills.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `about` is writable.
     let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut about) } == 0;
     let (offset, len) = (at - HOST, bytes.next_multiple_of(PAGE));
-    // An access beyond the end would kill us.
+    // An access beyond the end of the file would kill the process.
     if !known || u64::try_from(about.st_size).map_or(true, |size| size < offset + len) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
-    // SAFETY: a fresh mapping where nothing is: the flag refuses to replace.
+    // SAFETY: a fresh mapping at unused addresses: the flag refuses to replace a mapping.
     let p = unsafe { libc::mmap(at as *mut c_void, len as usize, prot, flags, file.as_raw_fd(), offset as libc::off_t) };
     Ok(there_or_nowhere(p, at, len)?)
 }
 
 impl Executor {
-    /// Takes the file of the job's pinned memory, for an executor outside its process.
+    /// Sets the file of the job's pinned memory, for an executor outside its process.
     ///
     /// # Errors
-    /// `InvalidData` if it is no memory file, or one that could become smaller.
+    /// `InvalidData` if it is not a memory file, or one that could shrink.
     pub fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()> {
-        // SAFETY: plain system call; what is no memfd has no seals.
+        // SAFETY: plain system call; a file that is not a memfd has no seals.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || self.pinned.file.set(file).is_err() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the job's pinned memory is not what it should be"));
@@ -196,11 +195,11 @@ impl Executor {
         Ok(())
     }
 
-    /// Registers host memory of the job, for an executor in its process: copies from and to it are then asynchronous, and kernels
-    /// can use it at the same address. `flags` as of `cuMemHostRegister`; those of `cuMemHostAlloc` are among them but one.
+    /// Registers host memory of the job, for an executor in its process: copies from and to it are then asynchronous, and kernels can use
+    /// it at the same address. `flags` as of `cuMemHostRegister`; they include those of `cuMemHostAlloc` except one.
     ///
     /// # Errors
-    /// What the driver says; `NOT_SUPPORTED` if the GPU sees the memory at another address.
+    /// The driver's error; `NOT_SUPPORTED` if the GPU sees the memory at another address.
     pub fn pin_host(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
         self.register_host(at, Part { bytes, flags, from: From::Here })
     }
@@ -209,7 +208,7 @@ impl Executor {
         self.make_current()?;
         self.gpu.register(at, part.bytes, part.flags)?;
         if self.gpu.device_pointer(at) != Ok(at) {
-            // The refusal is the error to report.
+            // The refusal is reported.
             let _ = self.gpu.unregister(at);
             return Err(code::ERROR_NOT_SUPPORTED);
         }
@@ -220,7 +219,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Takes back what was registered at this address, if anything was; nothing uses the memory any more.
+    /// Unregisters the memory at this address, if any is registered; it must no longer be in use.
     pub fn unpin_host(&self, at: u64) {
         let Some(part) = lock(&self.pinned.parts).remove(&at) else { return };
         if self.make_current().is_ok() {
@@ -229,7 +228,7 @@ impl Executor {
     }
 
     fn forget(&self, at: u64, part: Part) {
-        // Fails only when the context has ended, and the registration with it.
+        // Fails only if the context was destroyed, and the registration with it.
         let _ = self.gpu.unregister(at);
         if part.from == From::Apart {
             self.pinned.own.fetch_sub(pages(at, part.bytes).1, Ordering::Relaxed);
@@ -242,7 +241,7 @@ impl Executor {
         }
     }
 
-    /// Address and bytes of what is registered.
+    /// Address and size of each registered block.
     pub fn pinned_host(&self) -> Vec<(u64, u64)> {
         lock(&self.pinned.parts).iter().map(|(at, part)| (*at, part.bytes)).collect()
     }
@@ -264,11 +263,11 @@ impl Executor {
         self.register_host(address, Part { bytes, flags, from: From::File }).inspect_err(|_| unmap(address, bytes))
     }
 
-    /// Makes memory of our own, in the place of what was there of this kind. It is in the range of pinned memory, or where the program has
-    /// registered memory of its own: outside of all ranges that are the job's on the device, or the executor's.
+    /// Allocates a mirrored copy, replacing an earlier one at this address. It is in the range of pinned memory, or at an address of
+    /// memory that the program has registered: outside of all ranges of the job on the device, and of the executor.
     ///
-    /// Whether an address is free in this process must tell nobody where the process lies. So the first one that is not ends the place: who
-    /// tries addresses learns of a process that there is no more.
+    /// A job must not learn which addresses this process uses (its layout is secret). So the first address that is in use closes the
+    /// place: a job that probes addresses only learns about a process that no longer exists.
     fn pin_apart(&self, address: u64, bytes: u64, flags: u32) -> Result<(), Code> {
         let bad = code::ERROR_INVALID_VALUE;
         let end = address.checked_add(bytes).filter(|end| bytes > 0 && address >= PAGE && *end <= END).ok_or(bad)?;
@@ -299,7 +298,7 @@ impl Executor {
         })?;
         self.register_host(address, Part { bytes, flags, from: From::Apart }).inspect_err(|_| unmap(address, bytes))?;
         let mut apart = lock(&self.pinned.apart);
-        // SAFETY: mapped above; `forget` takes it out before it unmaps it.
+        // SAFETY: mapped above; `forget` removes it from the list before it unmaps it.
         let added = unsafe { apart.twins.add(start, len) };
         self.pinned.any_apart.store(true, Ordering::Release);
         drop(apart);
@@ -309,23 +308,23 @@ impl Executor {
         })
     }
 
-    /// Whether the job has named an address for memory of its own that this process uses itself: it must be of no use to the job then.
+    /// Returns whether the job has requested memory at an address that this process uses itself: the place must then be closed.
     pub fn has_collided(&self) -> bool {
         self.pinned.collided.load(Ordering::Acquire)
     }
 
-    /// Whether there is host memory that is kept as the job's.
+    /// Returns whether there is mirrored host memory.
     pub fn has_apart(&self) -> bool {
         self.pinned.any_apart.load(Ordering::Acquire)
     }
 
-    /// What has changed in such memory since the last time, and how many messages of the job were taken over before.
+    /// The changes of mirrored memory since the last scan, and how many messages of the job were applied before it.
     pub fn look_apart(&self) -> (u64, Vec<Line>) {
         let mut apart = lock(&self.pinned.apart);
         (apart.taken, apart.twins.look())
     }
 
-    /// Takes over what the job has changed.
+    /// Applies the job's changes.
     pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
         let mut apart = lock(&self.pinned.apart);
         apart.taken += 1;
@@ -338,7 +337,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether `span` bytes from an address that a call names are pinned memory of the job; false if it is none of such memory's.
+    /// Returns whether `span` bytes from an address in a call are pinned memory of the job; false if none of them are.
     ///
     /// # Errors
     /// `INVALID_VALUE` if only some of them are.
@@ -354,12 +353,12 @@ impl Executor {
         }
     }
 
-    /// Registers everything anew, with the driver's new context.
+    /// Registers everything again, with the driver's new context.
     pub(super) fn pin_again(&self) -> Result<(), Code> {
         lock(&self.pinned.parts).iter().try_for_each(|(at, part)| self.gpu.register(*at, part.bytes, part.flags))
     }
 
-    /// Takes back everything; the context is current.
+    /// Unregisters everything; the context is current.
     pub(super) fn unpin_all(&self) {
         std::mem::take(&mut *lock(&self.pinned.parts)).into_iter().for_each(|(at, part)| self.forget(at, part));
     }

@@ -8,7 +8,7 @@ use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
 
 impl Executor {
-    /// Sets something of a reference, for the launches that follow. Of memory: the bytes before it that the texture begins with.
+    /// Changes a setting of a reference, for later launches. For memory, returns the offset in bytes at which the texture begins.
     pub(super) fn set_reference(&self, mut body: &[u8]) -> Result<Option<u64>, Code> {
         let ReferenceSet { reference, mut setting } = ReferenceSet::get(&mut body).map_err(short)?;
         if let Setting::Resource(r) = &mut setting {

@@ -1,4 +1,4 @@
-//! Rows of the driver's table: carried out from their kinds, with what the executor must remember of them.
+//! Rows of the driver's table: carried out from their argument kinds, with the state that the executor must keep.
 
 use super::{ContextState, Executor};
 use crate::steer::Placing;
@@ -32,17 +32,17 @@ impl Executor {
         calls::by_id(id, Carry { e: self, life, body, reply }).unwrap_or(Err(code::ERROR_NOT_SUPPORTED))
     }
 
-    /// Carries out a row whose arguments are at hand: [`Executor::apply`] without their encoding. `edges` are those of `sent`.
+    /// Carries out a row with decoded arguments: [`Executor::apply`] without the encoding. `edges` are those of `sent`.
     ///
     /// # Errors
-    /// What the driver says, or `DEINITIALIZED` when the executor is closed.
+    /// The driver's error, or `DEINITIALIZED` if the executor is closed.
     pub fn call<C: Call>(&self, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
         self.make_current()?;
         self.carry_row::<C>(None, sent, edges)
     }
 
     fn carry_row<C: Call>(&self, life: Option<&ContextState>, sent: &C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
-        // Calls about code may place it; limits decide what else is placed with the next code.
+        // Calls about code may place it; limits determine what is placed together with later code.
         let _placing = (C::IS_CODE || C::ID == cuCtxSetLimit::Fn::ID).then(|| Placing::enter(self.virtual_device));
         if C::CLASS != Class::State {
             return C::run(&self.gpu.0, sent, &self.bindings);
@@ -56,7 +56,7 @@ impl Executor {
         }
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
-            // What a library lends ends with the library.
+            // The module of a library is destroyed with the library.
             Some((module, lender)) => {
                 self.gpu.unload_library(lender)?;
                 self.bindings.unbind(module);

@@ -1,4 +1,4 @@
-//! Streams and events: waiting for them without waiting.
+//! Streams and events: asynchronous waits for them.
 
 use super::checker::attribute_words;
 use super::{Executor, short};
@@ -12,30 +12,30 @@ use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
 
-/// What a synchronisation of the whole context must wait for.
+/// The streams that a synchronisation of the whole context must wait for.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// The job's streams: as they travel, and the driver's values.
+    /// The job's streams: their handles and the driver's values.
     live: Vec<(u64, u64)>,
-    /// Marks of the work of destroyed streams, which goes on.
+    /// Marks of the work of destroyed streams, which continues.
     ended: Vec<Arc<Recorded>>,
 }
 
-/// So many marks of destroyed streams may gather before they are looked through.
+/// Number of marks of destroyed streams from which on completed ones are removed.
 const MANY: usize = 16;
 
 impl Executor {
-    /// A stream of the job was made.
+    /// Adds a stream that the job has created.
     pub(super) fn stream_made(&self, stream: u64, live: u64) {
         lock(&self.streams).live.push((stream, live));
     }
 
-    /// The job's streams, the default one included: as they travel, and the driver's values.
+    /// The job's streams, including the default stream: their handles and the driver's values.
     pub(super) fn streams_now(&self) -> Vec<(u64, u64)> {
         lock(&self.streams).live.iter().copied().chain([(LEGACY, LEGACY)]).collect()
     }
 
-    /// A stream of the job is about to be destroyed.
+    /// Notes that a stream of the job is about to be destroyed.
     pub(super) fn stream_ends(&self, life: &ContextState, live: u64) -> Result<(), Code> {
         let mark = life.pools.mark(live)?;
         let mut s = lock(&self.streams);
@@ -51,7 +51,7 @@ impl Executor {
         s.ended.retain(|e| e.is_ahead(&self.gpu));
     }
 
-    /// Whether streams that were destroyed have unfinished work.
+    /// Returns whether destroyed streams have unfinished work.
     pub(super) fn ended_streams_work(&self) -> bool {
         let mut s = lock(&self.streams);
         self.forget_finished(&mut s);
@@ -68,7 +68,7 @@ impl Executor {
         self.forget_finished(&mut s);
         let mut pending = self.pending(life, s.ended.iter().cloned().map(Mark::Shared).collect());
         for stream in s.live.iter().map(|(_, live)| *live).chain([LEGACY]) {
-            // An error drops the marks made so far, which gives them back.
+            // On an error, dropping `pending` returns the marks recorded so far.
             pending.marks.push(Mark::Own(life.pools.mark(stream)?));
         }
         Ok(pending)
@@ -76,7 +76,7 @@ impl Executor {
 
     pub(super) fn sync_event(&self, life: &ContextState, event: u64) -> Result<Option<Pending>, Code> {
         let live = self.bindings.live(Kind::Event, event)?;
-        // What it stands for now: it may be recorded anew before anybody looks.
+        // The event's present record: it may be recorded again before the wait is polled.
         match self.event_reached(life, event) {
             Ok(None) => {
                 self.show_text(live);
@@ -94,20 +94,20 @@ impl Executor {
         self.gpu.query_event(self.bindings.live(Kind::Event, event)?)
     }
 
-    /// Whether a stream has done everything.
+    /// Returns success if a stream is idle, `NOT_READY` otherwise.
     pub(super) fn query_stream(&self, stream: u64) -> Result<(), Code> {
         self.gpu.query_stream(stage_stream(stream, &self.bindings)?)
     }
 
-    /// Makes the driver show what device code has printed: by waiting for an event that is known to have happened.
+    /// Makes the driver show what device code has printed, by waiting for an event that is known to have occurred.
     pub(crate) fn show_text(&self, event: u64) {
         if self.prints() {
-            // What the event stands for is known already.
+            // The state of the event is already known.
             let _ = self.gpu.synchronize_event(event);
         }
     }
 
-    /// Makes the driver show the text of an assertion that has failed: after an error of execution every wait is over.
+    /// Makes the driver show the text of a failed assertion: after an execution error no wait blocks.
     pub(crate) fn show_failure(&self, event: u64) {
         let _ = self.gpu.synchronize_event(event);
     }
@@ -138,15 +138,15 @@ impl Executor {
         self.gpu.elapsed(self.bindings.live(Kind::Event, from)?, self.bindings.live(Kind::Event, to)?)
     }
 
-    /// Records the reference event anew; done when it has happened.
+    /// Records the reference event again; complete when it has occurred.
     pub(super) fn record_reference(&self, life: &ContextState) -> Result<Pending, Code> {
         self.gpu.record(life.reference, life.lanes[0])?;
         Ok(self.pending(life, vec![Mark::Other(life.reference)]))
     }
 
-    /// When events happened that are older than the reference event, in milliseconds from it. The driver answers in 32 bits, so
-    /// times are added up from each event to the next: what lies between two of them is as exact as its own answer for the two.
-    /// An event that it has no time for is not a number.
+    /// Times of events that are older than the reference event, in milliseconds relative to it. The driver's results have 32 bits, so
+    /// times are summed from each event to the next: the difference of two adjacent ones is then as exact as the driver's own. Not a
+    /// number for an event without a time.
     pub(super) fn event_times(&self, life: &ContextState, mut body: &[u8]) -> Result<Vec<f64>, Code> {
         let events = Vec::<u64>::get(&mut body).map_err(short)?;
         let mut times = vec![f64::NAN; events.len()];

@@ -1,9 +1,8 @@
-//! Memory that tiles of arrays are mapped to.
+//! Memory to which tiles of arrays are mapped.
 //!
-//! How bytes lie inside of a tile is the driver's affair, and the memory may be mapped in several arrays at once, or in none for
-//! a while. So it has *viewers* of its own: sparse planes of words, with all of the memory mapped in them for good. They show each
-//! of its bytes once, in an order that is the same wherever driver and architecture are, and moves read and write them as they do
-//! arrays.
+//! The layout inside a tile is internal to the driver, and the memory may be mapped in several arrays at once, or temporarily in none. So
+//! each pool has *viewers*: sparse planes of words in which all of the memory is permanently mapped. They show each byte once, in an
+//! order that is the same for all equal drivers and architectures, and moves read and write them like arrays.
 
 use super::arrays::Window;
 use super::{ContextState, Executor, GRANULE, handle, short};
@@ -19,12 +18,12 @@ use cuda_api::wire::Wire;
 const WORDS: u32 = 3;
 /// Bytes of a word.
 const WORD: u64 = 4;
-/// What a tile of them is expected to be.
+/// The expected shape of their tiles.
 const TILE: [u32; 3] = [128, 128, 1];
-/// Memory that a viewer shows at most: its rows are as many as those of the tallest plane.
+/// Maximum memory of a viewer: its number of rows is that of the tallest plane.
 const VIEW: u64 = 1 << 30;
 
-/// Memory that tiles are mapped to.
+/// Memory to which tiles are mapped.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// The driver's handle.
@@ -34,14 +33,14 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Gives everything back.
+    /// Frees everything.
     pub(super) fn end(self, gpu: &Gpu) -> Result<(), Code> {
         let ended = self.viewers.iter().try_for_each(|viewer| gpu.destroy_array(*viewer, false));
         ended.and(gpu.release_memory(self.memory))
     }
 }
 
-/// A plane of words whose rows of tiles are a granule each, and so a run of the packed bytes; with its size.
+/// Creates a plane of words in which each row of tiles is one granule, and so is contiguous in packed order; returns it with its size.
 fn plane(gpu: &Gpu, tile: [u32; 3], bytes: u64) -> Result<(u64, [u64; 2]), Code> {
     let [width, height, depth] = tile.map(u64::from);
     let tile_bytes = width.saturating_mul(height).saturating_mul(WORD);
@@ -53,12 +52,12 @@ fn plane(gpu: &Gpu, tile: [u32; 3], bytes: u64) -> Result<(u64, [u64; 2]), Code>
     gpu.make_array(&shape, None).map(|plane| (plane, [width, height]))
 }
 
-/// A viewer of so many bytes of a pool, with the bytes of a row and the rows that it shows.
+/// Creates a viewer of a range of a pool; returns it with the bytes of a row and the number of rows.
 fn view(gpu: &Gpu, pool: &mut Pool, offset: u64, bytes: u64, stream: u64) -> Result<[u64; 3], Code> {
     let (mut viewer, mut size) = plane(gpu, TILE, bytes)?;
     let tile = gpu.layout(viewer, false, SPARSE).map(|layout| layout.tile);
     if tile != Ok(TILE) {
-        // Not done otherwise: the driver waits for running kernels here.
+        // Not done otherwise, because the driver waits for running kernels here.
         gpu.destroy_array(viewer, false)?;
         (viewer, size) = plane(gpu, tile?, bytes)?;
     }
@@ -92,15 +91,15 @@ impl Executor {
                 Ok(())
             }
             Err(rc) => {
-                // The first error is the one to report.
+                // The first error is reported.
                 let _ = pool.end(&self.gpu);
                 Err(rc)
             }
         }
     }
 
-    /// What was mapped in the first lane comes before whatever is transferred in any from now on. Nobody waits for it here: the
-    /// driver may carry it out behind the job's work.
+    /// Orders later transfers on all transfer streams behind the mappings in the first one. Does not wait: the driver may carry them out
+    /// behind the job's work.
     fn show_to_lanes(&self, life: &ContextState) -> Result<(), Code> {
         let event = self.gpu.new_event(false)?;
         let others = || life.lanes[1..].iter().try_for_each(|lane| self.gpu.wait_event(*lane, event));
@@ -133,7 +132,7 @@ impl Executor {
         drop(arrays);
         match op.stream {
             Some(stream) => self.gpu.map_tiles(&mut list, stage_stream(stream, &self.bindings)?),
-            // A replay: nothing else runs here, and what runs later finds the tiles.
+            // During a replay nothing else runs here, and later work finds the tiles.
             None => self.gpu.map_tiles(&mut list, life.lanes[0]).and_then(|()| self.gpu.synchronize_stream(life.lanes[0])),
         }
     }

@@ -1,6 +1,6 @@
-//! Moving bytes between GPU and host beside the job's work: what memsync is built on.
+//! Transfers between GPU and host besides the job's work, used by memsync.
 //!
-//! Buffers change hands: a copy under way owns its buffer, so nobody can look at bytes that are still being written.
+//! A copy under way owns its buffer, so that no code can access bytes that are still being written.
 
 use super::context_state::LANES;
 use super::{ContextState, Executor};
@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLockWriteGuard};
 use std::time::Duration;
 
-/// Page-locked buffers that nobody uses, kept for the next time: giving them back to the driver would wait for the job's
-/// kernels. By the context's life and the size.
+/// Unused page-locked buffers, kept for reuse because freeing them would wait for the job's kernels. By the context's number and the
+/// size.
 static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
 type Spare = HashMap<(u64, usize), Vec<usize>>;
 
-/// Bytes of a table of pages: 16 bytes for each, from the beginning, and what is found out about each from the middle on.
+/// Size of a table of pages: 16 bytes for each page from the beginning, and the result for each from the middle on.
 pub(super) const TABLE: usize = 2 << 20;
-/// Most pages of a table whose second half has a hash for each.
+/// Maximum number of pages of a table whose second half has a hash for each.
 pub(super) const PAGES_AT_ONCE: usize = TABLE / 2 / size_of::<PageHash>();
 
 /// A page-locked buffer.
@@ -31,13 +31,13 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Its bytes.
+    /// Its contents.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the driver's allocation of `len` bytes; a copy that writes to it owns the `Pinned` meanwhile.
         unsafe { std::slice::from_raw_parts(self.at as *const u8, self.len) }
     }
 
-    /// Its bytes, for writing.
+    /// Its contents, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.len) }
@@ -50,7 +50,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Gives back the buffers of a life that is about to end.
+/// Frees the buffers of a context that is about to be destroyed.
 pub(super) fn forget_spares(gpu: &Gpu, life: u64) {
     let mut spare = lock(&SPARE);
     for ((_, len), buffers) in spare.get_or_insert_default().extract_if(|(l, _), _| *l == life) {
@@ -61,13 +61,13 @@ pub(super) fn forget_spares(gpu: &Gpu, life: u64) {
 /// One piece of a copy between the GPU and a [`Pinned`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Device address.
+    /// Its device address.
     pub address: u64,
-    /// Offset in the buffer.
+    /// Its offset in the buffer.
     pub at: usize,
-    /// Bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// Memory that the driver's copies refuse (the device heap): copied by a kernel.
+    /// Whether it is memory that the driver's copies refuse (the device heap): copied by a kernel.
     pub raw: bool,
 }
 
@@ -88,17 +88,17 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// How many pieces were left out because their memory is gone.
+    /// Number of pieces that were skipped because their memory no longer exists.
     pub fn missing(&self) -> usize {
         self.missing
     }
 
-    /// Waits for the copy and gives the buffer back.
+    /// Waits for the copy and returns the buffer.
     ///
     /// # Errors
-    /// An error of execution; the buffer is then lost.
+    /// An execution error; the buffer is then lost.
     pub fn wait(mut self) -> Result<Pinned, Code> {
-        // Otherwise the buffer goes with the flight, which does not let it be used again.
+        // On an error the buffer is dropped with the flight, which does not let it be reused.
         self.land()?;
         self.buffer.take().ok_or(code::ERROR_UNKNOWN)
     }
@@ -127,14 +127,14 @@ impl Drop for Flight {
         if let Some(buffer) = self.buffer.take()
             && self.land().is_err()
         {
-            // Nobody can tell whether the GPU still writes to it: it is not used again.
+            // The GPU may still write to it, so it is not reused.
             std::mem::forget(buffer);
         }
     }
 }
 
 impl Executor {
-    /// Number of streams for transfers: copies of one lane follow each other, those of different lanes overlap.
+    /// Number of transfer streams: copies of one stream are in order, those of different streams overlap.
     pub fn lanes(&self) -> usize {
         LANES
     }
@@ -154,7 +154,7 @@ impl Executor {
         Ok(Pinned { at, len: bytes, life: life.number })
     }
 
-    /// Keeps transfers from being submitted and waits for those under way: memory that they may touch can go.
+    /// Blocks further transfers and waits for those under way: memory that they may use can then be unmapped.
     pub(super) fn no_transfers(&self, life: &ContextState) -> Result<RwLockWriteGuard<'_, ()>, Code> {
         let guard = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
         for lane in life.lanes {
@@ -168,7 +168,7 @@ impl Executor {
         Ok(guard)
     }
 
-    /// Tells for each range in turn whether it lies in memory that is there. Ranges that follow each other are cheap.
+    /// Returns a function that tells for each range whether it lies in existing memory. Queries for adjacent ranges are cheap.
     pub(super) fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
         let mut last = (0, 0);
         let mut code = None;
@@ -189,13 +189,13 @@ impl Executor {
         }
     }
 
-    /// Starts copying pieces of GPU memory into a buffer, on a lane. It does not wait for the job's streams. Pieces whose
-    /// memory is gone are left out ([`Flight::missing`]).
+    /// Starts copying pieces of GPU memory into a buffer, on a transfer stream. Does not wait for the job's streams. Pieces whose memory
+    /// no longer exists are skipped ([`Flight::missing`]).
     pub fn copy_from_gpu(self: &Arc<Self>, lane: usize, to: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
         self.start(lane, to, pieces, Way::ToHost)
     }
 
-    /// Starts copying a buffer into pieces of GPU memory, on a lane. It does not wait for the job's streams.
+    /// Starts copying a buffer into pieces of GPU memory, on a transfer stream. Does not wait for the job's streams.
     pub fn copy_to_gpu(self: &Arc<Self>, lane: usize, from: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
         self.start(lane, from, pieces, Way::ToGpu)
     }
@@ -219,21 +219,21 @@ impl Executor {
             }
             let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
             if super::arrays::is_window(p.address) {
-                // SAFETY: inside the buffer, which the flight owns until the copy has been made.
+                // SAFETY: inside the buffer, which the flight owns until the copy is complete.
                 return unsafe { self.copy_window(p.address, host as u64, bytes, way == Way::ToHost, stream) };
             }
             match (way, p.raw) {
                 (Way::ToHost, true) => life.own.copy(&self.gpu, host as u64, p.address, bytes, stream),
                 (Way::ToGpu, true) => life.own.copy(&self.gpu, p.address, host as u64, bytes, stream),
-                // SAFETY: inside the buffer, which the flight owns until the copy has been made.
+                // SAFETY: inside the buffer, which the flight owns until the copy is complete.
                 (Way::ToHost, false) => unsafe { self.gpu.copy_out(host as *mut u8, p.address, bytes, stream) },
                 // SAFETY: as above.
                 (Way::ToGpu, false) => unsafe { self.gpu.copy_in(p.address, host as *const u8, bytes, stream) },
             }
         });
         let flight = self.take_off(&life, buffer, stream);
-        // Dropping the flight waits for the parts before the one that failed, and asks for the context's life: whoever maps memory, or
-        // resets the context, must not wait for it meanwhile, and it not for them.
+        // Dropping the flight waits for the parts before the failed one, and locks the context's state: these locks are released first,
+        // so that a thread that maps memory or resets the context does not deadlock with it.
         drop((staying, life));
         submitted.and(flight).map(|mut flight| {
             flight.missing = missing;
@@ -241,23 +241,23 @@ impl Executor {
         })
     }
 
-    /// What a stream has been given to do with a buffer is under way.
+    /// Wraps a buffer's submitted work in a flight.
     pub(super) fn take_off(self: &Arc<Self>, life: &ContextState, buffer: Pinned, stream: u64) -> Result<Flight, Code> {
         match life.pools.mark(stream) {
             Ok(event) => Ok(Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number, missing: 0 }),
             Err(rc) => {
-                // Nothing tells when it ends.
+                // Nothing would show when the work is complete.
                 std::mem::forget(buffer);
                 Err(rc)
             }
         }
     }
 
-    /// Hashes of pages of GPU memory (address, bytes) under a key, computed on the GPU; [`NO_HASH`] for a page whose memory is gone.
-    /// Waits; not for the job's streams.
+    /// Hashes of pages of GPU memory (address, bytes) under a key, computed on the GPU; [`NO_HASH`] for a page whose memory no longer
+    /// exists. Waits for the result, but not for the job's streams.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a page that is empty or longer than [`PAGE_BYTES`]; an error of execution.
+    /// `INVALID_VALUE` for a page that is empty or longer than [`PAGE_BYTES`]; an execution error.
     pub fn hash(
         self: &Arc<Self>,
         lane: usize,
@@ -269,12 +269,12 @@ impl Executor {
         if pages.peek().is_none() {
             return Ok(hashes);
         }
-        // One key at a time: its place on the GPU is used until the last hash has been computed.
+        // One key at a time: its location on the GPU is in use until the last hash was computed.
         let _hashing = lock(&self.hashing);
         let key = self.start_key(lane, key)?;
         let mut before: Option<Hashing> = None;
         while pages.peek().is_some() {
-            // While the GPU hashes some the next are written down.
+            // The next table is filled while the GPU hashes one.
             let next = self.start_hashing(lane, key.life, &mut pages)?;
             if let Some(done) = before.replace(next) {
                 done.finish(&mut hashes)?;
@@ -285,7 +285,7 @@ impl Executor {
         Ok(hashes)
     }
 
-    /// Starts copying a key to its place.
+    /// Starts copying a key to its location on the GPU.
     fn start_key(self: &Arc<Self>, lane: usize, key: &PageKey) -> Result<Flight, Code> {
         let mut buffer = self.pinned(KEY_BYTES)?;
         let life = self.life();
@@ -301,7 +301,7 @@ impl Executor {
         submitted.and(flight)
     }
 
-    /// Starts hashing as many pages as fit a table, with the key that the lane has got in this life of the context.
+    /// Starts hashing as many pages as fit in a table, with the key that the transfer stream has received in this context.
     fn start_hashing(
         self: &Arc<Self>,
         lane: usize,
@@ -321,7 +321,7 @@ impl Executor {
             if bytes == 0 || bytes > PAGE_BYTES as u64 {
                 return Err(code::ERROR_INVALID_VALUE);
             }
-            // Kernels do not reach contents of arrays by numbers.
+            // Kernels cannot read the contents of arrays through window numbers.
             there.push(!super::arrays::is_window(address) && is_there(address, bytes));
             if there.last() == Some(&true) {
                 table.add(address, bytes);
@@ -338,7 +338,7 @@ impl Executor {
 /// Hashes that the GPU is computing.
 struct Hashing {
     flight: Flight,
-    /// Which pages are there to be hashed.
+    /// Which of the pages exist.
     there: Vec<bool>,
 }
 
@@ -358,7 +358,7 @@ pub(super) struct PageTable {
 }
 
 impl PageTable {
-    /// An empty one in a buffer of [`TABLE`] bytes.
+    /// Creates an empty table in a buffer of [`TABLE`] bytes.
     pub(super) fn new(buffer: Pinned, life: &ContextState) -> Result<PageTable, Code> {
         if buffer.life == life.number { Ok(PageTable { buffer, rows: 0 }) } else { Err(code::ERROR_CONTEXT_IS_DESTROYED) }
     }
@@ -379,7 +379,7 @@ impl PageTable {
         self.rows
     }
 
-    /// Where the GPU sees it.
+    /// Its address for the GPU.
     pub(super) fn at(&self) -> u64 {
         self.buffer.at as u64
     }

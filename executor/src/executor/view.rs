@@ -1,10 +1,10 @@
-//! The memory of another place of this machine, mapped here while a job moves: what differs is copied by the GPU itself.
+//! The memory of another place of this machine, mapped here during a move, so that the GPU itself copies the differences.
 //!
-//! The source shows its chunks ([`Executor::show`]): who knows the name and the ticket can ask for a chunk by its number and gets a
-//! descriptor, made for that one answer. The target maps what it has chunks for ([`Executor::view`]), all at the same distance from
-//! its own memory, in a range that nothing else uses. Mappings stay from round to round and end with [`Executor::end_view`]. They keep
-//! the physical memory: what the source unmaps meanwhile can still be read, so neither waits for the other, and a round that has read
-//! it is followed by one that does not know the chunk any more.
+//! The source offers its chunks ([`Executor::show`]): a process that knows the name and the ticket can request a chunk by its number and
+//! gets a descriptor, created for that one answer. The target maps the chunks that it has itself ([`Executor::view`]), all at the same
+//! distance from its own memory, in an otherwise unused range. Mappings stay between rounds until [`Executor::end_view`]. They keep the
+//! physical memory alive: what the source unmaps meanwhile can still be read, so neither side waits for the other, and a round that has
+//! read such memory is followed by one without that chunk.
 
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{ContextState, Executor};
@@ -20,59 +20,59 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long each side waits for the other's words.
+/// Timeout of each side for the other's messages.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Chunks that are asked for ahead: descriptors that nobody has taken yet count against a limit of the user's.
+/// Number of chunks that are requested ahead: descriptors in transit count against a limit of the user.
 const AHEAD: usize = 16;
-/// Ranges of at least so many bytes are copied by the driver, others by a kernel, which does many at once.
+/// Ranges of at least this size are copied by the driver, others by a kernel, which copies many at once.
 const LONG: u64 = 1 << 20;
-/// What a block of the kernel copies.
+/// Bytes that one block of the kernel copies.
 const PAGE: u64 = 64 << 10;
 
 cuda_api::wire_struct! {
-    /// A chunk whose memory can be had by descriptor.
+    /// A chunk whose memory is offered by descriptor.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Shown {
-        /// Where it is.
+        /// Its address.
         pub address: u64,
-        /// Bytes.
+        /// Its size in bytes.
         pub bytes: u64,
-        /// Which memory it is: another one mapped there later has another number.
+        /// Number of its memory: other memory that is mapped there later has another number.
         pub number: u64,
     }
 }
 
 type Tickets = HashMap<[u8; 16], Weak<Executor>>;
 
-/// Executors of this process whose memory can be asked for.
+/// Executors of this process that offer their memory.
 static SHOWING: Mutex<Option<Tickets>> = Mutex::new(None);
 
-/// What is mapped of another place.
+/// The mapped memory of another place.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    /// Of which one.
+    /// The offer of that place.
     offer: Option<Offer>,
-    /// Where its memory is mapped.
+    /// Base of the range where its memory is mapped.
     base: Option<u64>,
-    /// What is mapped, by the address at home.
+    /// Mapped chunks, by their address in this place.
     chunks: BTreeMap<u64, (u64, u64)>,
 }
 
-/// Both sides.
+/// The state of both sides.
 #[derive(Debug, Default)]
 pub(super) struct Views {
     shown: Mutex<Option<Offer>>,
     view: Mutex<View>,
 }
 
-/// The socket at which chunks are asked for. It is not that of other offers: whoever maps much must not keep others waiting.
+/// The socket for requests of chunks. It is separate from that of other offers, so that a place that maps much does not delay others.
 fn door() -> io::Result<Name> {
     static NAME: OnceLock<Option<Name>> = OnceLock::new();
     let name = NAME.get_or_init(|| share::serve("mrcuda-memory", PATIENCE, answer).ok());
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
-/// One visitor: tells its ticket, then asks for one chunk after the other.
+/// Serves one client: reads its ticket, then its requests for chunks one after the other.
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
     let mut ticket = [0; 16];
     visitor.read_exact(&mut ticket)?;
@@ -88,7 +88,7 @@ fn answer(mut visitor: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Descriptors of chunks (address, number), in order.
+/// Fetches the descriptors of chunks (address, number), in order.
 fn ask(offer: &Offer, chunks: &[(u64, u64)], mut take: impl FnMut(OwnedFd) -> Result<(), String>) -> Result<(), String> {
     let words = |e: io::Error| format!("the source's memory cannot be had: {e}");
     let (name, ticket) = offer.split_at(16);
@@ -105,7 +105,7 @@ fn ask(offer: &Offer, chunks: &[(u64, u64)], mut take: impl FnMut(OwnedFd) -> Re
     Ok(())
 }
 
-/// Ranges (address, bytes) that follow each other without a gap become one.
+/// Merges adjacent ranges (address, bytes).
 pub fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (at, bytes) in ranges {
@@ -118,7 +118,7 @@ pub fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 impl View {
-    /// Where a chunk of the source lies.
+    /// The address at which a chunk of the source is mapped.
     fn of(&self, device: u32, address: u64) -> u64 {
         address.wrapping_add(self.distance(device))
     }
@@ -127,7 +127,7 @@ impl View {
         self.base.unwrap_or_default().wrapping_sub(own_base(device))
     }
 
-    /// The end of the mapped chunk around an address.
+    /// The end of the mapped chunk that contains an address.
     fn end_of(&self, address: u64) -> Option<u64> {
         let (at, (bytes, _)) = self.chunks.range(..=address).next_back()?;
         Some(at + bytes).filter(|end| address < *end)
@@ -135,10 +135,10 @@ impl View {
 }
 
 impl Executor {
-    /// Lets other places of this machine have the memory of chunks until [`Executor::end_view`].
+    /// Offers the memory of chunks to other places of this machine until [`Executor::end_view`].
     ///
     /// # Errors
-    /// No socket can be made for it.
+    /// No socket can be created.
     pub fn show(self: &Arc<Self>) -> io::Result<(Offer, Vec<Shown>)> {
         let mut shown = lock(&self.views.shown);
         let offer = match *shown {
@@ -156,7 +156,7 @@ impl Executor {
         Ok((offer, chunks.iter().map(|(at, c)| Shown { address: *at, bytes: c.bytes, number: c.number }).collect()))
     }
 
-    /// A descriptor of the memory with this number, while it is mapped there.
+    /// Exports the memory with this number as a descriptor, while it is mapped there.
     fn export_chunk(&self, address: u64, number: u64) -> Result<OwnedFd, Code> {
         self.make_current()?;
         let chunks = lock(&self.chunks);
@@ -164,8 +164,8 @@ impl Executor {
         self.gpu.export(chunk.memory)
     }
 
-    /// Maps what the source shows, as far as there is a chunk for it here and it can be had. Tells which chunks can be
-    /// [fetched](Executor::fetch) from now on, and why no others can.
+    /// Maps the chunks that the source offers, as far as this place has a chunk there and they are available. Returns the chunks that can
+    /// be [fetched](Executor::fetch) from now on, and why others cannot.
     pub fn view(&self, offer: &Offer, shown: &[Shown]) -> (Vec<u64>, Option<String>) {
         let trouble = self.look_at(offer, shown).err();
         (lock(&self.views.view).chunks.keys().copied().collect(), trouble)
@@ -188,7 +188,7 @@ impl Executor {
             return Ok(());
         }
         if view.base.is_none() {
-            // Wherever it comes out: nobody else knows this address.
+            // The driver may choose any address: nothing else depends on it.
             view.base = Some(self.gpu.reserve(ARENA, VIEW).map_err(failed("reserving addresses"))?);
         }
         let names: Vec<(u64, u64)> = fresh.iter().map(|(at, (_, number))| (*at, *number)).collect();
@@ -197,7 +197,7 @@ impl Executor {
             let Some((at, (bytes, number))) = mapped.next() else { return Ok(()) };
             let memory = self.gpu.import(fd.as_raw_fd()).map_err(failed("importing memory of the source"))?;
             let placed = self.gpu.map(view.of(self.virtual_device, at), bytes, memory);
-            // The mapping keeps the memory.
+            // The mapping keeps the memory alive.
             let released = self.gpu.release_memory(memory);
             placed.and(released).map_err(failed("mapping memory of the source"))?;
             view.chunks.insert(at, (bytes, number));
@@ -219,12 +219,12 @@ impl Executor {
     fn unmap_viewed(&self, view: &mut View, at: u64) {
         let there = view.of(self.virtual_device, at);
         if let Some((bytes, _)) = view.chunks.remove(&at) {
-            // Fails only when the driver has given the mapping up already.
+            // Fails only if the driver has already removed the mapping.
             let _ = self.gpu.unmap(there, bytes);
         }
     }
 
-    /// Unmaps what the source does not show any more, or everything if it is another source.
+    /// Unmaps what the source no longer offers, or everything if the source has changed.
     fn forget_all_but(&self, life: &ContextState, offer: &Offer, wanted: &BTreeMap<u64, (u64, u64)>) -> Result<(), Code> {
         let stale = |view: &View| -> Vec<u64> {
             let same = view.offer.as_ref() == Some(offer);
@@ -239,7 +239,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Shows nothing any more, and unmaps what was mapped of another place.
+    /// Ends the offer, and unmaps the memory of another place.
     pub fn end_view(&self) {
         if let Some(offer) = lock(&self.views.shown).take()
             && let (Some(all), Some(ticket)) = (lock(&SHOWING).as_mut(), offer.last_chunk::<16>())
@@ -251,35 +251,35 @@ impl Executor {
         }
         let life = self.life();
         let view = {
-            // After an error of execution nothing is copied any more.
+            // After an execution error no copies are under way.
             let _going = self.no_transfers(&life);
             self.take_view()
         };
-        // The job works here by now, and may want to unmap memory of its own.
+        // The job runs here by now, and may want to unmap memory of its own.
         self.unmap_view(view);
     }
 
-    /// Takes what is mapped of another place away from whoever would copy. No transfer may be under way.
+    /// Takes the view, so that no transfer can begin to use it. No transfer may be under way.
     pub(super) fn take_view(&self) -> View {
         std::mem::take(&mut *lock(&self.views.view))
     }
 
-    /// Unmaps what was mapped of another place.
+    /// Unmaps the memory of another place.
     pub(super) fn unmap_view(&self, mut view: View) {
         while let Some(at) = view.chunks.keys().next().copied() {
             self.unmap_viewed(&mut view, at);
         }
         if let Some(base) = view.base {
-            // Fails only when the driver has given the addresses up already.
+            // Fails only if the driver has already released the addresses.
             let _ = self.gpu.unreserve(base, ARENA);
         }
     }
 
-    /// Copies ranges (address, bytes) of chunks that are [viewed](Executor::view) from the source to the same addresses here, on a lane.
-    /// Waits; not for the job's streams.
+    /// Copies ranges (address, bytes) of chunks that are [viewed](Executor::view) from the source to the same addresses here, on a
+    /// transfer stream. Waits for the copy, but not for the job's streams.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a range that is not viewed, or has no multiple of 16 bytes; an error of execution.
+    /// `INVALID_VALUE` for a range that is not viewed, or whose size is not a multiple of 16 bytes; an execution error.
     pub fn fetch(self: &Arc<Self>, lane: usize, ranges: &[(u64, u64)]) -> Result<(), Code> {
         let mut left = ranges.to_vec();
         left.reverse();
@@ -289,11 +289,11 @@ impl Executor {
         Ok(())
     }
 
-    /// Compares pages (address, bytes) of chunks that are [viewed](Executor::view) with those of the source, on a lane, byte by byte.
-    /// Returns the addresses of those that differ. Waits; not for the job's streams.
+    /// Compares pages (address, bytes) of chunks that are [viewed](Executor::view) with those of the source byte by byte, on a transfer
+    /// stream. Returns the addresses of those that differ. Waits for the result, but not for the job's streams.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a page that is not viewed as a whole, or whose address or length is no multiple of 16; an error of execution.
+    /// `INVALID_VALUE` for a page that is not completely viewed, or whose address or length is not a multiple of 16; an execution error.
     pub fn compare(self: &Arc<Self>, lane: usize, pages: impl Iterator<Item = (u64, u64)>) -> Result<Vec<u64>, Code> {
         let mut differing = Vec::new();
         let mut pages = pages.peekable();
@@ -305,7 +305,7 @@ impl Executor {
         Ok(differing)
     }
 
-    /// Compares as many pages as fit a table: for each whether it differs.
+    /// Compares as many pages as fit in a table; returns for each whether it differs.
     fn compare_some(self: &Arc<Self>, lane: usize, pages: &[(u64, u64)]) -> Result<Vec<bool>, Code> {
         let mut buffer = self.pinned(TABLE)?;
         let results = TABLE / 2..TABLE / 2 + 4 * pages.len();
@@ -335,7 +335,7 @@ impl Executor {
         Ok(table.bytes()[results].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) != 0).collect())
     }
 
-    /// Copies as much as fits a table of pages, from the end of the list.
+    /// Copies as much as fits in a table of pages, from the end of the list.
     fn fetch_some(self: &Arc<Self>, lane: usize, left: &mut Vec<(u64, u64)>) -> Result<(), Code> {
         let buffer = self.pinned(TABLE)?;
         let life = self.life();
@@ -368,7 +368,7 @@ impl Executor {
         let submitted = submit();
         let flight = self.take_off(&life, table.into_buffer(), stream);
         drop((staying, life));
-        // A part that was submitted before the one that failed is waited for, too.
+        // Parts that were submitted before the failed one are waited for, too.
         flight?.wait()?;
         submitted
     }

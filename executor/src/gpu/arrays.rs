@@ -10,12 +10,12 @@ use std::mem::MaybeUninit;
 /// A descriptor of a tensor.
 pub(crate) type TensorMap = [u64; TENSOR_MAP_BYTES / 8];
 
-/// Where the driver writes one: it must be aligned like this.
+/// Aligned as the driver requires for a descriptor that it writes.
 #[repr(align(64))]
 struct Aligned(TensorMap);
 
 impl Gpu {
-    /// Makes an array, or with `levels` a mipmapped one.
+    /// Creates an array, or with `levels` a mipmapped array.
     pub(crate) fn make_array(&self, shape: &Shape, levels: Option<u32>) -> Result<u64, Code> {
         let mut what = MaybeUninit::<sys::CUDA_ARRAY3D_DESCRIPTOR>::uninit();
         give_shape(what.as_mut_ptr(), std::ptr::null_mut(), shape)?;
@@ -41,7 +41,7 @@ impl Gpu {
         }
     }
 
-    /// How an array without memory is laid out, as far as its flags ask for it.
+    /// The layout of an array without memory, as requested by its flags.
     pub(crate) fn layout(&self, array: u64, mipmapped: bool, flags: u32) -> Result<Layout, Code> {
         let (mut sparse, mut need) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
         let (plain, mipmap) = (array as sys::CUarray, array as sys::CUmipmappedArray);
@@ -59,7 +59,7 @@ impl Gpu {
         Ok(Layout { bytes, alignment, ..cuda_api::array::sparse(sparse.as_ptr())? })
     }
 
-    /// Physical memory for tiles, which nobody else sees.
+    /// Creates physical memory for tiles, without addresses.
     pub(crate) fn create_tile_pool(&self, bytes: u64) -> Result<u64, Code> {
         self.create(bytes, false, false, TILE_POOL)
     }
@@ -71,16 +71,16 @@ impl Gpu {
     }
 
     /// # Safety
-    /// Host ends of the copy are valid until it has been made.
+    /// Host ends of the copy are valid until it is complete.
     pub(crate) unsafe fn copy_3d(&self, copy: &Copy3, stream: u64) -> Result<(), Code> {
         let mut what = MaybeUninit::<sys::CUDA_MEMCPY3D>::uninit();
         cuda_api::copy::give_copy_3d(what.as_mut_ptr(), copy)?;
         call!(self.memory.cuMemcpy3DAsync_v2(what.as_ptr(), stream as sys::CUstream))
     }
 
-    /// Makes a texture object, or without sampling a surface object; handles in the resource are the driver's. Gives its number.
+    /// Creates a texture object, or without sampling a surface object; handles in the resource are the driver's. Returns its number.
     pub(crate) fn make_object(&self, resource: &Resource, sampling: Option<&Sampling>, view: Option<&View>) -> Result<u64, Code> {
-        // Checked here since what follows fills in the union by it.
+        // Checked here because the following code fills the union accordingly.
         if resource.kind > OF_MIPMAP && resource.array != 0 || resource.kind <= OF_MIPMAP && resource.address != 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -104,7 +104,7 @@ impl Gpu {
         call!(self.array.cuTexObjectCreate(&raw mut object, what.as_ptr(), how.as_ptr(), seen_as)).map(|()| object)
     }
 
-    /// How the driver says that a texture object samples.
+    /// The sampling parameters of a texture object, as the driver reports them.
     pub(crate) fn sampling(&self, number: u64) -> Result<Sampling, Code> {
         let mut how = MaybeUninit::<sys::CUDA_TEXTURE_DESC>::zeroed();
         call!(self.array.cuTexObjectGetTextureDesc(how.as_mut_ptr(), number))?;
@@ -115,10 +115,10 @@ impl Gpu {
         if surface { call!(self.array.cuSurfObjectDestroy(number)) } else { call!(self.array.cuTexObjectDestroy(number)) }
     }
 
-    /// Encodes a descriptor for the tensor memory accelerator: computed by the driver, nothing on the GPU is touched.
+    /// Encodes a descriptor for the tensor memory accelerator: computed by the driver without using the GPU.
     pub(crate) fn tensor_map_im2col(&self, op: &TensorMapIm2col) -> Result<TensorMap, Code> {
         let rank = op.dims.len();
-        // The driver reads as many elements as the rank says from each array.
+        // The driver reads as many elements from each array as the rank implies.
         let corners = if op.wide.is_some() { 1 } else { rank.saturating_sub(2) };
         if op.strides.len() + 1 != rank
             || op.element_strides.len() != rank

@@ -1,4 +1,4 @@
-//! Graphs: nodes of any kind are added and changed by the one structure that the driver has for all of them.
+//! Graphs: nodes of all kinds are added and changed through the driver's one structure for all of them.
 
 use super::{Code, Gpu, checked, code, sys};
 use cuda_api::handle::{Kind, kind};
@@ -9,10 +9,10 @@ use cuda_api::work::{Conditional, Copy3, Edge, Fill, Kernel};
 const WORDS: usize = size_of::<sys::CUgraphNodeParams>() / 8;
 const UNION: usize = 2;
 
-/// Parameters of a node as the driver takes them, with what they point at.
+/// Parameters of a node in the driver's form, with the memory that they point to.
 pub(crate) struct NodeParams {
     words: [u64; WORDS],
-    /// Parameters of a kernel, and where each is.
+    /// Parameters of a kernel, and a pointer to each.
     params: Vec<u8>,
     list: Vec<u64>,
     mem_ops: Vec<[u64; 6]>,
@@ -29,8 +29,8 @@ impl NodeParams {
         self.words[UNION + at..UNION + at + words.len()].copy_from_slice(words);
     }
 
-    /// A kernel; `live` is the driver's own function or kernel, `layout` the offset and size of each of its parameters. They are named one
-    /// by one: a node whose parameters are in one piece cannot be made cooperative (a 580 driver refuses the attribute).
+    /// A kernel; `live` is the driver's function or kernel, `layout` the offset and size of each parameter. The parameters are passed one
+    /// by one: a node whose parameters are in one buffer cannot be made cooperative (a 580 driver refuses the attribute).
     pub(crate) fn kernel(k: &Kernel, live: u64, layout: &[(u32, u32)]) -> Result<NodeParams, Code> {
         let mut p = NodeParams::new(0);
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -52,7 +52,7 @@ impl NodeParams {
         let mut p = NodeParams::new(1);
         p.put(1, &[context]);
         let to = p.words[UNION + 2..].as_mut_ptr().cast();
-        // Not null.
+        // Cannot fail: the pointer is not null.
         let _ = cuda_api::copy::give_copy_3d(to, c);
         p
     }
@@ -71,21 +71,21 @@ impl NodeParams {
         p
     }
 
-    /// A graph, of which the driver makes a copy.
+    /// A child graph, which the driver copies.
     pub(crate) fn child(graph: u64) -> NodeParams {
         let mut p = NodeParams::new(4);
         p.put(0, &[graph]);
         p
     }
 
-    /// A condition with as many graphs, which the driver makes.
+    /// A condition with a number of graphs, which the driver creates.
     fn conditional(handle: u64, kind: u32, graphs: u32, context: u64) -> NodeParams {
         let mut p = NodeParams::new(13);
         p.put(0, &[handle, u64::from(kind) | u64::from(graphs) << 32, 0, context]);
         p
     }
 
-    /// Nothing.
+    /// An empty node.
     pub(crate) fn empty() -> NodeParams {
         NodeParams::new(5)
     }
@@ -127,7 +127,7 @@ impl Gpu {
         Ok(node as u64)
     }
 
-    /// Adds a conditional node; the graphs in it, to be filled.
+    /// Adds a conditional node; returns the graphs in it, to be filled.
     pub(crate) fn add_conditional(&self, graph: u64, c: &Conditional<u32>, context: u64) -> Result<(u64, Vec<u64>), Code> {
         let count = u32::try_from(c.bodies.len()).map_err(|_| code::ERROR_INVALID_VALUE)?;
         let mut params = NodeParams::conditional(c.handle, c.kind, count, context);
@@ -136,11 +136,11 @@ impl Gpu {
         if list.is_null() {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        // SAFETY: the driver's own array of so many graphs, which lives as long as the node.
+        // SAFETY: the driver's array with this number of graphs, which lives as long as the node.
         Ok((node, (0..c.bodies.len()).map(|i| unsafe { list.add(i).read() }).collect()))
     }
 
-    /// Makes a condition for a node of a graph; its handle.
+    /// Creates a condition for a node of a graph; returns its handle.
     pub(crate) fn new_condition(&self, graph: u64, context: u64, default: u32, flags: u32) -> Result<u64, Code> {
         let mut handle = 0;
         let (graph, context) = (graph as sys::CUgraph, context as sys::CUcontext);

@@ -7,12 +7,13 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 impl Gpu {
-    /// Lets a surface reference see an array, both the driver's.
+    /// Binds an array to a surface reference; both handles are the driver's.
     pub(crate) fn see_array(&self, surface: u64, array: u64) -> Result<(), Code> {
         call!(self.array.cuSurfRefSetArray(surface as sys::CUsurfref, array as sys::CUarray, 0))
     }
 
-    /// Sets something of a texture reference; handles are the driver's. Of memory: the bytes before it that the texture begins with.
+    /// Changes a setting of a texture reference; handles are the driver's. For memory, returns the offset in bytes at which the texture
+    /// begins.
     pub(crate) fn set_texture(&self, texture: u64, setting: &Setting) -> Result<Option<u64>, Code> {
         let t = texture as sys::CUtexref;
         match *setting {

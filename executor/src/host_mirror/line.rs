@@ -1,11 +1,11 @@
-//! Lines of memory, as both sides tell them.
+//! Lines of memory, the unit in which both sides send changes.
 
-/// Memory is compared by pages, and told by lines.
+/// Memory is compared by pages, and sent by lines.
 pub(super) const PAGE: u64 = 4096;
 pub(super) const LINE: u64 = 64;
 pub(super) const WORDS: usize = 8;
 
-/// A line of memory: its address, a bit for each byte that has changed, its words.
+/// A line of memory: its address, a bit for each changed byte, its words.
 pub type Line = [u64; 2 + WORDS];
 
 /// The bits of a word of a line.

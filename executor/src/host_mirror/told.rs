@@ -1,9 +1,9 @@
-//! In which order changes are told.
+//! The order in which changes are sent.
 
 use super::line::{LINE, Line, WORDS, of_word};
 use std::collections::BTreeMap;
 
-/// Later words of a line take the place of earlier ones.
+/// Overwrites the words of a line with those of a later one.
 pub(super) fn put_over(line: &mut Line, later: &Line) {
     for i in (0..WORDS).filter(|i| of_word(later[1], *i) != 0) {
         line[2 + i] = later[2 + i];
@@ -11,12 +11,12 @@ pub(super) fn put_over(line: &mut Line, later: &Line) {
     line[1] |= later[1];
 }
 
-/// The bits of all bytes of the words that have any of these.
+/// The bits of all bytes of the words that have any of these bits.
 pub(super) fn whole_words(mask: u64) -> u64 {
     (0..WORDS).filter(|i| of_word(mask, *i) != 0).fold(0, |m, i| m | 0xff << (8 * i))
 }
 
-/// Lines of a first look, by address, and what later ones have found.
+/// Combines the lines of a first pass, by address, with those of later passes.
 pub(super) fn first_and_later(first: Vec<Line>, mut later: BTreeMap<u64, Line>) -> Vec<Line> {
     let mut all = Vec::with_capacity(first.len() + later.len());
     for mut line in first {
@@ -30,33 +30,33 @@ pub(super) fn first_and_later(first: Vec<Line>, mut later: BTreeMap<u64, Line>) 
     all
 }
 
-/// Lines, by address, in the order in which they are told.
+/// Lines, given by address, in the order in which they are sent.
 pub(super) fn in_order(lines: Vec<Line>) -> Vec<Line> {
     let follows = |i: usize| i > 0 && i < lines.len() && lines[i][0] == lines[i - 1][0] + LINE;
     let neighbours = |i: usize| usize::from(follows(i)) + usize::from(follows(i + 1));
     let with = |n: usize| (0..lines.len()).rev().filter(move |i| neighbours(*i) == n).map(|i| lines[i]);
     let mut alone: Vec<Line> = with(0).collect();
-    // A flag is a word, what it tells of mostly more.
+    // A flag is one word; the data that it announces mostly is more.
     alone.sort_by_key(|l| std::cmp::Reverse(l[1].count_ones()));
     with(2).chain(with(1)).chain(alone).collect()
 }
 
-/// What looks that follow each other have found, in the order in which the other side must take it over; `whole`: the last one has seen
-/// its moment. Whatever the order, nothing older of a word may come after what is newer: this side will not find that again.
+/// Combines the results of successive scans in the order in which the other side must apply them; `whole`: the last scan is a consistent
+/// moment. In any case no older value of a word may follow a newer one: this side would not find the difference again.
 pub fn joined(mut looks: Vec<Vec<Line>>, whole: bool) -> Vec<Line> {
     if looks.len() < 2 {
         return looks.pop().unwrap_or_default();
     }
     if whole {
-        // All as it was at that moment.
+        // All values are those of that moment.
         let mut all: BTreeMap<u64, Line> = BTreeMap::new();
         for line in looks.iter().flatten() {
             all.entry(line[0]).and_modify(|l| put_over(l, line)).or_insert(*line);
         }
         return in_order(all.into_values().collect());
     }
-    // Somebody writes on and on. What was found first is told with the value that it had then, before it words that were found later,
-    // after it what has become of it.
+    // A writer never stops. The first result is sent with the values that it had then, before it words that were found later, and after
+    // it their later values.
     let mut known: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for lines in &looks {

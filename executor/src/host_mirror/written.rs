@@ -1,15 +1,17 @@
-//! Which pages this process has written to since somebody last asked.
+//! Tracks which pages this process has written to since the last query.
 //!
-//! The system says it, without a fault that the program could notice: userfaultfd in its asynchronous form (Linux 6.7, no privileges). Pages
-//! are write-protected in the page tables, and the first write to one, by the program or by a system call for it, is let through and noted
-//! by the kernel itself. One call (`PAGEMAP_SCAN`) tells the pages that were written to and protects them again, each in one step.
+//! The system provides this without a fault that the program could notice: userfaultfd in its asynchronous form (Linux 6.7, no
+//! privileges). Pages are write-protected in the page tables; the kernel itself resolves and records the first write to a page, by the
+//! program or by a system call for it. One call (`PAGEMAP_SCAN`) returns the written pages and protects them again, atomically for each.
 //!
-//! Some writes leave no note, and then everything must be compared:
-//! * Those of a driver of this process and of processes that share the memory: [`UnseenWriter`]. Other memory that can be shared is not noted.
-//! * Those of devices that read files into it (direct I/O). The kernel notes the page when such a read begins, the bytes come later, perhaps
-//!   when the page has been protected again. So a page that was written to is one that may change for some time, which is long while
-//!   the system's count says that this process has devices read for it.
-//! * Those of devices that have been given memory for good (network cards, fixed buffers of io_uring): the system tells how much that is.
+//! Some writes are not recorded; where they are possible, everything must be compared:
+//! * Those of a driver of this process and of processes that share the memory: [`UnseenWriter`]. Other memory that can be shared is not
+//!   tracked.
+//! * Those of devices that read files into it (direct I/O). The kernel records the page when such a read begins; the bytes arrive later,
+//!   perhaps after the page was protected again. So a written page is treated as one that may change for some time, which is longer while
+//!   the system counts device reads for this process.
+//! * Those of devices that have permanent access to memory (network cards, fixed buffers of io_uring): the system reports the amount of
+//!   such memory.
 
 use cuda_api::ops::{HOST, HOST_END};
 use std::collections::BTreeMap;
@@ -23,24 +25,24 @@ use std::time::{Duration, Instant};
 use super::line::PAGE;
 use crate::pools::lock;
 
-/// Less memory is compared as fast as asked about.
+/// Less memory than this is compared as fast as its tracking is queried.
 const LEAST: u64 = 256 << 10;
-/// A page that was written to may change for at least so long,
+/// A written page may change for at least this time,
 const SOON: Duration = Duration::from_millis(100);
-/// and so long after a device has read for this process.
+/// and for this time after a device has read for this process.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Who writes without a note: how many there are, and in the upper half how many there have been.
+/// Untracked writers: their present number, and in the upper half the number of all so far.
 static TO_ALL: AtomicU64 = AtomicU64::new(0);
 static TO_ARENA: AtomicU64 = AtomicU64::new(0);
 const ONCE: u64 = 1 << 32;
 
-/// While this lives, host memory may be written to in a way that this process does not notice.
+/// While this guard lives, host memory may be written to without the tracking noticing.
 #[derive(Debug)]
 pub struct UnseenWriter(&'static AtomicU64);
 
 impl UnseenWriter {
-    /// A driver in this process: it may write to all that it has registered.
+    /// A driver in this process: it may write to all registered memory.
     pub fn here() -> UnseenWriter {
         UnseenWriter::of(&TO_ALL)
     }
@@ -84,11 +86,11 @@ impl Pages {
     }
 }
 
-/// The kernel's note-book, of this process.
+/// The kernel's tracking for this process.
 struct Notes {
     faults: OwnedFd,
     pages: File,
-    /// What devices have read for this process, and how much memory they have: among other counts.
+    /// Counters of device reads for this process, and of memory that devices may access.
     counts: Option<[File; 2]>,
 }
 
@@ -125,14 +127,14 @@ const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
 const UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const SCAN: libc::c_ulong = 0xc060_6610;
-/// Faults of the kernel on its own behalf are not ours: allowed to everybody, and none is ever handed to us.
+/// Faults of kernel code are not handled: this mode needs no privileges, and no fault is ever delivered to us.
 const USER_MODE_ONLY: libc::c_int = 1;
 /// `UFFD_FEATURE_WP_ASYNC`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `PAGEFAULT_FLAG_WP`
 const FEATURES: u64 = 1 << 15 | 1 << 13 | 1 << 12 | 1;
 const WRITE_PROTECT: u64 = 2;
-/// `PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC`: protect what is told; fail where no notes are taken.
+/// `PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC`: protect the reported pages; fail where writes are not tracked.
 const PROTECT_AND_CHECK: u64 = 3;
-/// `PAGE_IS_WRITTEN`: also of pages that are not in memory, of which nothing is known.
+/// `PAGE_IS_WRITTEN`: also reported for pages that are not in memory, of which nothing is known.
 const WRITTEN: u64 = 2;
 const REGIONS: usize = 512;
 
@@ -145,10 +147,10 @@ fn open() -> Option<Notes> {
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     let faults = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut api = Api([0xaa, FEATURES, 0]);
-    // SAFETY: the struct that this request takes. It fails where a feature is not known.
+    // SAFETY: the struct that this request takes. The call fails if a feature is not supported.
     if unsafe { libc::ioctl(faults.as_raw_fd(), API, &raw mut api) } != 0 {
         return None;
     }
@@ -157,7 +159,7 @@ fn open() -> Option<Notes> {
 }
 
 impl Notes {
-    /// Adds the pages of a range that were written to since the last time. False: nobody has taken notes.
+    /// Adds the pages of a range that were written to since the last query. Returns false if the range was not tracked.
     fn take(&self, at: u64, len: u64, found: &mut Pages) -> bool {
         let mut regions = [Region::default(); REGIONS];
         let mut from = at;
@@ -188,18 +190,18 @@ impl Notes {
         true
     }
 
-    /// Bytes that devices have read for this process; `None` if nobody counts them.
+    /// Bytes that devices have read for this process; `None` if the system does not count them.
     fn device_reads(&self) -> Option<u64> {
         count(&self.counts.as_ref()?[0], "read_bytes:")
     }
 
-    /// Whether devices may write to memory of this process at any time.
+    /// Returns whether devices may write to memory of this process at any time.
     fn devices_have_memory(&self) -> bool {
         self.counts.as_ref().and_then(|c| count(&c[1], "VmPin:")) != Some(0)
     }
 }
 
-/// The number behind a name in a file of the system's.
+/// The number behind a name in a file of the kernel.
 fn count(file: &File, name: &str) -> Option<u64> {
     let mut text = [0; 4096];
     let len = file.read_at(&mut text, 0).ok()?;
@@ -207,7 +209,7 @@ fn count(file: &File, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether a range is this process's alone, as it is mapped now.
+/// Returns whether a range is mapped privately to this process.
 fn is_private(at: u64, len: u64) -> bool {
     let (mut reached, end) = (at, at + len);
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
@@ -216,7 +218,7 @@ fn is_private(at: u64, len: u64) -> bool {
         let range = words.next().and_then(|r| r.split_once('-'));
         let number = |text| u64::from_str_radix(text, 16).ok();
         let Some((from, to)) = range.and_then(|(from, to)| number(from).zip(number(to))) else { return false };
-        // What changes while it is read may be there twice.
+        // A mapping that changes while the file is read may be listed twice.
         if from < end && to > reached {
             if from > reached || !words.next().is_some_and(|kind| kind.ends_with('p')) {
                 return false;
@@ -227,7 +229,7 @@ fn is_private(at: u64, len: u64) -> bool {
     reached >= end
 }
 
-/// Memory of which notes are taken, for all who ask.
+/// A tracked range of memory, shared by all its users.
 #[derive(Debug)]
 struct Range {
     at: u64,
@@ -237,15 +239,16 @@ struct Range {
 
 #[derive(Debug)]
 struct State {
-    /// What each who asks has not been told yet, by number.
+    /// For each user, by number, the pages not yet reported to it.
     untold: BTreeMap<u64, Pages>,
-    /// Pages that may still change: found lately, and before that.
+    /// Pages that may still change: those found recently, and those found before.
     lately: Pages,
     before: Pages,
     turn: Instant,
     device_reads: Option<u64>,
     late_until: Instant,
-    /// Whether devices have memory, and when that is asked next. What they are given counts as written to at that moment.
+    /// Whether devices have access to memory, and when to check this next. Memory that they get access to counts as written at that
+    /// moment.
     devices: bool,
     ask: Instant,
 }
@@ -254,7 +257,7 @@ impl Drop for Range {
     fn drop(&mut self) {
         let Some(notes) = notes() else { return };
         let range = [self.at, self.len];
-        // SAFETY: the struct that this request takes. If the memory is gone already there is nothing to do.
+        // SAFETY: the struct that this request takes. If the memory is already unmapped there is nothing to do.
         unsafe { libc::ioctl(notes.faults.as_raw_fd(), UNREGISTER, range.as_ptr()) };
     }
 }
@@ -264,7 +267,7 @@ impl Range {
         (self.len / PAGE) as usize
     }
 
-    /// The range at an address, for one more who asks. Links to several places have the same memory.
+    /// The tracked range at an address, for one more user. Links to several places share it.
     fn join(at: u64, len: u64) -> Option<Arc<Range>> {
         static RANGES: Mutex<BTreeMap<u64, Weak<Range>>> = Mutex::new(BTreeMap::new());
         let notes = notes().filter(|_| len >= LEAST)?;
@@ -298,7 +301,7 @@ impl Range {
         Some(range)
     }
 
-    /// Reads the notes; false if there are none.
+    /// Reads the kernel's tracking; returns false if there is none.
     fn read(&self, state: &mut State) -> bool {
         let Some(notes) = notes() else { return false };
         let mut found = Pages::none(self.pages());
@@ -324,17 +327,17 @@ impl Range {
     }
 }
 
-/// One who asks about a range.
+/// One user of a tracked range.
 #[derive(Debug)]
 pub(super) struct Written {
     range: Arc<Range>,
     number: u64,
-    /// The unseen writers as of the last time that all was compared with notes being taken.
+    /// Count of the unseen writers when everything was last compared while tracking was active.
     trusted: Option<(u64, u64)>,
 }
 
 impl Written {
-    /// Lets notes be taken of whole pages; `None` where that cannot be.
+    /// Starts tracking whole pages; `None` if that is not possible.
     pub(super) fn begin(at: u64, len: u64) -> Option<Written> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let range = Range::join(at, len)?;
@@ -343,7 +346,7 @@ impl Written {
         Some(Written { range, number, trusted: None })
     }
 
-    /// Puts the numbers of the pages that may have changed since the last call into `to`. False: all may have.
+    /// Stores the numbers of the pages that may have changed since the last call in `to`. Returns false if all may have changed.
     pub(super) fn take(&mut self, to: &mut Vec<usize>) -> bool {
         let in_arena = (HOST..HOST_END).contains(&self.range.at);
         let unseen = (TO_ALL.load(Ordering::SeqCst), if in_arena { TO_ARENA.load(Ordering::SeqCst) } else { 0 });
@@ -388,7 +391,7 @@ mod tests {
 
     const LEN: usize = 1 << 20;
 
-    /// Memory of some kind; it stays.
+    /// Memory of some kind that is never unmapped.
     fn memory(kind: i32, at: Option<u64>) -> &'static mut [u8] {
         let kind = kind | libc::MAP_ANONYMOUS | if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
         let at = at.unwrap_or(0) as *mut libc::c_void;
@@ -399,7 +402,7 @@ mod tests {
         unsafe { std::slice::from_raw_parts_mut(at.cast(), LEN) }
     }
 
-    /// `None`: nobody takes notes here.
+    /// `None`: tracking is not available here.
     fn begin(of: &[u8]) -> Option<Written> {
         let w = Written::begin(of.as_ptr() as u64, LEN as u64);
         assert_eq!(w.is_some(), notes().is_some());
@@ -420,17 +423,17 @@ mod tests {
         w.take(&mut pages).then_some(pages)
     }
 
-    /// Until nothing is told as written lately.
+    /// Waits until no page counts as recently written.
     fn rest(w: &mut Written) {
         let since = Instant::now();
         while told(w) != Some(Vec::new()) {
-            // A machine that reads files all the time takes longer.
+            // On a machine that reads files all the time it takes longer.
             assert!(since.elapsed() < 6 * LATE);
             std::thread::sleep(SOON / 4);
         }
     }
 
-    // One test: the unseen writers are everybody's.
+    // A single test, because unseen writers are counted for the whole process.
     #[test]
     fn what_is_written_to_is_told() {
         for arena in [true, false] {

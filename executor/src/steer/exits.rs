@@ -1,8 +1,9 @@
-//! What libcuda wants to have called when the process ends.
+//! Handlers that libcuda registers for the end of the process.
 //!
-//! The C library calls what was registered last first. A driver that has come into a job's process by a move would so be taken down
-//! before the program's own handlers, which natively still find it, and while a move may be inside it: on hardware calls then
-//! return 4, never return, or abort the process. So in a job the driver's handlers are kept here until the job's own end runs them.
+//! The C library calls exit handlers in reverse order of registration. A driver that a move loaded into a job's process would therefore
+//! be shut down before the program's own handlers, which natively can still use it, and while a move may be inside it: on hardware calls
+//! then return 4, never return, or abort the process. So in a job the driver's handlers are stored here, and the job's own exit handler
+//! runs them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -16,20 +17,20 @@ unsafe extern "C" {
 /// A handler and its argument (an address, never used as one here).
 type Handler = (Function, usize);
 
-/// The handlers kept so far; none while they are not to be kept.
+/// The stored handlers; `None` while handlers are not stored.
 static KEPT: Mutex<Option<Vec<Handler>>> = Mutex::new(None);
 
 fn kept() -> std::sync::MutexGuard<'static, Option<Vec<Handler>>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on handlers of drivers wait for [`run_exit_handlers`].
+/// From now on stores handlers of drivers until [`run_exit_handlers`].
 pub fn keep_exit_handlers() {
     kept().get_or_insert_default();
 }
 
-/// Runs what was kept, the last first; what drivers register later is the C library's. To be called when the process ends and nobody
-/// is inside a driver any more.
+/// Runs the stored handlers, the last one first; later registrations go to the C library. To be called when the process ends and no
+/// thread is inside a driver any more.
 pub fn run_exit_handlers() {
     let handlers = kept().take().unwrap_or_default();
     for (function, argument) in handlers.into_iter().rev() {
@@ -38,7 +39,7 @@ pub fn run_exit_handlers() {
     }
 }
 
-/// In place of `__cxa_atexit`, which `atexit` calls.
+/// Replaces `__cxa_atexit`, which `atexit` calls.
 ///
 /// # Safety
 /// As `__cxa_atexit`.

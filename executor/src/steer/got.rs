@@ -1,13 +1,13 @@
-//! Replacing entries of a loaded library's global offset table.
+//! Replaces entries of a loaded library's global offset table.
 //!
-//! The dynamic linker has filled these slots with the addresses of the functions that the library calls; the relocations
-//! that told it where and for which name are still in memory (System V ABI, chapter "Dynamic Linking").
+//! The dynamic linker has filled these slots with the addresses of the functions that the library calls; the relocations that give the
+//! location and name of each slot are still in memory (System V ABI, chapter "Dynamic Linking").
 
 use super::{exits, hook, text};
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
 
-/// How many slots of each function were replaced.
+/// Number of replaced slots of each function.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// `mmap` and `mmap64`.
@@ -18,7 +18,7 @@ pub(crate) struct Slots {
     pub(crate) getenv: usize,
     /// `__cxa_atexit`.
     pub(crate) exits: usize,
-    /// `stdout` and `stderr`, if their text is caught.
+    /// `stdout` and `stderr`, if their text is captured.
     pub(crate) streams: usize,
 }
 
@@ -69,7 +69,7 @@ struct Symbol {
     size: u64,
 }
 
-/// Where a library's dynamic section says its tables are.
+/// The tables that a library's dynamic section refers to.
 #[derive(Default)]
 struct Tables {
     symbols: usize,
@@ -82,11 +82,11 @@ struct Tables {
 /// `map` is that of a loaded library.
 unsafe fn tables(map: &LinkMap) -> Tables {
     let mut found = Tables::default();
-    // glibc has turned the addresses in this section into absolute ones; other linkers leave them relative.
+    // glibc has made the addresses in this section absolute; other linkers leave them relative.
     let absolute = |value: usize| if value < map.base { value + map.base } else { value };
     let mut at = map.dynamic;
     loop {
-        // SAFETY: the section of a loaded library ends with a null tag, where this loop ends too.
+        // SAFETY: the section of a loaded library ends with a null tag, at which this loop stops.
         let entry = unsafe { &*at };
         match entry.tag {
             0 => return found,
@@ -98,7 +98,7 @@ unsafe fn tables(map: &LinkMap) -> Tables {
             PLT_SIZE => found.relocations[1].1 = entry.value,
             _ => {}
         }
-        // SAFETY: not yet at the end.
+        // SAFETY: the end is not reached yet.
         at = unsafe { at.add(1) };
     }
 }
@@ -117,16 +117,16 @@ fn protection(maps: &str, address: usize) -> Option<i32> {
     })
 }
 
-/// Stores the address of a function or variable in a slot, also where the linker has made the page read-only (RELRO).
+/// Stores the address of a function or variable in a slot, even if the linker has made the page read-only (RELRO).
 fn store(slot: usize, target: usize, maps: &str) -> io::Result<()> {
     let before = protection(maps, slot).ok_or_else(|| io::Error::other("a slot of the library's offset table is not mapped"))?;
     let page = slot & !4095;
     let protect = |bits: i32| {
-        // SAFETY: the page belongs to the library's data; rights are only added, and put back below.
+        // SAFETY: the page belongs to the library's data; rights are only added, and restored below.
         if unsafe { libc::mprotect(page as *mut c_void, 4096, bits) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     protect(before | libc::PROT_READ | libc::PROT_WRITE)?;
-    // SAFETY: a slot is an aligned word that other threads read as a whole: an atomic store is what they can stand.
+    // SAFETY: a slot is an aligned word that other threads read as a whole, so an atomic store is safe.
     unsafe { &*(slot as *const std::sync::atomic::AtomicUsize) }.store(target, std::sync::atomic::Ordering::Release);
     protect(before)
 }
@@ -141,7 +141,7 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
     if unsafe { libc::dlinfo(handle, LINK_MAP, (&raw mut map).cast()) } != 0 || map.is_null() {
         return Err(io::Error::other("the dynamic linker does not tell where the library lies"));
     }
-    // SAFETY: the linker's own record of a library that stays loaded.
+    // SAFETY: the linker's record of a library that stays loaded.
     let map = unsafe { &*map };
     // SAFETY: as above.
     let tables = unsafe { tables(map) };
@@ -152,7 +152,7 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
     let mut slots = Slots::default();
     for (table, bytes) in tables.relocations {
         for i in 0..bytes / size_of::<Relocation>() {
-            // SAFETY: inside a table of the loaded library, which the linker itself has walked.
+            // SAFETY: inside a table of the loaded library, which the linker has processed.
             let r = unsafe { &*(table as *const Relocation).add(i) };
             let symbol = (r.info >> 32) as usize;
             if symbol == 0 || !matches!(r.info & 0xffff_ffff, GLOB_DAT | JUMP_SLOT) {
@@ -202,7 +202,7 @@ mod tests {
         let built = Command::new("cc").args(["-shared", "-fPIC"]).args(flags).arg(&source).arg("-o").arg(&object).status();
         assert!(built.expect("a C compiler").success());
         let path = std::ffi::CString::new(object.to_str().expect("path")).expect("path");
-        // SAFETY: a library of ours without constructors.
+        // SAFETY: a test library without constructors.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null());
         handle

@@ -1,33 +1,33 @@
-//! What libcuda calls in place of `mmap`, `munmap` and `getenv`.
+//! The replacements for `mmap`, `munmap` and `getenv` in libcuda.
 //!
-//! These run inside the driver, on any thread, with any lock held: no allocation, no lock, no panic.
+//! They run inside the driver, on any thread and with any lock held, so they do not allocate, lock or panic.
 
 use super::{ARENA, DEVICES, HELD, NOT, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, SMALLEST, ranges};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Requests of this size and more are aligned to it, smaller ones to [`SMALLEST`]: the driver then need not ask for more to
-/// cut an aligned piece out of.
+/// Requests of at least this size are aligned to it, smaller ones to [`SMALLEST`]: the driver then need not request more to get an
+/// aligned range.
 const COARSE: u64 = 1 << 30;
-/// How often a scratch address that turns out to be taken is given up for the next.
+/// How many scratch addresses are tried if they turn out to be in use.
 const TRIES: u32 = 64;
 
-/// Virtual device of the executor opened last: whose scratch range serves threads of the driver.
+/// Virtual device of the executor opened last; its scratch range serves the driver's threads.
 static DEVICE: AtomicU32 = AtomicU32::new(0);
-/// What libcuda is told when it asks for `CUDA_VISIBLE_DEVICES`; null: what the environment says.
+/// The value that libcuda gets for `CUDA_VISIBLE_DEVICES`; null: that of the environment.
 static VISIBLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whose scratch range serves requests from threads of the driver.
+/// Selects the device whose scratch range serves requests from the driver's threads.
 pub(crate) fn use_device(virtual_device: u32) {
     DEVICE.store(virtual_device, Ordering::Relaxed);
 }
 
-/// Sets what libcuda reads as `CUDA_VISIBLE_DEVICES`. The text lives for ever: the driver may keep the pointer.
+/// Sets the value that libcuda reads for `CUDA_VISIBLE_DEVICES`. The text is static because the driver may keep the pointer.
 pub(crate) fn set_visible(text: &'static CStr) {
     VISIBLE.store(text.as_ptr().cast_mut(), Ordering::Release);
 }
 
-/// Takes `len` bytes of a range: the offset, if there is room.
+/// Assigns `len` bytes of a range; returns their offset, if there is room.
 fn take(next: &std::sync::atomic::AtomicU64, len: u64, limit: u64) -> Option<u64> {
     let align = if len >= COARSE { COARSE } else { SMALLEST };
     let mut at = 0;
@@ -39,7 +39,7 @@ fn take(next: &std::sync::atomic::AtomicU64, len: u64, limit: u64) -> Option<u64
     .map(|_| at)
 }
 
-/// The device whose range at `base` wholly contains the bytes.
+/// The device whose range at `base` contains all of the bytes.
 fn inside(base: u64, address: u64, len: u64) -> Option<(u32, &'static Ranges)> {
     let offset = address.checked_sub(base)?;
     let device = u32::try_from(offset / ARENA).ok().filter(|d| *d < DEVICES)?;
@@ -48,7 +48,7 @@ fn inside(base: u64, address: u64, len: u64) -> Option<(u32, &'static Ranges)> {
     (end <= ARENA && state.held.load(Ordering::Acquire) != NOT).then_some((device, state))
 }
 
-/// In place of `mmap` and `mmap64`.
+/// Replaces `mmap` and `mmap64`.
 ///
 /// # Safety
 /// As `mmap`.
@@ -74,19 +74,19 @@ pub(super) unsafe extern "C" fn mmap(
         && state.held.load(Ordering::Acquire) == HELD
         && !state.own_taken.swap(true, Ordering::AcqRel)
     {
-        // Only our placeholder lies there: the driver's mapping takes its place in one step.
+        // Only our placeholder is mapped there: the driver's mapping replaces it atomically.
         flags |= libc::MAP_FIXED;
     }
     // SAFETY: the caller's own contract; MAP_FIXED was added only over our placeholder.
     unsafe { libc::mmap(address, len, protection, flags, fd, offset) }
 }
 
-/// Serves a request without an address from the placed range or from scratch.
+/// Serves a request without an address from the placed range or the scratch range.
 ///
 /// # Safety
 /// As `mmap`.
 unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset: libc::off_t) -> Option<*mut c_void> {
-    // A thread that is ending has no thread-locals any more: it is not in a placing call.
+    // A thread that is ending may have no thread-locals any more: it is not in a placing call.
     let placing = PLACING.try_with(std::cell::Cell::get).unwrap_or(0);
     if let Some(device) = placing.checked_sub(1) {
         let state = ranges(device);
@@ -96,8 +96,8 @@ unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset:
         {
             let want = (PLACED + u64::from(device) * ARENA + at) as *mut c_void;
             let exactly = if held == HELD { libc::MAP_FIXED } else { libc::MAP_FIXED_NOREPLACE };
-            // SAFETY: where the range is held, these bytes are placeholder: they were not given out since it began anew, when
-            // all after its start was.
+            // SAFETY: where the range is held, these bytes are placeholder: they were not assigned since the range was last reset, and
+            // the reset freed everything after the driver's start.
             let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | exactly, fd, offset) };
             if got != libc::MAP_FAILED {
                 state.placed_out.fetch_add(bytes, Ordering::AcqRel);
@@ -110,7 +110,7 @@ unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset:
     let base = SCRATCH + u64::from(device) * SCRATCH_BYTES;
     for _ in 0..TRIES {
         let want = (base + take(&ranges(device).scratch_next, bytes, SCRATCH_BYTES)?) as *mut c_void;
-        // SAFETY: the caller's own contract; nothing that is mapped is replaced.
+        // SAFETY: the caller's own contract; no existing mapping is replaced.
         let got = unsafe { libc::mmap(want, bytes as usize, protection, flags | libc::MAP_FIXED_NOREPLACE, fd, offset) };
         if got != libc::MAP_FAILED {
             return Some(got);
@@ -119,7 +119,7 @@ unsafe fn choose(bytes: u64, protection: c_int, flags: c_int, fd: c_int, offset:
     None
 }
 
-/// In place of `munmap`: what lay in a held range becomes placeholder again.
+/// Replaces `munmap`: what was mapped in a held range becomes placeholder again.
 ///
 /// # Safety
 /// As `munmap`.
@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_in
         return unsafe { libc::munmap(address, len) };
     }
     if own.or(placed).is_some_and(|(_, state)| state.held.load(Ordering::Acquire) == HELD) {
-        // SAFETY: the caller gives these pages up, so nobody uses them.
+        // SAFETY: the caller releases these pages, so nothing uses them.
         let at = unsafe { libc::mmap(address, len, libc::PROT_NONE, PLACEHOLDER | libc::MAP_FIXED, -1, 0) };
         if at == libc::MAP_FAILED {
             return -1;
@@ -152,13 +152,13 @@ pub(super) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_in
     }
     if let Some((_, state)) = placed {
         let left = |out: u64| Some(out.saturating_sub(bytes));
-        // The closure never declines, so neither does the update.
+        // The closure never returns `None`, so the update succeeds.
         let _ = state.placed_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
     }
     0
 }
 
-/// In place of `getenv` and `secure_getenv`.
+/// Replaces `getenv` and `secure_getenv`.
 ///
 /// # Safety
 /// As `getenv`.
@@ -170,7 +170,7 @@ pub(super) unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
         if !visible.is_null() && name == c"CUDA_VISIBLE_DEVICES" {
             return visible;
         }
-        // Where code is placed depends on it, so it is the same in every place.
+        // The placement of code depends on it, so it is the same in every place.
         if name == c"CUDA_MODULE_LOADING" {
             return c"LAZY".as_ptr().cast_mut();
         }

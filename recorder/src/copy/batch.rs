@@ -1,4 +1,4 @@
-//! Batches of copies: one after the other in their stream, each with what its attributes promise of its source.
+//! Batches of copies: one after the other in their stream, each reading its source as its attributes promise.
 
 use super::{HostCopy, Rect, Until, described_copy, ends, plain, read_plain};
 use crate::enter::CallContext;
@@ -10,7 +10,7 @@ use cuda_api::work::{Copy3, CopyEnd, HOST};
 use cuda_model::batch::{self, Fault, Item, Order};
 use std::ffi::c_ulonglong;
 
-/// Carries out what `items` finds, on a stream that must not be the legacy one.
+/// Carries out the items that `items` returns, on a stream that must not be the legacy one.
 fn run(
     cx: &mut CallContext,
     items: impl FnOnce(&CallContext) -> Result<Vec<Item>, Fault>,
@@ -42,7 +42,7 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
         && c.depth == 1
     {
         let r = Rect { dst, src, width: c.width, rows: 1 };
-        // Unlike copies on their own (measured).
+        // Unlike individual copies (measured).
         if item.order == Order::Stream && src.is_pinned(&r)? && dst.is_pinned(&r)? {
             return host_function::copy_in_order(cx, device, live, HostCopy::of(&r));
         }
@@ -50,7 +50,7 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
     let of_host = ends[1].filter(|(end, _)| !end.device);
     match (item.order, of_host) {
         (Order::Stream, Some((end, span))) if !host_memory::is_pinned(end.address, span) => {
-            // As a rule pageable memory is read at the call: here what comes before in the stream may still write it.
+            // Usually pageable memory is read at the call: here earlier work in the stream may still write it.
             if stream_memory::waited_here() || copy::changes_later(cx, device, live, end.address, span) {
                 cx.settle_turn(device, live)?;
             }
@@ -61,7 +61,7 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             let c = plain(c);
-            // SAFETY: the program says that its source has these bytes.
+            // SAFETY: the program guarantees that its source has these bytes.
             let bytes = unsafe { read_plain(&c) };
             let src = CopyEnd { memory: HOST, host: bytes.as_ptr() as u64, ..CopyEnd::default() };
             described_copy(cx, &Copy3 { src, ..c }, stream, Until::Submitted)
@@ -103,7 +103,7 @@ pub(crate) fn cuMemcpyBatchAsync(
     run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.tell(fail))
 }
 
-/// Bytes of an element of an array.
+/// Size of an element of an array.
 fn element(cx: &CallContext, array: u64) -> Result<u64, Code> {
     array::find(cx.job, array).map_err(|_| code::ERROR_INVALID_VALUE)?.shape.element()
 }

@@ -69,14 +69,14 @@ pub(crate) fn cuMemcpyDtoDAsync_v2(
     linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
-/// A described copy, slice by slice, unless arrays are among it.
+/// A described copy, slice by slice, unless it contains arrays.
 pub(super) fn described_copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     if [c.width, c.rows, c.depth].contains(&0) {
-        // Also where nothing is copied there must be a context.
+        // A context is required even if nothing is copied.
         cx.use_stream(stream)?;
         cx.device()?.check()?;
         if c.src.memory == 0 || c.dst.memory == 0 {
-            // But nobody asks what kind of memory it is.
+            // But the kind of memory is not checked.
             return Ok(());
         }
     }
@@ -147,7 +147,7 @@ pub(crate) fn cuMemcpyPeerAsync(
     linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
-/// The contexts of a copy between devices must be some, if anything is copied; where the memory is, its address says.
+/// Checks the contexts of a copy between devices: they must be valid if anything is copied; the addresses determine where the memory is.
 fn contexts(cx: &CallContext, both: [sys::CUcontext; 2], bytes: usize) -> Result<(), Code> {
     if bytes == 0 {
         return cx.device().map(drop);

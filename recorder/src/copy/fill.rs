@@ -35,7 +35,7 @@ fn fill(
     let home = if cx.job.devices.len() > 1 { memory::home(cx.job, dst) } else { None }.unwrap_or(device);
     let known = home.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
     if home.index != device.index && !peer::reaches(device, home) {
-        // On a device whose context is not current: when the stream is there, and done when the call returns.
+        // On a device whose context is not current: begins in stream order, and is complete when the call returns.
         graph::forbid_on(cx, device, stream)?;
         cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
         cx.on(home);
@@ -53,12 +53,12 @@ fn fill(
     landing::before_work(cx, device, stream)?;
     let span = End::device(dst, pitch as u64).span(bytes, rows as u64)?;
     if !is_device(dst) && host_memory::is_pinned(dst, span) && !host_memory::is_reached(cx.place(device), dst, span) {
-        // The place does not have this memory, and a fill is no reason to keep it alike there from now on.
+        // The place does not have this memory, and a fill is no reason to mirror it there from now on.
         host_function::fill_in_order(cx, device, stream, HostFill(op))?;
     } else {
         operate(cx, device, known, &op)?;
     }
-    // Of memory that the host can read they are done when the call returns, as CUDA's reference says.
+    // Fills of memory that the host can read are complete when the call returns, as CUDA's reference documents.
     let is_seen = || !is_device(dst) && host_memory::find(dst).is_some();
     if waits && (memory::attributes::waits(cx, dst) || is_seen()) { cx.settle_stream(device, stream) } else { Ok(()) }
 }

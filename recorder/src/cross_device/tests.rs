@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Two devices in one: what was asked of them, and which of the answers have come.
+/// Two simulated devices: the requests made, and which of the answers have arrived.
 #[derive(Default)]
 struct World {
     log: Vec<String>,
@@ -90,7 +90,7 @@ fn a_copy_never_waits_and_keeps_its_order() {
     let mut it = carry(&world, 3);
     assert!(!it.go_on());
     assert_eq!(world.log(), ["read 0", "read 1"]);
-    // What comes early waits for its turn.
+    // An answer that arrives early is kept until it is needed.
     world.arrives("read 1");
     assert!(!it.go_on() && world.log().is_empty());
     world.arrives("read 0");
@@ -118,7 +118,7 @@ fn a_copy_that_fails_is_over_and_says_so_once() {
     }
 }
 
-/// A stream that is held while a copy of one piece is made, if it is held by a call of its own.
+/// A stream that is held while a copy of one piece is made, optionally by a separate call.
 fn held(world: &Fake, by_own_call: bool) -> Item<Fake> {
     Item {
         holder: world.clone(),
@@ -192,7 +192,7 @@ fn whoever_waits_hears_how_a_copy_failed_and_of_one_that_is_given_up() {
 
 #[test]
 fn a_copy_that_waits_holds_no_other_one_up() {
-    // The answer of the first one comes only after the second one is over, as where its stream waits for the other's release.
+    // The first one's answer arrives only after the second one is over, as if its stream waited for the other's release.
     let (first, second) = (Fake::default(), Fake::default());
     let mut all = vec![carry(&first, 1), carry(&second, 1)];
     for what in ["read 0", "settle"] {
@@ -206,7 +206,7 @@ fn a_copy_that_waits_holds_no_other_one_up() {
     assert!(all.is_empty());
 }
 
-/// What the thread does with all copies between two looks whether new ones have come.
+/// What the thread does with all copies between two checks for new ones.
 type Round = fn(&mut Vec<(usize, Carry<Fake>)>);
 
 /// As [`attend`].
@@ -214,15 +214,16 @@ fn each(all: &mut Vec<(usize, Carry<Fake>)>) {
     all.retain_mut(|(_, it)| !it.go_on());
 }
 
-/// As it once was: the first one is waited for.
+/// The former, wrong behaviour: waits for the first copy.
 fn one_after_the_other(all: &mut Vec<(usize, Carry<Fake>)>) {
     if all.first_mut().is_some_and(|(_, it)| it.go_on()) {
         all.remove(0);
     }
 }
 
-/// Copies of so many pieces each, in all orders in which answers can come and rounds be made. `after` names copies whose last answer
-/// comes only when another one is over, since that is what their streams wait for. Gives the number of orders, or what has been done when nothing more happened.
+/// Runs copies with this number of pieces each in all orders in which answers can arrive and rounds can be made. `after` lists copies
+/// whose last answer arrives only when another one is over, since their streams wait for that. Returns the number of orders, or the steps
+/// taken when no further progress was possible.
 fn all_orders(pieces: u64, copies: usize, after: &[(usize, usize)], round: Round) -> Result<usize, String> {
     let mut path: Vec<(usize, usize)> = Vec::new();
     let mut orders = 0;

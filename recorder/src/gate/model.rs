@@ -1,4 +1,5 @@
-//! The gate in all orders of its steps (`interleave`): while it is closed nobody is inside, and who waits comes in again.
+//! Model check of the gate in all orders of its steps (`interleave`): while it is closed no thread is inside, and waiting threads enter
+//! later.
 
 use super::tests::ONE_AT_A_TIME;
 use super::*;
@@ -6,14 +7,14 @@ use crate::thread::{here, pretend_ended};
 use interleave::{Barrier, Body, explore};
 use std::sync::Arc;
 
-/// What a thread of the program does.
+/// A thread of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     /// A call.
     Plain,
-    /// A call after the thread has given back what it had.
+    /// A call after the thread has released its resources.
     AtEnd,
-    /// As the latter, as it once was: nothing marks the thread any more.
+    /// The former, wrong behaviour: the thread is no longer marked.
     AtEndUnmarked,
 }
 
@@ -27,13 +28,13 @@ fn call(caller: Caller, inside: &AtomicU32) {
     drop(pass);
 }
 
-/// Callers beside one who closes the gate. `state` is the gate's to begin with: whether callers fence.
+/// Runs callers concurrently with a thread that closes the gate. `state` is the gate's initial state: whether callers fence.
 fn run(callers: &'static [Caller], state: i32, barrier: Barrier, most_preemptions: usize) -> Result<usize, String> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let before = STATE.load(Ordering::SeqCst);
     let found = explore(most_preemptions, barrier, || {
         STATE.store(state, Ordering::SeqCst);
-        // What other orders have left: slots are never freed.
+        // Left over from other orders: slots are never freed.
         lock(&SLOTS).clear();
         let inside = Arc::new(AtomicU32::new(0));
         let bodies = callers.iter().map(|caller| {
@@ -63,7 +64,7 @@ fn no_order_lets_a_call_pass_a_closed_gate() {
         assert!(run(callers, FENCE, Barrier::Lies, 2).unwrap() > 200, "who fences needs no barrier");
         assert!(run(callers, 0, Barrier::Refused, 3).unwrap() > 100, "then it is not closed");
     }
-    // The slot of a call at a thread's end is the next one's.
+    // The slot of a call at a thread's end is reused by the next one.
     for callers in [&[Caller::AtEnd, Caller::AtEnd][..], &[Caller::AtEnd, Caller::Plain]] {
         assert!(run(callers, 0, Barrier::Works, 1).unwrap() > 500);
     }

@@ -1,10 +1,10 @@
-//! The gate with real threads.
+//! Tests of the gate with real threads.
 
 use super::*;
 use crate::thread::here;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// There is one gate for all tests.
+/// All tests share one gate.
 pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -44,7 +44,7 @@ fn nobody_is_inside_a_closed_gate() {
     assert!(close(Duration::from_secs(60), twice).is_err() && asked.get() == 3, "it can be given up");
 }
 
-/// Makes a call when it is dropped: while the gate is closed it has to wait.
+/// Makes a call when it is dropped, which must wait while the gate is closed.
 struct CallAtEnd(&'static AtomicU64);
 
 impl Drop for CallAtEnd {
@@ -63,7 +63,7 @@ fn calls_of_a_thread_that_ends_are_held() {
     let _one = lock(&ONE_AT_A_TIME);
     init();
     static INSIDE: AtomicU64 = AtomicU64::new(0);
-    // One is dropped as thread-locals are, the other after everything that a thread has.
+    // One is dropped like thread-locals, the other after all state of a thread.
     thread_local!(static LOCAL: CallAtEnd = const { CallAtEnd(&INSIDE) });
     extern "C" fn at_key_end(_: *mut libc::c_void) {
         drop(CallAtEnd(&INSIDE));
@@ -73,9 +73,9 @@ fn calls_of_a_thread_that_ends_are_held() {
         std::thread::spawn(|| {
             LOCAL.with(|_| ());
             let _pass = enter(here());
-            // A key that is made after ours: its values are destroyed later in each round.
+            // A key that is created after the recorder's: its values are destroyed later in each round.
             let mut key = 0;
-            // SAFETY: the key is writable, and the function stays; the value is not null and not looked at.
+            // SAFETY: the key is writable, and the function stays; the value is not null and never dereferenced.
             unsafe {
                 assert_eq!(libc::pthread_key_create(&raw mut key, Some(at_key_end)), 0);
                 libc::pthread_setspecific(key, (&raw const INSIDE).cast());
@@ -98,7 +98,7 @@ fn calls_of_a_thread_that_ends_are_held() {
             std::thread::sleep(Duration::from_micros(100));
         }
         let key = thread.join().unwrap();
-        // SAFETY: made above; its thread is gone.
+        // SAFETY: created above; its thread has ended.
         unsafe { libc::pthread_key_delete(key) };
         if round == 0 {
             most = slots();
@@ -122,7 +122,7 @@ fn without_the_promised_barrier_it_stays_open() {
     assert!(close(Duration::from_secs(5), || true).is_ok(), "other threads have it still");
 }
 
-/// From now on `membarrier` fails in this thread.
+/// Makes `membarrier` fail in this thread from now on.
 fn refuse_membarrier() {
     let jump = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let answer = |k| jump(libc::BPF_RET | libc::BPF_K, 0, 0, k);

@@ -1,9 +1,9 @@
-//! A place of this machine reaches all of the program's pinned memory, or none of it.
+//! Ensures that a place of this machine shares all of the program's pinned memory, or none of it.
 //!
-//! Such a place maps the file of pinned memory, but not memory of the program that is registered: that it keeps as a copy. What a GPU writes
-//! to the two would be seen in another order than it was written, and so would what the program writes. So from the moment on at which GPUs
-//! use registered memory by its address, a place of this machine keeps copies of pinned memory, too, as one on another machine does: then
-//! all of it has the one order in which changes are told (docs/consistency.md).
+//! Such a place maps the file of pinned memory, but it has a mirrored copy of memory that the program has registered. Writes of a GPU to
+//! the two would be seen in another order than they were made, and so would the program's writes. So from the time at which GPUs use
+//! registered memory by its address, a place of this machine mirrors pinned memory too, like a place on another machine: then one order
+//! of changes covers all of it (docs/consistency.md).
 
 use super::{BLOCKS, CHANGING, Kind, Known, around};
 use crate::enter::CallContext;
@@ -17,24 +17,24 @@ use rcuda_forwarder::{Control, ControlReply, LinkError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long running work may take to end in one attempt after the other: short ones first, since other threads make no calls meanwhile. What
-/// waits for the program does not end: then the program is told that it cannot be had.
+/// Time limits of successive attempts to wait for running work: short ones first, since other threads make no calls meanwhile. Work that
+/// waits for the program does not end: then the program gets an error.
 const ATTEMPTS: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two looks at what has not ended.
+/// Poll interval for work that has not ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// GPUs use registered memory by its address: places of this machine that are opened from now on map no file.
+/// Whether GPUs use registered memory by its address: then places of this machine that are opened later do not map the file.
 static NEEDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether places of this machine are to keep copies.
+/// Returns whether places of this machine must mirror pinned memory.
 pub(crate) fn is_needed() -> bool {
     NEEDED.load(Ordering::Acquire)
 }
 
-/// To be called before GPUs use the memory at an address: if that is registered, no place of this machine goes on with the file.
+/// Must be called before GPUs use the memory at an address: if it is registered, all places of this machine stop mapping the file.
 pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
     let registered = around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.kind == Kind::Registered);
     let with_file = |d: &&'static Device| cx.place(d).maps_file();
@@ -42,7 +42,7 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
         return Ok(());
     }
     let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
-    // A move waits for who waits for its device, so the places stay.
+    // A move waits for the waiters of its device, so the places stay.
     for d in &devices {
         d.waiters.fetch_add(1, Ordering::AcqRel);
     }
@@ -67,7 +67,7 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
     })
 }
 
-/// Why places cannot go over to copies of pinned memory.
+/// Why places cannot change to mirrored copies of pinned memory.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MirrorError {
     #[error("a thread stays inside a CUDA call")]
@@ -123,7 +123,7 @@ fn come_to_rest(place: &Place, until: Instant) -> Result<(), MirrorError> {
     }
 }
 
-/// Takes the file's blocks from a place at rest, and gives it copies of those that GPUs use by their addresses.
+/// Unmaps the file's blocks at an idle place, and gives it copies of those that GPUs use by their addresses.
 pub(super) fn leave_file(place: &Place) -> Result<(), MirrorError> {
     let blocks = lock(&BLOCKS).clone();
     place.leave_file();

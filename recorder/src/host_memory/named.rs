@@ -1,4 +1,4 @@
-//! Which pinned memory GPUs use by its address: a place that does not reach the job's memory must have such memory there.
+//! Tracks which pinned memory GPUs use by its address: a place that does not share the job's memory must have a copy of it.
 
 use super::{BLOCKS, Block, CHANGING, Known, around, lands, meant, mirror, pin_everywhere};
 use crate::enter::CallContext;
@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Blocks that some place may not have though it could need them,
+/// Number of blocks that some place may lack although it could need them,
 static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
-/// those among them that were found,
+/// of those among them that were found,
 static FOUND: AtomicUsize = AtomicUsize::new(0);
-/// and those that do not lie in the file which places of this machine map.
+/// and of those that are not in the file which places of this machine map.
 static UNFILED: AtomicUsize = AtomicUsize::new(0);
 
-/// Blocks that a GPU may use by their addresses.
+/// Number of blocks that a GPU may use by their addresses.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a block of the table, or with -1 takes it out of the count.
+/// Adds a block of the table to the counts, or with -1 subtracts it.
 fn count(b: &Block, by: isize) {
     let add = |to: &AtomicUsize, counts: bool| {
         if counts {
@@ -33,37 +33,37 @@ fn count(b: &Block, by: isize) {
     add(&MAPPED, matches!(b.known, Known::Found | Known::Everywhere));
 }
 
-/// Puts a block into the table.
+/// Adds a block to the table.
 pub(super) fn add(at: u64, block: Block) {
-    // Before anybody can take it out of the count.
+    // Counted before another thread can subtract it.
     count(&block, 1);
     lock(&BLOCKS).insert(at, block);
 }
 
-/// Notes how a block of the table is used.
+/// Sets what is known about the use of a block.
 pub(super) fn set(b: &mut Block, known: Known) {
     count(b, -1);
     b.known = known;
     count(b, 1);
 }
 
-/// Whether a GPU may use the memory at an address by that address.
+/// Returns whether a GPU may use the memory at an address by that address.
 pub(crate) fn is_mapped(address: u64) -> bool {
     around(&lock(&BLOCKS), address).is_some_and(|(_, b)| !matches!(b.known, Known::Unused | Known::Hidden))
 }
 
-/// Whether GPUs may use any pinned memory by its address.
+/// Returns whether GPUs may use any pinned memory by its address.
 pub(crate) fn any_mapped() -> bool {
     MAPPED.load(Ordering::Acquire) != 0
 }
 
-/// Whether nothing has to be done before a call names a block.
+/// Returns whether a call may refer to a block without further preparation.
 fn is_settled(b: &Block) -> bool {
     matches!(b.known, Known::Everywhere | Known::Going | Known::Hidden)
 }
 
-/// Notes which pinned memory a GPU is given by 8-byte words, of a kernel's parameters or of what is copied to it: it must be able to use
-/// that.
+/// Notes the pinned memory whose addresses are among 8-byte words for a GPU, in a kernel's parameters or in copied bytes, and makes it
+/// accessible to the GPU.
 pub(crate) fn note_words(cx: &CallContext, bytes: &[u8]) -> Result<(), Code> {
     if !any_unmapped() {
         return Ok(());
@@ -78,7 +78,8 @@ pub(crate) fn note_words(cx: &CallContext, bytes: &[u8]) -> Result<(), Code> {
     Ok(())
 }
 
-/// What was found in memory that one place mirrors may have been handed on to the GPUs of others, which begin work now.
+/// Memory that was found in mirrored memory of one place may have been passed on to the GPUs of others, which begin work now: makes it
+/// accessible to them.
 pub(crate) fn note_found(cx: &CallContext) -> Result<(), Code> {
     if FOUND.load(Ordering::Relaxed) == 0 {
         return Ok(());
@@ -87,12 +88,12 @@ pub(crate) fn note_found(cx: &CallContext) -> Result<(), Code> {
     found.into_iter().try_for_each(|at| note_mapped(cx, at))
 }
 
-/// Whether there is memory of which that has to be noted.
+/// Returns whether there is memory that must be tracked in this way.
 pub(crate) fn any_unmapped() -> bool {
     UNMAPPED.load(Ordering::Relaxed) != 0
 }
 
-/// Whether all places have all of it now: then no bytes can name what a place does not have.
+/// Returns whether all places have all of it now: then no bytes can refer to memory that a place lacks.
 pub(crate) fn all_have_all(cx: &CallContext) -> bool {
     let has_all = |place: &Place| match place {
         Place::Local { .. } => true,
@@ -102,7 +103,7 @@ pub(crate) fn all_have_all(cx: &CallContext) -> bool {
     cx.job.devices.iter().all(|d| has_all(cx.place(d)))
 }
 
-/// As [`note_words`] for what is copied to a device address: words are where their addresses are multiples of 8.
+/// As [`note_words`], for bytes that are copied to a device address: words are aligned to 8 bytes there.
 pub(crate) fn note_copied(cx: &CallContext, to: u64, bytes: &[u8]) -> Result<(), Code> {
     if any_unmapped() && may_be_named_at(to, bytes) { note_words(cx, words_at(to, bytes)) } else { Ok(()) }
 }
@@ -113,12 +114,12 @@ fn words_at(to: u64, bytes: &[u8]) -> &[u8] {
     bytes.get(skip..).unwrap_or_default()
 }
 
-/// Whether bytes that are copied to a device address may have addresses of pinned memory among their words.
+/// Returns whether bytes that are copied to a device address may contain addresses of pinned memory.
 pub(crate) fn may_be_named_at(to: u64, bytes: &[u8]) -> bool {
     may_name(words_at(to, bytes), &lands())
 }
 
-/// Whether 8-byte words may be addresses of pinned memory.
+/// Returns whether 8-byte words may be addresses of pinned memory.
 pub(crate) fn may_be_named(bytes: &[u8]) -> bool {
     let lands = lands();
     let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
@@ -129,26 +130,27 @@ fn lies_in(lands: &[Range<u64>; 2], word: u64) -> bool {
     lands.iter().any(|land| land.contains(&word))
 }
 
-/// Whether the upper halves of any 8-byte words are those of addresses in one of two ranges. Most of what is copied has none, and
-/// a compiler makes this loop go many words at a time.
+/// Returns whether the upper halves of any 8-byte words are those of addresses in one of two ranges. Most copied bytes have none, and a
+/// compiler vectorizes this loop.
 pub(super) fn may_name(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
     let upper = |w: &[u8]| u32::from_le_bytes([w[4], w[5], w[6], w[7]]);
     let halves = |r: &Range<u64>| ((r.start >> 32) as u32, (r.end >> 32) as u32);
     let (base, last) = halves(&lands[0]);
-    // None elsewhere: the same once more.
+    // If there is no second range, checks the first one twice.
     let (other, end) = if lands[1].is_empty() { (base, last) } else { halves(&lands[1]) };
     let named = |upper: u32| (upper.wrapping_sub(base) <= last - base) | (upper.wrapping_sub(other) <= end - other);
     bytes.chunks_exact(8).fold(false, |any, w| any | named(upper(w)))
 }
 
-/// What the job has changed of a worker's memory is about to be told, and may name memory that it does not have yet: makes it have that.
-/// True if there was any. Other places get it when something is begun there ([`note_found`]), or when they are told themselves.
+/// Called before the job's changes of a worker's memory are sent, which may contain addresses of memory that the worker lacks: gives it
+/// that memory. Returns true if there was any. Other places get it when work begins there ([`note_found`]), or when changes are sent to
+/// them.
 pub(crate) fn named_by(lines: &[Line], worker: &Worker<'_>) -> bool {
     named(lines.iter().flat_map(|l| l[2..].iter().copied()), worker)
 }
 
-/// As [`named_by`] for bytes that are about to be sent to a worker's GPU, as they lie on the way: of copies of a stream or a graph, which
-/// are read outside of any call.
+/// As [`named_by`], for encoded bytes that are about to be sent to a worker's GPU: those of copies of a stream or a graph, which are read
+/// outside of any call.
 pub(crate) fn named_in(bytes: &[u8], worker: &Worker<'_>) -> bool {
     if !any_unmapped() || !may_name(bytes, &lands()) {
         return false;
@@ -179,13 +181,14 @@ fn named(words: impl Iterator<Item = u64>, worker: &Worker<'_>) -> bool {
     };
     let mut any = false;
     for (start, b) in lacking {
-        // SAFETY: a block of the table; who frees it says so first, and then waits until this is over.
+        // SAFETY: a block of the table; a thread that frees it marks it first, and then waits until this is over.
         any |= unsafe { worker.pin(start, b.bytes, b.flags, b.filed) }.is_ok();
     }
     any
 }
 
-/// Notes that the GPU uses the pinned memory at an address by that address. When it returns all places have it, whoever made them.
+/// Notes that the GPU uses the pinned memory at an address by that address. On return all places have it, whichever call requested this
+/// first.
 pub(crate) fn note_mapped(cx: &CallContext, address: u64) -> Result<(), Code> {
     let settled = |blocks: &BTreeMap<u64, Block>| around(blocks, address).is_none_or(|(_, b)| is_settled(b));
     if settled(&lock(&BLOCKS)) {
@@ -203,8 +206,8 @@ pub(crate) fn note_mapped(cx: &CallContext, address: u64) -> Result<(), Code> {
         set(b, Known::Found);
         (*start, *b, was)
     };
-    // Bytes that are on their way to it are told as the program's own changes are, when they are here. What uses them follows their copy,
-    // and from now on is held until then (`crate::landing`).
+    // Bytes of copies to it that are under way are sent as the program's own changes when they have arrived. Work that uses them follows
+    // their copy, and from now on is held until then (`crate::landing`).
     let pinned = pin_everywhere(cx, start, &block, false);
     let known = if pinned.is_ok() { Known::Everywhere } else { was };
     if let Some(b) = lock(&BLOCKS).get_mut(&start).filter(|b| b.known == Known::Found) {

@@ -10,7 +10,7 @@ fn gaps_are_found_lowest_first() {
     assert_eq!(gap(&blocks, ARENA, PAGE), Some(ARENA));
     blocks.insert(ARENA, block(5000));
     blocks.insert(ARENA + 8 * PAGE, block(1));
-    // The program's own memory lies elsewhere.
+    // Memory of the program is at other addresses.
     blocks.insert(0x7f00_0000_0000, block(1 << 30));
     assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 3 * PAGE));
     assert_eq!(gap(&blocks, ARENA, 4 * PAGE), Some(ARENA + 3 * PAGE));
@@ -20,7 +20,7 @@ fn gaps_are_found_lowest_first() {
     assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
 }
 
-/// A range that holds no address.
+/// A range that contains no address.
 const NOTHING: Range<u64> = Range { start: u64::MAX, end: 0 };
 
 #[test]

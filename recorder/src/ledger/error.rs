@@ -7,18 +7,18 @@ use std::path::PathBuf;
 /// Why a device has no journal.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoJournal {
-    /// What the job was started with is wrong.
+    /// The job's configuration is invalid.
     #[error(transparent)]
     Config(#[from] &'static ConfigError),
-    /// There is no memory for one.
+    /// There is not enough memory for one.
     #[error(transparent)]
     Memory(JournalError),
-    /// Its file cannot be made.
+    /// Its file cannot be created.
     #[error("cannot write the journal {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: JournalError,
     },
 }

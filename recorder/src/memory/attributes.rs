@@ -1,4 +1,4 @@
-//! What can be asked about an address.
+//! Attributes of addresses (`cuPointerGetAttribute` and related functions).
 
 use crate::enter::CallContext;
 use crate::log::lock;
@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Device memory of the program, as attributes describe it.
+/// Device memory of the program, with what attributes report about it.
 struct Known {
     start: u64,
     bytes: u64,
@@ -28,7 +28,7 @@ impl Known {
     }
 
     fn of_variable(v: crate::variables::Found) -> Known {
-        // Numbers of allocations are counted from 1, and no address is that low.
+        // Numbers of allocations are counted from 1, and no address is that low, so a start address can serve as the number.
         Known { start: v.start, bytes: v.bytes, id: v.start, device: v.device, context: v.context, pool: 0, handle_types: 0 }
     }
 
@@ -41,7 +41,7 @@ impl Known {
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_WRITE: u32 = 3;
 
-/// Whether network cards and decompression units may use memory: they could not follow it to another place.
+/// Returns whether an attribute allows network cards or decompression units to use memory: they could not follow it to another place.
 fn of_other_devices(attribute: u32) -> bool {
     use sys::CUpointer_attribute_enum as A;
     [A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE]
@@ -49,21 +49,21 @@ fn of_other_devices(attribute: u32) -> bool {
         .any(|a| *a as u32 == attribute)
 }
 
-/// The device memory that a program is about.
+/// The device memory that contains an address.
 fn find(cx: &CallContext, ptr: u64) -> Option<Known> {
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
     let mapped = || crate::vmm::find(ptr).map(Known::of_mapping);
     allocated.or_else(mapped).or_else(|| crate::variables::find(cx, ptr).map(Known::of_variable))
 }
 
-/// A piece of memory: its device, and its number, which is never used again.
+/// Identifies a piece of memory: its device, and its number, which is never reused.
 type Name = (u32, u64);
 
-/// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, with an address in it. That it is freed is found out when there is much of it.
+/// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, with an address in it. Freed memory is removed only when the list has become long.
 #[derive(Debug)]
 struct Synchronous {
     all: BTreeMap<Name, u64>,
-    /// From so many on what is gone is dropped.
+    /// Length from which on freed memory is removed.
     many: usize,
 }
 
@@ -76,7 +76,7 @@ impl Synchronous {
         self.all.contains_key(&name)
     }
 
-    /// Notes the memory at an address. `lies_at` says what is at one now.
+    /// Sets the attribute of the memory at an address. `lies_at` returns the memory that is at an address now.
     fn set(&mut self, name: Name, ptr: u64, on: bool, lies_at: impl Fn(u64) -> Option<Name>) {
         if !on {
             self.all.remove(&name);
@@ -90,15 +90,15 @@ impl Synchronous {
     }
 }
 
-/// Whether there ever was such memory.
+/// Whether the attribute was ever set.
 static ANY_WAITING: AtomicBool = AtomicBool::new(false);
 
-/// Whether synchronous calls about this memory return when they are done, also those that need not.
+/// Returns whether synchronous calls with this memory must wait for completion, including those that natively need not.
 pub(crate) fn waits(cx: &CallContext, ptr: u64) -> bool {
     ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&SYNCHRONOUS).has((k.device, k.id)))
 }
 
-/// Answers one pointer attribute: `Ok(None)` leaves the output as it is.
+/// Answers one pointer attribute: `Ok(None)` leaves the output unchanged.
 fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
     use sys::CUpointer_attribute_enum as A;
     if to.is_null() {
@@ -200,12 +200,12 @@ pub(crate) fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
-    // A thread without a context may ask as well: PyTorch's pinning thread does.
+    // A thread without a context may query too: PyTorch's pinning thread does.
     if count == 0 || attributes.is_null() || data.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     for i in 0..count as usize {
-        // SAFETY: the program says that both arrays have `count` elements; the enum is read as the integer that it is in C.
+        // SAFETY: the program guarantees that both arrays have `count` elements; the enum is read as the integer that it is in C.
         let (attribute, to) = unsafe { (attributes.cast::<u32>().add(i).read(), data.add(i).read()) };
         if to.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
@@ -217,8 +217,8 @@ pub(crate) fn cuPointerGetAttributes(
     Ok(())
 }
 
-/// What `cuPointerGetAttributes` says of an address that CUDA does not know: no error, and these values (as a 580 driver on an
-/// H200 answered; booleans are four bytes wide there).
+/// The values that `cuPointerGetAttributes` returns, without an error, for an address that CUDA does not know (as a 580 driver on an H200
+/// answered; booleans are four bytes wide there).
 fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
     use sys::CUpointer_attribute_enum as A;
     let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
@@ -260,7 +260,7 @@ pub(crate) fn cuPointerSetAttribute(
         return Err(bad);
     }
     if crate::vmm::find(ptr).is_some() {
-        // Measured: not for memory that the program maps.
+        // Measured: not supported for memory that the program maps.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let name = |ptr: u64| {
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn memory_that_is_freed_is_forgotten() {
         let mut all = Synchronous { all: BTreeMap::new(), many: Synchronous::FEW };
-        // What lies at which address: one piece that stays, and one after the other at another.
+        // The memory at each address: the same piece at one, successive pieces at another.
         let mut lies = HashMap::from([(0x1000, (0, 1))]);
         all.set((0, 1), 0x1000, true, |ptr| lies.get(&ptr).copied());
         for id in 2..100_000 {

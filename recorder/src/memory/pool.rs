@@ -1,34 +1,34 @@
-//! A pool of stream-ordered allocations: which bytes are free, and for whom.
+//! A pool of stream-ordered allocations: which bytes are free, and for which streams.
 //!
-//! A block that is freed in a stream can be used again at once by work of the same stream. Anybody else may have it only when
-//! the work before the free is done. When that is, the owner of the pool learns by *generations*: each free belongs to the
-//! current one; a synchronisation or a mark of the owner begins the next ([`super::Memory::seal`]) and, when it is done, all
-//! frees of the generations before it are complete.
+//! A block that is freed in a stream can be reused at once by work of the same stream. Other streams may have it only when the work
+//! before the free is complete. The owner of the pool tracks this by *generations*: each free belongs to the current one; a
+//! synchronisation or a mark of the owner begins the next ([`super::Memory::seal`]) and, when it is complete, so are all frees of earlier
+//! generations.
 
 use super::ranges::Ranges;
 use crate::shared_memory::Ticket;
 use std::collections::BTreeMap;
 
-/// Frees that follow no stream: complete only with everything.
+/// Pseudo-stream of frees that follow no stream: complete only when all work is.
 pub(crate) const NO_STREAM: u64 = 0;
 /// Alignment of allocations.
 pub(crate) const STEP: u64 = 512;
 /// A pool grows by multiples of this, as the driver's does.
 pub(crate) const GROWTH: u64 = 32 << 20;
 
-/// What a program can set.
+/// Settings of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// Reuse along events, of what is complete by chance, by waits that the pool inserts. All that the pool does is right
+    /// Reuse along events, of frees that happen to be complete, and with waits that the pool inserts. The pool's behaviour is correct
     /// under any of them.
     pub(crate) reuse: [i32; 3],
     /// Bytes that synchronisations leave in the pool.
     pub(crate) threshold: u64,
-    /// Most bytes of the pool; 0: no limit.
+    /// Maximum size of the pool; 0: no limit.
     pub(crate) most: u64,
 }
 
-/// Bytes now and at most, in use by the program and taken from the device.
+/// Current and maximum bytes in use by the program or taken from the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) now: u64,
@@ -48,11 +48,11 @@ pub(crate) struct Pool {
     pub(crate) settings: Settings,
     pub(crate) used: Level,
     pub(crate) reserved: Level,
-    /// Destroyed by the program: it goes when nothing is left in it.
+    /// Destroyed by the program: it is removed when it is empty.
     pub(crate) doomed: bool,
-    /// Whether other processes may have its allocations.
+    /// Whether its allocations may be exported to other processes.
     pub(crate) is_exportable: bool,
-    /// Whose pool it is, if another process's.
+    /// The owner, if it is a pool of another process.
     pub(crate) lender: Option<Ticket>,
     /// Physical memory by address.
     chunks: BTreeMap<u64, u64>,
@@ -61,11 +61,11 @@ pub(crate) struct Pool {
     pending: BTreeMap<(u64, u64), Ranges>,
 }
 
-/// Memory that a pool has found.
+/// Memory that a pool provides for an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) address: u64,
-    /// Work of the same stream that was there before may still use it.
+    /// Whether earlier work of the same stream may still use it.
     pub(crate) pending: bool,
 }
 
@@ -85,17 +85,17 @@ impl Pool {
         }
     }
 
-    /// Bytes that an allocation takes.
+    /// Bytes that an allocation occupies.
     pub(crate) fn room(bytes: u64) -> Option<u64> {
         bytes.checked_next_multiple_of(STEP)
     }
 
-    /// Whether the program's limit has room for so many bytes more.
+    /// Returns whether the program's limit allows `room` more bytes.
     pub(crate) fn allows(&self, room: u64) -> bool {
         self.settings.most == 0 || self.used.now + room <= self.settings.most
     }
 
-    /// Memory for work of `stream`. What counts as used is what was asked for (as a 580 driver on an H200 answered).
+    /// Allocates for work of `stream`. The requested size counts as used (as a 580 driver on an H200 answered).
     pub(crate) fn take(&mut self, stream: u64, bytes: u64) -> Option<Found> {
         let room = Pool::room(bytes)?;
         let mine = (stream, 0)..=(stream, u64::MAX);
@@ -110,32 +110,32 @@ impl Pool {
         found
     }
 
-    /// New physical memory.
+    /// Adds new physical memory.
     pub(crate) fn grow(&mut self, address: u64, bytes: u64) {
         self.chunks.insert(address, bytes);
         self.reserved.add(bytes);
         self.free.put(address, bytes);
     }
 
-    /// Takes a block back that was freed in a stream.
+    /// Frees a block in a stream.
     pub(crate) fn give_back(&mut self, stream: u64, generation: u64, address: u64, bytes: u64) {
         self.used.now -= bytes;
-        // What was given out has such a room.
+        // The size is valid for every allocated block.
         let room = Pool::room(bytes).unwrap_or(bytes);
         self.pending.entry((stream, generation)).or_default().put(address, room);
     }
 
-    /// Whether a free of this generation is not complete.
+    /// Returns whether a free of this generation is incomplete.
     pub(crate) fn has_pending(&self, generation: u64) -> bool {
         self.pending.iter().any(|((_, g), r)| *g == generation && r.bytes() > 0)
     }
 
-    /// Whether any free is not complete.
+    /// Returns whether any free is incomplete.
     pub(crate) fn is_waiting(&self) -> bool {
         self.pending.values().any(|r| r.bytes() > 0)
     }
 
-    /// The frees up to a generation are complete: of one stream, or all.
+    /// Completes the frees up to a generation: of one stream, or all.
     pub(crate) fn complete(&mut self, stream: Option<u64>, generation: u64) {
         let done = |(s, g): &(u64, u64)| *g <= generation && stream.is_none_or(|only| only == *s);
         for (_, ranges) in self.pending.extract_if(.., |key, _| done(key)) {
@@ -143,12 +143,12 @@ impl Pool {
         }
     }
 
-    /// Whether a synchronisation should call [`Pool::release`].
+    /// Returns whether a synchronisation should call [`Pool::release`].
     pub(crate) fn holds_too_much(&self) -> bool {
         self.reserved.now > self.settings.threshold && self.free.bytes() > 0
     }
 
-    /// Physical memory that can go so that `keep` bytes are left, as far as nothing lies in it.
+    /// Removes physical memory that is completely free, down to `keep` bytes; returns its addresses.
     pub(crate) fn release(&mut self, keep: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         for (&address, &bytes) in &self.chunks {
@@ -166,7 +166,7 @@ impl Pool {
         gone
     }
 
-    /// Whether nothing of the device is left in it.
+    /// Returns whether no memory of the device is left in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }

@@ -1,9 +1,9 @@
-//! Stream-ordered allocation: `cuMemAllocAsync`, `cuMemFreeAsync` and pools, without the driver's pools, whose addresses nobody
-//! could choose.
+//! Stream-ordered allocation: `cuMemAllocAsync`, `cuMemFreeAsync` and pools, without the driver's pools, whose addresses cannot be
+//! chosen.
 //!
-//! Both calls are only book-keeping: an allocation gives out memory that work of its stream may use from now on, a free says
-//! from where in the stream on others may have it. Neither is an operation in the place, so nothing travels unless physical
-//! memory is short, and nothing ever waits for the GPU but an allocation that would fail otherwise.
+//! Both calls are only book-keeping: an allocation returns memory that work of its stream may use from now on, a free determines from
+//! which point of the stream on others may have it. Neither is an operation in the place, so there is no message unless physical memory
+//! is short, and only an allocation that would otherwise fail waits for the GPU.
 
 use super::pool::{self, Level, NO_STREAM, Pool};
 use super::{Allocation, Fence, GRANULE, Home, Memory, encode, owner};
@@ -19,7 +19,7 @@ use cuda_api::sys;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Slots below are those of the devices' default pools.
+/// Lower slots are for the devices' default pools.
 const FIRST_CREATED: u32 = 32;
 static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 
@@ -32,7 +32,7 @@ const READ_WRITE: u32 = 3;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 pub(super) const DESCRIPTOR: u32 = 1;
 
-/// The pool that a device has from the start.
+/// The default pool of a device.
 pub(super) fn default_of(device: u32) -> u64 {
     compose(Kind::Pool, 1, device)
 }
@@ -49,7 +49,7 @@ impl Memory {
     ) -> Result<(u64, bool), Code> {
         let room = Pool::room(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let find = |m: &mut Memory| match m.pools.get_mut(&pool) {
-            // A pool of another process is for pointers of that process only.
+            // A pool of another process only serves to import pointers of that process.
             Some(p) if p.lender.is_some() => Err(code::ERROR_INVALID_VALUE),
             Some(p) if !p.allows(room) => Err(code::ERROR_OUT_OF_MEMORY),
             Some(p) => Ok(p.take(stream, bytes)),
@@ -94,13 +94,13 @@ impl Memory {
         let Some(p) = self.pools.get_mut(&pool) else { return };
         p.give_back(stream, generation, address, bytes);
         if p.doomed && p.used.now == 0 {
-            // It goes with a later call, when the work before this free is done.
+            // It is released by a later call, when the work before this free is complete.
             let _ = self.begin_fence(cx, device);
         }
     }
 
-    /// Begins a new generation if there are frees in this one. Gives the last that has ended: what completes all work of now
-    /// completes it.
+    /// Begins a new generation if there are frees in this one. Returns the last one that has ended: it is complete when all current work
+    /// is.
     fn seal(&mut self) -> u64 {
         let generation = self.generation;
         let late = self.late.iter().any(|(g, ..)| *g == generation);
@@ -110,7 +110,7 @@ impl Memory {
         self.generation - 1
     }
 
-    /// Asks to be told when all work of now is done, unless that is asked already or nobody needs to know.
+    /// Requests a completion mark for all current work, unless one is under way already or no free needs it.
     pub(super) fn begin_fence(&mut self, cx: &CallContext, device: &'static Device) -> Result<(), Code> {
         let wanted = !self.late.is_empty() || self.pools.values().any(Pool::is_waiting);
         if self.fence.is_some() || !wanted {
@@ -123,7 +123,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Looks whether the fence has come. A move waits until everything is done, so one of an earlier place has.
+    /// Checks whether the fence is complete. A move waits until all work is complete, so a fence of an earlier place is.
     pub(super) fn look(&mut self, cx: &CallContext, device: &'static Device) {
         let epoch = device.epoch.load(Ordering::Relaxed);
         if let Some(f) = &mut self.fence
@@ -135,7 +135,7 @@ impl Memory {
         }
     }
 
-    /// The frees up to a generation are complete: of one stream, or all.
+    /// Completes the frees up to a generation: of one stream, or all.
     pub(super) fn complete(&mut self, cx: &CallContext, device: &'static Device, stream: Option<u64>, generation: u64) {
         for p in self.pools.values_mut() {
             p.complete(stream, generation);
@@ -154,7 +154,7 @@ impl Memory {
         }
     }
 
-    /// Gives chunks of a pool back until it has no more than `keep` bytes, as far as nothing lies in them.
+    /// Releases free chunks of a pool until it has no more than `keep` bytes.
     fn shrink(&mut self, cx: &CallContext, device: &'static Device, pool: u64, keep: u64) {
         let gone = self.pools.get_mut(&pool).map(|p| p.release(keep)).unwrap_or_default();
         for chunk in gone {
@@ -162,7 +162,7 @@ impl Memory {
         }
     }
 
-    /// What a synchronisation does: pools keep no more than they should.
+    /// Trims pools to their thresholds, as a synchronisation does.
     fn trim(&mut self, cx: &CallContext, device: &'static Device) {
         let held: Vec<(u64, u64)> =
             self.pools.iter().filter(|(_, p)| p.holds_too_much()).map(|(h, p)| (*h, p.settings.threshold)).collect();
@@ -176,12 +176,12 @@ impl Memory {
     }
 }
 
-/// To be called before a synchronisation is asked for; [`after_sync`] takes the answer.
+/// Called before a synchronisation is requested; [`after_sync`] takes the result.
 pub(crate) fn before_sync(device: &'static Device) -> Option<u64> {
     if device.memory().is_settled() { None } else { Some(device.memory_mut().seal()) }
 }
 
-/// A synchronisation that began at `mark` has ended: of one stream, or of everything.
+/// A synchronisation that began at `mark` has completed: of one stream, or of everything.
 pub(crate) fn after_sync(cx: &CallContext, device: &'static Device, stream: Option<u64>, mark: Option<u64>) {
     let Some(generation) = mark else { return };
     let mut m = device.memory_mut();
@@ -189,7 +189,7 @@ pub(crate) fn after_sync(cx: &CallContext, device: &'static Device, stream: Opti
     m.trim(cx, device);
 }
 
-/// Some work is known to be done: takes notice of what that was.
+/// Checks for completed frees when some work is known to be complete.
 pub(crate) fn after_event(cx: &CallContext, device: &'static Device) {
     if device.memory().is_settled() {
         return;
@@ -197,11 +197,11 @@ pub(crate) fn after_event(cx: &CallContext, device: &'static Device) {
     let mut m = device.memory_mut();
     m.look(cx, device);
     m.trim(cx, device);
-    // If it fails the place is lost, which the next call says.
+    // It fails only if the place is lost, which the next call reports.
     let _ = m.begin_fence(cx, device);
 }
 
-/// Waits for all work and takes back what pools have free. False if there was nothing to be had.
+/// Waits for all work and releases the pools' free memory. Returns false if nothing could be released.
 pub(crate) fn reclaim(cx: &CallContext, device: &'static Device) -> Result<bool, Code> {
     let generation = {
         let mut m = device.memory_mut();
@@ -220,7 +220,7 @@ pub(crate) fn reclaim(cx: &CallContext, device: &'static Device) -> Result<bool,
     Ok(true)
 }
 
-/// Allocates from a pool, for work of a stream as it travels.
+/// Allocates from a pool, for work of a stream.
 pub(crate) fn allocate(cx: &CallContext, device: &'static Device, pool: u64, stream: u64, bytes: u64) -> Result<u64, Code> {
     if bytes == 0 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -235,22 +235,22 @@ pub(crate) fn allocate(cx: &CallContext, device: &'static Device, pool: u64, str
         other => other,
     }?;
     if pending && stream == LEGACY {
-        // Other streams follow the default stream without being told, but only if it has work. The allocation has to be some:
-        // else a stream could use the block beside the stream that used it before the default stream freed it.
+        // Other streams implicitly follow the default stream, but only if it has work. The allocation must count as work: otherwise a
+        // stream could use the block concurrently with the stream that used it before the default stream freed it.
         let op = Fill { dst: address, pitch: 0, value: 0, element: 1, width: 1, rows: 1, stream };
         cx.work(device, ops::id::FILL, &[&encode(&op)])?;
     }
     Ok(address)
 }
 
-/// Frees an allocation behind the work of a stream as it travels; `on` is the stream's device.
+/// Frees an allocation behind the work of a stream; `on` is the stream's device.
 pub(crate) fn free(cx: &CallContext, on: &'static Device, stream: u64, address: u64) -> Result<(), Code> {
     let (device, _) = owner(cx, address)?;
     device.check()?;
     let stream = if on.index == device.index {
         stream
     } else {
-        // The device's own marks say nothing of another's work.
+        // The device's own marks do not cover another device's work.
         cx.settle_turn(on, stream)?;
         NO_STREAM
     };
@@ -266,7 +266,7 @@ pub(crate) fn free(cx: &CallContext, on: &'static Device, stream: u64, address: 
     Ok(())
 }
 
-/// Frees an allocation of `cuMemAlloc`'s kind that work which was submitted before may still use.
+/// Frees an allocation of `cuMemAlloc` that earlier submitted work may still use.
 pub(crate) fn free_later(cx: &CallContext, address: u64) -> Result<(), Code> {
     let (device, _) = owner(cx, address)?;
     let mut m = device.memory_mut();
@@ -330,7 +330,7 @@ pub(crate) fn cuMemAllocFromPoolAsync(
     if let Some(address) = graph::take_alloc(cx, on, stream, bytes as u64)? {
         return write_out(dptr, address);
     }
-    // Work of another device's stream tells nothing of this device's.
+    // Work of another device's stream does not order this device's.
     let stream = if cx.device()?.index == device.index { stream } else { NO_STREAM };
     write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
 }
@@ -360,7 +360,7 @@ struct Props {
 }
 const _: () = assert!(size_of::<Props>() <= size_of::<sys::CUmemPoolProps>());
 
-/// A pool gets its handle.
+/// Adds a pool and returns its handle.
 pub(super) fn add(device: &'static Device, pool: Pool) -> u64 {
     let number = compose(Kind::Pool, 1, NEXT.fetch_add(1, Ordering::Relaxed));
     device.memory_mut().pools.insert(number, pool);
@@ -404,7 +404,7 @@ pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: sys::CUmemoryPool) ->
         p.doomed = true;
     }
     m.look(cx, device);
-    // Generation 0 has no frees: this only looks for pools in which nothing is left.
+    // Generation 0 has no frees: this only removes empty pools.
     m.complete(cx, device, None, 0);
     m.begin_fence(cx, device)
 }
@@ -417,7 +417,7 @@ pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: sys::CUmemoryPool, kee
     Ok(())
 }
 
-/// Where an attribute is kept.
+/// Where the value of an attribute is stored.
 fn level(p: &mut Pool, attribute: u32) -> Option<(&mut Level, bool)> {
     use sys::CUmemPool_attribute_enum as A;
     let is = |a: A| attribute == a as u32;
@@ -476,7 +476,7 @@ pub(crate) fn cuMemPoolSetAttribute(
             return Ok(());
         }
         match level(p, attribute) {
-            // The highest level can be set back to the present one, by setting it to zero.
+            // The maximum can be reset to the current value by setting it to zero.
             Some((level, true)) if wide() == 0 => {
                 level.high = level.now;
                 Ok(())
@@ -514,7 +514,7 @@ pub(crate) fn cuMemPoolSetAccess(
         return Err(code::ERROR_INVALID_VALUE);
     }
     for i in 0..count {
-        // SAFETY: the program says that the array has `count` elements; a description is a location and its flags.
+        // SAFETY: the program guarantees that the array has `count` elements; a description is a location and its flags.
         let [kind, ordinal, flags] = unsafe { map.add(i).cast::<[u32; 3]>().read() };
         if kind != ON_DEVICE {
             return Err(code::ERROR_INVALID_VALUE);
@@ -545,7 +545,7 @@ pub(crate) fn cuMemPoolGetAccess(
     write_out(flags.cast::<u32>(), if own { READ_WRITE } else { 0 })
 }
 
-/// The device of a location at which there are pools.
+/// The device of a location that has pools.
 fn pool_device(cx: &CallContext, at: *const sys::CUmemLocation, kind: u32) -> Result<&'static Device, Code> {
     let at = location(at)?;
     if at.kind == 0 || kind == 0 {
@@ -575,7 +575,7 @@ pub(crate) fn cuDeviceGetDefaultMemPool(
 }
 
 pub(crate) fn cuDeviceGetMemPool(cx: &mut CallContext, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
-    // Unlike for the default pool, the number of no device is a bad value.
+    // Unlike for the default pool, an invalid device number is an invalid value.
     let device = cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
     write_out(to, device.memory().current_pool as sys::CUmemoryPool)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free ranges. Neighbours are joined, but not across multiples of `unit`.
+/// Free ranges. Adjacent ranges are merged, but not across multiples of `unit`.
 #[derive(Debug)]
 pub(crate) struct Ranges {
     unit: u64,
@@ -18,17 +18,17 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// No range; none will span a multiple of `unit`.
+    /// No ranges; none will span a multiple of `unit`.
     pub(crate) fn in_units(unit: u64) -> Ranges {
         Ranges { unit, by_address: BTreeMap::new(), by_size: BTreeSet::new(), bytes: 0 }
     }
 
-    /// Bytes of all ranges.
+    /// Total size of all ranges.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds a range that is not there yet.
+    /// Adds a range that is not included yet.
     pub(crate) fn put(&mut self, mut address: u64, mut bytes: u64) {
         if !address.is_multiple_of(self.unit)
             && let Some((&before, &len)) = self.by_address.range(..address).next_back()
@@ -79,20 +79,20 @@ impl Ranges {
         self.carve(address, bytes).then_some(address)
     }
 
-    /// Whether all of these bytes are free.
+    /// Returns whether all of these bytes are free.
     pub(crate) fn has(&self, address: u64, bytes: u64) -> bool {
         let Some((&at, &len)) = self.by_address.range(..=address).next_back() else { return false };
         address - at <= len && bytes <= len - (address - at)
     }
 
-    /// Takes exactly these bytes; false if they are not all free.
+    /// Takes exactly these bytes; returns false if they are not all free.
     pub(crate) fn carve(&mut self, address: u64, bytes: u64) -> bool {
         if !self.has(address, bytes) {
             return false;
         }
         let Some((&at, &len)) = self.by_address.range(..=address).next_back() else { return false };
         self.remove(at, len);
-        // What is left keeps its ends, so nothing is joined here.
+        // The remaining parts keep their ends, so nothing is merged here.
         for (start, end) in [(at, address), (address + bytes, at + len)] {
             if end > start {
                 self.put(start, end - start);

@@ -1,4 +1,4 @@
-//! Pools of several processes: descriptors of pools, and pointers into them ([`crate::shared_memory`]).
+//! Pools shared between processes: descriptors of pools, and pointers into them ([`crate::shared_memory`]).
 
 use super::Home;
 use super::pool::Pool;
@@ -12,7 +12,7 @@ use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::IntoRawFd;
 
-/// Checks the kind of a handle by which processes share pools.
+/// Checks the kind of handle by which processes share pools.
 fn shareable(kind: u32, flags: c_ulonglong) -> Result<(), Code> {
     match kind {
         _ if flags != 0 => Err(code::ERROR_INVALID_VALUE),
@@ -103,7 +103,7 @@ pub(crate) fn cuMemPoolImportPointer(
     write_out(to, device.memory_mut().note(address, bytes, Home::Borrowed(number)))
 }
 
-/// What another process may borrow: an allocation of a pool that was exported.
+/// What another process may import: an allocation of a pool that was exported.
 pub(crate) fn lendable(cx: &CallContext, address: u64, pool: u64) -> Result<Lendable, Code> {
     let found = cx.job.devices.iter().find_map(|d| {
         let m = d.memory();

@@ -1,10 +1,10 @@
-//! Whether two places hold the same things at the same addresses.
+//! Compares two places: the same memory must be at the same addresses.
 
 use super::error::{Layout, MoveError};
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
 
-/// Both places must have the same globals at the same addresses, the same heap and the same chunks.
+/// Compares globals with their addresses, device heap and chunks of both places.
 pub(super) fn compare(source: &Place, target: &Place) -> Result<(), MoveError> {
     let (a, b) = (shape(source)?, shape(target)?);
     if a == b {

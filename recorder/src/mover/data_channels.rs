@@ -1,4 +1,4 @@
-//! The connections on which a move's bytes travel: directly from place to place.
+//! The data connections of a move, which connect the two places directly.
 
 use super::error::MoveError;
 use super::random;
@@ -11,10 +11,10 @@ use rcuda_forwarder::{Control, ControlReply, RoundInfo};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Connections that carry a move's bytes.
+/// Number of data connections.
 const STRIPES: u32 = 4;
 
-/// The connections between source and target. Closed when dropped.
+/// The data connections between source and target. Closed when dropped.
 #[derive(Debug)]
 pub(super) struct Wires {
     source: Place,
@@ -27,7 +27,7 @@ impl Wires {
         let ticket = random()?;
         let wires = Wires { source: source.clone(), target: target.clone(), ticket };
         let expect = Control::Expect { ticket, stripes: STRIPES };
-        // Whoever can be reached listens; a Unix socket can be reached from its own machine only.
+        // The place that can be reached listens; a Unix socket can be reached from its own machine only.
         let mut ends = [(target, source), (source, target)];
         ends.sort_by_key(|(listens, _)| listens.address().map_or(2, |a| u8::from(a.unix_path().is_some())));
         let (listens, connects) = ends[0];
@@ -35,7 +35,7 @@ impl Wires {
         match listens.address() {
             Some(at) => drop(connects.control(&Control::Connect { to: at.to_string(), ticket, stripes: STRIPES })?),
             None => {
-                // Both are of this machine and belong to this job: it makes the connections for them.
+                // Both places are on this machine and belong to this job, which creates the connections for them.
                 connects.control(&expect)?;
                 for _ in 0..STRIPES {
                     let (a, b) =
@@ -50,16 +50,15 @@ impl Wires {
         Ok(wires)
     }
 
-    /// What cuts the connections from another thread: a round on them fails at once.
+    /// Returns a function that closes the connections from another thread: a round on them then fails at once.
     pub(super) fn cutter(&self) -> impl Fn() + Send + use<> {
         let (ends, ticket) = ([self.source.clone(), self.target.clone()], self.ticket);
         move || hang_up(&ends, ticket)
     }
 
-    /// One round of memsync: both ends run at the same time, and both must succeed. As soon as one has failed the other one is
-    /// told: what it waits for may never come, if its peer is stopped and not gone. If the move is given up the source is left
-    /// to end by itself, since it may wait for the job's kernels; it only reads.
-    /// With a limit a round that takes longer is given up.
+    /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
+    /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
+    /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned.
     pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<RoundInfo, MoveError> {
         let ticket = self.ticket;
         let far = Faults::from_env().tcp_is_far && [&self.source, &self.target].iter().any(|p| p.transport() == "tcp");
@@ -69,7 +68,7 @@ impl Wires {
             let to = s.spawn(|| ask(&self.target, &part, &self.source, ticket));
             let from = task.apart_within(limit, move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
             let from = from.unwrap_or_else(|| {
-                // The target must not wait for it either.
+                // The target must not wait for the source either.
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
                 Err(MoveError::CopyTooSlow(limit.unwrap_or_default()))
             });
@@ -79,12 +78,12 @@ impl Wires {
         if verify != Verify::Skip && from.digest != to.digest {
             return Err(MoveError::NotIdentical("the target holds other bytes than the source".to_owned()));
         }
-        // Only the target knows what it has fetched, and when everything is there.
+        // Only the target knows how much it has fetched, and when everything has arrived.
         Ok(RoundInfo { bytes_sent: from.bytes_sent, ..to })
     }
 }
 
-/// What both ends say; of two reasons the one that is not only what the other end's failure looks like.
+/// Combines the results of both ends; of two errors returns the one that is not merely a consequence of the other end's failure.
 fn both<T>(from: Result<T, MoveError>, to: Result<T, MoveError>) -> Result<(T, T), MoveError> {
     match (from, to) {
         (Err(from), Err(to)) => Err(if from.is_of_the_other_end() { to } else { from }),
@@ -92,7 +91,7 @@ fn both<T>(from: Result<T, MoveError>, to: Result<T, MoveError>) -> Result<(T, T
     }
 }
 
-/// Asks one end for its part of a round; after a failure the other end is told.
+/// Requests one end's part of a round; on failure tells the other end to stop.
 fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<RoundInfo, MoveError> {
     let round = match place.control(part) {
         Ok(ControlReply::Round(r)) => Ok(r),
@@ -104,7 +103,7 @@ fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result
 
 fn hang_up(ends: &[Place; 2], ticket: [u8; 32]) {
     for place in ends {
-        // A place that is gone has closed them.
+        // A lost place has closed them.
         let _ = place.control(&Control::HangUp { ticket });
     }
 }

@@ -1,4 +1,4 @@
-//! Why a move was refused, abandoned or has failed (docs/scheduler.md, "Codes").
+//! Why a move was refused, was abandoned or failed (docs/scheduler.md, "Codes").
 
 use crate::ledger::NoJournal;
 use crate::place::{OpenError, SpecError};
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a move, or a request that concerns one, is refused or fails. Each variant has a code of its own.
+/// Why a move, or a request that concerns one, is refused or fails. Each variant has its own code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MoveError {
     #[error("the job has no GPU")]
@@ -170,7 +170,7 @@ pub(crate) enum Shared {
     Pieces(usize),
 }
 
-/// What keeps a job from coming to rest.
+/// Why a job cannot be quiesced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Busyness {
     #[error("a thread stays inside a CUDA call (a module is being loaded, or a copy waits)")]
@@ -181,19 +181,19 @@ pub(crate) enum Busyness {
     CrossDevice,
     #[error("a thread waits for an answer that does not come")]
     Answer,
-    /// In the words of the place.
+    /// As described by the place.
     #[error("{0}")]
     Gpu(String),
 }
 
-/// In what source and target lie differently.
+/// In which layout source and target differ.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Layout {
     #[error("{} lies at {:#x} here and {} at {:#x} in the target", .here.0, .here.1, .there.0, .there.1)]
     Address { here: (String, u64), there: (String, u64) },
     #[error("{here} ranges of memory here, {there} in the target")]
     Count { here: usize, there: usize },
-    /// In the words of the place that compared them.
+    /// As described by the place that compared them.
     #[error("{0}")]
     Regions(String),
 }
@@ -223,7 +223,7 @@ fn lost(why: Option<&LinkError>) -> String {
 }
 
 impl MoveError {
-    /// The code that goes with the text.
+    /// The protocol's code of the error.
     pub(crate) fn code(&self) -> ReasonCode {
         match self {
             MoveError::NoGpu => ReasonCode::NoGpu,
@@ -276,7 +276,7 @@ impl MoveError {
         }
     }
 
-    /// Whether the text can be understood only together with what was being done.
+    /// Whether the text is understandable only together with the phase.
     fn needs_phase(&self) -> bool {
         matches!(
             self,
@@ -296,12 +296,12 @@ impl MoveError {
         MoveError::BadAnswer(format!("{reply:?}"))
     }
 
-    /// Something that must be there at this point of a move is not.
+    /// A resource that must exist at this point of a move does not.
     pub(crate) fn missing(what: &str) -> MoveError {
         MoveError::InternalError(format!("the {what} is not open"))
     }
 
-    /// One end of a round has failed.
+    /// An error of one end of a round.
     pub(crate) fn of_round(e: LinkError) -> MoveError {
         match MoveError::from(e) {
             MoveError::PlaceRefused(why) => MoveError::CopyFailed(why),
@@ -309,12 +309,12 @@ impl MoveError {
         }
     }
 
-    /// Whether this is only what a failure of the other end of a round looks like.
+    /// Returns whether this may be merely a consequence of a failure of the other end of a round.
     pub(crate) fn is_of_the_other_end(&self) -> bool {
         matches!(self, MoveError::CopyFailed(why) if why.is_of_the_other_end())
     }
 
-    /// The move that is in the way or that was meant.
+    /// The id of the move that the error refers to.
     fn id(&self) -> Option<&str> {
         match self {
             MoveError::Busy { id } | MoveError::NoSuchMove { id } => id.as_deref(),
@@ -364,7 +364,7 @@ impl From<ReplayError<MoveError>> for MoveError {
     }
 }
 
-/// Why a move has not happened: all reasons that were found, of which the first one counts, and where it was noticed.
+/// Why a move did not happen: all reasons that were found, of which the first one counts, and the phase in which they were found.
 #[derive(Debug)]
 pub(crate) struct Failure {
     first: Box<MoveError>,
@@ -375,7 +375,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// An error that names all reasons, if there are any.
+    /// Returns an error with all reasons, if there are any.
     pub(crate) fn unless_empty(reasons: Vec<MoveError>) -> Result<(), Failure> {
         let mut reasons = reasons.into_iter();
         match reasons.next() {
@@ -384,17 +384,17 @@ impl Failure {
         }
     }
 
-    /// The same, noticed in a phase.
+    /// Adds the phase.
     pub(crate) fn in_phase(self, name: &'static str) -> Failure {
         Failure { phase: self.phase.or(Some(name)), ..self }
     }
 
-    /// The same, of one GPU of several.
+    /// Adds the GPU, one of several.
     pub(crate) fn of_gpu(self, index: u32) -> Failure {
         Failure { gpu: Some(index), ..self }
     }
 
-    /// The code of the reason that counts.
+    /// The code of the first reason.
     pub(crate) fn code(&self) -> ReasonCode {
         self.first.code()
     }
@@ -423,7 +423,7 @@ impl fmt::Display for Failure {
 mod tests {
     use super::*;
 
-    /// One of each variant.
+    /// One value of each variant.
     fn all() -> Vec<MoveError> {
         let place = || "nowhere".parse::<crate::place::Spec>().unwrap_err();
         let refused = || Refused::Other("no".to_owned());
@@ -487,7 +487,7 @@ mod tests {
         let all = all();
         let variants: std::collections::HashSet<_> = all.iter().map(std::mem::discriminant).collect();
         assert_eq!(variants.len(), all.len());
-        // What only the protocol and the commands say.
+        // Codes that only the protocol and the commands use.
         let others = ["bad-request", "version", "unknown-op", "too-long", "too-many", "forbidden", "no-job", "no-answer"];
         for code in ReasonCode::ALL {
             let wanted = usize::from(!others.contains(&code.as_str()));

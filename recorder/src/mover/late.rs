@@ -1,27 +1,29 @@
-//! Records that a target can replay only when the job is at rest, since they name memory that is there last: other GPUs' (all have their
-//! own then) and the host's (which comes and goes while a move goes on). These are instances of graphs with such nodes, which the driver
-//! takes only if it knows the memory, and textures and references that show it.
+//! Deferred records: a target can replay them only when the job is quiesced, since they refer to memory that exists there only then:
+//! memory of other GPUs (which all have theirs by then) and host memory (which is allocated and freed during a move). These records
+//! concern graph instances with nodes for such memory, which the driver accepts only if it knows the memory, and textures and references
+//! to it.
 
 use crate::job::Device;
 use crate::{graph, reference, texture};
 use journal::OwnedRecord;
 use std::collections::HashMap;
 
-/// What is kept back for a target.
+/// The deferred records for a target.
 #[derive(Debug, Default)]
 pub(super) struct Late {
-    /// Instances, textures and references with records here; whether the record that makes it is among them.
+    /// Instances, textures and references with deferred records; the value tells whether the record that creates the object is among
+    /// them.
     objects: HashMap<u64, bool>,
     records: Vec<OwnedRecord>,
 }
 
-/// The instance, the texture or the reference that a record is about.
+/// The instance, texture or reference that a record concerns.
 fn object_of(record: &OwnedRecord) -> Option<u64> {
     graph::instance_of(record).or_else(|| texture::object_of(record)).or_else(|| reference::set_by(record))
 }
 
 impl Late {
-    /// Takes such records out of those to replay now. Of an object that has ended meanwhile nothing is left.
+    /// Removes the deferred records from those to replay now, and keeps them. Drops the records of objects that were destroyed meanwhile.
     pub(super) fn keep_back(&mut self, device: &Device, records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
         let comes_late =
             |r: &OwnedRecord| graph::comes_late(device, r) || texture::comes_late(device, r) || reference::comes_late(device, r);
@@ -37,7 +39,7 @@ impl Late {
             };
             let made_here = self.objects.get(&object).copied();
             if made_here.is_some() && reference::resource_set_by(&record).is_some() {
-                // What it showed before is of no use, and may go away.
+                // The previous resource is no longer needed, and may be freed.
                 self.records.retain(|r| reference::resource_set_by(r) != Some(object));
                 if !comes_late(&record) {
                     self.objects.remove(&object);
@@ -59,7 +61,7 @@ impl Late {
         now
     }
 
-    /// What was kept back, as far as it `is_needed` now.
+    /// Takes the deferred records for which `is_needed` returns true now.
     pub(super) fn take(&mut self, is_needed: impl Fn(&OwnedRecord) -> bool) -> Vec<OwnedRecord> {
         self.objects.clear();
         let mut records = std::mem::take(&mut self.records);
@@ -82,7 +84,7 @@ mod tests {
         match id {
             id::GRAPH_MAKE | id::OBJECT_MAKE => creates.push(instance),
             id::GRAPH_END | id::OBJECT_END => ends = Some(instance),
-            // The name of the change itself is another.
+            // The change itself has another name.
             _ => (creates, uses) = (vec![1000 + seq], vec![instance]),
         }
         OwnedRecord { seq, id, role: Role::Plain, setting: None, device: 0, creates, ends, uses, body: vec![], reply: vec![] }
@@ -92,7 +94,7 @@ mod tests {
     fn all_of_an_instance_waits_and_what_has_ended_is_left_out() {
         let mut late = Late::default();
         let feed = |late: &mut Late, records: Vec<OwnedRecord>| -> Vec<u64> {
-            // Late are the makings of 20 and 21, and the change 8.
+            // Deferred are the creation of 20 and 21, and the change 8.
             late.sort_out(records, |r| [2, 3, 8].contains(&r.seq)).iter().map(|r| r.seq).collect()
         };
         let first = vec![
@@ -144,7 +146,7 @@ mod tests {
             late.sort_out(records, |r| [1, 3].contains(&r.seq)).iter().map(|r| r.seq).collect()
         };
         assert!(feed(vec![shows(1), set(2, Setting::Flags(1)), shows(3), set(4, Setting::Filter(0))]).is_empty());
-        // The array that it sees now may go before the job is at rest.
+        // The array that it refers to now may be freed before the job is quiesced.
         assert_eq!(feed(vec![shows(5), record(6, id::OBJECT_END, 9), set(7, Setting::Flags(0))]), [2, 4, 5, 6, 7]);
         assert!(late.take(|_| true).is_empty());
     }

@@ -27,33 +27,33 @@ use replayer::{Record, Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Records on their way to the target at a time.
+/// Maximum number of records under way to the target.
 pub(super) const WINDOW: usize = 256;
-/// So many records go over a connection at once,
+/// Maximum number of records in a batch over a connection.
 const TOGETHER: usize = 64;
-/// or so many bytes of them; a longer body goes alone.
+/// Maximum bytes of records in a batch; a longer body is sent alone.
 const BYTES_TOGETHER: usize = 32 << 10;
 /// Pre-copy ends when a round has copied no more than this...
 const SMALL_ROUND: u64 = 64 << 20;
-/// ... or in no more milliseconds: what changes meanwhile is copied as fast when the job stands still...
+/// ... or took no more than this many milliseconds: what changes meanwhile is copied as fast during the downtime...
 const SHORT_COPY: f64 = 10.0;
 /// ... or after this many rounds.
 const ROUNDS: usize = 3;
-/// So often what the job has loaded since is loaded before it stands still: one that loads all the time is not waited for.
+/// How often new code is loaded at the target before the quiesce: a job that loads code all the time is not waited for.
 const LATE_LOADS: usize = 8;
-/// A round of it that takes longer than this, and than its bytes need at the rate below, does not get on: kernels that never end may
-/// hold every multiprocessor, so that the one that looks for changes does not begin.
+/// A pre-copy round that takes longer than this, and than its bytes need at the rate below, makes no progress: kernels that never end may
+/// occupy every multiprocessor, so that the kernel that compares pages cannot start.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 const SLOWEST_BYTES_A_SECOND: u64 = 16 << 20;
-/// Memory of the target that is left free beside the job's.
+/// Memory of the target that is left free besides the job's.
 const HEADROOM: u64 = 64 << 20;
 
-/// The longest that a round may take while the job works, of a job with so many bytes.
+/// The longest that a round may take while the job runs, for a job with this many live bytes.
 fn round_limit(live_bytes: u64) -> Duration {
     ROUND_LIMIT + Duration::from_secs(live_bytes / SLOWEST_BYTES_A_SECOND)
 }
 
-/// What is among the records of a replay.
+/// Counts of a replay's records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) records: u64,
@@ -79,7 +79,7 @@ impl Count {
     }
 }
 
-/// A device on its way. What it has opened is closed again when it is dropped, unless it has committed.
+/// One device of a move. Unless it has committed, everything that it has opened is closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Leg<'a> {
     task: &'a Task,
@@ -87,14 +87,14 @@ pub(super) struct Leg<'a> {
     to: Spec,
     pub(super) source: Place,
     pub(super) told: ::control::Leg,
-    /// Why this process cannot be the target though it was asked to: a helper may.
+    /// Why this process cannot be the requested target: a helper may be used instead.
     pub(super) unfit: Option<String>,
     wires: Option<Wires>,
     target: Option<Place>,
-    /// Blocks of host memory that the target was told of: address, number.
+    /// Blocks of host memory that the target knows: address, number.
     host_blocks: BTreeMap<u64, u64>,
     late: Late,
-    /// When the target's reference event happened, on the job's clock.
+    /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
 }
 
@@ -122,21 +122,21 @@ impl<'a> Leg<'a> {
         }
     }
 
-    /// The same move once more, with a helper where this process would not do.
+    /// Creates the leg anew, with a helper if this process cannot be the target.
     pub(super) fn again(mut self, moving: &Moving) -> Leg<'a> {
         let (device, task) = (self.device, self.task);
         let (to, instead) = match self.unfit.take() {
             Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
-        // What it has opened must be closed before anything is opened again.
+        // Everything that was opened must be closed before anything is opened again.
         drop(self);
         let mut leg = Leg::new(device, device.place_for_mover(moving).clone(), to, task);
         leg.told.instead = instead;
         leg
     }
 
-    /// Notes that it was this process that did not fit.
+    /// Notes an error that makes this process unfit as the target.
     fn blame<T>(&mut self, r: Result<T, MoveError>) -> Result<T, MoveError> {
         if let (Err(why), Spec::Local(_)) = (&r, &self.to) {
             self.unfit = Some(why.to_string());
@@ -144,7 +144,7 @@ impl<'a> Leg<'a> {
         r
     }
 
-    /// Notes how long a phase took.
+    /// Records the duration of a phase.
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
         self.told.phases.insert(name.to_owned(), since.elapsed().as_secs_f64() * 1e3);
         self.task.tell(&self.told, None);
@@ -158,12 +158,12 @@ impl<'a> Leg<'a> {
         r.map_err(|why| why.in_phase(name))
     }
 
-    /// The place that it goes to.
+    /// The target of the leg.
     pub(super) fn target(&self) -> Result<&Place, MoveError> {
         self.target.as_ref().ok_or_else(|| MoveError::missing("target"))
     }
 
-    /// What can be known before anything is opened.
+    /// Checks for blockers that can be found before anything is opened.
     pub(super) fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
         faults::at(Point::Plan);
         self.phase("plan", |leg| {
@@ -174,12 +174,12 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Opens the target and asks whether it can hold the device.
+    /// Opens the target and checks whether it can hold the device.
     pub(super) fn prepare(&mut self) -> Result<(), Failure> {
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
             let open = move || Place::open(&to, index).map_err(MoveError::from);
-            // A server may be slow; this process itself has to be prepared to the end.
+            // A server may be slow, so opening it can be abandoned; opening the driver in this process must be completed.
             let opened = if let Spec::Local(_) = leg.to { open() } else { leg.task.apart(open) };
             let target = leg.blame(opened)?;
             leg.told.transport = target.transport().to_owned();
@@ -192,7 +192,7 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Feeds the live journal to the target.
+    /// Replays the live set at the target.
     pub(super) fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
             let live = objects_by_number(lock(&leg.device.ledger).begin_move()?);
@@ -206,14 +206,14 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Replays records, but for what has to wait.
+    /// Replays records except the deferred ones.
     fn feed(&mut self, records: Vec<OwnedRecord>) -> Result<(), MoveError> {
         let now = self.late.keep_back(self.device, records);
         let replayed = replay_to(self.target()?, &now, self.task);
         self.blame(replayed)
     }
 
-    /// Replays what had to wait: the job is at rest, and all memory is there.
+    /// Replays the deferred records: the job is quiesced, and all memory exists.
     pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
         let late = objects_by_number(self.late.take(|record| crate::reference::is_needed(job, record)));
         Failure::unless_empty(late.iter().filter_map(crate::texture::blocker).collect())?;
@@ -221,7 +221,7 @@ impl<'a> Leg<'a> {
         Ok(self.blame(replayed)?)
     }
 
-    /// Makes the connections for the bytes.
+    /// Opens the data connections.
     pub(super) fn connect(&mut self) -> Result<(), Failure> {
         self.phase("connect", |leg| {
             faults::at(Point::Wires);
@@ -232,7 +232,7 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Copies while the job works.
+    /// Copies pages while the job runs.
     pub(super) fn precopy(&mut self) -> Result<(), Failure> {
         self.phase("precopy", |leg| {
             for _ in 0..ROUNDS {
@@ -246,12 +246,12 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Whether the job has loaded code that the target does not have yet.
+    /// Returns whether the job has loaded code that the target does not have yet.
     pub(super) fn has_new_code(&self) -> bool {
         lock(&self.device.ledger).has_new_code()
     }
 
-    /// Brings the target to the journal's end if that loads code: the job works meanwhile, and need not stand still for it.
+    /// Replays the journal's tail if it loads code: the job runs meanwhile, which shortens the downtime.
     pub(super) fn load_new_code(&mut self) -> Result<(), Failure> {
         for _ in 0..LATE_LOADS {
             if !self.has_new_code() {
@@ -264,7 +264,7 @@ impl<'a> Leg<'a> {
         Ok(())
     }
 
-    /// Brings the target to the journal's end and makes a round.
+    /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<RoundInfo, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
         self.feed(tail)?;
@@ -273,7 +273,7 @@ impl<'a> Leg<'a> {
         let limit = || Faults::from_env().round_limit.unwrap_or_else(|| round_limit(self.told.live_bytes));
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
         if verify != Verify::Skip && round.is_err() {
-            // Perhaps because this process has placed something elsewhere.
+            // The cause may be that this process has placed something at another address.
             let same = compare(&self.source, self.target()?);
             self.blame(same)?;
         }
@@ -297,7 +297,7 @@ impl<'a> Leg<'a> {
         Ok(())
     }
 
-    /// Copies what has changed since, on a quiet source.
+    /// Copies the changes since the last round, from an idle source.
     pub(super) fn delta(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("delta", |leg| {
             faults::at(Point::Delta);
@@ -309,7 +309,7 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Whether both places hold the same at the same addresses.
+    /// Compares both places: the same memory must be at the same addresses.
     pub(super) fn verify(&mut self) -> Result<(), Failure> {
         faults::at(Point::Verify);
         self.phase("verify", |leg| {
@@ -318,7 +318,7 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Makes the target the device's place. Gives the old one.
+    /// Makes the target the device's place. Returns the old place.
     pub(super) fn commit(&mut self, gate: &Closed, moving: &Moving) -> Option<Box<Place>> {
         let place = self.target.take()?;
         self.device.watch(&place);
@@ -328,7 +328,7 @@ impl<'a> Leg<'a> {
         Some(old)
     }
 
-    /// Closes the connections.
+    /// Closes the data connections.
     pub(super) fn hang_up(&mut self) {
         self.wires = None;
     }
@@ -344,7 +344,7 @@ impl Drop for Leg<'_> {
     }
 }
 
-/// All that stands in the way of a move as far as it can be known without beginning it: a server is asked, and left again.
+/// All blockers of a move that can be found without beginning it: a connection to a server is opened and closed again.
 pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveError> {
     if is_there(source, to) {
         return vec![MoveError::AlreadyThere];
@@ -368,12 +368,12 @@ fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::shared_memory::blocker(device)).collect()
 }
 
-/// Whether a device is in this process already, and there is no second place like it to move to.
+/// Returns whether a device is in this process already and no second place of this kind exists.
 pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
     matches!(source, Place::Local { .. }) && source.spec() == *to
 }
 
-/// What a place that has nothing to do has changed in host memory of its own comes before an answer that shows progress.
+/// Brings the job's copy of mirrored host memory up to date: an idle place sends its changes before an answer that shows progress.
 fn catch_up(source: &Place) -> Result<(), MoveError> {
     if !source.has_apart() {
         return Ok(());
@@ -397,7 +397,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>,
     }
     all.extend(differences(have, want));
     let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
-    // One lock after the other: whoever holds that of mapped memory takes that of a device's.
+    // The locks are taken one after the other: a thread that holds the lock of mapped memory takes that of a device's.
     let allocated = device.memory().needed();
     let need = allocated + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
@@ -410,7 +410,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>,
     Ok(all)
 }
 
-/// Attributes by which programs choose what they launch and what they make, and on which the places of things in memory rest.
+/// Attributes by which programs choose what they launch and create, and which determine the layout of memory.
 const MUST_AGREE: [(A, &str); 22] = [
     (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors"),
     (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, "threads of a multiprocessor"),
@@ -436,8 +436,8 @@ const MUST_AGREE: [(A, &str); 22] = [
     (A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management (1: yes)"),
 ];
 
-/// In what the target is another GPU, or has another driver, than the one with which the job started. The job's code, its sizes of
-/// launches and the addresses of its variables were chosen for that one.
+/// In which attributes the target's GPU or driver differs from the one with which the job started. The job's code, launch sizes and
+/// addresses of variables were chosen for that one.
 fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
     let mut all = Vec::new();
     let known = !have.driver_build.is_empty() && !want.driver_build.is_empty();
@@ -451,26 +451,26 @@ fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
             all.push(MoveError::GpuAttribute { what, target, job });
         }
     }
-    // Where it differs in nothing else it may still be another board.
+    // Without any other difference it may still be another board.
     if all.is_empty() && have.capability == want.capability && have.name != want.name {
         all.push(MoveError::GpuModel { target: have.name.clone(), job: want.name.clone() });
     }
     all
 }
 
-/// The records of a journal go to a place through this: to a place that answers over a connection several at once.
+/// Sends the journal's records to a place; over a connection, several records in one batch.
 struct ToPlace<'a> {
     place: &'a Place,
     task: &'a Task,
-    /// Records that wait for company, and how many.
+    /// Records that wait to be sent in a batch, and their number.
     batch: Vec<u8>,
     together: usize,
     waiting: VecDeque<Answer>,
-    /// Results of a batch that nobody has asked for yet.
+    /// Results of a batch that were not taken yet.
     results: VecDeque<(Code, Vec<u8>)>,
 }
 
-/// An answer to a record, or to a batch of them.
+/// An answer to a record, or to a batch of records.
 enum Answer {
     One(Waiting),
     Many(Waiting),
@@ -530,8 +530,8 @@ impl Sink for ToPlace<'_> {
     }
 }
 
-/// How long a target may take for what it was sent at once: it may have to compile code. One that gives signs of life and no answer
-/// must not hold a move for ever.
+/// How long a target may take for one batch: it may have to compile code. A target that keeps its connection alive but never answers must
+/// not hold up a move forever.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
@@ -541,8 +541,8 @@ fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError
     }
 }
 
-/// Brings texture and surface objects into the order of their numbers, as far as nothing ends between them: a driver that has given
-/// no numbers yet gives them in this order, and a number that is free again only after a while (tests/hardware/textures.c).
+/// Sorts texture and surface objects by their numbers, as far as none is destroyed between them: a driver that has assigned no numbers
+/// yet assigns them in this order, and reuses a number only after a while (tests/hardware/textures.c).
 fn objects_by_number(records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
     let (mut all, mut objects) = (Vec::with_capacity(records.len()), BTreeMap::new());
     for record in records {

@@ -1,4 +1,4 @@
-//! Bringing the sources to rest: the gate is closed, no call is inside, the GPUs are idle.
+//! Quiesces the sources: the gate is closed, no call is inside, and the GPUs are idle.
 
 use super::error::{Busyness, MoveError};
 use crate::gate::{self, Closed, NotClosed};
@@ -10,28 +10,29 @@ use rcuda_forwarder::{Control, ControlReply};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Limits of the attempts to quiesce: short ones first, since a job that waits for itself is then hardly disturbed, longer ones
-/// for kernels that simply take long.
+/// Time limits of the attempts to quiesce: short ones first, which hardly disturb a job whose threads wait for each other, then longer
+/// ones for long kernels.
 const QUIESCE: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
-/// How long the GPU may wait for one host function in the first attempts, before each of them is given up: the function may need a lock
-/// of a thread that waits at the gate, and then nothing happens until it is opened. These attempts do not count.
+/// How long the GPU may wait for one host function, in milliseconds, in the first attempts, before each of them is abandoned: the
+/// function may need a lock of a thread that waits at the gate, and then makes no progress until the gate is opened. These attempts do
+/// not count.
 const FUNCTION_MS: [u64; 16] = [10, 10, 10, 10, 20, 20, 20, 20, 50, 50, 50, 50, 100, 100, 200, 400];
-/// Between two looks at whether the move was given up.
+/// Interval between two checks whether the move was abandoned.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// What an attempt leaves a GPU for ending, however long the gate took to close.
+/// Minimum time that an attempt leaves the GPU to finish, however long the gate took to close.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// A job at rest.
+/// A quiesced job.
 #[derive(Debug)]
 pub(super) struct Quiet {
-    /// The gate: while it is closed no call is made.
+    /// The gate: while it is closed, no calls are made.
     pub(super) gate: Closed,
-    /// For each source, whether it still worked when the gate was closed.
+    /// For each source, whether it was still busy when the gate was closed.
     pub(super) was_busy: Vec<bool>,
 }
 
-/// What an attempt met.
+/// Why an attempt failed.
 enum NotYet {
     /// A host function did not return.
     Function(Busyness),
@@ -46,7 +47,7 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
     let mut why = None;
     while let Some(limit) = limits.peek() {
         if why.is_some() {
-            // Two programs that disturb each other should not meet again.
+            // A random pause, so that two programs that disturb each other do not retry at the same time.
             let pause = u64::from(u16::from_le_bytes(super::random()?));
             std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
         }
@@ -76,8 +77,8 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
     Err(MoveError::NotIdle(why.unwrap_or(Busyness::ThreadInCall)))
 }
 
-/// One attempt, of this length, and given up before if one host function takes longer than `function`; the inner error says what was
-/// in its way.
+/// One attempt with a time limit, abandoned earlier if one host function takes longer than `function`; the inner error gives the
+/// obstacle.
 fn rest(
     sources: &[(&Device, &Place)],
     limit: Duration,
@@ -99,12 +100,12 @@ fn rest(
             return not_yet(Busyness::ThreadInCall);
         }
     };
-    // A thread that waits in the driver of this process may give it a copy after the look at the GPU. Nobody joins them now.
+    // A thread that waits in the driver of this process may submit a copy after the GPU was found idle. New waiters cannot appear now.
     let others = sources.iter().any(|(device, _)| device.waiters.load(Ordering::Acquire) != 0);
     if let Some(not_yet) = idle(sources, since, limit, &mut function, busy, task)? {
         return Ok(Err(not_yet));
     }
-    // What goes on between one of these devices and another ends by itself, unless the program is in its way.
+    // Work between one of these devices and another ends by itself, unless the program holds it up.
     for (device, _) in sources {
         while crate::cross_device::concerns(device) {
             task.check()?;
@@ -114,7 +115,7 @@ fn rest(
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-    // An answer that nobody waits for may still bring the bytes of a copy to pinned memory.
+    // An answer without a waiter may still bring the bytes of a copy to pinned memory.
     let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
     let patience = limit + Duration::from_secs(1);
     for (device, source) in sources {
@@ -130,10 +131,10 @@ fn rest(
     Ok(late.map_or(Ok(closed), Err))
 }
 
-/// Looks whether one host function takes too long.
+/// Checks whether one host function takes too long.
 struct Function {
     limit: Option<Duration>,
-    /// The one that ran at the last look, and since when.
+    /// The function that ran at the last check, and since when.
     running: Option<usize>,
     since: Instant,
 }
@@ -152,7 +153,7 @@ impl Function {
     }
 }
 
-/// Waits until the GPUs have nothing to do; else what is in the way.
+/// Waits until the GPUs are idle; otherwise returns the obstacle.
 fn idle(
     sources: &[(&Device, &Place)],
     since: Instant,

@@ -1,8 +1,8 @@
 //! Event times across places: the job's clock, and the times of events that the next place cannot know.
 //!
-//! Times of two events of one place come from its driver. For others each place has a reference event, recorded anew when the
-//! job comes and once more when it leaves, at a known moment of the job's clock. So a time is measured over no more than what
-//! lies between the two events, and rounds as the driver's own answer, a number of 32 bits, would.
+//! The time between two events of one place comes from its driver. For events of different places, each place has a reference event,
+//! recorded when the job arrives and again when it leaves, at a known time on the job's clock. So a measured time spans no more than the
+//! interval between the two events, and is rounded to 32 bits as the driver's own result.
 
 use super::error::MoveError;
 use crate::job::{Device, Job};
@@ -13,22 +13,22 @@ use cuda_api::ops;
 use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
 
-/// Runs an operation on a quiet place and waits for it.
+/// Runs an operation on an idle place and waits for it.
 fn ask(place: &Place, id: u16, body: &[u8]) -> Result<Vec<u8>, MoveError> {
     let failed = |error: Code| MoveError::CallFailed { call: ops::name(id).unwrap_or("a call").to_owned(), error };
     let (rc, bytes) = place.begin(id, &[body]).map_err(failed)?.finish();
     if rc == code::SUCCESS { Ok(bytes) } else { Err(failed(rc)) }
 }
 
-/// Records the reference event of a place that has nothing to do: when that was, in milliseconds on the job's clock.
+/// Records the reference event of an idle place; returns its time in milliseconds on the job's clock.
 pub(super) fn record_reference(job: &Job, place: &Place) -> Result<f64, MoveError> {
     let before = job.now_ms();
     ask(place, ops::id::EVENT_REFERENCE, &[])?;
-    // It happened somewhere between: the error is at most half of the way there and back.
+    // The event occurred during the round trip: the error is at most half of it.
     Ok((before + job.now_ms()) / 2.0)
 }
 
-/// Asks the quiet source when each event happened: the next place cannot know.
+/// Queries from the idle source when each event occurred, since the next place cannot know.
 pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Result<(), MoveError> {
     const DISABLE_TIMING: u32 = 2;
     let epoch = device.epoch.load(Ordering::Relaxed);
@@ -45,7 +45,7 @@ pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Re
         return Ok(());
     }
     let reference = record_reference(job, source)?;
-    // Should the move fail, the source goes on from here.
+    // If the move fails, the source continues from this reference event.
     lock(&device.clock).reference_ms = reference;
     let mut body = Vec::new();
     timed.iter().map(|(h, _)| *h).collect::<Vec<u64>>().put(&mut body);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Why a place cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// What the job was started with is wrong.
+    /// The job's configuration is invalid.
     #[error(transparent)]
     Config(#[from] &'static ConfigError),
     /// A place on this machine needs the driver.
@@ -19,7 +19,7 @@ pub(crate) enum OpenError {
     Local {
         /// The place.
         spec: Spec,
-        /// Why not.
+        /// The cause.
         source: executor::OpenError,
     },
     /// A helper cannot be started.
@@ -27,21 +27,21 @@ pub(crate) enum OpenError {
     Helper {
         /// The place.
         spec: Spec,
-        /// Why not.
+        /// The cause.
         source: LinkError,
     },
     /// The helper's program is not found because this library's own file is not.
     #[error("cannot find this library's own file{}", .0.as_ref().map(|(path, e)| format!(": {}: {e}", path.display())).unwrap_or_default())]
     OwnFile(Option<(PathBuf, std::io::Error)>),
-    /// The helper's program is not where it should be.
+    /// The helper's program is not at its expected path.
     #[error("the helper program is missing: {}", .0.display())]
     NoHelper(PathBuf),
-    /// A server on a network wants a token.
+    /// A server on a network requires a token.
     #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
     NoToken {
         /// The place.
         spec: Spec,
-        /// Where the token should be.
+        /// The expected path of the token.
         file: PathBuf,
     },
     /// The token cannot be used.

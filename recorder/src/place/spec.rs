@@ -1,31 +1,31 @@
-//! Where devices may be asked to go, as users write it.
+//! Place specifications, as users write them.
 
 use rcuda_forwarder::{Endpoint, EndpointError};
 use std::str::FromStr;
 
-/// Where a device may be asked to go. A GPU of this machine without a number is chosen by [`choose`].
+/// A place specification. For a GPU of this machine without a number, [`choose`] selects one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spec {
-    /// `local[:GPU]`: in this process, or in a helper if this process has another GPU already.
+    /// `local[:GPU]`: in this process, or in a helper if this process already uses another GPU.
     Local(Option<u32>),
-    /// `helper[:GPU]`: in a process of its own on this machine.
+    /// `helper[:GPU]`: in a separate process on this machine.
     Helper(Option<u32>),
     /// `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
     Remote(Endpoint),
 }
 
-/// Why a text is not a place.
+/// Why a text is not a place specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
-    /// It begins like none of them.
+    /// It has none of the valid forms.
     #[error("invalid place `{0}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")]
     Shape(String),
-    /// Something is wrong with the server.
+    /// The server is invalid.
     #[error("invalid place `{text}`: {source}")]
     Server {
         /// The text.
         text: String,
-        /// What.
+        /// The cause.
         source: EndpointError,
     },
     /// The GPU is not a number, or too high.
@@ -33,7 +33,7 @@ pub(crate) enum SpecError {
     Gpu {
         /// The text.
         text: String,
-        /// What is in the number's place.
+        /// The text where the number is expected.
         number: String,
     },
 }
@@ -72,7 +72,7 @@ impl std::fmt::Display for Spec {
 }
 
 impl Spec {
-    /// The GPU of this machine.
+    /// The number of the GPU on this machine.
     pub(crate) fn near(&self) -> Option<u32> {
         match self {
             Spec::Local(gpu) | Spec::Helper(gpu) => *gpu,
@@ -81,9 +81,9 @@ impl Spec {
     }
 }
 
-/// Gives each place of this machine its GPU and decides which one is in this process. Without a number it is the lowest GPU that
-/// nothing else of the job uses: `taken` are those of devices that stay where they are. This process can have one GPU for one
-/// device, in its whole life: that is the first `local` one, or `bound` (GPU, device); further ones go to helpers.
+/// Selects the GPU for each place of this machine and decides which place is in this process. Without a number it is the lowest GPU that
+/// the job does not use otherwise: `taken` are the GPUs of devices that do not move. A process can use only one GPU for one device, for
+/// as long as it runs: that is the first `local` one, or `bound` (GPU, device); further ones are in helpers.
 pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<(u32, u32)>) -> Vec<Spec> {
     let mut used: Vec<u32> = wanted.iter().filter_map(|(_, s)| s.near()).chain(taken.iter().copied()).collect();
     let mut chosen = Vec::new();

@@ -1,4 +1,4 @@
-//! Physical memory as descriptors, which other processes import, and that of others.
+//! Export of physical memory as descriptors, which other processes import, and import of others' descriptors.
 
 use super::{DESCRIPTOR, ON_DEVICE, PINNED, Physical, Prop, write};
 use crate::context::write_out;
@@ -9,7 +9,7 @@ use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::IntoRawFd;
 
-/// Of the kinds of handles that exist only descriptors are there.
+/// Of the kinds of handles only descriptors are supported.
 fn check_shared_kind(kind: u32) -> Result<(), Code> {
     match kind {
         DESCRIPTOR => Ok(()),
@@ -34,7 +34,7 @@ pub(crate) fn cuMemExportToShareableHandle(
     if p.prop.handle_types & DESCRIPTOR == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // Who imports borrowed memory asks its lender.
+    // A process that imports borrowed memory connects to its owner.
     let ticket = match &p.loan {
         Some((ticket, _)) => *ticket,
         None => Ticket::new(shared_memory::MEMORY, handle, p.bytes, p.device)?,
@@ -58,11 +58,11 @@ pub(crate) fn cuMemImportFromShareableHandle(
     write_out(handle, import(cx, fd)?)
 }
 
-/// A handle for the memory that a descriptor stands for, which stays the caller's.
+/// Imports the memory of a descriptor, which the caller still owns; returns a handle.
 pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
     let ticket = Ticket::of_descriptor(fd, shared_memory::MEMORY)?;
     let own = ticket.is_own();
-    // Outside the lock: the lender may be importing from this process at the same time.
+    // Without the lock: the owner may be importing from this process at the same time.
     let loan = if own { None } else { Some(ticket.borrow()?) };
     let mut v = write();
     let Some(loan) = loan else {

@@ -1,4 +1,4 @@
-//! Physical memory for tiles of arrays: it has no addresses, and the place keeps it by its handle ([`crate::tiles`]).
+//! Physical memory for tiles of arrays: it has no addresses, and the place identifies it by its handle ([`crate::tiles`]).
 
 use super::{read, write};
 use crate::array;
@@ -14,7 +14,7 @@ use cuda_api::ops;
 /// Memory for tiles: its device and its handle.
 pub(super) type Pool = (&'static Device, u64);
 
-/// Gives memory for tiles back, of which nothing is mapped any more. The driver waits for its device then, as for the end of an array.
+/// Frees memory for tiles to which nothing is mapped any more. The driver then waits for its device, as for destroying an array.
 pub(super) fn end_pools(cx: &CallContext, pools: Vec<Pool>) -> Result<(), Code> {
     for (device, handle) in pools {
         cx.settle(device)?;
@@ -24,20 +24,20 @@ pub(super) fn end_pools(cx: &CallContext, pools: Vec<Pool>) -> Result<(), Code> 
     Ok(())
 }
 
-/// Gives physical memory back that nobody can reach any more.
+/// Frees physical memory that is no longer accessible.
 pub(crate) fn collect(cx: &CallContext) -> Result<(), Code> {
     let pools = write().collect(cx);
     end_pools(cx, pools)
 }
 
-/// Makes memory for tiles in the place.
+/// Creates memory for tiles at the place.
 pub(super) fn make_pool(cx: &CallContext, device: &'static Device, handle: u64, bytes: u64) -> Result<(), Code> {
     let body = encode(&TilePool { handle, window: array::window(bytes), bytes });
     let edges = Edges { creates: [handle].into(), ..Edges::default() };
     cx.build(device, ops::id::TILE_POOL_MAKE, &body, &edges, Keep::PLAIN).map(drop)
 }
 
-/// Whether tiles of a device can be mapped to these bytes.
+/// Checks that tiles of a device can be mapped to these bytes.
 pub(crate) fn check(handle: u64, device: &Device, offset: u64, bytes: u64) -> Result<(), Code> {
     let mut v = write();
     let p = v.known(handle)?;
@@ -45,7 +45,7 @@ pub(crate) fn check(handle: u64, device: &Device, offset: u64, bytes: u64) -> Re
     if p.prop.is_for_tiles() && p.device.index == device.index && inside { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
-/// Each of these has one mapping more.
+/// Counts one mapping more for each of these.
 pub(crate) fn mapped(pools: &[u64]) {
     let mut v = write();
     for pool in pools {
@@ -53,7 +53,7 @@ pub(crate) fn mapped(pools: &[u64]) {
     }
 }
 
-/// Each of these has one mapping less.
+/// Counts one mapping less for each of these.
 pub(crate) fn unmapped(pools: &[u64]) {
     let mut v = write();
     for pool in pools {
@@ -61,7 +61,7 @@ pub(crate) fn unmapped(pools: &[u64]) {
     }
 }
 
-/// Bytes of a device that are for tiles.
+/// Size of a device's memory for tiles.
 pub(crate) fn bytes(device: &Device) -> u64 {
     let v = read();
     v.physical.values().filter(|p| p.device.index == device.index && p.prop.is_for_tiles()).map(|p| p.bytes).sum()

@@ -1,4 +1,4 @@
-//! Every operation with memory that is not the job's: what the executor lets through to a driver.
+//! Calls every operation with memory that is not the job's, and checks what the executor passes to a driver.
 
 use super::{Arenas, BAD, Copy3, CopyEnd, DEVICE, Fill, HOST, Kind, MemoryPart, Resource, StreamMemory, reach, span};
 use crate::executor::Executor;
@@ -27,13 +27,13 @@ mod stand_in;
 
 const DEVICE_NUMBER: u32 = 23;
 const CHUNK: u64 = 2 << 20;
-/// What lies where no call may get to.
+/// Contents of memory that no call may access.
 const CANARY: u8 = 0xc5;
-/// What the job's memory holds.
+/// Contents of the job's memory.
 const OWN: u8 = 0x11;
-/// Bytes that a call names.
+/// Number of bytes that a call refers to.
 const BYTES: u64 = 64;
-/// Bytes of memory around an address that no call may name: so many that nothing else lies near it.
+/// Size of the memory around an address that no call may use, so large that nothing else is near it.
 const ROOM: usize = 64 << 10;
 
 const CODE: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u64 to) { ret; }\n\0";
@@ -57,12 +57,12 @@ fn handle(kind: Kind) -> u64 {
 fn apply(e: &Executor, call: u16, body: &[u8]) -> Code {
     match e.apply(call, body, &mut Vec::new()) {
         Applied::Done(rc) => rc,
-        // Let through.
+        // Passed to the driver.
         Applied::Pending(_) => code::SUCCESS,
     }
 }
 
-/// A place with one of each.
+/// A place with one object of each kind.
 struct Job {
     exec: Arc<Executor>,
     memory: u64,
@@ -143,15 +143,15 @@ fn words(at: u64, operation: u64) -> Work<u32> {
     Work::MemOps(vec![[operation, at, 0, 0, at, at]])
 }
 
-/// A call that names an address, and whether it may succeed: because the address is none of the things that it names.
+/// A call with a forbidden address, and whether it may succeed because it does not use the address.
 type Hostile = (Vec<u8>, bool);
 
-/// Ends of a copy that name the address, by every type of memory, in every field that such a type could mean.
+/// Ends of a copy with the address, by every type of memory, in every field that such a type could use.
 fn ends(at: u64) -> impl Iterator<Item = CopyEnd> {
     (0..6).chain([77, u32::MAX]).flat_map(move |memory| {
         let e = CopyEnd { memory, pitch: BYTES, height: 1, ..CopyEnd::default() };
         let far = at.wrapping_sub(steer::own_base(DEVICE_NUMBER));
-        // The last: an address of the job with an offset that leads elsewhere.
+        // The last: an address of the job with an offset that leads outside.
         [
             CopyEnd { host: at, device: at, array: at, ..e },
             CopyEnd { device: at, ..e },
@@ -160,7 +160,7 @@ fn ends(at: u64) -> impl Iterator<Item = CopyEnd> {
     })
 }
 
-/// Copies with such an end on either side. `host`: the sides at which the executor puts memory of its own, whatever the call says.
+/// Copies with such an end on either side. `host`: the sides at which the executor inserts memory of its own, whatever the call contains.
 fn copies(at: u64, own: u64, host: [bool; 2]) -> impl Iterator<Item = (Copy3, bool)> {
     let good = |side: usize| {
         if host[side] { CopyEnd { memory: HOST, ..CopyEnd::default() } } else { device(own + 4096) }
@@ -177,7 +177,7 @@ fn attribute(number: u32, at: u64) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// Attributes that have addresses, pointers or handles of the driver's, and some that nobody knows.
+/// Attributes that have addresses, pointers or the driver's handles, and some unknown ones.
 const ATTRIBUTES: [u32; 6] = [7, 12, 13, 17, 40, u32::MAX];
 /// Such options of the compiler.
 const OPTIONS: [u32; 15] = [2, 3, 4, 5, 6, 17, 18, 19, 25, 26, 27, 28, 35, 77, u32::MAX];
@@ -191,7 +191,7 @@ fn works(at: u64, own: u64) -> Vec<(Work<u32>, bool)> {
         attributes: vec![attribute(number, at).try_into().expect("its size")],
         params: vec![0; 8],
     };
-    // Of a copy from or to the host the place makes the other half, with memory of its own.
+    // For a copy from or to the host, the place supplies the other end with memory of its own.
     let copies = copies(at, own, [false; 2]).map(|(c, _)| (Work::Copy(c), c.src.memory == HOST || c.dst.memory == HOST));
     let ops = (0..10).chain([77]).map(|n| (words(at, n), matches!(n, 3 | 6)));
     let alone = [
@@ -223,7 +223,7 @@ fn launch(number: u32, at: u64) -> Vec<u8> {
     body(&head, &rest)
 }
 
-/// Calls of an operation that name an address in each way that there is.
+/// Calls of an operation with an address in every possible field.
 fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
     let own = job.memory;
     let all = |bodies: Vec<Vec<u8>>| -> Vec<Hostile> { bodies.into_iter().map(|b| (b, false)).collect() };
@@ -291,7 +291,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
                     _ => 2,
                 };
                 let free = matches!(&work, Work::Host(_)) || matches!(&work, Work::MemOps(m) if matches!(m[0][0], 3 | 6));
-                // Attributes are not changed with a node.
+                // Attributes do not change with a node.
                 let free = free || matches!(&work, Work::Kernel(_));
                 let at = At { graph: 0, node };
                 (body(&GraphChange { instance: handle(Kind::GraphExec), at, work }, &[]), free)
@@ -353,13 +353,13 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
             all(OPTIONS.into_iter().flat_map(|key| [load(true, key), load(false, key)]).collect())
         }
         id::LINK => all(OPTIONS.map(|key| body(&Link { options: vec![(key, at)], inputs: vec![], complete: false }, &[])).into()),
-        // By these the place finds what it has. Of what it does not know two have nothing to say.
+        // The address identifies an object of the place. For two of these, an unknown address is not an error.
         id::HOST_UNPIN | id::CHUNK_WITHDRAW => vec![(body(&at, &[]), true)],
         id::VARIABLE_AROUND => all(vec![body(&at, &[])]),
         id::HOST_BYTES => all(vec![body(&[at & !63, u64::MAX, 1, 2, 3, 4, 5, 6, 7, 8], &[])]),
         id::CHUNK_UNMAP | id::CHUNK_OFFER | id::PEER_UNMAP => all(vec![body(&Chunk { address: at, bytes: CHUNK }, &[])]),
         id::ALIAS_UNMAP | id::ALIAS_ACCESS => all(vec![body(&Alias { address: at, bytes: CHUNK, chunk: at, access: 3 }, &[])]),
-        // Each in a range of its own.
+        // Each in a separate range.
         id::CHUNK_MAP => all(vec![
             body(&Chunk { address: at, bytes: CHUNK }, &[]),
             body(&Chunk { address: at & !(CHUNK - 1), bytes: CHUNK }, &[]),
@@ -378,7 +378,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
         }
         id::HOST_PIN => {
             let pin = |apart| body(&HostPin { address: at, bytes: BYTES, flags: 0, apart }, &[]);
-            // Memory of the place's own may be made in the range of pinned memory.
+            // Mirrored memory may be allocated in the range of pinned memory.
             let apart = Some(pin(true)).filter(|_| !(cuda_api::ops::HOST..HOST_END).contains(&at));
             all(apart.into_iter().chain([pin(false)]).collect())
         }
@@ -393,7 +393,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
     }
 }
 
-/// Memory of this process, and numbers that are nobody's.
+/// Memory of this process, and unused numbers.
 struct Outside {
     all: Vec<(&'static str, u64)>,
     canaries: Vec<u64>,
@@ -453,19 +453,19 @@ impl Outside {
     }
 }
 
-/// Calls that a driver may see before one that is refused: they have no address.
+/// Calls that a driver may see before a refused one: they have no address.
 const HARMLESS: [&str; 6] =
     ["cuGraphCreate", "cuGraphDestroy", "cuEventQuery", "cuStreamQuery", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode"];
 
-/// Whether a word is an address nearby.
+/// Returns whether a word is an address near `at`.
 fn close_to(at: u64, word: u64) -> bool {
     word.abs_diff(at) < 4096 && at > 1 << 20
 }
 
-/// Calls of no sense, made of such numbers as calls have: none of them ends this process.
+/// Random calls, made of numbers that are typical of calls: none of them ends this process.
 fn random_calls_are_answered(job: &Job, outside: &Outside) {
     const EACH: usize = 300;
-    // Of these a stand-in must not decide: the memory that the place has, what goes through all of the driver.
+    // Excluded, since a stand-in cannot carry them out: changes of the place's memory, and calls that use all of the driver.
     const NOT: [u16; 4] = [id::CHUNK_UNMAP, id::CHUNK_MAP, id::CONTEXT_RESET, id::BOARD];
     let kinds = (0..=u8::MAX).filter_map(Kind::from_number);
     let sizes = [0, 1, 2, 3, 4, 8, 16, 64, 4096, CHUNK, 1 << 63, u64::MAX, u64::MAX - 7];
@@ -481,7 +481,7 @@ fn random_calls_are_answered(job: &Job, outside: &Outside) {
     for (op, _) in MEMORY.iter().filter(|(op, _)| !NOT.contains(op)) {
         for _ in 0..EACH {
             let mut body: Vec<u8> = (0..draw(40)).flat_map(|_| numbers[draw(numbers.len())].to_le_bytes()).collect();
-            // Heads that are no whole words, and lengths of lists.
+            // Headers that are not whole words, and lengths of lists.
             for _ in 0..draw(6) {
                 let at = draw(body.len() + 1);
                 body.insert(at, draw(5) as u8);
@@ -497,7 +497,7 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
     let mut job = Job::open();
     let mut stack = [0; ROOM];
     let outside = Outside::new(&job, &mut stack);
-    // The driver that opened the place is put aside, so that nothing is carried out and everything is seen.
+    // The driver that opened the place is replaced, so that nothing is carried out and every call is seen.
     let mut d = (*job.exec.gpu.0).clone();
     stand_in::replace(&mut d);
     let exec = Arc::get_mut(&mut job.exec).expect("nobody else has it");
@@ -505,13 +505,13 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
     stand_in::seen();
     let (mut count, mut wrong) = (0, Vec::new());
     for (op, memory) in MEMORY {
-        // Without a body: they go through all of the driver.
+        // Without a body: they use all of the driver.
         if matches!(*op, id::CONTEXT_RESET | id::BOARD) {
             continue;
         }
         for (what, at) in &outside.all {
             let hostile = match memory {
-                // Whatever its fields mean, they are these.
+                // Every field has this value, whatever it means.
                 Memory::Nothing => vec![(at.to_le_bytes().repeat(64), true), (at.to_le_bytes().repeat(3), true)],
                 _ => calls_of(*op, *at, &job),
             };
@@ -538,7 +538,7 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
     let exec = Arc::get_mut(&mut job.exec).expect("nobody else has it");
     exec.gpu = real;
 
-    // The same with a driver that would read and write it.
+    // The same with a driver that would read and write the address.
     for (op, memory) in MEMORY.iter().filter(|(_, m)| matches!(m, Memory::Named | Memory::Known | Memory::Inside)) {
         for (_, at) in &outside.all {
             for (body, free) in calls_of(*op, *at, &job) {
@@ -560,7 +560,8 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
 
 #[test]
 fn rows_have_no_addresses() {
-    // A kind of argument that is not known here may be one. `Val` takes no 64-bit numbers, so no device pointer compiles as one.
+    // A kind of argument that is not listed here may be a pointer. `Val` accepts no 64-bit numbers, so a device pointer does not compile
+    // as one.
     const WITHOUT: [&str; 10] = ["Val", "Enum", "Out", "OutEnum", "New", "Use", "End", "StreamArg", "Str", "DeviceArg"];
     let carried = |row: &&calls::Row| matches!(row.how, How::Send | How::Wait);
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! A driver that does nothing and remembers what it was given.
+//! A driver that does nothing and records its calls.
 
 use cuda_api::arg::*;
 use cuda_api::calls::{self, Driver};
@@ -12,7 +12,7 @@ type Call = (&'static str, Vec<u64>);
 
 static SEEN: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 
-/// What the driver was given since the last time.
+/// The calls since the last query.
 pub(super) fn seen() -> Vec<Call> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -38,11 +38,11 @@ impl Words for sys::CUipcEventHandle {}
 impl<T> Words for *const T {
     fn words(&self, out: &mut Vec<u64>) {
         out.push(*self as u64);
-        // Nothing, or an empty list, which begins nowhere.
+        // Null, or an empty list with a dangling pointer.
         if (*self as u64) < 4096 {
             return;
         }
-        // Handles point to nothing that has a size, bytes and texts are smaller than a number.
+        // Handles point to types without a size; bytes and texts are smaller than a number.
         for i in 0..size_of::<T>() / 8 {
             // SAFETY: the executor's arguments are structures of the type that the row says, of which these are whole words; padding
             // is read as whatever it is.
@@ -83,7 +83,7 @@ macro_rules! families {
             type Table = calls::$family::$table;
             cuda_api::$each!(stand_in);
         })*
-        /// Puts the stand-in's functions in the place of all of a driver's.
+        /// Replaces all functions of a driver by the stand-in's.
         pub(super) fn replace(d: &mut Driver) {
             $($family::replace(&mut d.$family);)*
         }
