@@ -9,6 +9,7 @@ use crate::pools::{Buffer, Pools, lock};
 use crate::share;
 use cuda_api::code::{self, Code};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
@@ -210,7 +211,12 @@ impl Run<'_> {
         let mut buffer = self.pools.spare(PIECE)?;
         if buffer.is_none() && self.made <= self.next / PIECES_FOR_A_BUFFER + 1 {
             self.made += 1;
-            buffer = Some(self.pools.buffer(PIECE, !self.copy.to_device)?);
+            buffer = match self.pools.buffer(PIECE, !self.copy.to_device) {
+                Ok(buffer) => Some(buffer),
+                // Page-locked memory is short: the copy goes on with what it has.
+                Err(_) if self.buffers > 0 => None,
+                Err(rc) => return Err(rc),
+            };
         }
         self.buffers += usize::from(buffer.is_some());
         Ok(buffer)
@@ -237,17 +243,14 @@ impl Run<'_> {
                 self.gpu.copy_out(inside, device, bytes as u64, stream)
             }
         };
-        match submitted.and_then(|()| self.pools.mark(stream)) {
-            Ok(event) => {
-                self.flying.push_back((event, number, buffer));
-                Ok(())
-            }
-            Err(rc) => {
-                // Nothing was submitted, or the context has failed and nothing runs.
-                self.free.push(buffer);
-                Err(rc)
-            }
+        if let Err(rc) = submitted {
+            self.free.push(buffer);
+            return Err(rc);
         }
+        // Without an event nothing shows when the driver has done with the buffer: nobody gets it any more then.
+        let event = self.pools.mark(stream)?;
+        self.flying.push_back((event, number, buffer));
+        Ok(())
     }
 
     fn see_what_the_driver_has_done(&mut self) -> Result<(), Code> {
@@ -296,11 +299,32 @@ impl Drop for Run<'_> {
     }
 }
 
+/// Uses a byte of each page of a range as a copy will. A bad pointer of the program faults here, on the program's own thread and before
+/// anything has begun: a signal handler may leave the call for good.
+///
+/// # Safety
+/// The program says that the range is its memory, which it keeps meanwhile.
+pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
+    /// Smaller pages there are not.
+    const PAGE: usize = 4096;
+    for at in (0..bytes).step_by(PAGE).chain(bytes.checked_sub(1)) {
+        let byte = (address + at as u64) as *mut u8;
+        // SAFETY: as the caller says. The write changes nothing, whatever other threads write there.
+        unsafe {
+            if write {
+                AtomicU8::from_ptr(byte).fetch_or(0, Ordering::Relaxed);
+            } else {
+                byte.read_volatile();
+            }
+        }
+    }
+}
+
 /// Copies bytes inside the process's memory, with several threads where there are any, and looks at them in parts that begin at multiples of
 /// 8: whether anything was found.
 ///
 /// # Safety
-/// Both ends have so many bytes and do not overlap; nobody else writes to them meanwhile.
+/// Both ends have so many bytes and do not overlap; nobody else writes to them meanwhile. The program's end has been [touched](touch).
 pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
     let (tell, done) = channel();
     // SAFETY: the same reference, which all tasks have done with before this function returns.
@@ -327,6 +351,8 @@ pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, thre
 /// The host's end is memory of the program that it keeps during the call.
 pub(crate) unsafe fn copy(gpu: &Gpu, pools: &Pools, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
     let Some(copiers) = Copiers::get(threads) else { return Ok(false) };
+    // SAFETY: as the caller says.
+    unsafe { touch(copy.host, copy.bytes, !copy.to_device) };
     let (tell, done) = channel();
     let (free, handed, flying) = (Vec::new(), Vec::new(), VecDeque::new());
     let mut run = Run { copy, gpu, pools, copiers, done, tell, free, buffers: 0, made: 0, next: 0, handed, flying };

@@ -100,6 +100,31 @@ static void *copy_until_cancelled(void *first) {
     }
 }
 
+// What an address in device memory leads to.
+__global__ void follow(const uint64_t *const *at, uint64_t *to) { *to = **at + 1; }
+
+// A large copy that has the address of registered memory among its bytes, as tables of pointers have.
+static void copy_an_address(program::Report &report) {
+    constexpr size_t WORDS = 9 * MIB / 8;
+    uint64_t *own = static_cast<uint64_t *>(aligned_alloc(4096, 4096)), **device, *result, found = 0;
+    *own = 41;
+    CHECK(cudaHostRegister(own, 4096, cudaHostRegisterMapped));
+    std::vector<uint64_t *> table(WORDS);
+    table[WORDS - 7] = own;
+    CHECK(cudaMalloc(&device, WORDS * 8));
+    CHECK(cudaMalloc(&result, 8));
+    CHECK(cudaMemcpy(device, table.data(), WORDS * 8, cudaMemcpyHostToDevice));
+    follow<<<1, 1>>>(device + WORDS - 7, result);
+    CHECK_LAUNCH();
+    CHECK(cudaMemcpy(&found, result, 8, cudaMemcpyDeviceToHost));
+    uint64_t want = 42;
+    report.expect("what an address among the bytes leads to", &found, &want, 8);
+    CHECK(cudaHostUnregister(own));
+    std::free(own);
+    CHECK(cudaFree(device));
+    CHECK(cudaFree(result));
+}
+
 int main(int argc, char **argv) {
     program::Options options(argc, argv, 8);
     program::Report report;
@@ -115,6 +140,7 @@ int main(int argc, char **argv) {
     }
     done = true;
     forker.join();
+    copy_an_address(report);
     pthread_t copies;
     std::atomic<bool> copied{false};
     if (pthread_create(&copies, nullptr, copy_until_cancelled, &copied) != 0) return 3;

@@ -103,7 +103,14 @@ impl Executor {
         // The lock is not held during the copy, which may wait for another thread's action.
         let pools = self.life().pools.clone();
         // SAFETY: as the caller says.
-        unsafe { bulk::copy(&self.gpu, &pools, copy, threads) }
+        let made = unsafe { bulk::copy(&self.gpu, &pools, copy, threads) };
+        let waited = made == Ok(true) && (copy.wait || !copy.to_device);
+        if made.is_err_and(code::is_sticky) || waited && self.prints() {
+            // The driver shows what device code has printed, and why it has failed, in the calls that wait.
+            let shown = self.gpu.synchronize_stream(copy.stream);
+            return made.and_then(|made| shown.map(|()| made));
+        }
+        made
     }
 
     /// Launches with the program's own parameters; `attached` are its attributes.

@@ -11,7 +11,7 @@ use crate::place::Waiting;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyDevice};
-use executor::bulk::{Bulk, SMALLEST, copy_memory};
+use executor::bulk::{Bulk, SMALLEST, copy_memory, touch};
 use faults::Point;
 
 /// The most and the least bytes that go to a place at once: a copy is at least four of such parts, if it is long enough, so that copying in
@@ -29,14 +29,23 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if host_memory::touches(host.address..host.address + r.width) {
         return Ok(false);
     }
-    // How natively a copy that need not be waited for reads memory while its stream is busy, only the driver knows.
-    if r.dst.device && until == Until::Submitted && !is_at_rest(cx, device, stream, host.address, r.width)? {
+    let suits = |cx: &CallContext| cx.place(device).in_process().is_some() || cx.place(device).maps_file();
+    if !suits(cx) {
         return Ok(false);
     }
+    if r.dst.device && !is_at_rest(cx, device, stream, host.address, r.width)? {
+        match until {
+            // It reads its source when its turn has come, as natively.
+            Until::Done => cx.settle_turn(device, stream)?,
+            // How the driver reads memory natively while the stream is busy, only the driver knows.
+            Until::Submitted => return Ok(false),
+        }
+    }
+    // The wait was outside of the gate: the job may have moved.
     if cx.place(device).in_process().is_some() {
         return in_process(cx, device, r, stream, until);
     }
-    if !cx.place(device).maps_file() {
+    if !suits(cx) {
         return Ok(false);
     }
     let Some(slots) = host_memory::take_slots() else { return Ok(false) };
@@ -163,10 +172,17 @@ impl Staged<'_> {
             // Of an odd destination a word may lie across two of the parts that are looked at.
             let odd = !device_end.is_multiple_of(8);
             let look = |bytes: &[u8]| looked && (odd || host_memory::may_be_named_at(device_end, bytes));
-            // SAFETY: the program says that its source has these bytes; the slot is this copy's, and no GPU reads it now.
+            // SAFETY: the program says that its source has these bytes.
+            unsafe { touch(from, bytes as usize, false) };
+            // SAFETY: as above; the slot is this copy's, and no GPU reads it now.
             if unsafe { copy_memory(from, to, bytes as usize, &look, threads()) } {
                 // SAFETY: as above: they are in the slot.
                 host_memory::note_copied(cx, device_end, unsafe { std::slice::from_raw_parts(to as *const u8, bytes as usize) })?;
+                // For the memory that was named all places may have left the job's file, and the slots with it.
+                if !self.slots.reach(cx, self.device) {
+                    rest = Some(self.rest());
+                    break;
+                }
             }
             self.submit(cx, second, bytes)?;
             second = !second;
@@ -182,7 +198,9 @@ impl Staged<'_> {
         let (mut second, mut rest) = (false, None);
         loop {
             if let Some((at, bytes)) = self.wait(cx, second)? {
-                // SAFETY: the program says that its destination has these bytes; the slot is this copy's, and the GPU has written it.
+                // SAFETY: the program says that its destination has these bytes.
+                unsafe { touch(self.r.dst.address + at, bytes as usize, true) };
+                // SAFETY: as above; the slot is this copy's, and the GPU has written it.
                 unsafe { copy_memory(self.slots.half(second), self.r.dst.address + at, bytes as usize, &|_| false, threads()) };
             } else if self.at == self.r.width || rest.is_some() {
                 return Ok(rest);

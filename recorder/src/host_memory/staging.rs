@@ -60,8 +60,8 @@ pub(crate) fn take_slots() -> Option<Slots> {
         Block { bytes: 2 * HALF, flags: 0, kind: Kind::Staging, filed, device: u32::MAX, id: number(), known: Known::Hidden };
     named::add(at, block);
     HIGHEST.fetch_max(at + 2 * HALF, Ordering::Relaxed);
-    free.1 += 1;
     // Where the memory file cannot grow no place shares it, and nobody asks again.
+    free.1 = if filed { free.1 + 1 } else { SETS };
     filed.then_some(Slots { at })
 }
 
