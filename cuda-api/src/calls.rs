@@ -9,9 +9,9 @@
 //! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. A `custom` row needs a
 //! function of the same name in the recorder's file of its subject. Ids are only ever added, never reused: they are in journals.
 //!
-//! Each family's macro (`for_each_memory_call!` and so on) hands its rows to another macro: the recorder exports the symbols
-//! that way. [`by_id`] picks the generic functions of a row at run time: the executor, replay and printing are ordinary
-//! generic code over [`Call`].
+//! Each family's macro (`for_each_memory_call!` and so on) passes its rows to another macro; the recorder exports its
+//! symbols that way. [`by_id`] selects the generic functions of a row at run time: the executor, replay and printing
+//! are ordinary generic code over [`Call`].
 
 use crate::arg::Edges;
 use crate::class::{Class, How};

@@ -173,7 +173,7 @@ impl Worker {
 
     /// Hands the worker its client, described by `words` in the log, and waits until it has received it, or `until`. If
     /// it has not received it, its process has ended when this returns, so that another worker can serve the client;
-    /// without the message, that cannot be decided otherwise.
+    /// the error then holds the seat. An error without the seat leaves open whether the worker received the client.
     pub(super) fn serve(
         &self,
         hello: &JobHello,
