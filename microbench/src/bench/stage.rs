@@ -1,4 +1,5 @@
-//! Processes of a benchmark: servers, jobs, clients; all with a runtime folder and a token of their own, all ended with it.
+//! Processes of a benchmark: servers, jobs, clients; all with a separate runtime directory and token, all ended with
+//! it.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -45,7 +46,7 @@ impl Stage {
             .env_remove("MRCUDA_SERVERS")
             // CPU drivers of one name are one machine; on hardware nobody reads it.
             .env("SOFTGPU_SEED_ID", "local")
-            // Servers over TCP stand for other machines.
+            // Servers over TCP represent other machines.
             .env("MRCUDA_FAULT_TCP_IS_FAR", "1");
     }
 

@@ -1,4 +1,4 @@
-//! A proxy in front of a server: it can cut a connection, hold a message back, or let only half of one through.
+//! A proxy in front of a server: it can cut a connection, delay a message, or forward only half of one.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
