@@ -335,8 +335,7 @@ exports! {
         }))
     }
 
-    /// A table of private functions. nvidia-smi requests one and checks its size before it uses the contents; ours
-    /// contains only the size.
+    /// A table of private functions. nvidia-smi requests one and checks its size before using it; ours contains only the size.
     fn nvmlInternalGetExportTable: (table: *mut *const usize, name: *const [u8; 16]) {
         static NOTHING: [usize; 512] = {
             let mut words = [0; 512];
