@@ -41,7 +41,7 @@ const JOB_UNACKNOWLEDGED: Duration = Duration::from_secs(300);
 /// Connections that may be greeting concurrently over TCP, and over the Unix socket.
 const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
-/// Maximum number of dropped connections that are being told so concurrently.
+/// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
 /// Pause after a failed accept (for example too many open files).
 const BREATH: Duration = Duration::from_millis(100);

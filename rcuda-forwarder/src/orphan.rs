@@ -98,8 +98,8 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
     };
     // No signal handler of the program may run in a process that borrows its memory.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    // SAFETY: this thread stands still until the first process has ended; that one uses the plan and the stacks only. Without an
-    // exit signal nobody else hears of its end.
+    // SAFETY: this thread is blocked until the first process has ended; that one uses the plan and the stacks only.
+    // Without an exit signal nobody else hears of its end.
     let pid = unsafe { libc::clone(first, top, libc::CLONE_VM | libc::CLONE_VFORK, (&raw const plan).cast_mut().cast()) };
     let started = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     if pid > 0 {

@@ -216,7 +216,7 @@ impl<'a> Job<'a> {
         self.read("out")
     }
 
-    /// The file with its stderr, for whoever wants to follow it.
+    /// The file with its stderr, for following it.
     pub fn stderr_file(&self) -> PathBuf {
         self.scene.path.join(format!("{}.err", self.name))
     }

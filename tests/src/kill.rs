@@ -34,7 +34,7 @@ pub fn shuffle(cells: &mut [Cell], seed: u64) {
     }
 }
 
-/// Tries cells, some at a time: most of them mostly wait. `tell` hears of each.
+/// Tries cells, some at a time: most of them mostly wait. `tell` is called with the outcome of each.
 ///
 /// # Errors
 /// The program of the cells fails natively.

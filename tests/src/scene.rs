@@ -139,7 +139,7 @@ impl Drop for Scene {
     }
 }
 
-/// A path that nobody else uses.
+/// A unique path.
 fn unique(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -69,7 +69,7 @@ impl Server {
         // The thread reads to the end, so that the server never waits for a reader.
         std::thread::spawn(move || {
             for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-                // Nobody listens any more after the first lines.
+                // After the first lines there is no listener.
                 let _ = tell.send(line);
             }
         });
@@ -177,7 +177,7 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The helper processes of a job: they are nobody's children, but they carry its process id as their argument.
+/// The helper processes of a job: they are not its children, but have its process id as an argument.
 pub fn helpers(job: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

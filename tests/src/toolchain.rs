@@ -74,7 +74,8 @@ pub fn pynvml(target: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Installs packages into a folder of their own; a mark tells a whole installation from one that was cut short.
+/// Installs packages into a separate directory; a marker file distinguishes a complete installation from an
+/// interrupted one.
 fn install(folder: &Path, packages: &[&str]) -> Result<(), String> {
     let mark = folder.join("installed");
     let want = packages.join("\n");

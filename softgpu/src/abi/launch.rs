@@ -124,7 +124,7 @@ impl Config {
                 }
                 // Clusters of one block.
                 4 | 11 if attribute.value[..3] == [1, 1, 1] => {}
-                // A setting of streams, and what nobody knows.
+                // A setting of streams, and unknown attributes.
                 3 | LAST_ATTRIBUTE.. => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
                 _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             }

@@ -370,7 +370,7 @@ impl Live {
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
         self.error().map_or(Ok(()), |error| {
-            // Whoever hears of a failed assertion finds its text.
+            // The text of a failed assertion must be available once the failure is reported.
             self.output.show();
             Err(error)
         })
@@ -499,6 +499,6 @@ impl Live {
 
 /// Text of assertions and faults goes to stderr, whose buffer is the system's.
 pub(crate) fn complain(text: &str) {
-    // Nobody can be told that stderr is closed.
+    // A closed stderr cannot be reported.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

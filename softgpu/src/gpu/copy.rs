@@ -150,7 +150,7 @@ fn of_array(e: &CopyEnd, c: &Copy3) -> Res<Side> {
 fn sides(c: &Copy3) -> Res<(Side, Side, Shape)> {
     let shape = Shape { width: c.width, height: c.rows, depth: c.depth };
     if [c.width, c.rows, c.depth].contains(&0) && (c.dst.memory == 0 || c.src.memory == 0) {
-        // Where nothing is copied nobody asks what kind of memory it is.
+        // If nothing is copied, the kind of memory does not matter.
         let none = Side { space: Space::Unified, address: 0, pitch: 0, slice: 0, array: None, tiles: None };
         return Ok((none.clone(), none, shape));
     }

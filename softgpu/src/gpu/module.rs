@@ -82,7 +82,7 @@ impl Function {
         &self.program.image.functions[self.index]
     }
 
-    /// Handle of the kernel that it is in this context, if somebody has asked for that.
+    /// Handle of the kernel in this context, if it was requested.
     pub fn kernel(&self) -> Option<usize> {
         let mut found = None;
         KERNELS.each(|kernel| {

@@ -39,7 +39,7 @@ pub(crate) fn anywhere(len: u64) -> Res<u64> {
     map(0, len, Protection::ReadWrite, ANONYMOUS, -1)
 }
 
-/// Address space without memory, near `hint` or elsewhere, aligned to `align` (a power of two).
+/// Reserves address space without memory, preferably at `hint`, aligned to `align` (a power of two).
 pub(crate) fn reserve(hint: u64, len: u64, align: u64) -> Res<u64> {
     let at = map(hint, len, Protection::None, ANONYMOUS, -1)?;
     if at.is_multiple_of(align) {
@@ -101,7 +101,7 @@ pub(crate) fn touched(addr: u64, len: u64) -> bool {
     rc == 0 && seen.iter().any(|page| page & 1 != 0)
 }
 
-/// A file in memory of `len` zero bytes; `name` can be read back with [`memory_file_name`] by whoever gets the descriptor.
+/// Creates a memory file of `len` zero bytes; the receiver of the descriptor can read `name` with [`memory_file_name`].
 pub(crate) fn memory_file(name: &str, len: u64) -> Res<OwnedFd> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: a NUL-terminated name and valid flags.

@@ -5,9 +5,9 @@
 //! are no delays and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]); other work is
 //! not limited, so host functions and kernels that wait for each other make progress.
 //!
-//! Of the threads that have nothing to do one keeps watch: it sleeps until the next delay is over, the others until they
-//! are called. Who takes work leaves somebody on watch. So there are as many threads as pieces of work that really run at
-//! the same time, and one more, however many streams have work.
+//! One of the idle threads is the watcher: it sleeps until the next delay is over, the others until they are woken. A
+//! thread that takes work makes sure that there is a watcher. So there are as many threads as pieces of work that
+//! really run concurrently, and one more, however many streams have work.
 
 use super::context::Live;
 use super::lock;
@@ -173,7 +173,7 @@ impl State {
         if self.watched {
             scheduler().watch.notify_one();
         } else if self.called || scheduler().returning.load(Ordering::Relaxed) > 0 {
-            // Whoever arrives looks.
+            // A thread that is arriving will check the queues.
         } else if self.idle > 0 {
             scheduler().work.notify_one();
             self.called = true;

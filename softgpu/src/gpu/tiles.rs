@@ -108,7 +108,7 @@ impl Tiling {
         }
     }
 
-    /// The tiles that stand for what was asked for, in the order of their memory.
+    /// The tiles of a request, in the order of their memory.
     fn named(&self, t: &Tiles, element: u64) -> Vec<u64> {
         match t.part {
             OF_LEVEL => {

@@ -274,7 +274,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A 32-bit destination; `_` is a register nobody reads.
+    /// A 32-bit destination; `_` is a register that is never read.
     pub(crate) fn dst32(&mut self, operand: &Operand) -> Result<u32, Problem> {
         match self.any_dst(operand, false)? {
             Reg::R32(r) => Ok(r),

@@ -97,7 +97,7 @@ impl Level {
     }
 }
 
-/// What a number that a kernel was given stands for.
+/// The object of a number that was passed to a kernel.
 #[derive(Clone)]
 pub struct Object {
     /// Levels, the largest first; none of what a reference sees that sees nothing.

@@ -128,7 +128,7 @@ struct Files {
     local: Vec<u8>,
 }
 
-/// Files that nobody uses.
+/// Unused register files.
 static SPARE: Mutex<Vec<Files>> = Mutex::new(Vec::new());
 /// So many of them are kept,
 const SPARES: usize = 256;

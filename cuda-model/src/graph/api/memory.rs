@@ -46,7 +46,7 @@ pub(super) fn add_alloc<H: Host>(
 ) -> Done {
     let p: RawAlloc = read(params)?;
     h.shared().with(|g| g.store.graph(graph).map(drop))?;
-    // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; nobody else gets it.
+    // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; it is not exported.
     if p.kind != 1 || p.location != 1 || p.handle_types != 0 || p.win32 != 0 || p.bytes == 0 {
         return Err(INVALID);
     }
