@@ -1,16 +1,17 @@
-//! Runs any CUDA programs natively and under mrcuda, moves them while they run, and compares output and time: `cargo xtask apps`,
-//! `mrcuda bench --only apps` and the test of tests/apps.
+//! Runs CUDA programs natively and under mrcuda, moves them while they run, and compares output and time: `cargo xtask
+//! apps`, `mrcuda bench --only apps` and the test of tests/apps.
 //!
-//! Each program runs twice natively, then once in each [`Mode`]. A run is *as native* if its exit status and its stdout are native's,
-//! by these rules ([`output`]):
+//! Each program runs twice natively, then once in each [`Mode`]. A run is *as native* if its exit status and its stdout
+//! equal the native ones, by these rules ([`output`]):
 //!
-//! * in lines that tell times, rates or free memory ([`output::MEASURE`]) all numbers are masked, and addresses (`0x…`) everywhere;
-//! * lines that only one of the two native runs has are not compared; if there are any, the other ones must be there;
-//! * `order`: all lines are there in another order, as programs may do whose threads or blocks print;
-//! * `numbers`: the native runs differ from each other, and this one differs from them in numbers only.
+//! * in lines with times, rates or free memory ([`output::MEASURE`]) all numbers are masked, and addresses (`0x…`)
+//! everywhere;
+//! * lines that only one of the two native runs has are not compared; all other lines must be present;
+//! * `order`: all lines are present in another order, as in programs whose threads or blocks print;
+//! * `numbers`: the native runs differ from each other, and this one differs from them only in numbers.
 //!
-//! The last two count as native and are shown. Times are whole runs, from start to end of the process; ratios are to the faster native
-//! run.
+//! The last two count as native and are reported. Times are whole runs, from start to end of the process; ratios are
+//! relative to the faster native run.
 
 mod list;
 mod mover;
@@ -24,18 +25,18 @@ pub use output::{Ending, Verdict};
 pub use run::{Cell, Comparison, Places, Setup, compare};
 pub use summary::Summary;
 
-/// Where a program runs, apart from natively.
+/// Where a program runs, other than natively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// At a server of this machine, over TCP.
+    /// At a server on this machine, over TCP.
     Tcp,
-    /// At a server of this machine, over shared memory.
+    /// At a server on this machine, over shared memory.
     Unix,
     /// In its own process.
     Local,
     /// In a helper process.
     Helper,
-    /// It starts at a server and is moved to one place after the other until it ends.
+    /// It starts at a server and is moved to one place after another until it ends.
     Moved,
 }
 

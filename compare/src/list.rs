@@ -1,4 +1,4 @@
-//! Which programs run, and how.
+//! The list of programs to run, with their options.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 /// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Name in tables: the path in the folder; another run of the same file gets a number.
+    /// Name in tables: the path in the directory; further runs of the same file get a number.
     pub name: String,
     /// The executable file.
     pub path: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The folder in which it runs. None: a folder of its own for each run, with links to all that is beside the program.
+    /// Its working directory. None: a separate one for each run, with links to all files beside the program.
     pub folder: Option<PathBuf>,
-    /// How long it may take.
+    /// Time limit.
     pub limit: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Moves whatever jobs appear, again and again.
+//! Repeatedly moves every job that appears.
 
 use control::{Answer, AskError, Client, Migrate, Move, ReasonCode, Request};
 use serde_json::{Value, json};
@@ -8,27 +8,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often the folder of sockets is looked at.
+/// Poll interval for the directory of sockets.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// How long a job may take to answer a request to move: it refuses much earlier what does not work.
+/// Timeout for a job's answer to a move request, which is generous: a move that cannot work is refused much
+/// earlier.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Rest after a move that was refused.
+/// Pause after a refused move.
 const AFTER_REFUSAL: Duration = Duration::from_millis(20);
-/// Phases in which the job's calls are held up.
+/// Phases in which the job's calls are blocked.
 const HOLDING: [&str; 3] = ["quiesce", "delta", "verify"];
 
-/// How long one move held up the job's calls.
+/// How long one move blocked the job's calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pause {
-    /// How long, in milliseconds.
+    /// Duration in milliseconds.
     pub ms: f64,
     /// The phase that took most of it.
     pub phase: String,
-    /// What it took, in milliseconds.
+    /// Duration of that phase, in milliseconds.
     pub phase_ms: f64,
-    /// Where the job was.
+    /// The source.
     pub from: String,
-    /// Where it went.
+    /// The target.
     pub to: String,
 }
 
@@ -45,14 +46,14 @@ impl Pause {
     }
 }
 
-/// What became of the moves of one run.
+/// The results of one run's moves.
 #[derive(Debug, Clone, Default)]
 pub struct Moves {
     /// The pause of each move that succeeded.
     pub pauses: Vec<Pause>,
-    /// Moves that were under way when the program ended.
+    /// Moves that were running when the program ended.
     pub unfinished: usize,
-    /// Why others did not, and how often.
+    /// Why moves were refused, with the number of each.
     pub refusals: BTreeMap<String, usize>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn move_all(folder: &Path, targets: &[String], every: Duration, over:
     moves.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends with the job, whose last answer may be missing then.
+/// Returns when the job ends; its last answer may then be missing.
 fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBool, moves: &Mutex<Moves>) {
     let Ok(mut client) = Client::connect_at(socket) else {
         return;
@@ -113,7 +114,7 @@ fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBoo
     }
 }
 
-/// A reason without addresses and ports, so that the same ones are counted together.
+/// A reason without addresses and ports, so that equal ones are counted together.
 fn in_short(reason: &str) -> String {
     let mut parts = reason.split("0x");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,10 +1,10 @@
-//! Whether an output is native's.
+//! Decides whether an output equals the native one.
 
 use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// A line with one of these words tells how long something took, how fast it was, or how much memory is free: its numbers are masked.
+/// Matches lines with a duration, a speed or an amount of free memory, in which numbers are masked.
 pub const MEASURE: &str = r"(?i)\btime|elapsed|ms\b|msec|usec|\bus\b|\bsec\b|seconds|[GMK]i?B/s|/sec|/s\b|flop|bandwidth|throughput|iterations while|memcopy:|kernel:|streamed:|speed|clocks|lshmname|average|latency|\bfree\b.*bytes";
 
 static MEASURES: LazyLock<Regex> = LazyLock::new(|| pattern(MEASURE));
@@ -22,7 +22,7 @@ pub enum Ending {
     Code(i32),
     /// By this signal.
     Signal(i32),
-    /// It was killed at its limit.
+    /// It was killed at its time limit.
     Hung,
 }
 
@@ -45,7 +45,7 @@ pub enum Verdict {
     Order,
     /// The native runs vary, and this one differs from them in its numbers only.
     Numbers,
-    /// It is something else: what.
+    /// Any other difference, described by the text.
     Wrong(String),
 }
 
@@ -66,15 +66,15 @@ impl Verdict {
     }
 }
 
-/// What two native runs have in common.
+/// The common part of two native runs.
 #[derive(Debug)]
 pub struct Expected {
-    /// How they ended.
+    /// Their exit status.
     pub ending: Ending,
     lines: Vec<String>,
-    /// Lines that both have, and how often.
+    /// Lines that both have, with their counts.
     common: BTreeMap<String, usize>,
-    /// Whether they wrote the same.
+    /// Whether their outputs are equal.
     pub stable: bool,
     /// Lines that are not compared.
     pub varying: usize,
@@ -91,7 +91,7 @@ impl Expected {
         Expected { ending, stable: lines == other, lines, common, varying }
     }
 
-    /// How another run compares; `words` is what it wrote to stderr.
+    /// Compares another run; `words` is its stderr.
     pub fn compare(&self, ending: Ending, out: &str, words: &str) -> Verdict {
         if ending != self.ending {
             let last = |text: &str| text.trim().lines().next_back().map(|line| line.chars().take(160).collect::<String>());
@@ -121,7 +121,7 @@ impl Expected {
     }
 }
 
-/// The lines without what may differ from run to run.
+/// The lines with variable parts masked.
 fn masked(text: &str) -> Vec<String> {
     text.lines()
         .map(|line| {

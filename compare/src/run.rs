@@ -1,4 +1,4 @@
-//! One program: natively, in each place, moved.
+//! Runs one program natively, in each place, and with moves.
 
 use crate::Mode;
 use crate::list::Program;
@@ -14,23 +14,23 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a running program is looked at.
+/// Poll interval for a running program.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What runs share.
+/// Settings shared by all runs.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The `mrcuda` under test.
     pub mrcuda: PathBuf,
-    /// The driver that is used instead of this machine's own: the CPU driver.
+    /// The driver that is used instead of this machine's: softgpu.
     pub driver: Option<PathBuf>,
-    /// How many GPUs a program sees.
+    /// Number of GPUs that a program sees.
     pub gpus: u32,
-    /// A scratch folder. Its path is short: that of a Unix socket has room for 107 bytes.
+    /// A scratch directory with a short path, because that of a Unix socket is limited to 107 bytes.
     pub folder: PathBuf,
     /// The token of the servers.
     pub token: PathBuf,
-    /// Rest between the end of a move and the next one.
+    /// Pause between the end of a move and the next one.
     pub every: Duration,
 }
 
@@ -65,17 +65,17 @@ struct Run {
 pub struct Cell {
     /// Whether it was as native.
     pub verdict: Verdict,
-    /// From start to end.
+    /// Duration from start to end.
     pub seconds: f64,
     /// The same as a multiple of native.
     pub ratio: f64,
     /// Pauses of the moves that succeeded.
     pub pauses: Vec<Pause>,
-    /// Moves that were under way at its end.
+    /// Moves that were running at its end.
     pub unfinished: usize,
     /// Why moves were refused, and how often.
     pub refusals: BTreeMap<String, usize>,
-    /// What mrcuda said on stderr, each line once.
+    /// mrcuda's messages on stderr, each line once.
     pub words: Vec<String>,
 }
 
@@ -88,9 +88,9 @@ pub struct Comparison {
     pub expected: Expected,
     /// Seconds of both native runs.
     pub native: [f64; 2],
-    /// What it wrote to stdout natively.
+    /// Its native stdout.
     pub out: String,
-    /// The last line that it wrote to stderr natively.
+    /// The last line of its native stderr.
     pub last_word: String,
     /// By mode.
     pub cells: BTreeMap<Mode, Cell>,
@@ -109,7 +109,7 @@ impl std::fmt::Display for Comparison {
 /// Runs a program twice natively and once in each of the modes.
 ///
 /// # Errors
-/// It cannot be started, or folders for it cannot be made.
+/// It cannot be started, or directories for it cannot be created.
 pub fn compare(setup: &Setup, places: &Places, program: &Program, modes: &[Mode]) -> Result<Comparison, String> {
     let mut comparison = Comparison::natively(setup, program)?;
     for mode in modes.iter().filter(|_| comparison.expected.ending != Ending::Hung) {
@@ -136,7 +136,7 @@ impl Comparison {
         })
     }
 
-    /// A run under mrcuda, of the same program; its arguments may be others that should not change its output.
+    /// Runs the program under mrcuda; its arguments may differ if that should not change its output.
     ///
     /// # Errors
     /// See [`compare`].
@@ -166,7 +166,7 @@ fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
     if let Some(driver) = &setup.driver {
         let folder = setup.folder.join("native");
         let link = folder.join("libcuda.so.1");
-        // Another run may have made it already; that it is there is seen below.
+        // Another run may have created it already; whether it exists is checked below.
         let _ = std::fs::create_dir_all(&folder);
         let _ = std::os::unix::fs::symlink(driver, &link);
         if !link.exists() {
@@ -216,12 +216,12 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
         let moves = mover.join().map_err(|_| "the thread that moves jobs panicked".to_owned());
         Ok((run?, moves?))
     });
-    // What is left there only costs space.
+    // Anything left there only takes space.
     let _ = std::fs::remove_dir_all(&runtime);
     done
 }
 
-/// Folders and a token of its own; the CPU driver's name of this machine.
+/// Sets separate directories and the token; the softgpu name of this machine.
 fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
     command.env("XDG_RUNTIME_DIR", runtime).env("XDG_CONFIG_HOME", &setup.folder).env("MRCUDA_TOKEN_FILE", &setup.token);
     for name in ["MRCUDA_DRIVER", "MRCUDA_SERVERS", "MRCUDA_LOG"] {
@@ -232,7 +232,7 @@ fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
     }
 }
 
-/// Runs a command to its end, or to its limit; then all its processes are killed.
+/// Runs a command to its end or time limit; then kills all its processes.
 fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run, String> {
     let own = own_folder(&setup.folder, "w")?;
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
@@ -241,7 +241,7 @@ fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run
         None => {
             let work = own.join("work");
             std::fs::create_dir(&work).map_err(|e| failed(&work, e))?;
-            // Programs write files where they are, and look for data there.
+            // Programs write files to their directory, and read data from it.
             let beside = program.path.parent().unwrap_or(Path::new("/"));
             for entry in std::fs::read_dir(beside).map_err(|e| failed(beside, e))?.filter_map(Result::ok) {
                 std::os::unix::fs::symlink(entry.path(), work.join(entry.file_name())).map_err(|e| failed(&work, e))?;
@@ -262,7 +262,7 @@ fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run
         }
     };
     let seconds = begin.elapsed().as_secs_f64();
-    // Also processes that it has left behind; an empty group is not an error.
+    // Including processes that it has left behind; an empty group is not an error.
     if let Ok(group) = i32::try_from(child.id()) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
@@ -275,7 +275,7 @@ fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run
         Some(status) => status.code().map_or(Ending::Signal(status.signal().unwrap_or(0)), Ending::Code),
     };
     let run = Run { ending, out: read(&out), err: read(&err), seconds };
-    // What is left there only costs space.
+    // Anything left there only takes space.
     let _ = std::fs::remove_dir_all(&own);
     Ok(run)
 }

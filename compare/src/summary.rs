@@ -1,4 +1,4 @@
-//! All programs together: a table for people, JSON for programs.
+//! A summary of all programs: a table for people, JSON for programs.
 
 use crate::Mode;
 use crate::mover::Pause;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was compared.
+/// The results.
 #[derive(Debug)]
 pub struct Summary {
     modes: Vec<Mode>,
@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Nothing yet, of these modes.
+    /// Creates an empty summary for these modes.
     pub fn new(modes: &[Mode]) -> Summary {
         Summary { modes: modes.to_vec(), programs: Vec::new(), failures: BTreeMap::new() }
     }
@@ -46,7 +46,8 @@ impl Summary {
         self.programs.iter().filter_map(move |p| Some((p, p.cells.get(&mode)?)))
     }
 
-    /// Median and largest ratio of a mode, with the program that has it. Runs that were not as native have none.
+    /// Median and maximum ratio of a mode, with the program of the maximum. Runs that were not as native are
+    /// excluded.
     pub fn ratios(&self, mode: Mode) -> Option<(f64, f64, &str)> {
         let mut all: Vec<(f64, &str)> =
             self.cells(mode).filter(|(_, c)| c.verdict.as_native()).map(|(p, c)| (c.ratio, p.name.as_str())).collect();
@@ -96,7 +97,7 @@ impl Summary {
         (self.cells(mode).count(), self.cells(mode).filter(|(_, c)| c.verdict.as_native()).count())
     }
 
-    /// One line for each remark that the table has no room for.
+    /// One line for each remark that does not fit the table.
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for program in &self.programs {

@@ -1,6 +1,6 @@
-//! What a job answers. Times of day are milliseconds since 1970, durations milliseconds, sizes bytes.
+//! The answers of a job. Times of day are in milliseconds since 1970, durations in milliseconds, sizes in bytes.
 //!
-//! Clients must pass over fields that they do not know; a field that is missing has its empty value.
+//! Clients must ignore fields that they do not know. A missing field has its default value.
 
 use crate::VERSION;
 use crate::code::{ErrorCode, ReasonCode};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The answer to `list`: the job.
+/// The answer to `list`: the state of the job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Job {
@@ -16,15 +16,15 @@ pub struct Job {
     pub pid: u32,
     /// Path of the program.
     pub program: String,
-    /// The signal that moves the job; none: the program uses it itself.
+    /// The signal that moves the job; none if the program uses that signal itself.
     pub signal: Option<String>,
-    /// Where the signal moves it.
+    /// The place to which the signal moves the job.
     pub on_signal: String,
-    /// Id of the move that is under way.
+    /// Id of the move that is running.
     pub moving: Option<String>,
-    /// Ids of the moves that wait, the next one first.
+    /// Ids of the queued moves, the next one first.
     pub queued: Vec<String>,
-    /// GPUs as the program numbers them.
+    /// The job's GPUs, in the program's numbering.
     pub devices: Vec<Device>,
 }
 
@@ -32,81 +32,81 @@ pub struct Job {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
-    /// Its number.
+    /// The GPU's number.
     pub device: u32,
-    /// Name that the program sees: that of the first place.
+    /// Name that the program sees: that of the GPU at the first place.
     pub name: String,
-    /// UUID that the program sees, hexadecimal.
+    /// UUID that the program sees, in hexadecimal.
     pub uuid: String,
-    /// Compute capability, as `9.0`.
+    /// Compute capability, such as `9.0`.
     pub capability: String,
-    /// Memory that the program sees.
+    /// Amount of memory that the program sees.
     pub total_bytes: u64,
-    /// Where its calls execute now.
+    /// The place where its calls execute now.
     pub place: String,
-    /// How they get there: `tcp`, `shm`, `in-process`.
+    /// How calls reach the place: `tcp`, `shm` or `in-process`.
     pub transport: String,
-    /// Since when it has been there.
+    /// The time at which it arrived at this place.
     pub since_unix_ms: u64,
-    /// What it is doing.
+    /// Its state with respect to moves.
     pub state: DeviceState,
-    /// Memory that the program has allocated.
+    /// Bytes that the program has allocated.
     pub used_bytes: u64,
     /// Live objects by kind: streams, events, modules, functions, allocations.
     pub live: BTreeMap<String, u64>,
-    /// Records of the journal that a move would replay.
+    /// Journal records that a move would replay.
     pub records: u64,
     /// Bytes of the journal.
     #[serde(default)]
     pub journal_bytes: u64,
-    /// Moves that it has made.
+    /// Number of moves so far.
     pub moves: u64,
-    /// The CUDA error that stays with the context; 0: none.
+    /// The sticky CUDA error of the context; 0 if there is none.
     pub error: i32,
 }
 
-/// What a GPU of a job is doing.
+/// State of a GPU of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceState {
-    /// Nothing that concerns moves.
+    /// No move is running.
     #[default]
     Idle,
     /// A move is under way.
     Moving,
-    /// Its context has failed: it cannot move.
+    /// Its context has failed, so it cannot move.
     Failed,
 }
 
-/// The answer to `plan`: what a move would find.
+/// The answer to `plan`: what a move would involve.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Plan {
-    /// Whether nothing stands in the way.
+    /// Whether there are no blockers.
     pub ok: bool,
     /// Numbers of the GPUs that would move.
     pub gpus: Vec<u32>,
-    /// Where they are, separated by commas.
+    /// Their places, separated by commas.
     pub from: String,
-    /// The place asked for.
+    /// The requested place.
     pub to: String,
-    /// All that stands in the way.
+    /// All blockers.
     pub blockers: Vec<String>,
-    /// A code for each of them.
+    /// The code of each blocker.
     pub codes: Vec<ReasonCode>,
-    /// All of them as one text.
+    /// All blockers as one text.
     pub reason: Option<String>,
-    /// The code of the first one.
+    /// The code of the first blocker.
     pub code: Option<ReasonCode>,
-    /// Bytes that the program has allocated: what would have to travel.
+    /// Bytes that the program has allocated, which a move would have to copy.
     pub live_bytes: u64,
     /// Records that would be replayed.
     pub records: u64,
-    /// Chunks of memory among them.
+    /// Memory chunks that they create.
     pub chunks: u64,
-    /// Bytes in those chunks.
+    /// Bytes of those chunks.
     pub chunk_bytes: u64,
-    /// Modules and libraries among them.
+    /// Modules and libraries that they load.
     pub modules: u64,
     /// Streams, events, modules, functions and allocations.
     pub live_objects: u64,
@@ -114,110 +114,113 @@ pub struct Plan {
     pub regions: u64,
 }
 
-/// One move: what `migrate`, `cancel`, `report` and events tell of it.
+/// One move, as reported by `migrate`, `cancel`, `report` and events.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Move {
-    /// Its name.
+    /// The move's id.
     pub id: String,
-    /// How far it is.
+    /// Its state.
     pub state: MoveState,
-    /// Whether the job is at the new place: `state` is `done`.
+    /// Whether the job is at the target: `state` is `done`.
     pub ok: bool,
-    /// Who asked: `request` or `signal`.
+    /// How it was requested: `request` or `signal`.
     pub by: String,
-    /// The places that the GPUs leave, separated by commas.
+    /// The source places, separated by commas.
     pub from: String,
-    /// Where they go: the place that was asked for.
+    /// The target, as it was requested.
     pub to: String,
-    /// How calls get there, separated by commas: `tcp`, `shm` or `in-process`.
+    /// How calls reach the target, separated by commas: `tcp`, `shm` or `in-process`.
     pub transport: String,
-    /// When it was asked for.
+    /// The time of the request.
     pub at_unix_ms: u64,
-    /// The phase that it is in.
+    /// The current phase.
     pub phase: Option<String>,
-    /// How long the phases took that are over; of several GPUs the slowest counts.
+    /// Durations of the completed phases; with several GPUs, that of the slowest.
     pub phases: BTreeMap<String, f64>,
     /// Bytes copied, counted after each round.
     pub bytes: u64,
-    /// Bytes copied while calls were held up.
+    /// Bytes copied while calls were blocked.
     pub delta_bytes: u64,
-    /// Bytes that GPU copied to GPU, from memory that the target had by descriptor; the others went over connections.
+    /// Bytes copied from GPU to GPU, from memory that the target mapped through a descriptor; the rest went over
+    /// connections.
     pub bytes_by_descriptor: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
-    /// Records replayed before the calls were held up.
+    /// Records replayed before calls were blocked.
     pub records: u64,
-    /// Chunks of memory among them.
+    /// Memory chunks that they created.
     pub chunks: u64,
-    /// Bytes in those chunks.
+    /// Bytes of those chunks.
     pub chunk_bytes: u64,
-    /// Modules and libraries among them.
+    /// Modules and libraries that they loaded.
     pub modules: u64,
     /// Streams, events, modules, functions and allocations.
     pub live_objects: u64,
-    /// Whether a kernel was unfinished when the calls were held up.
+    /// Whether a kernel was still running when calls were blocked.
     pub kernel_running: bool,
-    /// How long calls were held up: the longest time, if the GPU was not idle at the first attempt.
+    /// How long calls were blocked. If the GPU was not idle at the first attempt, this is the longest of the
+    /// attempts.
     pub downtime_ms: f64,
-    /// How long the GPUs had nothing to do.
+    /// How long the GPUs were idle.
     pub gpu_idle_ms: f64,
-    /// From the start to the end, without the time in the queue.
+    /// Time from the start to the end, without the time in the queue.
     pub total_ms: f64,
-    /// Digest of all memory that was moved, as the target computed it; with several GPUs see `legs`.
+    /// Digest of all memory that was moved, as computed by the target; with several GPUs see `legs`.
     pub digest: String,
-    /// Why it failed.
+    /// Why the move failed.
     pub reason: Option<String>,
-    /// The same for programs.
+    /// The same as a code for programs.
     pub code: Option<ReasonCode>,
-    /// The same for each GPU.
+    /// The details for each GPU.
     pub legs: Vec<Leg>,
 }
 
-/// What a move did with one GPU.
+/// What a move did for one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Leg {
-    /// Its number in the job.
+    /// The GPU's number in the job.
     pub gpu: u32,
-    /// The place that it leaves.
+    /// The source place.
     pub from: String,
-    /// The place where it goes, with the GPU that was chosen.
+    /// The target place, with the GPU that was chosen.
     pub to: String,
-    /// How calls get there: `tcp`, `shm` or `in-process`; empty until it is open.
+    /// How calls reach the target: `tcp`, `shm` or `in-process`; empty until it is open.
     pub transport: String,
-    /// The place that was chosen first and why it would not do: a helper process is used instead.
+    /// The place that was chosen first and why it could not be used; a helper is used instead.
     pub instead: Option<String>,
-    /// Why memory that could have been had by descriptor went over connections.
+    /// Why memory was copied over connections although descriptors were possible in principle.
     pub by_socket: Option<String>,
-    /// How long the phases took that are over.
+    /// Durations of the completed phases.
     pub phases: BTreeMap<String, f64>,
     /// Bytes copied, counted after each round.
     pub bytes: u64,
-    /// Bytes copied while calls were held up.
+    /// Bytes copied while calls were blocked.
     pub delta_bytes: u64,
-    /// Bytes that GPU copied to GPU, from memory that the target had by descriptor; the others went over connections.
+    /// Bytes copied from GPU to GPU, from memory that the target mapped through a descriptor; the rest went over
+    /// connections.
     pub bytes_by_descriptor: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
-    /// Records replayed before the calls were held up.
+    /// Records replayed before calls were blocked.
     pub records: u64,
-    /// Chunks of memory among them.
+    /// Memory chunks that they created.
     pub chunks: u64,
-    /// Bytes in those chunks.
+    /// Bytes of those chunks.
     pub chunk_bytes: u64,
-    /// Modules and libraries among them.
+    /// Modules and libraries that they loaded.
     pub modules: u64,
     /// Streams, events, modules, functions and allocations.
     pub live_objects: u64,
-    /// Whether a kernel was unfinished when the calls were held up.
+    /// Whether a kernel was still running when calls were blocked.
     pub kernel_running: bool,
-    /// Digest of all memory that was moved, as the target computed it.
+    /// Digest of all memory that was moved, as computed by the target.
     pub digest: String,
 }
 
 impl Move {
-    /// Fills in what follows from the legs.
+    /// Computes the totals from the legs.
     pub fn sum_up(&mut self) {
         let legs = &self.legs;
         let text = |part: fn(&Leg) -> &str| legs.iter().map(part).collect::<Vec<_>>().join(",");
@@ -244,47 +247,47 @@ impl Move {
     }
 }
 
-/// How far a move is.
+/// State of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveState {
-    /// It waits for another one.
+    /// It waits for another move.
     #[default]
     Queued,
-    /// It can still be given up.
+    /// It is running and can still be cancelled.
     Running,
-    /// It is being given up.
+    /// It is being abandoned.
     Stopping,
-    /// The job is at the new place, the old one is being released.
+    /// The job is at the target; the source is being released.
     Committed,
     /// It has succeeded.
     Done,
-    /// The job stays where it was, for the reason given.
+    /// It failed; the job stays at the source, for the given reason.
     Failed,
-    /// The job stays where it was because someone wanted so.
+    /// It was cancelled; the job stays at the source.
     Cancelled,
 }
 
 impl MoveState {
-    /// Whether nothing more will happen.
+    /// Whether the move has ended.
     pub fn is_over(self) -> bool {
         matches!(self, MoveState::Done | MoveState::Failed | MoveState::Cancelled)
     }
 }
 
-/// Something that has happened to a move.
+/// An event of a move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number of the event in this job, from 1; a gap means that the reader was too slow.
+    /// Number of the event in this job, starting at 1; a gap means that the reader was too slow.
     pub seq: u64,
-    /// What.
+    /// The kind of event.
     pub event: EventKind,
-    /// The move as it was then.
+    /// The move at the time of the event.
     #[serde(rename = "move")]
     pub it: Move,
 }
 
-/// What has happened to a move.
+/// The kinds of events of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -292,71 +295,71 @@ pub enum EventKind {
     Queued,
     /// It has begun.
     Started,
-    /// A phase has begun.
+    /// A new phase has begun.
     Phase,
-    /// A round of copying is over.
+    /// A round of copying has ended.
     Progress,
-    /// It is being given up.
+    /// It is being abandoned.
     Stopping,
-    /// The job is at the new place.
+    /// The job is at the target.
     Committed,
-    /// It is over, in one way or another.
+    /// It has ended, successfully or not.
     Ended,
-    /// Something that a later version tells.
+    /// An event of a later version.
     #[serde(other)]
     Other,
 }
 
-/// Why a request was not carried out.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For programs.
+    /// Error code for programs.
     pub error: ErrorCode,
-    /// For programs, in more detail; a job of an older build has none.
+    /// More detailed code for programs; jobs of older builds do not send one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ReasonCode>,
-    /// For people, and what to do next.
+    /// Text for people, including what to do next.
     pub reason: String,
-    /// The move that is in the way or that was meant.
+    /// The move that blocks the request or to which the request refers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
 impl Refusal {
-    /// A refusal that concerns no move in particular.
+    /// Creates a refusal that concerns no particular move.
     pub fn new(code: ReasonCode, reason: impl Into<String>) -> Refusal {
         Refusal { error: code.error(), code: Some(code), reason: reason.into(), id: None }
     }
 
-    /// A refusal because of a move.
+    /// Creates a refusal that concerns a move.
     pub fn about(code: ReasonCode, id: &str, reason: impl Into<String>) -> Refusal {
         Refusal { id: Some(id.to_owned()), ..Refusal::new(code, reason) }
     }
 }
 
-/// An answer. On the wire it is an object with `"v"`, `"ok": true` and one field named after what it carries.
+/// An answer. On the wire it is an object with `"v"`, `"ok": true` and one field named after its contents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To `list`.
+    /// The answer to `list`.
     Job(Job),
-    /// To `plan`.
+    /// The answer to `plan`.
     Plan(Plan),
-    /// To `migrate` and `cancel`.
+    /// The answer to `migrate` and `cancel`.
     Move(Move),
-    /// To `report`, in the order in which they were asked for.
+    /// The answer to `report`, in the order of the requests for the moves.
     Moves(Vec<Move>),
-    /// To `subscribe`: number of the last event so far.
+    /// The answer to `subscribe`: number of the last event so far.
     Subscribed(u64),
 }
 
 impl Answer {
-    /// The line, with its newline.
+    /// The encoded line, including its newline.
     pub fn line(&self) -> String {
         line(self, Some(true))
     }
 
-    /// Reads a line: an answer or a refusal; the error says in words why it is neither.
+    /// Parses a line: an answer or a refusal. The error text explains why it is neither.
     pub fn read(line: &[u8]) -> Result<Result<Answer, Refusal>, String> {
         let odd = |e: serde_json::Error| format!("the job's answer is not understood: {e}");
         let mut value = read(line)?;
@@ -382,25 +385,25 @@ impl Answer {
 }
 
 impl Refusal {
-    /// The line, with its newline.
+    /// The encoded line, including its newline.
     pub fn line(&self) -> String {
         line(self, Some(false))
     }
 }
 
 impl Event {
-    /// The line, with its newline.
+    /// The encoded line, including its newline.
     pub fn line(&self) -> String {
         line(self, None)
     }
 
-    /// Reads a line; the error says in words why it is none.
+    /// Parses a line; the error text explains why it is not an event.
     pub fn read(line: &[u8]) -> Result<Event, String> {
         serde_json::from_value(read(line)?).map_err(|e| format!("the job's event is not understood: {e}"))
     }
 }
 
-/// Any line of this version.
+/// Parses any line of this protocol version.
 fn read(line: &[u8]) -> Result<Value, String> {
     let value: Value = serde_json::from_slice(line).map_err(|e| format!("the job's answer is not understood: {e}"))?;
     match value.get("v").and_then(Value::as_u64) {
@@ -414,9 +417,9 @@ fn read(line: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// A line of JSON: the body with the version, and whether the request was carried out.
+/// Encodes a line of JSON: the body with the version, and whether the request was carried out.
 pub(crate) fn line(body: &impl Serialize, ok: Option<bool>) -> String {
-    // Our own types are objects with text keys, which cannot fail to be written.
+    // Our own types are objects with text keys, whose serialization cannot fail.
     let mut value = serde_json::to_value(body).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("v".to_owned(), VERSION.into());

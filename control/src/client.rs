@@ -1,4 +1,4 @@
-//! The asking side.
+//! The requesting side of the protocol.
 
 use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Plan, Refusal, Request, folder};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -7,19 +7,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the job may take to read a request.
+/// Timeout for the job to read a request.
 const WRITING: Duration = Duration::from_secs(5);
 
-/// Why a job gave no answer.
+/// Why a job did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens: the job has ended, or the process never was a job.
+    /// No process listens: the job has ended, or the process was never a job.
     #[error("it does not run under mrcuda, or has not made its first CUDA call yet")]
     NoJob,
-    /// The job has refused, and says why.
+    /// The job refused the request.
     #[error("{}", .0.reason)]
     Refused(Refusal),
-    /// Something else, in words.
+    /// Any other failure, as text.
     #[error("{0}")]
     Failed(String),
 }
@@ -53,7 +53,7 @@ impl Client {
         Client::connect_at(&folder.join(pid.to_string()))
     }
 
-    /// The same for a socket by path.
+    /// Connects to a socket by path.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -67,21 +67,22 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    /// Asks and waits for the answer: at most `patience`, or as long as it takes.
+    /// Sends a request and waits for the answer, for at most `patience`, or without limit.
     ///
     /// # Errors
     /// See [`AskError`].
     pub fn ask(&mut self, request: &Request, patience: Option<Duration>) -> Result<Answer, AskError> {
         self.stream.get_ref().set_read_timeout(patience)?;
         match self.stream.get_mut().write_all(request.line().as_bytes()) {
-            // A job that refuses the connection says why and closes it: that is worth reading.
+            // A job that refuses the connection sends the reason and closes it, so the reason is read all the
+            // same.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
         Answer::read(&self.line()?).map_err(AskError::Failed)?.map_err(AskError::Refused)
     }
 
-    /// The next event, after [`Request::Subscribe`] was answered; waits as long as it takes.
+    /// Waits without limit for the next event; [`Request::Subscribe`] must have been answered.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -100,7 +101,7 @@ impl Client {
         Ok(line)
     }
 
-    /// What the job is.
+    /// Requests the state of the job.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -111,7 +112,7 @@ impl Client {
         }
     }
 
-    /// What a move would do.
+    /// Requests a plan of a move.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -122,10 +123,10 @@ impl Client {
         }
     }
 
-    /// Moves.
+    /// Requests a move.
     ///
     /// # Errors
-    /// See [`AskError`]. A move that was begun and has failed is no error: its state says so.
+    /// See [`AskError`]. A move that began and failed is not an error here; its state reports the failure.
     pub fn migrate(&mut self, migrate: Migrate) -> Result<Move, AskError> {
         match self.ask(&Request::Migrate(migrate), None)? {
             Answer::Move(it) => Ok(it),
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Gives a move up.
+    /// Cancels a move.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -144,7 +145,7 @@ impl Client {
         }
     }
 
-    /// What moves did.
+    /// Requests reports of moves.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -166,7 +167,7 @@ mod tests {
     use crate::ErrorCode;
     use std::os::unix::net::UnixListener;
 
-    /// A job that gives one answer, whatever it is asked.
+    /// A job that gives the same answer to every request.
     fn job(path: &Path, answer: &'static [u8]) -> std::thread::JoinHandle<String> {
         let listener = UnixListener::bind(path).unwrap();
         std::thread::spawn(move || {

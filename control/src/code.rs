@@ -1,28 +1,28 @@
-//! Why a request was refused or a move failed, for programs: the codes beside the reasons (docs/scheduler.md, "Codes").
+//! Reason codes for programs: why a request was refused or a move failed (docs/scheduler.md, "Codes").
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request was not carried out, for programs.
+/// Why a request was refused, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// Not JSON, a field is missing, unknown or of the wrong kind.
+    /// Not JSON, or a field is missing, unknown or of the wrong type.
     BadRequest,
-    /// Another version of the protocol.
+    /// The protocol version differs.
     Version,
-    /// No such request.
+    /// Unknown request.
     UnknownOp,
-    /// The line is too long, or did not come to its end in time.
+    /// The line is too long, or was not complete in time.
     TooLong,
     /// Too many connections.
     TooMany,
-    /// Another user.
+    /// The request comes from another user.
     Forbidden,
     /// The job has no GPU.
     NoGpu,
-    /// The text is no place.
+    /// The text is not a valid place.
     BadPlace,
-    /// The program has no GPU of that number.
+    /// The program has no GPU with this number.
     NoSuchGpu,
     /// A move is under way.
     Busy,
@@ -30,21 +30,21 @@ pub enum ErrorCode {
     DuplicateId,
     /// No move has that id, or none is under way.
     NoSuchMove,
-    /// The move has been committed, or is over.
+    /// The move has been committed or has ended.
     TooLate,
-    /// Something that a later version knows.
+    /// A code of a later version.
     #[serde(other)]
     Other,
 }
 
 macro_rules! codes {
     ($($(#[$about:meta])+ $name:ident = $text:literal,)+) => {
-        /// What a reason says, for programs: it never changes, while the words beside it may.
+        /// A reason as a code for programs. Codes never change, while the texts may.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(from = "String", into = "String")]
         pub enum ReasonCode {
             $($(#[$about])+ $name,)+
-            /// A code of a later version: a failure like any other.
+            /// A code of a later version, treated as any other failure.
             Unknown(String),
         }
 
@@ -52,7 +52,7 @@ macro_rules! codes {
             /// All codes of this version.
             pub const ALL: &[ReasonCode] = &[$(ReasonCode::$name,)+];
 
-            /// The code as it is written.
+            /// The code's text on the wire.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(ReasonCode::$name => $text,)+
@@ -76,9 +76,9 @@ codes! {
     // Refused requests.
     /// Not JSON, or a field is missing, unknown or of the wrong type.
     BadRequest = "bad-request",
-    /// Another version of the protocol.
+    /// The protocol version differs.
     Version = "version",
-    /// No such request.
+    /// Unknown request.
     UnknownOp = "unknown-op",
     /// The request is too long, or was not complete in time.
     TooLong = "too-long",
@@ -88,11 +88,11 @@ codes! {
     Forbidden = "forbidden",
     /// The job has no GPU.
     NoGpu = "no-gpu",
-    /// The text is not a place.
+    /// The text is not a valid place.
     BadPlace = "bad-place",
     /// The number of places does not match the number of GPUs that would move.
     PlaceCount = "place-count",
-    /// The program has no GPU of that number.
+    /// The program has no GPU with this number.
     NoSuchGpu = "no-such-gpu",
     /// A move is running or queued.
     Busy = "busy",
@@ -116,10 +116,10 @@ codes! {
     Cancelled = "cancelled",
     /// The move was not committed by its deadline.
     DeadlineExceeded = "deadline-exceeded",
-    /// Calls had been blocked for as long as they may be.
+    /// Calls were blocked for longer than the limit.
     DowntimeExceeded = "downtime-exceeded",
 
-    // What the job prevents.
+    // Blockers in the job.
     /// The job is already at this place.
     AlreadyThere = "already-there",
     /// The context has failed.
@@ -128,9 +128,9 @@ codes! {
     SharedWithProcesses = "shared-with-processes",
     /// GPUs that use each other's memory would be separated.
     PeerAccess = "peer-access",
-    /// A texture object shows memory that has been freed.
+    /// A texture object refers to memory that has been freed.
     TextureMemoryFreed = "texture-memory-freed",
-    /// The GPU or a thread of the program did not come to rest.
+    /// The GPU or a thread of the program did not become idle.
     NotIdle = "not-idle",
     /// The system refuses membarrier.
     NoMembarrier = "no-membarrier",
@@ -138,31 +138,31 @@ codes! {
     NoJournal = "no-journal",
     /// A part of the journal could not be written, or is damaged.
     JournalIncomplete = "journal-incomplete",
-    /// There was an internal error in the job.
+    /// An internal error occurred in the job.
     InternalError = "internal-error",
 
-    // What the target prevents.
+    // Problems with the target.
     /// No connection to the target.
     TargetUnreachable = "target-unreachable",
     /// The server of the target refuses the job.
     TargetRefused = "target-refused",
-    /// The job has no token for the target, or none that can be used.
+    /// The job has no usable token for the target.
     NoToken = "no-token",
     /// A place on the job's machine cannot be opened.
     PlaceUnusable = "place-unusable",
     /// The target's driver is for another version of CUDA.
     DriverVersion = "driver-version",
-    /// The target's driver is another build.
+    /// The target's driver is a different build.
     DriverBuild = "driver-build",
     /// The target has another compute capability.
     ComputeCapability = "compute-capability",
-    /// The target's GPU differs in an attribute on which the job relies.
+    /// The target's GPU differs in an attribute that the job relies on.
     GpuAttribute = "gpu-attribute",
-    /// The target is another model of GPU.
+    /// The target is a different GPU model.
     GpuModel = "gpu-model",
     /// The target has too little free memory.
     NoMemory = "no-memory",
-    /// The target cannot have the job's host memory.
+    /// The target cannot map the job's host memory.
     HostMemory = "host-memory",
     /// The targets cannot use each other's memory.
     TargetPeerAccess = "target-peer-access",
@@ -171,7 +171,7 @@ codes! {
     /// The target answered a call of the journal differently.
     ReplayDiverged = "replay-diverged",
 
-    // What failed on the way.
+    // Failures during the move.
     /// Source and target cannot connect to each other.
     NotConnected = "not-connected",
     /// A place was lost.
@@ -180,7 +180,7 @@ codes! {
     PlaceRefused = "place-refused",
     /// A place's answer is malformed.
     BadAnswer = "bad-answer",
-    /// A place has not answered for long.
+    /// A place did not answer within the time limit.
     PlaceSilent = "place-silent",
     /// A call at a place failed.
     CallFailed = "call-failed",
@@ -190,7 +190,7 @@ codes! {
     CopyTooSlow = "copy-too-slow",
     /// The copy is not identical.
     NotIdentical = "not-identical",
-    /// The operating system refused something.
+    /// A system call failed.
     SystemError = "system-error",
 }
 
@@ -210,7 +210,7 @@ impl std::fmt::Display for ReasonCode {
 }
 
 impl ReasonCode {
-    /// The `error` of a request that is refused for this reason.
+    /// The `error` of a request that is refused with this reason.
     pub fn error(&self) -> ErrorCode {
         match self {
             ReasonCode::BadRequest => ErrorCode::BadRequest,

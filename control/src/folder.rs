@@ -1,11 +1,11 @@
-//! Where the sockets are: one folder for each user, one socket for each job.
+//! Where the sockets are: one directory for each user, one socket for each job.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// The folder of this user: `$XDG_RUNTIME_DIR/mrcuda`, or `/tmp/mrcuda-UID` where there is no such variable.
+/// The directory of this user: `$XDG_RUNTIME_DIR/mrcuda`, or `/tmp/mrcuda-UID` if that variable is not set.
 pub fn path() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if Path::new(&dir).is_absolute() => Path::new(&dir).join("mrcuda"),
@@ -13,10 +13,10 @@ pub fn path() -> PathBuf {
     }
 }
 
-/// The folder, made if it is not there, after the checks of [`check`].
+/// Returns the directory after creating it if necessary and applying the checks of [`check`].
 ///
 /// # Errors
-/// It cannot be made, or is refused.
+/// It cannot be created, or is refused.
 pub fn make() -> io::Result<PathBuf> {
     let path = path();
     match std::fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -29,10 +29,11 @@ pub fn make() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Refuses a folder that another user could have prepared: it must be a real folder, ours, and closed to others.
+/// Refuses a directory that another user could have prepared: it must be a real directory, owned by this user, and
+/// inaccessible to others.
 ///
 /// # Errors
-/// It is not there, or refused.
+/// It does not exist, or is refused.
 pub fn check(path: &Path) -> io::Result<()> {
     let meta = std::fs::symlink_metadata(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
     let refuse = |why: &str| Err(io::Error::other(format!("{} {why}", path.display())));
@@ -48,10 +49,10 @@ pub fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Process ids of the sockets in the folder, in order.
+/// Process ids of the sockets in the directory, in ascending order.
 ///
 /// # Errors
-/// The folder is refused or cannot be read. One that is not there has no jobs.
+/// The directory is refused or cannot be read. A missing directory has no jobs.
 pub fn pids() -> io::Result<Vec<u32>> {
     let folder = path();
     match check(&folder) {
@@ -64,13 +65,14 @@ pub fn pids() -> io::Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// Removes the socket of a job that is gone: no such process exists, and nobody listens where its id may be another one.
+/// Removes the socket of a job that has ended: no process has its id, or the process that reuses the id does not
+/// listen.
 pub fn remove_stale(pid: u32) {
     let gone = i32::try_from(pid)
         .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
     let socket = path().join(pid.to_string());
     if gone && UnixStream::connect(&socket).is_err() {
-        // Failing to tidy up is no failure of what was asked.
+        // A failure to clean up is not a failure of the request.
         let _ = std::fs::remove_file(socket);
     }
 }

@@ -1,4 +1,4 @@
-//! What a scheduler may send to a job, and a job to a scheduler.
+//! Fuzz targets for what schedulers send to jobs and jobs to schedulers.
 
 use crate::{
     Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Migrate, Move, Plan, ReasonCode, Refusal, Request, Verify,
@@ -6,7 +6,7 @@ use crate::{
 use fuzz::Limit;
 use std::collections::BTreeMap;
 
-/// A JSON value takes some ten times the memory of its text.
+/// A JSON value takes about ten times the memory of its text.
 const LIMIT: Limit = Limit { bytes: 64 << 10, each: 256 };
 
 #[test]
@@ -30,7 +30,7 @@ fn requests() {
         Request::Subscribe {},
     ];
     fuzz::run("requests", seeds.map(|request| request.line().into_bytes()), LIMIT, |input| {
-        // No longer line is read.
+        // Longer lines are not read.
         let input = &input[..input.len().min(LONGEST_REQUEST)];
         if let Ok(request) = Request::read(input) {
             assert_eq!(Request::read(request.line().as_bytes()), Ok(request));

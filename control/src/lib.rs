@@ -1,8 +1,8 @@
-//! The control socket of a job: how schedulers, `mrcuda` and tests ask a running job to move (docs/scheduler.md).
+//! The control socket of a job: how schedulers, `mrcuda` and tests request moves of a running job (docs/scheduler.md).
 //!
-//! A job listens on a Unix socket named after its process id, in a folder of its user ([`folder`]). A [`Request`] is one line of
-//! JSON, its answer is one line of JSON: what was asked for, or a [`Refusal`]. [`Client`] is the asking side; the answering side
-//! is in the recorder. Both use the types of this crate, so that the protocol is written down once.
+//! A job listens on a Unix socket named after its process id, in a directory of its user ([`folder`]). A [`Request`] is
+//! one line of JSON; the answer is one line of JSON: the result, or a [`Refusal`]. [`Client`] is the requesting side;
+//! the recorder implements the answering side. Both use the types of this crate, so the protocol is defined once.
 
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations, unreachable_pub)]
@@ -20,15 +20,15 @@ pub use client::{AskError, Client};
 pub use code::{ErrorCode, ReasonCode};
 pub use request::{Migrate, Request, Verify};
 
-/// Version of the protocol. It changes when something that a client may rely on goes or changes its meaning; new requests,
-/// options and fields of answers come without a change. Version 1 knew `status`, `moves` and `migrate`.
+/// Version of the protocol. It changes when something that a client may rely on is removed or changes its meaning. New
+/// requests, options and fields of answers do not change it. Version 1 had `status`, `moves` and `migrate`.
 pub const VERSION: u64 = 2;
 
-/// The longest request in bytes, its newline included.
+/// Maximum length of a request in bytes, including its newline.
 pub const LONGEST_REQUEST: usize = 64 << 10;
 
-/// The longest answer that a client reads: a job with many moves has long reports, but not longer ones than this.
+/// Maximum length of an answer that a client reads. A job with many moves has long reports, but none longer than this.
 pub const LONGEST_ANSWER: u64 = 16 << 20;
 
-/// The longest id of a move.
+/// Maximum length of a move's id.
 pub const LONGEST_ID: usize = 64;

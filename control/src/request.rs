@@ -1,40 +1,40 @@
-//! What a job can be asked.
+//! Requests to a job.
 
 use crate::answer::Refusal;
 use crate::{LONGEST_ID, ReasonCode, VERSION};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A request. On the wire it is an object with `"v"`, `"op"` (the variant's name in small letters) and the variant's fields.
-/// A field that this version does not know is refused: an option that is silently left out could be a deadline.
+/// A request. On the wire it is an object with `"v"`, `"op"` (the variant's name in lower case) and the variant's
+/// fields. Unknown fields are refused, because an option that is silently ignored could be a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// What the job is and where its GPUs are; answered with a [`crate::Job`].
+    /// Requests the state of the job and the places of its GPUs; answered with a [`crate::Job`].
     List {},
-    /// What a move would do, without making it; answered with a [`crate::Plan`].
+    /// Requests a prediction of a move without making it; answered with a [`crate::Plan`].
     Plan {
-        /// A place.
+        /// The target place.
         to: String,
-        /// The GPU as the program numbers it; none: all.
+        /// The GPU in the program's numbering; none: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpu: Option<u32>,
     },
-    /// Move; answered with its [`crate::Move`].
+    /// Requests a move; answered with its [`crate::Move`].
     Migrate(Migrate),
-    /// Give up a move that has not been committed; answered with its [`crate::Move`] when it is over.
+    /// Cancels a move that has not been committed; answered with its [`crate::Move`] when the move has ended.
     Cancel {
-        /// Which; none: the one that is running.
+        /// The move's id; none: the running move.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
-    /// What moves did or are doing; answered with [`crate::Move`]s.
+    /// Requests reports of moves; answered with [`crate::Move`]s.
     Report {
-        /// Which; none: all.
+        /// The move's id; none: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
-    /// From now on this connection carries [`crate::Event`]s, one a line, and takes no more requests.
+    /// From now on this connection carries [`crate::Event`]s, one per line, and accepts no more requests.
     Subscribe {},
 }
 
@@ -51,32 +51,32 @@ pub enum Verify {
     Bytes,
 }
 
-/// A move that is asked for.
+/// The parameters of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Migrate {
-    /// A place.
+    /// The target place.
     pub to: String,
-    /// The GPU as the program numbers it; none: all.
+    /// The GPU in the program's numbering; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// The requester's name for this move, [`LONGEST_ID`] bytes of letters, digits, `.`, `_`, `-`; none: the job chooses. A name
-    /// that was used before is refused, so a request can be repeated without fear of a second move.
+    /// The requester's id for this move: [`LONGEST_ID`] bytes of letters, digits, `.`, `_`, `-`; none: the job chooses
+    /// one. An id that was used before is refused, so a request can be repeated without the risk of a second move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The move is given up if it has not been committed so many milliseconds after the request.
+    /// The move is abandoned if it has not been committed this many milliseconds after the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// The move is given up before its commit if the job's calls have been held up for so many milliseconds.
+    /// The move is abandoned before its commit if the job's calls have been blocked for this many milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_downtime_ms: Option<u64>,
     /// How the copy is proved to be identical.
     #[serde(default)]
     pub verify: Verify,
-    /// Whether the answer comes at the end of the move, or at once.
+    /// Whether the answer is sent at the end of the move, or at once.
     #[serde(default = "yes")]
     pub wait: bool,
-    /// Whether to wait for a move that is under way instead of being refused.
+    /// Whether to queue behind a running move instead of being refused.
     #[serde(default)]
     pub queue: bool,
 }
@@ -86,7 +86,7 @@ fn yes() -> bool {
 }
 
 impl Migrate {
-    /// Moves everything to a place, without limits, and waits.
+    /// Moves all GPUs to a place, without limits, and waits.
     pub fn to(place: &str) -> Migrate {
         Migrate {
             to: place.to_owned(),
@@ -113,7 +113,7 @@ impl Migrate {
 }
 
 impl Request {
-    /// Reads a line. What is wrong with it is said in words that help whoever wrote it.
+    /// Parses a line. The error text is meant for the author of the request.
     pub fn read(line: &[u8]) -> Result<Request, Refusal> {
         let bad = |why: String| Refusal::new(ReasonCode::BadRequest, why);
         let mut value: Value = serde_json::from_slice(line).map_err(|e| bad(format!("the request is not JSON: {e}")))?;
@@ -136,7 +136,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The line, with its newline.
+    /// The encoded line, including its newline.
     pub fn line(&self) -> String {
         crate::answer::line(self, None)
     }

@@ -1,8 +1,8 @@
-//! Argument kinds: the one place that knows what a C parameter means.
+//! Argument kinds, which define the meaning of C parameters.
 //!
-//! A kind says how a parameter is read from the program ([`Arg::capture`]), what of it travels ([`Arg::Sent`]), how it is
-//! laid out for the driver ([`Arg::stage`], [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and how that is
-//! written for the program ([`Arg::deliver`]). A row of [`crate::calls`] lists one kind per parameter.
+//! A kind defines how a parameter is read from the program ([`Arg::capture`]), what of it is sent ([`Arg::Sent`]), how
+//! it is laid out for the driver ([`Arg::stage`], [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and
+//! how that is written for the program ([`Arg::deliver`]). A row of [`crate::calls`] lists one kind per parameter.
 
 use crate::code::{self, Code};
 use crate::few::Few;
@@ -16,11 +16,12 @@ use std::marker::PhantomData;
 pub trait Handle {
     /// Its C type.
     type C: Copy;
-    /// What it stands for.
+    /// The kind of object that it identifies.
     const KIND: Kind;
     /// Another kind that the driver accepts in its place (cudart passes a kernel where a function is wanted).
     const ALSO: Kind = Self::KIND;
-    /// Whether it is loaded code or a part of it: what code lends ends with it, and asking for the same again gives the same.
+    /// Whether it is loaded code or a part of it: handles obtained from code are destroyed with it, and asking for the
+    /// same one again returns the same handle.
     const IS_CODE: bool = false;
     /// The handle's number.
     fn number(c: Self::C) -> u64;
@@ -56,29 +57,29 @@ handles! {
     SurfaceRef = sys::CUsurfref, SurfaceRef;
 }
 
-/// What a kind needs of the recorder while it reads the program's arguments.
+/// The operations of the recorder that a kind needs while it reads the program's arguments.
 pub trait Capture {
-    /// A new handle on the device of this call.
+    /// Creates a handle on the device of this call.
     fn new_handle(&mut self, kind: Kind) -> Result<u64, Code>;
-    /// Checks that `number` is a live handle of one of two kinds; it decides the device of the call.
+    /// Checks that `number` is a live handle of one of two kinds; it determines the device of the call.
     fn use_handle(&mut self, kind: Kind, also: Kind, number: u64) -> Result<u64, Code>;
-    /// Checks a device ordinal; it decides the device of the call.
+    /// Checks a device ordinal; it determines the device of the call.
     fn use_device(&mut self, ordinal: i32) -> Result<(), Code>;
     /// Resolves a stream argument: a live stream, or [`LEGACY`].
     fn use_stream(&mut self, number: u64) -> Result<u64, Code>;
 }
 
-/// The legacy default stream on the wire, as `CU_STREAM_LEGACY`.
+/// The encoded legacy default stream, equal to `CU_STREAM_LEGACY`.
 pub const LEGACY: u64 = 1;
 
-/// The handles that a call makes, ends and uses: what the journal needs to tell the living from the dead.
+/// The handles that a call creates, destroys and uses, from which the journal computes its live set.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Edges {
-    /// Handles that the call makes.
+    /// Handles that the call creates.
     pub creates: Few,
-    /// The handle that the call ends.
+    /// The handle that the call destroys.
     pub ends: Option<u64>,
-    /// Handles that the call's effect belongs to.
+    /// Handles that the call affects.
     pub uses: Few,
 }
 
@@ -88,35 +89,35 @@ pub trait Arg {
     type C: Copy;
     /// Type in CUDA's header, compared with the bindings at compile time.
     type Check;
-    /// What travels.
+    /// The encoded form that is sent.
     type Sent: Wire;
-    /// What the driver is given.
+    /// The form that is passed to the driver.
     type Staged;
-    /// What comes back.
+    /// The encoded form that is returned.
     type Returned: Wire;
-    /// True if the program reads something back that only the place knows.
+    /// True if the program reads a result that only the place knows.
     const WRITES_BACK: bool = false;
     /// See [`Handle::IS_CODE`].
     const IS_CODE: bool = false;
     /// Reads the program's argument.
     ///
     /// # Safety
-    /// `c` is what the program passed for this parameter.
+    /// `c` is the program's argument for this parameter.
     unsafe fn capture(c: Self::C, cx: &mut dyn Capture) -> Result<Self::Sent, Code>;
     /// Lays the argument out for the driver of a place.
     fn stage(sent: &Self::Sent, h: &Bindings) -> Result<Self::Staged, Code>;
-    /// What is passed to the driver; valid while `staged` is.
+    /// The value for the driver; valid while `staged` is.
     fn c(staged: &mut Self::Staged) -> Self::C;
-    /// Takes the driver's answer after a call that returned `rc`.
+    /// Takes the driver's results after a call that returned `rc`.
     fn finish(staged: Self::Staged, sent: &Self::Sent, h: &Bindings, rc: Code) -> Self::Returned;
-    /// Writes the answer for the program.
+    /// Writes the results for the program.
     ///
     /// # Safety
-    /// `c` is what the program passed, and the call has succeeded.
+    /// `c` is the program's argument, and the call has succeeded.
     unsafe fn deliver(sent: &Self::Sent, returned: &Self::Returned, c: Self::C);
-    /// Adds what this argument means to the journal.
+    /// Adds the journal's edges of this argument.
     fn edges(_sent: &Self::Sent, _e: &mut Edges) {}
-    /// Puts `handle` in the place of the one that the call would have made.
+    /// Replaces the handle that the call would have created by `handle`.
     fn rename(_sent: &mut Self::Sent, _handle: u64) {}
 }
 
@@ -130,17 +131,17 @@ markers! {
     Out
     /// An output enum that may be null.
     OutEnum
-    /// A parameter of a hand-written function: no meaning here, only its C type.
+    /// A parameter of a hand-written function, of which only the C type is known.
     Raw
     /// As [`Raw`], an enum by value.
     RawEnum
-    /// As [`Raw`], a struct of two words of 32 bits by value: as C passes it.
+    /// As [`Raw`], a struct of two 32-bit words by value, in C's calling convention.
     RawPair
-    /// Makes a handle; its number travels with the request, nothing comes back.
+    /// Creates a handle; its number is sent with the request, nothing is returned.
     New
     /// A live handle.
     Use
-    /// Ends a handle.
+    /// Destroys a handle.
     End
 }
 /// A stream, or one of the default streams.
@@ -149,13 +150,14 @@ pub struct StreamArg;
 /// A NUL-terminated string.
 #[derive(Debug)]
 pub struct Str;
-/// A device ordinal: it decides the device of the call; in its place every device is number 0 (one process, one GPU).
+/// A device ordinal, which determines the device of the call; at the place every device is number 0 (one process, one
+/// GPU).
 #[derive(Debug)]
 pub struct DeviceArg;
 
-/// A number that is passed by value and cannot be an address: in CUDA's header addresses on the device are 64-bit integers
-/// (`CUdeviceptr`), and sizes have a type of their own. So a row with an address by value does not compile as [`Val`]; its kind must have the
-/// place check the address (executor/src/executor/checker.rs).
+/// A number that is passed by value and cannot be an address: in CUDA's header, device addresses are 64-bit integers
+/// (`CUdeviceptr`), and sizes have their own type. A row with an address by value therefore does not compile as
+/// [`Val`]; its kind must make the place check the address (executor/src/executor/checker.rs).
 pub trait Number: Copy + Wire {}
 impl Number for c_int {}
 impl Number for c_uint {}
@@ -306,7 +308,7 @@ impl<H: Handle> Arg for New<H> {
         cx.new_handle(H::KIND)
     }
     fn stage(sent: &u64, _: &Bindings) -> Result<H::C, Code> {
-        // Under a number of another kind the driver's value would be taken for that.
+        // Under a number of another kind, the driver's value would be interpreted as that kind.
         if kind(*sent) == Some(H::KIND) { Ok(H::c(0)) } else { Err(code::ERROR_INVALID_HANDLE) }
     }
     fn c(staged: &mut H::C) -> *mut H::C {
@@ -386,7 +388,7 @@ impl Arg for StreamArg {
     unsafe fn deliver(_: &u64, (): &(), _: sys::CUstream) {}
 }
 
-/// The driver's value of a stream as it travels.
+/// The encoded form of the driver's value of a stream.
 #[inline]
 pub fn stage_stream(sent: u64, h: &Bindings) -> Result<u64, Code> {
     if sent == LEGACY { Ok(LEGACY) } else { h.live(Kind::Stream, sent) }

@@ -1,7 +1,9 @@
-//! Arrays, textures and surfaces as plain values: shapes, what objects see, and how the bytes of an array lie in one line.
+//! Arrays, textures and surfaces as plain values: shapes, what objects refer to, and the linear order of an array's
+//! bytes.
 //!
-//! An array is opaque: the driver tiles it as it likes, and only copies see rows. Here its bytes have an order all the same,
-//! the *packed* one: level by level, slice by slice, row by row, without gaps. Moves read and write arrays in that order.
+//! An array is opaque: the driver tiles it as it likes, and only copies see rows. Here its bytes nevertheless have an
+//! order, the *packed* order: level by level, slice by slice, row by row, without gaps. Moves read and write arrays in
+//! that order.
 
 use crate::code::{self, Code};
 use crate::wire_struct;
@@ -37,11 +39,11 @@ pub const GATHER: u32 = 8;
 pub const SPARSE: u32 = 0x40;
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`
 pub const DEFERRED: u32 = 0x80;
-/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: arrays without memory of their own.
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: arrays without their own memory.
 pub const WITHOUT_MEMORY: u32 = SPARSE | DEFERRED;
 
-/// Bytes of the contents of all arrays are named by numbers from here on, each array's in a window of its own. They are no
-/// addresses, and none is as large.
+/// Start of the windows: each array has a range of numbers from here on that identify the bytes of its contents. They
+/// are not addresses, which are always smaller.
 pub const WINDOWS: u64 = 1 << 60;
 /// Windows begin at multiples of this.
 pub const WINDOW_STEP: u64 = 1 << 20;
@@ -65,8 +67,8 @@ wire_struct! {
     }
 }
 
-/// Bytes of a channel of a format, with the channels that the format fixes (0: none); `None` for formats whose elements are not
-/// simply channels side by side.
+/// Bytes of a channel of a format, with the number of channels if the format fixes it (0: it does not); `None` for
+/// formats whose elements are not simply a sequence of channels.
 pub fn channel(format: u32) -> Option<(u64, u32)> {
     Some(match format {
         0x01 | 0x08 => (1, 0),
@@ -98,14 +100,14 @@ impl Shape {
         Ok(bytes * u64::from(self.channels))
     }
 
-    /// The shape of a level of a mipmapped array of this shape. Layers do not get fewer.
+    /// The shape of a level of a mipmapped array of this shape. The number of layers is the same at each level.
     pub fn level(&self, n: u32) -> Shape {
         let half = |size: u64| if size == 0 { 0 } else { size.checked_shr(n).unwrap_or(0).max(1) };
         let depth = if self.flags & (LAYERED | CUBEMAP) != 0 { self.depth } else { half(self.depth) };
         Shape { width: half(self.width), height: half(self.height), depth, ..*self }
     }
 
-    /// Most levels that a mipmapped array of this shape can have.
+    /// Maximum number of levels of a mipmapped array of this shape.
     pub fn most_levels(&self) -> u32 {
         let depth = if self.flags & (LAYERED | CUBEMAP) != 0 { 0 } else { self.depth };
         let longest = self.width.max(self.height).max(depth).max(1);
@@ -124,14 +126,15 @@ impl Shape {
     /// Bytes in packed order.
     ///
     /// # Errors
-    /// As [`Shape::element`]; `INVALID_VALUE` when the number is too large for an array.
+    /// As [`Shape::element`]; `INVALID_VALUE` if the array would be too large.
     pub fn bytes(&self) -> Result<u64, Code> {
         let [row, rows, slices] = self.rows()?;
         let all = row.checked_mul(rows).and_then(|n| n.checked_mul(slices)).filter(|n| *n < 1 << 50);
         all.ok_or(code::ERROR_INVALID_VALUE)
     }
 
-    /// Whether a copy of `width` bytes, `rows` and `depth` fits at an end of it. It may begin and end inside of elements.
+    /// Checks that a copy of `width` bytes, `rows` and `depth` fits into the array at one end. It may begin and end
+    /// within an element.
     ///
     /// # Errors
     /// `INVALID_VALUE` if it does not.
@@ -146,7 +149,7 @@ impl Shape {
     }
 }
 
-/// A box of one level that is one run of packed bytes.
+/// A box within one level that is contiguous in packed order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The level.
@@ -155,7 +158,7 @@ pub struct Part {
     pub from: [u64; 3],
     /// Bytes of a row, rows, slices.
     pub size: [u64; 3],
-    /// Where it begins, counted from the start of the whole run.
+    /// Its offset from the start of the whole range.
     pub at: u64,
 }
 
@@ -166,7 +169,7 @@ impl Part {
     }
 }
 
-/// The boxes that make up packed bytes `start..start + bytes` of levels of these shapes (bytes of a row, rows, slices).
+/// Splits the packed bytes `start..start + bytes` of levels of these shapes (bytes of a row, rows, slices) into boxes.
 pub fn parts(levels: &[[u64; 3]], start: u64, bytes: u64) -> Vec<Part> {
     let mut parts = Vec::new();
     let (mut base, end) = (0, start + bytes);
@@ -193,12 +196,12 @@ pub fn parts(levels: &[[u64; 3]], start: u64, bytes: u64) -> Vec<Part> {
 }
 
 wire_struct! {
-    /// Makes an array, or a mipmapped one.
+    /// Creates an array, or a mipmapped one.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ArrayMake {
         /// Handle of the array or mipmapped array.
         pub handle: u64,
-        /// First number of its window; of one without memory there is none.
+        /// First number of its window; an array without memory has none.
         pub window: u64,
         /// Its shape.
         pub shape: Shape,
@@ -208,23 +211,24 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A copy of which one end or both are arrays. Ends in host memory stand for packed bytes: only their memory type counts.
+    /// A copy with an array at one or both ends. An end in host memory means packed bytes, of which only the memory
+    /// type matters.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CopyBox {
         /// The copy.
         pub copy: Copy3,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
     }
 }
 
 wire_struct! {
-    /// A copy of bytes that the job reads when the stream gets there, to an array; they come with the token.
+    /// A copy to an array of bytes that the job reads when the stream reaches it; they are sent with the token.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CopyBoxLate {
-        /// Names it between job and place, with the bit [`crate::ops::HOLD`]; never used twice.
+        /// Identifies it between job and place, with the bit [`crate::ops::HOLD`]; never reused.
         pub token: u64,
-        /// The copy.
+        /// The copy's destination.
         pub to: CopyBox,
     }
 }
@@ -233,23 +237,23 @@ wire_struct! {
     /// `CUDA_RESOURCE_DESC`
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Resource {
-        /// `CUresourcetype`: array, mipmapped array, memory, rows of memory.
+        /// `CUresourcetype`: array, mipmapped array, linear memory, pitched memory.
         pub kind: u32,
         /// Handle of the array or mipmapped array.
         pub array: u64,
         /// Address of the memory.
         pub address: u64,
-        /// `CUarray_format` of memory.
+        /// `CUarray_format` of the memory.
         pub format: u32,
-        /// Channels of memory.
+        /// Channels of the memory.
         pub channels: u32,
-        /// Bytes of memory, or elements of a row.
+        /// Bytes of linear memory, or elements of a row.
         pub width: u64,
         /// Rows.
         pub height: u64,
         /// Bytes from row to row.
         pub pitch: u64,
-        /// Flags: none exists.
+        /// Flags; must be 0.
         pub flags: u32,
     }
 }
@@ -264,7 +268,7 @@ pub const OF_MEMORY: u32 = 2;
 pub const OF_ROWS: u32 = 3;
 
 impl Resource {
-    /// First address and number of bytes, of memory.
+    /// Address and size in bytes of the memory.
     pub fn memory(&self) -> Option<(u64, u64)> {
         match self.kind {
             OF_MEMORY => Some((self.address, self.width)),
@@ -275,7 +279,7 @@ impl Resource {
 }
 
 wire_struct! {
-    /// `CUDA_TEXTURE_DESC`; numbers with a point as their bits.
+    /// `CUDA_TEXTURE_DESC`; floating-point values as their bits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Sampling {
         /// `CUaddress_mode` of each dimension.
@@ -284,15 +288,15 @@ wire_struct! {
         pub filter: u32,
         /// `CU_TRSF_…`
         pub flags: u32,
-        /// Largest ratio of anisotropic filtering.
+        /// Maximum anisotropy.
         pub anisotropy: u32,
         /// `CUfilter_mode` between levels.
         pub mip_filter: u32,
-        /// Offset of the level.
+        /// Bias of the level.
         pub mip_bias: u32,
         /// Lowest and highest level.
         pub mip_clamp: [u32; 2],
-        /// Colour outside.
+        /// Border colour.
         pub border: [u32; 4],
     }
 }
@@ -313,18 +317,18 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Makes a texture object, or a surface object if it has no sampling.
+    /// Creates a texture object, or a surface object if it has no sampling.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ObjectMake {
-        /// The journal's name for it.
+        /// Its name in the journal.
         pub handle: u64,
-        /// The number that it must have, as the program has given it to kernels; 0 when it is made first.
+        /// The number that it must have, since the program has passed it to kernels; 0 on the first creation.
         pub number: u64,
-        /// What it sees.
+        /// The resource.
         pub resource: Resource,
-        /// How it samples.
+        /// The sampling parameters.
         pub sampling: Option<Sampling>,
-        /// As what it sees it.
+        /// The resource view.
         pub view: Option<View>,
     }
 }
@@ -345,7 +349,7 @@ mod tests {
                     let [row, rows, slices] = levels[p.level];
                     let [x, y, z] = p.from;
                     assert!(x + p.size[0] <= row && y + p.size[1] <= rows && z + p.size[2] <= slices, "{start} {bytes} {p:?}");
-                    // A box is one run only if what is inside is whole.
+                    // A box is contiguous only if its inner dimensions are complete.
                     assert!(p.size[1] * p.size[2] == 1 || p.size[0] == row && (p.size[2] == 1 || p.size[1] == rows));
                     assert_eq!((p.at, bases[p.level] + (z * rows + y) * row + x), (next, start + next), "{start} {bytes}");
                     next += p.bytes();

@@ -1,6 +1,8 @@
-//! What only a place's NVML can tell of a GPU and never changes: its link to the machine, its cores, its fans.
+//! Constant properties of a GPU that only the NVML of its place reports: its link to the host, its cores, its
+//! fans.
 
-/// Calls a macro with the NVML functions that tell such a constant: each gives an `unsigned int` of a device.
+/// Invokes a macro with the NVML functions that return such a constant: each returns an `unsigned int` for a
+/// device.
 #[macro_export]
 macro_rules! for_each_board_constant {
     ($then:ident) => {
@@ -22,12 +24,12 @@ macro_rules! for_each_board_constant {
 
 macro_rules! names {
     ($($name:ident)*) => {
-        /// The functions, in the order in which their answers are numbered.
+        /// The functions; their index identifies the answer.
         pub const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 
 for_each_board_constant!(names);
 
-/// Constants that are known: number in [`NAMES`], and value.
+/// Known constants: index in [`NAMES`], and value.
 pub type Constants = Vec<(u32, u32)>;

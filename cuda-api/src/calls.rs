@@ -1,4 +1,4 @@
-//! The rows: every driver function, declared once, and what follows from a row without hand-written code.
+//! The rows: every driver function, declared once, and the code that is derived from the rows.
 //!
 //! ```text
 //! /// What it does.
@@ -9,9 +9,9 @@
 //! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. A `custom` row needs a
 //! function of the same name in the recorder's file of its subject. Ids are only ever added, never reused: they are in journals.
 //!
-//! Each family's macro (`for_each_memory_call!` and so on) hands its rows to another macro: the recorder exports the symbols
-//! that way. [`by_id`] picks the generic functions of a row at run time: the executor, replay and printing are ordinary
-//! generic code over [`Call`].
+//! Each family's macro (`for_each_memory_call!` and so on) passes its rows to another macro; the recorder exports its
+//! symbols that way. [`by_id`] selects the generic functions of a row at run time: the executor, replay and printing
+//! are ordinary generic code over [`Call`].
 
 use crate::arg::Edges;
 use crate::class::{Class, How};
@@ -28,17 +28,17 @@ pub struct Row {
     pub name: &'static str,
     /// What it does to state.
     pub class: Class,
-    /// How it is carried out.
+    /// How it is executed.
     pub how: How,
-    /// Parameter names and kinds.
+    /// Names and kinds of the parameters.
     pub params: &'static [(&'static str, &'static str)],
     /// Also exported with this suffix (`ptsz`, `ptds`); may contain the marker `older`.
     pub forms: &'static [&'static str],
-    /// What it does, or why it is refused.
+    /// What it does, or why it is not supported.
     pub doc: &'static str,
 }
 
-/// A call that is carried out from its kinds.
+/// A call that is executed as its argument kinds define.
 pub trait Call {
     /// Id of the row.
     const ID: u16;
@@ -50,23 +50,23 @@ pub trait Call {
     const WAITS: bool;
     /// See [`crate::arg::Handle::IS_CODE`].
     const IS_CODE: bool;
-    /// What travels.
+    /// The encoded arguments.
     type Sent: Wire + std::fmt::Debug;
-    /// What comes back on success.
+    /// The encoded results of a successful call.
     type Reply: Wire + std::fmt::Debug;
-    /// Calls the driver of a place.
+    /// Calls the driver at a place.
     fn run(d: &Driver, sent: &Self::Sent, h: &Bindings) -> Result<Self::Reply, Code>;
-    /// The handles that it makes, ends and uses.
+    /// The handles that it creates, destroys and uses.
     fn edges(sent: &Self::Sent) -> Edges;
-    /// Puts `handle` in the place of the one that the call would have made.
+    /// Replaces the handle that the call would have created by `handle`.
     fn rename(sent: &mut Self::Sent, handle: u64);
 }
 
-/// A generic function over calls, chosen by id at run time.
+/// A generic function over calls, selected by id at run time.
 pub trait Visit {
     /// Its result.
     type Out;
-    /// Runs for the call `C`.
+    /// Runs the function for the call `C`.
     fn visit<C: Call>(self) -> Self::Out;
 }
 
@@ -78,16 +78,16 @@ macro_rules! carried_out {
         #[doc = concat!("Kinds of `", stringify!($name), "` at work.")]
         pub mod $name {
             use super::*;
-            /// Stands for the call in generic code.
+            /// Represents the call in generic code.
             #[derive(Debug)]
             pub struct Fn;
             wire_struct! {
-                /// What travels.
+                /// The encoded arguments.
                 #[derive(Debug, Clone, PartialEq)]
                 pub struct Sent { $(#[doc = "Parameter of the row."] pub $p: <$kind as Arg>::Sent),* }
             }
             wire_struct! {
-                /// What comes back.
+                /// The encoded results.
                 #[derive(Debug, Clone, PartialEq)]
                 pub struct Reply { $(#[doc = "Parameter of the row."] pub $p: <$kind as Arg>::Returned),* }
             }
@@ -189,8 +189,8 @@ macro_rules! arm {
     };
 }
 
-/// Compares a row with the bindings; `older` marks symbols that these do not have: the 13.0 header hides them behind newer ones,
-/// or the bindings leave them out.
+/// Compares a row with the bindings; `older` marks symbols that these do not have, because the 13.0 header hides them
+/// behind newer ones or the bindings omit them.
 macro_rules! check {
     ([older $($form:ident)*] $($rest:tt)*) => {};
     ([$($form:ident)*] $name:ident ($($kind:ty),*)) => {
@@ -205,15 +205,15 @@ macro_rules! define {
     )*) => {
         $(carried_out! { $how $id $class $family $name ($($p : $kind),*) })*
 
-        /// Entry points of this family in a loaded driver; a missing symbol is a hole.
+        /// Entry points of this family in a loaded driver; a missing symbol is `None`.
         #[derive(Debug, Clone)]
         #[allow(non_snake_case)]
         pub struct $table { $($(#[doc = $doc])+ pub $name: Option<unsafe extern "C" fn($(<$kind as Arg>::C),*) -> Code>),* }
         impl $table {
-            /// Fills the table from a symbol look-up that gives null for what is missing.
+            /// Fills the table from a symbol look-up that returns null for missing symbols.
             ///
             /// # Safety
-            /// What `find` returns for a name is that function of a CUDA driver.
+            /// `find` must return the function of a CUDA driver with the given name.
             pub unsafe fn load(find: &dyn Fn(&str) -> *const c_void) -> Self {
                 // SAFETY: a non-null symbol of that name has this prototype (contract; the prototype is checked below).
                 unsafe { Self { $($name: std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn($(<$kind as Arg>::C),*) -> Code>>(find(stringify!($name)))),* } }
@@ -236,7 +236,7 @@ macro_rules! define {
     };
 }
 
-/// Rows in; out come the call types here and a macro that hands the same rows on.
+/// Takes the rows; defines the call types here and a macro that passes on the same rows.
 macro_rules! calls {
     ($d:tt $each:ident $family:ident $table:ident; $($rows:tt)*) => {
         #[allow(unused_imports)]
@@ -244,7 +244,7 @@ macro_rules! calls {
         #[allow(unused_imports)]
         use std::ffi::{c_char, c_int, c_uint, c_ushort, c_uchar, c_ulonglong, c_void};
         define! { $family $table; $($rows)* }
-        /// Hands the rows of this family to the macro named.
+        /// Passes the rows of this family to the named macro.
         #[macro_export]
         macro_rules! $each { ($d each:ident) => { $d each! { $($rows)* } } }
     };
@@ -258,10 +258,10 @@ macro_rules! families {
         #[allow(missing_docs)]
         pub struct Driver { $(pub $family: $family::$table),* }
         impl Driver {
-            /// Fills the table from a symbol look-up that gives null for what is missing.
+            /// Fills the table from a symbol look-up that returns null for missing symbols.
             ///
             /// # Safety
-            /// What `find` returns for a name is that function of a CUDA driver.
+            /// `find` must return the function of a CUDA driver with the given name.
             pub unsafe fn from_symbols(find: &dyn Fn(&str) -> *const std::ffi::c_void) -> Self {
                 // SAFETY: passed on.
                 unsafe { Driver { $($family: $family::$table::load(find)),* } }
@@ -292,12 +292,12 @@ families! {
     refused RefusedCalls 0x0d;
 }
 
-/// Name of a row or an operation, for people.
+/// Name of a row or an operation.
 pub fn name(id: u16) -> Option<&'static str> {
     crate::ops::name(id).or_else(|| rows().find(|r| r.id == id).map(|r| r.name))
 }
 
-/// Decodes, runs and encodes: a `send` or `wait` row on the driver of a place.
+/// Executes an encoded `send` or `wait` row on the driver of a place, and encodes the result.
 #[derive(Debug)]
 pub struct RunEncoded<'a> {
     /// Driver of the place.

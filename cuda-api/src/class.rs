@@ -1,21 +1,22 @@
-//! What a call does, and how it is carried out.
+//! The class of a call, and how it is executed.
 
-/// What a call does to the state of the GPU side. It decides journalling and forwarding (docs/execution.md, "Rows and classes").
+/// What a call does to the state at the place. It determines journalling and forwarding (docs/execution.md, "Rows and
+/// classes").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Answered in the job's process.
     Local,
-    /// Asks the place, changes nothing.
+    /// Reads state of the place, changes nothing.
     Query,
     /// Builds state: journalled on success.
     State,
-    /// Allocates or frees: journalled, and memsync's regions.
+    /// Allocates or frees: journalled, and changes the regions of memsync.
     Memory,
     /// Launches, copies, memsets: sent without waiting, never journalled.
     Work,
     /// Waits for the GPU.
     Sync,
-    /// Exported, answers `CUDA_ERROR_NOT_SUPPORTED`.
+    /// Exported; returns `CUDA_ERROR_NOT_SUPPORTED`.
     Refused,
 }
 
@@ -33,24 +34,24 @@ impl Class {
         }
     }
 
-    /// Whether a successful call of this class is a journal record.
+    /// Whether a successful call of this class is recorded in the journal.
     #[inline]
     pub const fn recorded(self) -> bool {
         matches!(self, Class::State | Class::Memory)
     }
 }
 
-/// How the recorder carries a row out.
+/// How the recorder executes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// From its kinds: sent to the place without waiting.
+    /// By its argument kinds: sent to the place without waiting.
     Send,
-    /// From its kinds: sent, and the caller waits for the answer.
+    /// By its argument kinds: sent, and the caller waits for the answer.
     Wait,
     /// By a hand-written function of the recorder.
     Custom,
-    /// By a hand-written function that works before `cuInit` and touches no place.
+    /// By a hand-written function that works before `cuInit` and uses no place.
     Bare,
-    /// Not carried out.
+    /// Not supported.
     Refused,
 }

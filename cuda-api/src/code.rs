@@ -1,4 +1,4 @@
-//! Driver result codes as plain integers: what crosses the C boundary may be a code that no enum of ours knows.
+//! Driver result codes as plain integers, because codes that cross the C boundary may be unknown to any enum.
 
 /// Result of a driver call, `CUresult` as the ABI sees it.
 pub type Code = i32;
@@ -6,7 +6,8 @@ pub type Code = i32;
 macro_rules! codes {
     ($($name:ident = $value:literal, $text:literal;)*) => {
         $(#[doc = concat!("`CUDA_", stringify!($name), "`: ", $text, ".")] pub const $name: Code = $value;)*
-        /// Name of a code as `cuGetErrorName` gives it, with the final NUL, and a description for `cuGetErrorString`.
+        /// Name of a code, with the final NUL, as `cuGetErrorName` returns it, and a description for
+        /// `cuGetErrorString`.
         pub fn describe(code: Code) -> Option<(&'static str, &'static str)> {
             match code { $($value => Some((concat!("CUDA_", stringify!($name), "\0"), concat!($text, "\0"))),)* _ => None }
         }
@@ -117,7 +118,8 @@ codes! {
     ERROR_UNKNOWN = 999, "unknown error";
 }
 
-/// Whether an error of execution stays with the context until it is destroyed (CUDA driver API reference, `CUresult`).
+/// Whether an execution error is sticky: it stays until the context is destroyed (CUDA driver API reference,
+/// `CUresult`).
 pub fn is_sticky(code: Code) -> bool {
     matches!(code, 46 | 214 | 220 | 700 | 702 | 710 | 714..=719 | 721 | 999)
 }

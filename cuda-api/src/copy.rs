@@ -1,4 +1,4 @@
-//! The structures of cuda.h that describe copies, with enums as plain numbers since C can put anything there.
+//! The structures of cuda.h that describe copies, with enums as plain numbers, since a C program can store any value.
 
 use crate::array::ARRAY;
 use crate::code::{self, Code};
@@ -75,7 +75,7 @@ fn copy(c: RawCopy) -> Result<Copy3, Code> {
         return Err(INVALID);
     }
     let c = Copy3 { src: end(c.src), dst: end(c.dst), width: c.width as u64, rows: c.rows as u64, depth: c.depth as u64 };
-    // The rows of a slice are inside of it, also where there is one slice only (measured).
+    // The rows of a slice must include those copied, even if there is only one slice (measured).
     let is_too_low = |e: &CopyEnd| e.memory != ARRAY && e.height != 0 && e.y.saturating_add(c.rows) > e.height;
     if is_too_low(&c.src) || is_too_low(&c.dst) {
         return Err(INVALID);

@@ -1,4 +1,4 @@
-//! A loaded libcuda: found by path, never by the name that the shim carries.
+//! Loads libcuda by its path, never by the name that the recorder has, too.
 
 use crate::calls::Driver;
 use std::ffi::{CString, c_void};
@@ -12,10 +12,10 @@ pub enum LoadError {
     Open {
         /// The file.
         path: PathBuf,
-        /// The linker's words.
+        /// The linker's error.
         why: String,
     },
-    /// The file is no CUDA driver.
+    /// The file is not a CUDA driver.
     #[error("{path} is not a CUDA driver: it has no {symbol}")]
     NotADriver {
         /// The file.
@@ -25,14 +25,14 @@ pub enum LoadError {
     },
 }
 
-/// A driver library, loaded with local visibility and never unloaded (drivers have threads of their own).
+/// A driver library, loaded with local visibility and never unloaded (drivers start threads).
 #[derive(Debug)]
 pub struct Loaded {
     /// Its entry points.
     pub calls: Driver,
-    /// The handle of `dlopen`, for looking further at the library.
+    /// The handle of `dlopen`, for other look-ups in the library.
     pub handle: *mut c_void,
-    /// Where it was found.
+    /// Its path.
     pub path: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Loaded {
         use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
         // SAFETY: loading runs the library's constructors; the caller names a CUDA driver.
         let lib = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| {
-            // What the linker said is the cause of the error; its own text only names the call.
+            // The linker's error is the source; the outer text only names the call.
             let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
             LoadError::Open { path: path.into(), why }
         })?;

@@ -1,4 +1,4 @@
-//! What a CUDA driver says of its GPUs, as the NVML library tells it on.
+//! Properties of a CUDA driver's GPUs, for the NVML library.
 
 use crate::board::{self, Constants};
 use crate::calls::Driver;
@@ -13,13 +13,13 @@ wire_struct! {
     pub struct Gpu {
         /// Name.
         pub name: String,
-        /// Identity.
+        /// UUID.
         pub uuid: [u8; 16],
         /// PCI domain, bus, device.
         pub pci: [i32; 3],
         /// Compute capability: major, minor.
         pub capability: [i32; 2],
-        /// All of its memory, in bytes.
+        /// Total memory, in bytes.
         pub total_bytes: u64,
         /// Free memory, in bytes.
         pub free_bytes: u64,
@@ -29,15 +29,15 @@ wire_struct! {
         pub bus_width: i32,
         /// Number of multiprocessors.
         pub multiprocessors: i32,
-        /// Ordinals of the GPUs whose memory it can reach.
+        /// Ordinals of the GPUs whose memory it can access.
         pub peers: Vec<u32>,
-        /// What its place's NVML says of its board.
+        /// Properties of its board, from the NVML of its place.
         pub board: Constants,
     }
 }
 
 impl Gpu {
-    /// The identity in words, as `CUDA_VISIBLE_DEVICES` and NVML have it.
+    /// The UUID as text, in the format of `CUDA_VISIBLE_DEVICES` and NVML.
     pub fn uuid_text(&self) -> String {
         let hex: String = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
         format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
@@ -50,7 +50,7 @@ wire_struct! {
     pub struct Facts {
         /// `cuDriverGetVersion`
         pub cuda_version: i32,
-        /// The driver's own version, for example `580.159.03`; empty if it is not known.
+        /// The driver's version, for example `580.159.03`; empty if unknown.
         pub driver: String,
         /// GPUs by ordinal.
         pub gpus: Vec<Gpu>,
@@ -70,7 +70,7 @@ macro_rules! call {
     }};
 }
 
-/// The recorder's library, with what it tells beside CUDA's own functions.
+/// The recorder's library, with the functions that it exports beside CUDA's.
 #[derive(Debug)]
 pub struct Shim {
     calls: Driver,
@@ -80,7 +80,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// The shim behind a handle of `dlopen`; `None` if that is another library.
+    /// The recorder behind a handle of `dlopen`; `None` if that is another library.
     ///
     /// # Safety
     /// The handle is open, and is never closed.
@@ -93,7 +93,8 @@ impl Shim {
         let (started, driver) = (known(c"mrcuda_shim_started")?, known(c"mrcuda_shim_driver")?);
         let board = known(c"mrcuda_shim_board")?;
         let by_name = |name: &str| CString::new(name).map_or(std::ptr::null(), |n| symbol(&n));
-        // SAFETY: only the shim has these names; it exports CUDA's functions under CUDA's names, and these three with these types.
+        // SAFETY: only the recorder has these names; it exports CUDA's functions under CUDA's names, and these three
+        // with these types.
         unsafe {
             Some(Shim {
                 calls: Driver::from_symbols(&by_name),
@@ -110,7 +111,7 @@ impl Shim {
         unsafe { (self.started)() != 0 }
     }
 
-    /// Asks for everything, and starts CUDA for it. The calling thread's context is as before.
+    /// Initializes CUDA and queries everything. The calling thread's context is unchanged.
     ///
     /// # Errors
     /// The first error of a CUDA function.
@@ -185,7 +186,7 @@ fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
     })
 }
 
-/// Free memory of a GPU, in bytes. The primary context is taken for the time of the question.
+/// Free memory of a GPU, in bytes. The primary context is retained during the query.
 fn free(d: &Driver, ordinal: c_int) -> Result<u64, Code> {
     let mut context: CUcontext = std::ptr::null_mut();
     call!(d, context.cuDevicePrimaryCtxRetain(&raw mut context, ordinal))?;

@@ -1,17 +1,17 @@
-//! Lists that are nearly always short: a call makes, ends and uses a handle or two.
+//! Lists that are nearly always short: a call creates, destroys and uses a handle or two.
 
 use std::ops::Deref;
 
-/// So many elements need no memory of their own.
+/// Number of elements that are stored without allocating.
 const INSIDE: usize = 3;
 
 /// A list of numbers that allocates only when it is long.
 #[derive(Clone)]
 pub struct Few {
     inside: [u64; INSIDE],
-    /// How many of `inside` count; 0 once there is `more`.
+    /// Number of valid elements of `inside`; 0 once `more` is used.
     count: usize,
-    /// All elements, if they are too many.
+    /// All elements, if they do not fit.
     more: Vec<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Few {
         self.count = 0;
     }
 
-    /// Keeps the elements that are wanted.
+    /// Keeps the elements for which `wanted` returns true.
     pub fn retain(&mut self, wanted: impl FnMut(&u64) -> bool) {
         let mut all = std::mem::take(self).to_vec();
         all.retain(wanted);

@@ -1,4 +1,4 @@
-//! What a client may send as the body of a call, and a worker as its answer.
+//! Fuzz targets for the bodies of calls and of answers.
 
 use crate::array::{ArrayMake, CopyBox, CopyBoxLate, Layout, ObjectMake, TilePool, TilesMap};
 use crate::board::Constants;
@@ -10,16 +10,17 @@ use crate::wire::Wire;
 use crate::work::{At, Edge, Kernel, Spec, SpecNode, Work};
 use ::fuzz::Limit;
 
-/// Values are at most a few times as long as their bytes: an empty list takes 24 of memory and 8 on the wire.
+/// Decoded values take at most a few times the memory of their bytes: an empty list takes 24 bytes of memory
+/// and 8 encoded.
 const LIMIT: Limit = Limit { bytes: 16 << 10, each: 40 };
 
-/// Reads a value off the front of bytes. What was read is written and read again: the same bytes come out.
+/// Decodes a value from the front of bytes. Encoding it and decoding again must give the same bytes.
 fn again<T: Wire>(bytes: &[u8]) {
     let mut rest = bytes;
     let Ok(value) = T::get(&mut rest) else { return };
     let (mut once, mut twice) = (Vec::new(), Vec::new());
     value.put(&mut once);
-    // Only what is no number can have several forms: any byte but 0 is `true`.
+    // Only values other than numbers can have several encodings: any byte but 0 is `true`.
     assert_eq!(once.len(), bytes.len() - rest.len());
     let mut rest = &once[..];
     T::get(&mut rest).expect("what was written can be read").put(&mut twice);

@@ -1,7 +1,8 @@
-//! Handles: numbers that the recorder gives out and that mean the same in every place.
+//! Handles: numbers that the recorder assigns and that mean the same in every place.
 //!
-//! `0x5C` · kind (8 bits) · generation (18 bits) · slot (24 bits) · six zero bits. One compare tells whether a value is ours,
-//! one shift gives the slot, and a destroyed handle's number does not come back before 2^18 reuses of its slot.
+//! `0x5C` · kind (8 bits) · generation (18 bits) · slot (24 bits) · six zero bits. One comparison identifies a handle
+//! of ours, one shift extracts the slot, and the number of a destroyed handle is not reused before 2^18 reuses of its
+//! slot.
 
 use crate::code::{self, Code};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -10,7 +11,7 @@ const MARK: u64 = 0x5c;
 const SEGMENT_BITS: u32 = 12;
 const SEGMENTS: usize = 1 << (24 - SEGMENT_BITS);
 
-/// What a handle stands for.
+/// The kind of object that a handle identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -28,23 +29,23 @@ pub enum Kind {
     Library = 6,
     /// `CUkernel`
     Kernel = 7,
-    /// `CUgraph`: never travels
+    /// `CUgraph`: never sent
     Graph = 8,
-    /// `CUgraphNode`: never travels
+    /// `CUgraphNode`: never sent
     GraphNode = 9,
     /// `CUgraphExec`
     GraphExec = 10,
-    /// `CUuserObject`: never travels
+    /// `CUuserObject`: never sent
     UserObject = 11,
     /// `CUmemoryPool`: known to the recorder only.
     Pool = 12,
     /// `CUmemGenericAllocationHandle`: known to the recorder only.
     Physical = 13,
-    /// `CUarray`, a level of a mipmapped one too
+    /// `CUarray`, including a level of a mipmapped one
     Array = 14,
     /// `CUmipmappedArray`
     Mipmap = 15,
-    /// A texture or surface object: the program has the driver's own number, this is the journal's name for it.
+    /// A texture or surface object: the program has the driver's number; this is its name in the journal.
     Object = 16,
     /// `CUgreenCtx`: known to the recorder only.
     GreenContext = 17,
@@ -62,7 +63,7 @@ impl Kind {
     #[inline]
     pub const fn from_number(n: u8) -> Option<Kind> {
         use Kind::*;
-        // Asked several times in each call: a range check and nothing else.
+        // Called several times in each call, so this compiles to a range check.
         Some(match n {
             1 => Context,
             2 => Stream,
@@ -94,7 +95,7 @@ pub fn compose(kind: Kind, generation: u32, slot: u32) -> u64 {
     MARK << 56 | (kind as u64) << 48 | u64::from(generation & 0x3ffff) << 30 | u64::from(slot & 0xff_ffff) << 6
 }
 
-/// Kind of one of our handles.
+/// Kind of a handle; `None` if the number is not one of ours.
 #[inline]
 pub fn kind(handle: u64) -> Option<Kind> {
     (handle >> 56 == MARK && handle & 63 == 0).then(|| Kind::from_number((handle >> 48) as u8)).flatten()
@@ -106,14 +107,14 @@ pub fn slot(handle: u64) -> u32 {
     (handle >> 6) as u32 & 0xff_ffff
 }
 
-/// A growing array indexed by slot whose cells never move: reading takes no lock.
+/// A growing array indexed by slot whose cells never move, so that reads need no lock.
 #[derive(Debug)]
 pub struct Cells<T> {
     segments: Box<[AtomicPtr<T>]>,
 }
 
 impl<T: Default> Cells<T> {
-    /// An empty array; segments of 4096 cells are made on first use.
+    /// Creates an empty array; segments of 4096 cells are allocated on first use.
     pub fn new() -> Self {
         Cells { segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect() }
     }
@@ -134,7 +135,7 @@ impl<T: Default> Cells<T> {
             .flat_map(|first| (first..first + (1 << SEGMENT_BITS)).filter_map(|slot| self.get(slot)))
     }
 
-    /// The cell, making its segment if need be. `slot` must be below 2^24.
+    /// The cell; allocates its segment if necessary. `slot` must be below 2^24.
     #[inline]
     pub fn at(&self, slot: u32) -> &T {
         let slot = slot & 0xff_ffff;
@@ -177,7 +178,7 @@ struct Binding {
     live: AtomicU64,
 }
 
-/// An executor's view: our handle → the driver's own value in this place.
+/// An executor's map from our handles to the driver's values at this place.
 #[derive(Debug)]
 pub struct Bindings {
     kinds: [Cells<Binding>; KINDS],
@@ -187,7 +188,7 @@ pub struct Bindings {
 const FAILED: u64 = 0xffff_ffff_0000_0000;
 
 impl Bindings {
-    /// No handle bound.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Bindings { kinds: std::array::from_fn(|_| Cells::new()) }
     }
@@ -202,12 +203,13 @@ impl Bindings {
         }
     }
 
-    /// Remembers that the creation of `handle` failed: its first use must say so.
+    /// Records that the creation of `handle` failed, so that its first use returns the error.
     pub fn bind_failed(&self, handle: u64, code: Code) {
         self.bind(handle, FAILED | u64::from(code as u32));
     }
 
-    /// The driver's value of a handle of the kind that is wanted, or the error that its use must return. A driver takes the value for what
+    /// The driver's value of a handle of the expected kind, or the error that its use must return. A driver interprets
+    /// the value as the expected type and follows it in its own memory, so other kinds must be rejected.
     /// it is given as and follows it in its own memory, so no other kind may pass.
     #[inline]
     pub fn live(&self, wanted: Kind, handle: u64) -> Result<u64, Code> {
@@ -220,11 +222,11 @@ impl Bindings {
         if v >= FAILED { Err(v as u32 as Code) } else { Ok(v) }
     }
 
-    /// Forgets `handle`.
+    /// Removes `handle`.
     #[inline]
     pub fn unbind(&self, handle: u64) {
         if let Some(b) = kind(handle).and_then(|k| self.kinds[k as usize].get(slot(handle))) {
-            // Its number is not given out anew before this call is over.
+            // Its number is not reused before this call has completed.
             if b.handle.load(Ordering::Acquire) == handle {
                 b.handle.store(0, Ordering::Release);
             }
@@ -233,7 +235,7 @@ impl Bindings {
 }
 
 impl Bindings {
-    /// Forgets all handles of some kinds.
+    /// Removes all handles of some kinds.
     pub fn unbind_all(&self, kinds: &[Kind]) {
         for binding in kinds.iter().flat_map(|k| self.kinds[*k as usize].all()) {
             binding.handle.store(0, Ordering::Release);

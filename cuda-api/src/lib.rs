@@ -1,20 +1,20 @@
-//! The CUDA driver API as data: each function is one row, everything else follows from the rows.
+//! The CUDA driver API as data: each function is one row, and everything else is derived from the rows.
 //!
 //! * [`calls`]: the rows, by family. A row gives an id, a class, how it is executed and an argument kind per parameter.
-//! * [`arg`]: the argument kinds: the only place that knows what a C parameter means.
+//! * [`arg`]: the argument kinds, which define the meaning of C parameters.
 //! * [`mod@pointer`], [`copy`]: C pointers and structures that calls without a row of argument kinds read and write.
-//! * [`ops`]: the few operations that peculiar functions are turned into before they travel.
+//! * [`ops`]: operations, a few common forms into which irregular functions are turned before they are sent.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
-//! * [`work`]: what nodes of graphs do, and whole graphs, as they travel.
+//! * [`work`]: the work of graph nodes, and whole graphs, in their encoded form.
 //! * [`mod@array`]: shapes of arrays, textures and surfaces as plain values.
-//! * [`mod@reference`]: settings of texture and surface references as they travel.
-//! * [`handle`]: the numbers that stand for streams, events, modules, … in every place.
-//! * [`driver`]: a loaded libcuda, a table of entry points with holes where a symbol is missing.
-//! * [`board`]: what only NVML tells of a GPU.
-//! * [`facts`]: what a driver says of its GPUs, all at once.
-//! * [`versions`]: which symbol `cuGetProcAddress` means by a base name and a version.
+//! * [`mod@reference`]: encoded settings of texture and surface references.
+//! * [`handle`]: the numbers that identify streams, events, modules, … in every place.
+//! * [`driver`]: a loaded libcuda: a table of entry points, with gaps where a symbol is missing.
+//! * [`board`]: properties of a GPU that only NVML reports.
+//! * [`facts`]: all properties of a driver's GPUs.
+//! * [`versions`]: which symbol `cuGetProcAddress` selects for a base name and a version.
 //!
-//! What a driver answers by rules alone, without a GPU, is in the crate `cuda-model`; module images are in `cuda-image`.
+//! What a driver answers without a GPU is in the crate `cuda-model`; module images are in `cuda-image`.
 
 pub mod arg;
 pub mod array;

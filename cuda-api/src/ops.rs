@@ -1,26 +1,27 @@
-//! Operations: what peculiar driver functions become before they travel.
+//! Operations: the common forms into which irregular driver functions are turned before they are sent.
 //!
-//! Many functions are one operation (all copies to the device are [`CopyIn`]). An operation is encoded like a call, has an id
-//! of the same space (family 0x0f), and is carried out by the executor's hand-written code. Fixed head, then raw bytes.
+//! Many functions are one operation (all copies to the device are [`CopyIn`]). An operation is encoded like a call, has
+//! an id in the same space (family 0x0f), and is executed by hand-written code of the executor. Its body is a fixed
+//! head, then raw bytes.
 
 use crate::wire::{Short, Wire, take};
 use crate::wire_struct;
 pub use crate::work::{ATTRIBUTE_BYTES, STREAM_ATTRIBUTE_BYTES};
 use crate::work::{At, Spec, Work};
 
-/// What an operation names of memory. An address that comes from another process reaches a driver only by way of the executor's checker
-/// (executor/src/executor/checker.rs), whose tests go through all operations by this.
+/// How an operation refers to memory. An address from another process reaches a driver only through the executor's
+/// checker (executor/src/executor/checker.rs), whose tests use this to cover all operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// None: handles and numbers that no driver takes for addresses.
+    /// Not at all: it contains only handles, and numbers that no driver interprets as addresses.
     Nothing,
-    /// Addresses or memory types that the checker lets through if they are the job's.
+    /// Addresses or memory types that the checker accepts if they belong to the job.
     Named,
-    /// Addresses by which the place finds what it has made before; others it does not know.
+    /// Addresses of objects that the place has created before; it rejects others.
     Known,
-    /// Addresses at which the place maps something, each in a range of its own.
+    /// Addresses at which the place maps something, each kind in its own range.
     Placed,
-    /// Other calls.
+    /// It contains other calls.
     Inside,
 }
 
@@ -50,7 +51,7 @@ macro_rules! ids {
         }
         /// All operations: id and name.
         pub const ALL: &[(u16, &str)] = &[$(($value, $text)),*];
-        /// What each operation names of memory.
+        /// How each operation refers to memory.
         pub const MEMORY: &[(u16, Memory)] = &[$(($value, memory!($memory))),*];
         /// Name of an operation, for journals and logs.
         pub fn name(op: u16) -> Option<&'static str> {
@@ -70,24 +71,25 @@ ids! {
     COPY_DEVICE = 0x0f04 "CopyDevice" named;
     /// [`super::Fill`]
     FILL = 0x0f05 "Fill" named;
-    /// [`super::CopyIn`], made before any later call is looked at. The recorder has made sure that nothing is to be waited for but
-    /// the copy.
+    /// [`super::CopyIn`], completed before any later call is applied. The recorder has made sure that the stream is
+    /// idle, so only the copy itself is waited for.
     COPY_IN_AT_REST = 0x0f06 "CopyInAtRest" named;
     /// Several calls, one after the other, with one answer: what a replay sends (executor/src/batch.rs). Waits.
     BATCH = 0x0f07 "Batch" inside;
-    /// [`super::Chunk`]: physical memory at an address of the own arena. Waits.
+    /// [`super::Chunk`]: maps physical memory at an address of the arena. Waits.
     CHUNK_MAP = 0x0f10 "ChunkMap" placed;
-    /// [`super::Chunk`]: takes it away. The recorder has made sure that nothing uses it.
+    /// [`super::Chunk`]: unmaps it. The recorder has made sure that it is not in use.
     CHUNK_UNMAP = 0x0f11 "ChunkUnmap" known;
     /// [`super::ImagePut`]: bytes of a module image, once for each content hash.
     IMAGE_PUT = 0x0f12 "ImagePut" nothing;
-    /// [`super::ImageLoad`]: makes a module or library of an image. The answer: [`super::ImageLoaded`]. Waits.
+    /// [`super::ImageLoad`]: loads a module or library from an image. The answer: [`super::ImageLoaded`]. Waits.
     IMAGE_LOAD = 0x0f13 "ImageLoad" named;
-    /// Body: content hash of an image. Nothing will be loaded of it unless it is put again.
+    /// Body: content hash of an image, which is released. It must be put again before another load.
     IMAGE_END = 0x0f19 "ImageEnd" nothing;
-    /// No body. Makes the context have a device heap, as the first load of code that allocates does. Waits.
+    /// No body. Creates the context's device heap, as the first load of code that allocates does. Waits.
     HEAP_MAKE = 0x0f1a "HeapMake" nothing;
-    /// Body: bytes a thread (u32). Makes the context have so much local memory, as the first use of a function that needs it does. Waits.
+    /// Body: bytes per thread (u32). Grows the context's local memory, as the first use of a function that needs it
+    /// does. Waits.
     LOCAL_GROW = 0x0f1b "LocalGrow" nothing;
     /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
     FUNCTION_INFO = 0x0f14 "FunctionInfo" nothing;
@@ -99,13 +101,13 @@ ids! {
     MAX_CLUSTER_SIZE = 0x0f17 "MaxClusterSize" named;
     /// [`super::TensorMapTiled`]. The answer: the 128 bytes of the descriptor.
     TENSOR_MAP_TILED = 0x0f18 "TensorMapTiled" named;
-    /// [`super::Link`]. The answer: [`super::Linked`], also when the compiler or the linker refuses.
+    /// [`super::Link`]. The answer: [`super::Linked`], even if the compiler or the linker fails.
     LINK = 0x0f1c "Link" named;
-    /// Body: stream as it travels. Answered when everything in it is done.
+    /// Body: stream, encoded. Answered when everything in it has completed.
     STREAM_SYNC = 0x0f20 "StreamSync" nothing;
-    /// No body. Answered when everything in the context is done.
+    /// No body. Answered when everything in the context has completed.
     CONTEXT_SYNC = 0x0f21 "ContextSync" nothing;
-    /// Body: event handle. Answered when its last record is done.
+    /// Body: event handle. Answered when its last record has completed.
     EVENT_SYNC = 0x0f22 "EventSync" nothing;
     /// [`super::EventRecord`]
     EVENT_RECORD = 0x0f23 "EventRecord" nothing;
@@ -117,71 +119,76 @@ ids! {
     EVENT_TIME = 0x0f26 "EventTime" nothing;
     /// [`super::StreamWaitEvent`]
     STREAM_WAIT_EVENT = 0x0f80 "StreamWaitEvent" nothing;
-    /// Body: stream as it travels. The answer is the result code alone: success or not ready.
+    /// Body: stream, encoded. The answer is the result code alone: success or not ready.
     STREAM_QUERY = 0x0f81 "StreamQuery" nothing;
-    /// [`super::GraphMake`]: makes an instance of a graph. Waits.
+    /// [`super::GraphMake`]: instantiates a graph. Waits.
     GRAPH_MAKE = 0x0f82 "GraphMake" named;
-    /// [`super::GraphChange`]: changes what a node of an instance does in later launches.
+    /// [`super::GraphChange`]: changes the work of a node of an instance for later launches.
     GRAPH_CHANGE = 0x0f83 "GraphChange" named;
-    /// [`super::GraphSwitch`]: lets later launches of an instance skip a node, or not.
+    /// [`super::GraphSwitch`]: enables or disables a node of an instance for later launches.
     GRAPH_SWITCH = 0x0f84 "GraphSwitch" nothing;
-    /// Body: handle of a change. It was overtaken by another one: nothing is to be done, the journal can forget both records.
+    /// Body: handle of a change that a later one has replaced: a replay does nothing, and the journal can drop both
+    /// records.
     OVERTAKEN = 0x0f85 "Overtaken" nothing;
-    /// Body: handle of an instance, stream as it travels; then, if nodes of it call the job, a token (u64) for each of them in order.
+    /// Body: handle of an instance, encoded stream; then, if nodes of it call the job, a token (u64) for each of them
+    /// in order.
     GRAPH_LAUNCH = 0x0f86 "GraphLaunch" nothing;
-    /// Body: handle of an instance, stream as it travels. Prepares the next launch.
+    /// Body: handle of an instance, encoded stream. Prepares the next launch.
     GRAPH_UPLOAD = 0x0f87 "GraphUpload" nothing;
-    /// Body: handle of an instance. Ends it; a launch that runs goes on.
+    /// Body: handle of an instance. Destroys it; a running launch continues.
     GRAPH_END = 0x0f88 "GraphEnd" nothing;
-    /// [`super::GraphCall`]: a call that a node will make in the launch that names its token. Answered as `id::HOST_CALL` when the node
-    /// is reached; bytes of a copy to the host follow, and the node goes on by itself then. So does a copy from the host whose bytes, rows
-    /// packed, follow the call itself.
+    /// [`super::GraphCall`]: a call of a node in the launch that names its token. Answered as `id::HOST_CALL` when the
+    /// node is reached; for a copy to the host the bytes follow, and the node then continues by itself. So does a copy
+    /// from the host whose bytes, rows packed, follow the call itself.
     GRAPH_CALL = 0x0f89 "GraphCall" nothing;
-    /// [`super::GraphCondition`]: makes a condition that device code can set. The answer: the driver's own handle (u64). Waits.
+    /// [`super::GraphCondition`]: creates a condition that device code can set. The answer: the driver's handle (u64).
+    /// Waits.
     GRAPH_CONDITION = 0x0f8a "GraphCondition" nothing;
-    /// Body: the job's name (u64) of a graph. Its conditions are needed no more.
+    /// Body: the job's name (u64) of a graph. Its conditions are released.
     GRAPH_CONDITIONS_END = 0x0f8b "GraphConditionsEnd" nothing;
-    /// When events happened that are older than the reference event: body a list of events, reply a list of f64 milliseconds from
-    /// it, not a number where there is no time.
+    /// Times of events that are older than the reference event. Body: a list of events; reply: a list of f64,
+    /// milliseconds from the reference event, NaN where there is no time.
     EVENT_TIMES = 0x0f2e "EventTimes" nothing;
-    /// Records the reference event anew, on a place that has nothing to do.
+    /// Records the reference event anew, on an idle place.
     EVENT_REFERENCE = 0x0f2f "EventReference" nothing;
     /// No body. The answer: free and total bytes of the GPU, u64 each.
     MEMORY_INFO = 0x0f60 "MemoryInfo" nothing;
-    /// Body: an address. The answer: the [`super::Variable`] of loaded code around it; if there is none, `CUDA_ERROR_NOT_FOUND`.
+    /// Body: an address. The answer: the [`super::Variable`] of loaded code that contains it, or
+    /// `CUDA_ERROR_NOT_FOUND`.
     VARIABLE_AROUND = 0x0f67 "VariableAround" known;
-    /// No body. The answer: [`crate::board::Constants`] that the place's NVML tells of the GPU.
+    /// No body. The answer: the [`crate::board::Constants`] that the place's NVML reports for the GPU.
     BOARD = 0x0f68 "Board" nothing;
-    /// [`super::Alias`]: maps the memory of a chunk a second time, where the program wants it; not accessible yet. Waits.
+    /// [`super::Alias`]: maps the memory of a chunk a second time, at the program's address; not accessible yet. Waits.
     ALIAS_MAP = 0x0f61 "AliasMap" placed;
-    /// [`super::Alias`]: takes such a mapping away. Does not wait for kernels, as the driver's own call.
+    /// [`super::Alias`]: unmaps such a mapping. As in the driver's own call, this does not wait for kernels.
     ALIAS_UNMAP = 0x0f62 "AliasUnmap" known;
-    /// [`super::Alias`]: what the GPU may do with such a mapping.
+    /// [`super::Alias`]: sets the GPU's access to such a mapping.
     ALIAS_ACCESS = 0x0f63 "AliasAccess" known;
     /// [`super::HostPin`]: maps host memory of the job at its address and registers it with the driver. Waits.
     HOST_PIN = 0x0f64 "HostPin" placed;
-    /// Body: its address. Takes such a part away; nothing uses it any more. Waits.
+    /// Body: its address. Unmaps and unregisters such memory, which is not in use. Waits.
     HOST_UNPIN = 0x0f65 "HostUnpin" known;
-    /// Lines of host memory that the job has changed, 80 bytes each: address, a bit for each byte, 64 bytes. Carried out at once, whatever
-    /// was sent before.
+    /// Lines of host memory that the job has changed, 80 bytes each: address, a bit for each byte, 64 bytes. Applied at
+    /// once, before earlier calls that are still queued.
     HOST_BYTES = 0x0f66 "HostBytes" known;
-    /// Destroys the primary context and makes it anew. Waits.
+    /// Destroys the primary context and creates it anew. Waits.
     CONTEXT_RESET = 0x0f28 "ContextReset" nothing;
-    /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: what a callback is told) comes when the
-    /// stream has got there; the stream goes on when the job has said `id::HOST_DONE`. If its token has the bit [`super::HOLD`] it is
-    /// something that the job does itself: the stream is held, the answer is empty.
+    /// [`super::HostCall`]: a function of the job's process in stream order. The answer (i32: the status for a
+    /// callback) is sent when the stream reaches it; the stream continues when the job has sent `id::HOST_DONE`. If its
+    /// token has the bit [`super::HOLD`], it is an action of the job itself: the stream is held, and the answer is
+    /// empty.
     HOST_CALL = 0x0f30 "HostCall" nothing;
-    /// [`super::CopyInLate`]: as `id::COPY_IN`, of bytes that the job must read when the stream gets there. Answered then; the stream goes
-    /// on when the job has said `id::HOST_DONE`.
+    /// [`super::CopyInLate`]: as `id::COPY_IN`, with bytes that the job must read when the stream reaches it. Answered
+    /// then; the stream continues when the job has sent `id::HOST_DONE`.
     COPY_IN_LATE = 0x0f31 "CopyInLate" named;
-    /// Body: token (u64), then the bytes of a late copy. Carried out at once, whatever was sent before.
+    /// Body: token (u64), then the bytes of a late copy. Applied at once, before earlier calls that are still queued.
     HOST_DONE = 0x0f32 "HostDone" nothing;
-    /// [`super::StreamMemory`]: answered when the stream is past it.
+    /// [`super::StreamMemory`]: answered when the stream has passed it.
     STREAM_MEMORY = 0x0f33 "StreamMemory" named;
-    /// [`crate::array::ArrayMake`]: makes an array or a mipmapped array. The answer, of one without memory: its [`crate::array::Layout`].
-    /// Waits.
+    /// [`crate::array::ArrayMake`]: creates an array or a mipmapped array. The answer, for one without memory: its
+    /// [`crate::array::Layout`]. Waits.
     ARRAY_MAKE = 0x0fa0 "ArrayMake" nothing;
-    /// Body: handle of an array or mipmapped array. Ends it. Waits.
+    /// Body: handle of an array or mipmapped array. Destroys it. Waits.
     ARRAY_END = 0x0fa1 "ArrayEnd" nothing;
     /// [`crate::array::CopyBox`] between arrays and device memory.
     COPY_BOX = 0x0fa2 "CopyBox" named;
@@ -189,59 +196,64 @@ ids! {
     COPY_BOX_IN = 0x0fa3 "CopyBoxIn" named;
     /// [`crate::array::CopyBox`] from an array; the answer is the bytes, rows and slices packed.
     COPY_BOX_OUT = 0x0fa4 "CopyBoxOut" named;
-    /// [`crate::array::CopyBoxLate`]: as `id::COPY_BOX_IN`, of bytes that the job must read when the stream gets there. Answered then; the
-    /// stream goes on when the job has said `id::HOST_DONE`.
+    /// [`crate::array::CopyBoxLate`]: as `id::COPY_BOX_IN`, with bytes that the job must read when the stream reaches
+    /// it. Answered then; the stream continues when the job has sent `id::HOST_DONE`.
     COPY_BOX_LATE = 0x0fac "CopyBoxLate" named;
-    /// [`crate::array::ObjectMake`]: makes a texture or surface object. The answer: u64, its number, and an optional
-    /// [`crate::array::Sampling`], as the driver tells it. Waits.
+    /// [`crate::array::ObjectMake`]: creates a texture or surface object. The answer: u64, its number, and an optional
+    /// [`crate::array::Sampling`], as the driver reports it. Waits.
     OBJECT_MAKE = 0x0fa5 "ObjectMake" named;
-    /// Body: handle of an object. Ends it.
+    /// Body: handle of an object. Destroys it.
     OBJECT_END = 0x0fa6 "ObjectEnd" nothing;
-    /// [`crate::array::TilePool`]: makes memory that tiles are mapped to. Waits.
+    /// [`crate::array::TilePool`]: allocates memory for tiles. Waits.
     TILE_POOL_MAKE = 0x0fa9 "TilePoolMake" nothing;
-    /// Body: handle of such memory, which nothing is mapped to any more. Waits.
+    /// Body: handle of such memory, to which no tile is mapped. Frees it. Waits.
     TILE_POOL_END = 0x0faa "TilePoolEnd" nothing;
-    /// [`crate::array::TilesMap`]: maps or unmaps tiles, in stream order; without a stream before anything else. Waits for the call alone.
+    /// [`crate::array::TilesMap`]: maps or unmaps tiles, in stream order, or without a stream before any later work.
+    /// Waits for the call only.
     TILES_MAP = 0x0fab "TilesMap" nothing;
     /// [`super::TensorMapIm2col`]. The answer: the 128 bytes of the descriptor.
     TENSOR_MAP_IM2COL = 0x0fa7 "TensorMapIm2col" named;
     /// Body: a descriptor as 16 × u64, an address. The answer: the descriptor with the address in it.
     TENSOR_MAP_ADDRESS = 0x0fa8 "TensorMapAddress" named;
-    /// Body: event handle. Answered when what was recorded in it last, as of this call, is done.
+    /// Body: event handle. Answered when the event's last record as of this call has completed.
     EVENT_REACHED = 0x0fb0 "EventReached" nothing;
-    /// [`super::StreamHold`]: the stream goes on when the job has said `id::HOST_DONE` with the token, which may be before.
+    /// [`super::StreamHold`]: the stream continues when the job has sent `id::HOST_DONE` with the token, which may
+    /// arrive earlier.
     STREAM_HOLD = 0x0fb1 "StreamHold" nothing;
-    /// [`super::Chunk`]: offers a chunk's memory to other places of the machine. The answer: an [`super::Offer`]. Without bytes it is
-    /// memory of its own, by which another place finds out whether its GPU can use this one's.
+    /// [`super::Chunk`]: exports a chunk's memory to other places on the machine. The answer: an [`super::Offer`].
+    /// Without bytes it exports separate memory, with which another place tests whether its GPU can access this one's
+    /// memory.
     CHUNK_OFFER = 0x0fb2 "ChunkOffer" known;
-    /// Body: first address of a chunk. Its memory is offered no more.
+    /// Body: address of a chunk. Ends the export of its memory.
     CHUNK_WITHDRAW = 0x0fb3 "ChunkWithdraw" known;
-    /// [`super::PeerMap`]: maps memory that another place of this machine offers. Waits. Without bytes it only tries.
+    /// [`super::PeerMap`]: maps memory that another place on this machine exports. Waits. Without bytes it only tests
+    /// whether that is possible.
     PEER_MAP = 0x0fb4 "PeerMap" placed;
-    /// [`super::Chunk`]: takes such a mapping away.
+    /// [`super::Chunk`]: unmaps it.
     PEER_UNMAP = 0x0fb5 "PeerUnmap" known;
-    /// Body: event handle. The answer: the driver's handle of it for other processes, 64 bytes.
+    /// Body: event handle. The answer: the driver's interprocess handle of it, 64 bytes.
     EVENT_SHARE = 0x0fb6 "EventShare" nothing;
-    /// [`super::EventOpen`]: an event of another process. Waits.
+    /// [`super::EventOpen`]: opens an event of another process. Waits.
     EVENT_OPEN = 0x0fb7 "EventOpen" nothing;
-    /// [`super::StreamAttribute`]: how the work of a stream is carried out. Waits.
+    /// [`super::StreamAttribute`]: sets an attribute of a stream. Waits.
     STREAM_ATTRIBUTE = 0x0fb8 "StreamAttribute" named;
-    /// [`crate::reference::ReferenceSet`]: a setting of a texture or surface reference, for the launches that follow. The answer for memory:
-    /// u64, the bytes before it that the texture begins with.
+    /// [`crate::reference::ReferenceSet`]: changes a setting of a texture or surface reference, for later launches. The
+    /// answer for memory: u64, the byte offset of the memory from the aligned start of the texture.
     REFERENCE_SET = 0x0fb9 "ReferenceSet" named;
-    /// [`super::StreamHold`] with a token of [`FENCE`](super::FENCE). Answered when the stream has got there, behind everything that earlier
-    /// work of it has done to the job's memory; the stream goes on when the job has said `id::HOST_DONE` with the token.
+    /// [`super::StreamHold`] with a token of [`FENCE`](super::FENCE). Answered when the stream reaches it, after
+    /// everything that its earlier work has done to the job's memory; the stream continues when the job has sent
+    /// `id::HOST_DONE` with the token.
     STREAM_FENCE = 0x0fba "StreamFence" nothing;
 }
 
 wire_struct! {
-    /// A kernel launch. After it: `attributes` × [`ATTRIBUTE_BYTES`] bytes of `CUlaunchAttribute`, then the parameter buffer
-    /// (each parameter at its offset, padding zero) to the end.
+    /// A kernel launch, followed by `attributes` × [`ATTRIBUTE_BYTES`] bytes of `CUlaunchAttribute`, then the parameter
+    /// buffer (each parameter at its offset, padding zero) to the end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Launch {
         /// Function or kernel handle.
         pub function: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
         /// Blocks.
         pub grid: [u32; 3],
@@ -256,7 +268,7 @@ wire_struct! {
     }
 }
 
-/// A launch as it arrives: head, attributes, parameters.
+/// Splits an encoded launch into head, attributes and parameters.
 pub fn split_launch(mut body: &[u8]) -> Result<(Launch, &[u8], &[u8]), Short> {
     let head = Launch::get(&mut body)?;
     let attributes = take(&mut body, usize::from(head.attributes) * ATTRIBUTE_BYTES)?;
@@ -264,10 +276,10 @@ pub fn split_launch(mut body: &[u8]) -> Result<(Launch, &[u8], &[u8]), Short> {
 }
 
 wire_struct! {
-    /// Host bytes to a rectangle of device memory; the bytes follow, rows packed. `rows` = 1 for a plain copy.
+    /// Copies host bytes to a rectangle of device memory; the bytes follow, rows packed. `rows` = 1 for a plain copy.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CopyIn {
-        /// First byte of the destination.
+        /// Address of the destination.
         pub dst: u64,
         /// Bytes from row to row.
         pub pitch: u64,
@@ -275,42 +287,43 @@ wire_struct! {
         pub width: u64,
         /// Rows.
         pub rows: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
     }
 }
 
 wire_struct! {
-    /// A function of the job's process that a stream calls.
+    /// A call of a host function by a stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HostCall {
-        /// Names it between job and place; never used twice.
+        /// Identifies it between job and place; never reused.
         pub token: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
-        /// A callback (`cuStreamAddCallback`): also called in a failed context, and told the error.
+        /// A callback (`cuStreamAddCallback`): called even in a failed context, with the error.
         pub callback: bool,
     }
 }
 
 wire_struct! {
-    /// Host bytes that are read when the stream gets there, to a rectangle of device memory; they come with the token.
+    /// A late copy to a rectangle of device memory: its host bytes are read when the stream reaches it, and are sent
+    /// with the token.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CopyInLate {
         /// As in [`HostCall`].
         pub token: u64,
-        /// Where they go.
+        /// The destination.
         pub to: CopyIn,
     }
 }
 
 wire_struct! {
-    /// Values written to memory, or waited for in it, in stream order.
+    /// Writes of values to memory, or waits for values in memory, in stream order.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct StreamMemory {
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
-        /// Asked for by the names without `_v2`, which a driver may not support.
+        /// Requested by the functions without `_v2`, which a driver may not support.
         pub first_version: bool,
         /// `flags` of the batch.
         pub flags: u32,
@@ -319,25 +332,25 @@ wire_struct! {
     }
 }
 
-/// A stream of the place's own, as it travels: for copies between GPUs, which follow no stream of the program.
+/// A transfer stream of the place, encoded: for copies between GPUs, which are ordered after no stream of the program.
 pub const LANE: u64 = 3;
 
-/// Tokens of [`StreamHold`] have this bit, those of [`HostCall`] have not.
+/// Tokens of [`StreamHold`] have this bit; those of [`HostCall`] do not.
 pub const HOLD: u64 = 1 << 63;
 
-/// Among the tokens with [`HOLD`], those of fences have this bit: a fence waits for the job's process alone.
+/// Among the tokens with [`HOLD`], those of fences have this bit: a fence waits only for the job's process.
 pub const FENCE: u64 = 1 << 62;
 
-/// What names memory that a place offers: 16 bytes for the place's process, 16 for the memory.
+/// Identifies memory that a place exports: 16 bytes for the place's process, 16 for the memory.
 pub type Offer = [u8; 32];
 
 wire_struct! {
-    /// A stream stops until the job says that it may go on.
+    /// Holds a stream until the job lets it continue.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct StreamHold {
-        /// Names it between job and place, with the bit [`HOLD`]; never used twice.
+        /// Identifies it between job and place, with the bit [`HOLD`]; never reused.
         pub token: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
     }
 }
@@ -346,7 +359,7 @@ wire_struct! {
     /// An attribute of a stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct StreamAttribute {
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
         /// `CUstreamAttrID`
         pub attribute: u32,
@@ -355,30 +368,30 @@ wire_struct! {
     }
 }
 
-/// A driver's handle of an event for other processes.
+/// A driver's interprocess handle of an event.
 pub type EventOffer = [u8; 64];
 
 wire_struct! {
-    /// An event that a place of another process has made, on the same machine.
+    /// An event created by a place of another process on the same machine.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct EventOpen {
         /// Our handle of it.
         pub event: u64,
-        /// The driver's.
+        /// The driver's interprocess handle.
         pub offer: EventOffer,
     }
 }
 
 wire_struct! {
-    /// Memory of another place of the machine, and where it is mapped: at its address there, or in the range of the program's
-    /// reservations.
+    /// Memory of another place on the machine, and where it is mapped: at its address there, or in the range of the
+    /// program's reservations.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct PeerMap {
         /// First byte.
         pub address: u64,
         /// Bytes.
         pub bytes: u64,
-        /// What the other place answered.
+        /// The other place's answer to the export.
         pub offer: Offer,
     }
 }
@@ -389,9 +402,9 @@ wire_struct! {
     pub struct MemoryPart {
         /// `CUstreamBatchMemOpType`
         pub operation: u32,
-        /// Where, for waits and writes.
+        /// The address, for waits and writes.
         pub address: u64,
-        /// What, for waits and writes.
+        /// The value, for waits and writes.
         pub value: u64,
         /// Flags of this operation.
         pub flags: u32,
@@ -415,7 +428,7 @@ impl MemoryPart {
 }
 
 wire_struct! {
-    /// A rectangle of device memory to the host; the answer is sent when the stream has reached it.
+    /// Copies a rectangle of device memory to the host; the answer is sent when the stream has reached it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CopyOut {
         /// First byte of the source.
@@ -426,13 +439,13 @@ wire_struct! {
         pub width: u64,
         /// Rows.
         pub rows: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
     }
 }
 
 wire_struct! {
-    /// A rectangle inside device memory.
+    /// Copies a rectangle within device memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CopyDevice {
         /// First byte of the destination.
@@ -447,16 +460,16 @@ wire_struct! {
         pub width: u64,
         /// Rows.
         pub rows: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
     }
 }
 
 wire_struct! {
-    /// Later work of a stream waits for an event.
+    /// Makes later work of a stream wait for an event.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct StreamWaitEvent {
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
         /// Handle of the event.
         pub event: u64,
@@ -479,13 +492,13 @@ wire_struct! {
         pub width: u64,
         /// Rows.
         pub rows: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
     }
 }
 
 wire_struct! {
-    /// Physical memory in the own arena, a multiple of 2 MiB at a multiple of 2 MiB.
+    /// Physical memory in the arena: a multiple of 2 MiB, at a multiple of 2 MiB.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Chunk {
         /// Address.
@@ -495,8 +508,8 @@ wire_struct! {
     }
 }
 
-/// First address of the program's own reservations. So low that no allocator of the system uses it unasked, whatever the
-/// randomisation of addresses, and above what memory checkers take for themselves.
+/// Start of the range for the program's reservations: so low that no allocator of the system uses it by default,
+/// whatever the address randomization, and above the ranges of memory checkers.
 pub const VMM: u64 = 0x1080_0000_0000;
 /// End of that range.
 pub const VMM_END: u64 = 0x2000_0000_0000;
@@ -515,7 +528,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Memory of a chunk, from its start, mapped again between [`VMM`] and [`VMM_END`].
+    /// An alias: the memory of a chunk, from its start, mapped again between [`VMM`] and [`VMM_END`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Alias {
         /// Address, a multiple of 2 MiB.
@@ -529,23 +542,24 @@ wire_struct! {
     }
 }
 
-/// First address of the job's pinned memory, which lies there in every place that maps it; the file of that memory begins here.
+/// Start of the range of the job's pinned memory, which has the same addresses in every place that maps it; the memory
+/// file begins here.
 pub const HOST: u64 = 0x4000_0000_0000;
 /// End of that range.
 pub const HOST_END: u64 = 0x4800_0000_0000;
 
 wire_struct! {
-    /// Host memory of the job: a part of its file of pinned memory, between [`HOST`] and [`HOST_END`], or memory that the place makes for
-    /// itself and both sides mirror (`id::HOST_BYTES`).
+    /// Host memory of the job: a part of its memory file for pinned memory, between [`HOST`] and [`HOST_END`], or
+    /// memory that the place allocates and that is mirrored (`id::HOST_BYTES`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HostPin {
-        /// Address; of a part of the file a multiple of 4 KiB.
+        /// Address; for a part of the file, a multiple of 4 KiB.
         pub address: u64,
         /// Bytes.
         pub bytes: u64,
         /// `CU_MEMHOSTREGISTER_*`
         pub flags: u32,
-        /// The place makes memory of its own: whole pages, zero at first.
+        /// The place allocates mirrored memory: whole pages, zero at first.
         pub apart: bool,
     }
 }
@@ -562,8 +576,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Makes a module (`library` false) or a library of an image that was put before. A refusal carries the compiler's error log as
-    /// text.
+    /// Loads a module (`library` false) or a library from an image that was put before. An error carries the compiler's
+    /// error log as text.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ImageLoad {
         /// Handle of the module or library.
@@ -578,18 +592,18 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What a load did to the context.
+    /// The effects of a load on the context.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct ImageLoaded {
-        /// It made the device heap.
+        /// It created the device heap.
         pub made_heap: bool,
-        /// Variables that were placed.
+        /// Number of variables that were placed.
         pub variables: u32,
     }
 }
 
 wire_struct! {
-    /// What launches of a function must know and check.
+    /// Properties of a function that launches need and check.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FunctionInfo {
         /// Offset and size of each parameter in bytes.
@@ -602,11 +616,11 @@ wire_struct! {
         pub max_dynamic_shared: u32,
         /// Name of the kernel.
         pub name: String,
-        /// Whether it uses texture or surface references: no capture takes its launches.
+        /// Whether it uses texture or surface references, so that its launches cannot be captured.
         pub references: bool,
-        /// Whether its code is seen to use atomic operations with the scope of the whole system.
+        /// Whether its code contains atomic operations with system scope.
         pub system_atomics: bool,
-        /// Bytes of local memory a thread for which the context had to get more, or 0.
+        /// Bytes of local memory per thread by which the context's local memory had to grow, or 0.
         pub local_grew: u32,
     }
 }
@@ -615,7 +629,8 @@ wire_struct! {
 pub const MAX_PARAM_BYTES: usize = 32764;
 
 impl FunctionInfo {
-    /// Whether the parameters follow each other and are no more than a kernel can have: a launch reads the program's memory by them.
+    /// Whether the parameters are in order and within the limits of a kernel: a launch reads the program's memory by
+    /// them.
     pub fn is_sound(&self) -> bool {
         let mut end = 0usize;
         self.params.iter().all(|(offset, bytes)| {
@@ -632,7 +647,7 @@ wire_struct! {
     pub struct EventRecord {
         /// The event.
         pub event: u64,
-        /// Stream as it travels.
+        /// Stream, encoded.
         pub stream: u64,
         /// `CUevent_record_flags`.
         pub flags: u32,
@@ -640,14 +655,14 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Makes an instance of a graph; the place builds the graph node by node.
+    /// Instantiates a graph; the place builds the graph node by node.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GraphMake {
         /// Handle of the instance.
         pub instance: u64,
         /// `CUgraphInstantiate_flags`
         pub flags: u64,
-        /// The name under which conditions were made for it; 0: it has none.
+        /// The name under which its conditions were created; 0: it has none.
         pub home: u64,
         /// The graph.
         pub spec: Spec,
@@ -662,13 +677,13 @@ wire_struct! {
         pub instance: u64,
         /// The node.
         pub at: At,
-        /// What it does from now on; no other kind of work than before.
+        /// Its new work, of the same kind as before.
         pub work: Work<u32>,
     }
 }
 
 wire_struct! {
-    /// Makes a condition of a graph.
+    /// Creates a condition of a graph.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct GraphCondition {
         /// The job's name for the graph.
@@ -677,32 +692,34 @@ wire_struct! {
         pub default: u32,
         /// `CU_GRAPH_COND_*`
         pub flags: u32,
-        /// The handle that the first place gave, which kernels know; 0: any.
+        /// The handle returned by the first place, which kernels use; 0: any.
         pub wanted: u64,
     }
 }
 
 wire_struct! {
-    /// A call that a node of an instance will make: a host function, or a copy from or to memory of the job.
+    /// A call by a node of an instance: a host function, or a copy from or to memory of the job.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct GraphCall {
         /// As in [`HostCall`].
         pub token: u64,
-        /// The stream of the launch, as it travels.
+        /// The stream of the launch, encoded.
         pub stream: u64,
         /// Handle of the instance.
         pub instance: u64,
         /// The node.
         pub at: At,
-        /// Of a copy to the job: the graph goes on when the job has said `id::HOST_DONE`, so when the bytes are in its memory.
+        /// For a copy to the job: the graph continues when the job has sent `id::HOST_DONE`, that is, when the bytes
+        /// are in its memory.
         pub acknowledged: bool,
-        /// Of a copy from host memory that the place has, too: the place reads that by itself when the node is reached.
+        /// For a copy from host memory that the place can access: the place reads it by itself when the node is
+        /// reached.
         pub own: bool,
     }
 }
 
 wire_struct! {
-    /// Switches a node of an instance.
+    /// Enables or disables a node of an instance.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct GraphSwitch {
         /// Handle of the instance.
@@ -724,13 +741,13 @@ wire_struct! {
         pub address: u64,
         /// Elements of each dimension; as many as the rank.
         pub dims: Vec<u64>,
-        /// Bytes from element to element of each dimension but the first.
+        /// Bytes between elements of each dimension except the first.
         pub strides: Vec<u64>,
         /// Elements of the box.
         pub box_dims: Vec<u32>,
         /// Steps through the tensor.
         pub element_strides: Vec<u32>,
-        /// Interleave, swizzle, L2 promotion, fill for what is outside.
+        /// Interleave, swizzle, L2 promotion, out-of-bounds fill.
         pub modes: [u32; 4],
     }
 }
@@ -748,7 +765,7 @@ wire_struct! {
         pub address: u64,
         /// Elements of each dimension; as many as the rank.
         pub dims: Vec<u64>,
-        /// Bytes from element to element of each dimension but the first.
+        /// Bytes between elements of each dimension except the first.
         pub strides: Vec<u64>,
         /// Lower corner of the box of pixels: two less than the rank, or the width alone.
         pub lower: Vec<i32>,
@@ -760,7 +777,7 @@ wire_struct! {
         pub pixels: u32,
         /// Steps through the tensor.
         pub element_strides: Vec<u32>,
-        /// Interleave, swizzle, L2 promotion, fill for what is outside.
+        /// Interleave, swizzle, L2 promotion, out-of-bounds fill.
         pub modes: [u32; 4],
         /// `CUtensorMapIm2ColWideMode` of the wide form.
         pub wide: Option<u32>,
@@ -768,12 +785,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A part of a program that is linked.
+    /// An input of a link.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LinkInput {
         /// `CUjitInputType`
         pub kind: u32,
-        /// What the linker's messages call it.
+        /// Its name in the linker's messages.
         pub name: Vec<u8>,
         /// Options that are numbers.
         pub options: Vec<(u32, u64)>,
@@ -783,29 +800,29 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A whole link. The job keeps the parts, so a place that is left in between has no state of it.
+    /// A whole link. The job keeps the inputs, so that the place has no state of an unfinished link.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Link {
         /// Options that are numbers.
         pub options: Vec<(u32, u64)>,
         /// Parts in order.
         pub inputs: Vec<LinkInput>,
-        /// Whether all parts are there.
+        /// Whether all inputs have been added.
         pub complete: bool,
     }
 }
 
 wire_struct! {
-    /// What became of a link.
+    /// The result of a link.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Linked {
         /// The driver's result code.
         pub code: i32,
         /// The image, when it is complete.
         pub image: Vec<u8>,
-        /// What there is to say.
+        /// The linker's information log.
         pub info: Vec<u8>,
-        /// What is wrong.
+        /// The linker's error log.
         pub errors: Vec<u8>,
     }
 }

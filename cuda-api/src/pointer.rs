@@ -1,6 +1,6 @@
-//! Reading and writing through the pointers that a program passes.
+//! Access through the pointers that a program passes.
 //!
-//! This is where CUDA's promise is relied upon: a pointer that is not null points at what the header says.
+//! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the pointers are a program's, and hold what CUDA's header says")]
 
@@ -18,7 +18,7 @@ pub fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-/// Writes an output unless nobody wants it.
+/// Writes an output unless the pointer is null.
 pub fn give_if_wanted<T>(to: *mut T, value: T) {
     if !to.is_null() {
         // SAFETY: as in `give`.

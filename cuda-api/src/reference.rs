@@ -1,19 +1,19 @@
-//! Settings of texture and surface references, as they travel. References are variables of a module that are bound by name.
+//! Encoded settings of texture and surface references, which are variables of a module that are bound by name.
 //!
-//! A setting counts for the launches that follow. Each replaces the last one of its [`slot`](Setting::slot), so the last values,
-//! set in the order in which they were set last, make a reference what it is.
+//! A setting applies to later launches. Each replaces the last one of its [`slot`](Setting::slot), so the last value of
+//! each slot, applied in the order in which they were set, reproduces the state of a reference.
 
 use crate::array::Resource;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
 
-/// `CU_TRSA_OVERRIDE_FORMAT`, as flags of a resource: the array brings its format. Without it the reference keeps its own, which is how
-/// CUDA's runtime binds arrays.
+/// `CU_TRSA_OVERRIDE_FORMAT`, as flags of a resource: the array's format is used. Without it the reference keeps its
+/// format, which is how CUDA's runtime binds arrays.
 pub const OVERRIDE_FORMAT: u32 = 1;
 /// One setting of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
-    /// What it sees; flags: [`OVERRIDE_FORMAT`]. Arrays and rows come with their format.
+    /// The resource; flags: [`OVERRIDE_FORMAT`]. Arrays and pitched memory include their format.
     Resource(Resource),
     /// `CUarray_format` and channels of memory.
     Format([u32; 2]),
@@ -23,23 +23,23 @@ pub enum Setting {
     Filter(u32),
     /// `CUfilter_mode` between levels.
     LevelFilter(u32),
-    /// Bits of the offset of the level.
+    /// Bits of the level bias.
     LevelBias(u32),
     /// Bits of the lowest and the highest level.
     LevelClamp([u32; 2]),
-    /// Largest ratio of anisotropic filtering.
+    /// Maximum anisotropy.
     Anisotropy(u32),
-    /// Bits of the colour outside.
+    /// Bits of the border colour.
     Border([u32; 4]),
     /// `CU_TRSF_…`
     Flags(u32),
 }
 
-/// What a setting replaces the last one of.
+/// Identifies which earlier setting a setting replaces.
 pub type Slot = u8;
 
 impl Setting {
-    /// Its place among the settings of a reference.
+    /// Its slot among the settings of a reference.
     pub fn slot(&self) -> Slot {
         match self {
             Setting::Resource(_) => 0,
@@ -88,12 +88,12 @@ impl Wire for Setting {
 }
 
 wire_struct! {
-    /// Sets something of a reference.
+    /// Changes a setting of a reference.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ReferenceSet {
         /// Handle of the reference.
         pub reference: u64,
-        /// What is set.
+        /// The setting.
         pub setting: Setting,
     }
 }

@@ -1,7 +1,8 @@
-//! Which exported symbol `cuGetProcAddress` means by a base name, a version and a stream flag.
+//! Selects the exported symbol for a base name, a version and a stream flag, as `cuGetProcAddress` does.
 //!
-//! The data is `functions-13.0.txt`: every base function of CUDA 13.0's cuda.h. Its rule (docs/driver-facts.md 1.9 to 1.12) was
-//! compared with the answers of a real 580 driver to all 440 requests of cudart 13.0: no difference.
+//! The data is `functions-13.0.txt`: every base function of CUDA 13.0's cuda.h. The rule (docs/driver-facts.md 1.9 to
+//! 1.12) was compared with the answers of a genuine 580 driver to all 440 requests of cudart 13.0, without a
+//! difference.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -11,9 +12,9 @@ const LIST: &str = include_str!("../functions-13.0.txt");
 /// One exported symbol of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// Name as `cuGetProcAddress` is asked for it, for example `cuMemcpyHtoD`.
+    /// Name in requests to `cuGetProcAddress`, for example `cuMemcpyHtoD`.
     pub base: &'static str,
-    /// First version, 1000 × major + 10 × minor, in which this symbol is meant.
+    /// First version, as 1000 × major + 10 × minor, for which this symbol is selected.
     pub since: i32,
     /// Whether it is the per-thread-default-stream form (`_ptsz`, `_ptds`).
     pub per_thread: bool,
@@ -21,12 +22,12 @@ pub struct Symbol {
     pub symbol: &'static str,
 }
 
-/// Answer to a look-up, as `CUdriverProcAddressQueryResult` distinguishes them.
+/// The result of a look-up, as `CUdriverProcAddressQueryResult` distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// The symbol to hand out.
+    /// The symbol to return.
     Found(&'static str),
-    /// Known, but not in the version asked for.
+    /// Known, but not in the requested version.
     NeedsNewer,
     /// Not a driver function.
     Unknown,
@@ -67,7 +68,8 @@ pub fn resolve(base: &str, version: i32, flags: u64) -> Lookup {
     let Some(forms) = map.get(base) else { return Lookup::Unknown };
     let newest =
         |per_thread: bool| forms.iter().filter(|s| s.per_thread == per_thread && s.since <= version).max_by_key(|s| s.since);
-    // A function that has per-thread forms has none of them before CUDA 7 (measured: nor is its other form given instead).
+    // A function with per-thread forms has none of them before CUDA 7 (measured: its other form is not returned
+    // either).
     let found = match flags & 2 != 0 && forms.iter().any(|s| s.per_thread) {
         true if version < PER_THREAD_SINCE => None,
         true => newest(true).or_else(|| newest(false)),

@@ -1,15 +1,15 @@
-//! The byte encoding that the connection, the shared ring and the journal have in common: little endian, no padding, no text.
+//! The byte encoding shared by the connection, the ring and the journal: little endian, no padding, no text.
 
-/// The bytes ended early, or a length in them was impossible.
+/// The input is truncated, or contains an impossible length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message is shorter than its fields")]
 pub struct Short;
 
-/// A value with a byte form.
+/// A value with a byte encoding.
 pub trait Wire: Sized {
     /// Appends the value.
     fn put(&self, out: &mut Vec<u8>);
-    /// Takes the value off the front of `src`.
+    /// Decodes a value from the front of `src`.
     fn get(src: &mut &[u8]) -> Result<Self, Short>;
 }
 
@@ -76,7 +76,7 @@ impl<T: Wire> Wire for Vec<T> {
     }
     fn get(src: &mut &[u8]) -> Result<Self, Short> {
         let n = usize::get(src)?;
-        // Every element takes at least one byte, so a longer count is a lie; this bounds the allocation.
+        // Every element takes at least one byte, so a larger count is invalid; this bounds the allocation.
         if n > src.len() {
             return Err(Short);
         }
@@ -118,7 +118,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Declares a struct whose byte form is its fields in order.
+/// Declares a struct whose encoding is that of its fields in order.
 #[macro_export]
 macro_rules! wire_struct {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident : $t:ty),* $(,)? }) => {

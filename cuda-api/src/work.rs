@@ -1,17 +1,17 @@
-//! What nodes do, as plain values: kept in a graph, and sent to the place that carries it out.
+//! The work of graph nodes as plain values: stored in a graph, and sent to the place that executes it.
 
 use crate::sys;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
 
-/// Nodes may lie so many graphs deep: a chain of embedded graphs that is longer is damaged, or somebody's attack.
+/// Maximum nesting depth of graphs; a longer chain of embedded graphs is damaged or malicious.
 pub const MAX_DEPTH: usize = 64;
 
 wire_struct! {
     /// `CUgraphEdgeData` without its reserved bytes.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
     pub struct Edge {
-        /// Which part of the earlier node counts: 0 is its end.
+        /// Which part of the earlier node is waited for: 0 is its end.
         pub from_port: u8,
         /// Which part of the later node waits: 0 is all of it.
         pub to_port: u8,
@@ -26,7 +26,7 @@ impl From<Edge> for sys::CUgraphEdgeData {
     }
 }
 
-/// The edge that `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION` makes: from the kernel's own trigger.
+/// The edge that `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION` creates: from the kernel's own trigger.
 pub const PROGRAMMATIC: Edge = Edge { from_port: 1, to_port: 0, kind: 1 };
 
 /// Size of a `CUlaunchAttribute`.
@@ -42,8 +42,8 @@ pub fn attribute_id(a: &Attribute) -> u32 {
     u32::from_le_bytes([a[0], a[1], a[2], a[3]])
 }
 
-/// Gives a captured kernel the attributes of its stream, but for those that its launch has set, and how the host waits, which is no
-/// kernel's.
+/// Adds the attributes of its stream to a captured kernel, except those that its launch has set, and the
+/// synchronization policy, which is not a kernel attribute.
 pub fn inherit(kernel: &mut Vec<Attribute>, of_stream: impl IntoIterator<Item = (u32, [u8; STREAM_ATTRIBUTE_BYTES])>) {
     for (id, value) in of_stream {
         let set = kernel.iter().any(|a| attribute_id(a) == id);
@@ -68,7 +68,7 @@ wire_struct! {
         pub block: [u32; 3],
         /// Dynamic shared memory in bytes.
         pub shared: u32,
-        /// Launch attributes by number; an attribute set twice has its last value.
+        /// Launch attributes by number; for an attribute set twice, the last value.
         pub attributes: Vec<Attribute>,
         /// Parameters, each at its offset.
         pub params: Vec<u8>,
@@ -76,7 +76,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// One end of a copy: the fields of `CUDA_MEMCPY3D` that belong to it, enums as numbers.
+    /// One end of a copy: its fields of `CUDA_MEMCPY3D`, enums as numbers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct CopyEnd {
         /// Bytes from the start of a row.
@@ -120,7 +120,7 @@ wire_struct! {
 }
 
 impl Copy3 {
-    /// Whether it reads or writes memory of the job's process, in a description that names memory by its kind.
+    /// Whether it accesses memory of the job's process, if memory is specified by its type.
     pub fn calls(&self) -> bool {
         self.src.memory == HOST || self.dst.memory == HOST
     }
@@ -165,14 +165,14 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Memory that a graph allocates, at an address that it has from the start.
+    /// Memory that a graph allocates, at an address fixed when the node is created.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct MemAlloc {
         /// First byte.
         pub address: u64,
         /// Bytes.
         pub bytes: u64,
-        /// Ordinal of the device, as the program numbers them.
+        /// Ordinal of the device in the program's numbering.
         pub device: i32,
     }
 }
@@ -180,11 +180,11 @@ wire_struct! {
 /// A conditional node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditional<G> {
-    /// The driver's own handle, which device code uses.
+    /// The driver's handle, which device code uses.
     pub handle: u64,
     /// `CUgraphConditionalNodeType`
     pub kind: u32,
-    /// The graphs to choose from.
+    /// The graphs to select from.
     pub bodies: Vec<G>,
 }
 
@@ -199,7 +199,7 @@ impl Wire for Conditional<u32> {
     }
 }
 
-/// What a node does. `G` stands for an embedded graph: a handle inside a model, a number inside a [`Spec`].
+/// The work of a node. `G` identifies an embedded graph: a handle inside a model, a number inside a [`Spec`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work<G> {
     /// Runs a kernel.
@@ -210,19 +210,19 @@ pub enum Work<G> {
     Fill(Fill),
     /// Calls a function of the job's process.
     Host(HostCall),
-    /// Runs a graph of its own.
+    /// Runs an embedded graph.
     Child(G),
-    /// Nothing: gathers edges.
+    /// Nothing; joins edges.
     Empty,
     /// Waits for an event.
     EventWait(u64),
     /// Records an event.
     EventRecord(u64),
-    /// Allocates: the memory is there all the time, so that no place has anything to do.
+    /// Allocates memory, which exists all the time, so that places do nothing.
     MemAlloc(MemAlloc),
-    /// Frees what a graph has allocated.
+    /// Frees memory that a graph has allocated.
     MemFree(u64),
-    /// Writes to and waits for memory: `CUstreamBatchMemOpParams` each.
+    /// Writes to memory and waits for values in memory: `CUstreamBatchMemOpParams` each.
     MemOps(Vec<[u64; 6]>),
     /// Runs one of its graphs, or none.
     Conditional(Conditional<G>),
@@ -247,12 +247,12 @@ impl<G> Work<G> {
         }
     }
 
-    /// Whether a place elsewhere must ask the job when it gets to this.
+    /// Whether a place in another process must call the job when it reaches this node.
     pub fn calls(&self) -> bool {
         matches!(self, Work::Host(_)) || matches!(self, Work::Copy(c) if c.calls())
     }
 
-    /// The graphs inside.
+    /// The embedded graphs.
     pub fn inner(&self) -> &[G] {
         match self {
             Work::Child(g) => std::slice::from_ref(g),
@@ -261,7 +261,7 @@ impl<G> Work<G> {
         }
     }
 
-    /// The same work with other names for the graphs inside.
+    /// The same work with other names of the embedded graphs.
     pub fn renamed<H>(&self, mut name: impl FnMut(&G) -> H) -> Work<H> {
         match self {
             Work::Kernel(k) => Work::Kernel(k.clone()),
@@ -323,25 +323,25 @@ wire_struct! {
     /// A node of a [`Spec`].
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SpecNode {
-        /// What it does.
+        /// Its work.
         pub work: Work<u32>,
-        /// The nodes of its graph that come before it, in the order in which the program named them.
+        /// Its predecessors in the graph, in the order in which the program named them.
         pub after: Vec<(u32, Edge)>,
     }
 }
 
 wire_struct! {
-    /// A graph with everything inside it, as it travels. Graph 0 is the whole; every other one is inside a node of a graph
-    /// with a smaller number.
+    /// A graph with its embedded graphs, encoded. Graph 0 is the outermost; every other one is embedded in a node of a
+    /// graph with a smaller number.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Spec {
-        /// The nodes of each graph, in the order in which they were made.
+        /// The nodes of each graph, in creation order.
         pub graphs: Vec<Vec<SpecNode>>,
     }
 }
 
 wire_struct! {
-    /// A node of a [`Spec`] by its place in it.
+    /// Identifies a node of a [`Spec`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct At {
         /// Number of the graph.
@@ -352,16 +352,16 @@ wire_struct! {
 }
 
 impl Spec {
-    /// The nodes that call the job, in the order in which a launch names their tokens.
+    /// The nodes that call the job, in the order of the tokens of a launch.
     pub fn calls(&self) -> impl Iterator<Item = (At, &Work<u32>)> {
         self.graphs.iter().zip(0..).flat_map(|(nodes, graph)| {
             nodes.iter().zip(0..).filter(|(n, _)| n.work.calls()).map(move |(n, node)| (At { graph, node }, &n.work))
         })
     }
 
-    /// Whether nothing but a few copies and fills comes before a node of the outermost graph, so that nothing holds it up.
+    /// Whether only a few copies and fills precede a node of the outermost graph, so that nothing delays it.
     pub fn is_unhindered(&self, at: At) -> bool {
-        /// More are not looked at.
+        /// Maximum number of nodes that are examined.
         const FEW: usize = 64;
         let Some(nodes) = self.graphs.first().filter(|_| at.graph == 0) else { return false };
         let mut found = vec![at.node];
@@ -379,7 +379,7 @@ impl Spec {
         next == found.len()
     }
 
-    /// For each graph, whether a launch may run it any number of times: those inside conditional nodes.
+    /// For each graph, whether a launch may run it any number of times, as those inside conditional nodes.
     pub fn conditional(&self) -> Vec<bool> {
         let mut inside = vec![false; self.graphs.len()];
         for (number, nodes) in self.graphs.iter().enumerate() {
@@ -395,11 +395,11 @@ impl Spec {
         inside
     }
 
-    /// Checks that the graphs form a tree and that edges stay inside their graphs without a cycle. What comes from another
-    /// process is used only after this.
+    /// Checks that the graphs form a tree and that edges stay inside their graphs without a cycle. Graphs from another
+    /// process are used only after this check.
     ///
     /// # Errors
-    /// [`Short`]: it is damaged.
+    /// [`Short`]: the graph is damaged.
     pub fn check(&self) -> Result<(), Short> {
         let mut depth = vec![0usize; self.graphs.len()];
         for (number, nodes) in self.graphs.iter().enumerate() {
@@ -422,8 +422,8 @@ impl Spec {
     }
 }
 
-/// The nodes of a graph in an order in which each comes after those before it; none if there is a cycle or an edge leads
-/// nowhere.
+/// The nodes of a graph in topological order; `None` if there is a cycle or an edge leads to a node that does not
+/// exist.
 pub fn order(nodes: &[SpecNode]) -> Option<Vec<u32>> {
     let mut missing: Vec<usize> = nodes.iter().map(|n| n.after.len()).collect();
     let mut later: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
@@ -493,7 +493,7 @@ mod tests {
                     node(copy(), &[0, 4]),
                     node(kernel, &[0]),
                     node(copy(), &[1, 2]),
-                    // Made later, and comes before.
+                    // Created later, but precedes.
                     node(Work::Empty, &[0]),
                     node(copy(), &[3]),
                     node(Work::Child(1), &[]),

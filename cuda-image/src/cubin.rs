@@ -1,4 +1,4 @@
-//! What an ELF file of device code says about itself.
+//! Reads ELF files of device code.
 
 use super::kind::{ImageError, Param, Result};
 use super::size;
@@ -10,19 +10,19 @@ const SYMBOL: usize = 24;
 /// Section types of relocations, and the bytes of one.
 const WITH_ADDEND: (u32, usize) = (4, 24);
 const WITHOUT_ADDEND: (u32, usize) = (9, 16);
-/// Symbol types of variables: ordinary, and the vendor's own, which relocatable cubins use.
+/// Symbol types of variables: the ordinary one, and the vendor's, which relocatable cubins use.
 const OBJECT: u8 = 1;
 const CUDA_OBJECT: u8 = 13;
 const FUNCTION: u8 = 2;
 /// Symbol types of texture, sampler and surface references.
 const REFERENCES: std::ops::RangeInclusive<u8> = 10..=12;
-/// Bit of a variable's `st_other`: host and GPU use it at one address.
+/// Bit of a variable's `st_other`: a managed variable, which host and GPU use at one address.
 pub(super) const MANAGED: u8 = 0x04;
 /// Bit of a symbol's `st_other`: the function is a kernel.
 const ENTRY_POINT: u8 = 0x10;
 /// Section type of `.nv.info` and `.nv.info.<kernel>`.
 const INFO: u32 = 0x7000_0000;
-/// A longer name is taken for damage.
+/// Maximum length of a name; a longer one is damaged.
 const MAX_NAME: usize = 1 << 16;
 
 struct Section<'a> {
@@ -35,24 +35,24 @@ struct Section<'a> {
 /// A cubin whose section table has been read.
 pub(super) struct Cubin<'a> {
     sections: Vec<Section<'a>>,
-    /// Attribute records by kernel: libraries have thousands of kernels in one cubin.
+    /// Attribute records by kernel, since libraries have thousands of kernels in one cubin.
     info: HashMap<&'a str, &'a [u8]>,
 }
 
-/// What a symbol is, as far as it matters here.
+/// The kinds of symbols that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symbol<'a> {
     /// A variable in global or constant memory.
     Variable(&'a str),
     /// A kernel.
     Kernel(&'a str),
-    /// Any other function, defined here or wanted from elsewhere.
+    /// Any other function, defined here or external.
     Function(&'a str),
 }
 
-/// Compute capability (10 × major + minor) that a cubin is for; 0 if its header is not whole.
+/// Compute capability (10 × major + minor) of a cubin; 0 if its header is incomplete.
 pub(super) fn sm(bytes: &[u8]) -> u32 {
-    // Since toolkit 13 (ELF OS/ABI 0x41) the number is in the second byte of e_flags, before in the first.
+    // Since toolkit 13 (ELF OS/ABI 0x41) the number is in the second byte of e_flags, previously in the first.
     let flags = u32_at(bytes, 0x30);
     if bytes.get(7) == Some(&0x41) { flags >> 8 & 0xFF } else { flags & 0xFF }
 }
@@ -89,7 +89,7 @@ impl<'a> Cubin<'a> {
         Ok(Cubin { sections, info })
     }
 
-    /// All symbols of interest.
+    /// All relevant symbols.
     pub(super) fn symbols(&self) -> impl Iterator<Item = Symbol<'a>> {
         let tables = self.sections.iter().filter(|s| s.kind == SYMTAB);
         tables.flat_map(move |table| {
@@ -116,7 +116,8 @@ impl<'a> Cubin<'a> {
         rows.any(|row| matches!(row[4] & 0xF, OBJECT | CUDA_OBJECT) && row[5] & MANAGED != 0)
     }
 
-    /// Whether a function refers to one of another name: the linker notes all that a kernel may call, through whatever it calls.
+    /// Whether a function refers to one with a given name: the linker records everything that a kernel may call,
+    /// directly or indirectly.
     pub(super) fn refers(&self, function: &str, to: &[&str]) -> bool {
         let Some(records) = self.info.get(function) else { return false };
         let symbols = self.sections.iter().filter(|s| s.kind == SYMTAB);
@@ -141,7 +142,8 @@ impl<'a> Cubin<'a> {
         rows.any(|row| REFERENCES.contains(&(row[4] & 0xF)))
     }
 
-    /// Whether a kernel uses texture or surface references: the numbers of those are filled in beside its parameters, or in its code.
+    /// Whether a kernel uses texture or surface references: their numbers are stored beside its parameters, or in its
+    /// code.
     pub(super) fn uses_references(&self, kernel: &str) -> bool {
         self.sections.iter().any(|s| {
             let Some((_, bytes)) = [WITH_ADDEND, WITHOUT_ADDEND].into_iter().find(|(kind, _)| *kind == s.kind) else {
@@ -158,7 +160,7 @@ impl<'a> Cubin<'a> {
         })
     }
 
-    /// Kernels and other functions whose machine code for `sm` has atomic operations with the scope of the whole system.
+    /// Kernels and other functions whose machine code for `sm` contains atomic operations with system scope.
     pub(super) fn system_atomics(&self, sm: u32) -> impl Iterator<Item = &'a str> {
         let code = self.sections.iter().filter_map(|s| Some((s.name.strip_prefix(".text.")?, s.body)));
         code.filter(move |(_, body)| body.chunks_exact(INSTRUCTION).any(|i| is_system_atomic(i, sm))).map(|(name, _)| name)
@@ -170,7 +172,7 @@ impl<'a> Cubin<'a> {
     }
 }
 
-/// Whether a section holds variables that the program can ask for by name. Bank 0 holds parameters.
+/// Whether a section holds variables that the program can look up by name. Bank 0 holds parameters.
 fn variable_memory(section: &str) -> bool {
     section.starts_with(".nv.global")
         || section.strip_prefix(".nv.constant").is_some_and(|bank| !matches!(bank.as_bytes(), [b'0'] | [b'0', b'.', ..]))
@@ -179,9 +181,9 @@ fn variable_memory(section: &str) -> bool {
 /// Bytes of an instruction since compute capability 7.0.
 const INSTRUCTION: usize = 16;
 
-/// Whether an instruction is an atomic operation on global memory with the scope of the whole system. Seen in what ptxas 13.0 makes of
-/// `atom` and `red` of every scope, type and operation for 7.5 to 12.0: the operation is in the lowest nine bits, the scope in bits 77 to
-/// 79. Machine code of other kinds is not looked at.
+/// Whether an instruction is an atomic operation on global memory with system scope. Derived from the output of ptxas
+/// 13.0 for `atom` and `red` of every scope, type and operation for 7.5 to 12.0: the operation is in the lowest nine
+/// bits, the scope in bits 77 to 79. Other machine code is not examined.
 fn is_system_atomic(instruction: &[u8], sm: u32) -> bool {
     let scope = match sm {
         70..80 => 3,
@@ -194,10 +196,10 @@ fn is_system_atomic(instruction: &[u8], sm: u32) -> bool {
     atomic && u16_at(instruction, 8) >> 13 == scope
 }
 
-/// Attribute: numbers of the symbols outside of the cubin that a function calls.
+/// Attribute: numbers of the external symbols that a function calls.
 const EXTERNS: u8 = 0x0f;
 
-/// Hands each attribute record that has a value to `each`; `None` if one is cut off.
+/// Passes each attribute record with a value to `each`; `None` if one is truncated.
 fn attributes<'a>(mut records: &'a [u8], mut each: impl FnMut(u8, &'a [u8])) -> Option<()> {
     const SIZED: u8 = 4;
     while let [format, attribute, low, high, rest @ ..] = records {

@@ -12,13 +12,13 @@ const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 /// Code for one architecture (`sm_90a`), or for one family of them (`sm_100f`).
 const SPECIFIC: u64 = 0x0010_0000 | 0x0020_0000;
-/// No entry is larger once decompressed: beyond it, it is taken for a trap.
+/// Maximum decompressed size of an entry; a larger one is treated as a decompression bomb.
 const MAX_ENTRY: u64 = 1 << 30;
-/// One byte of an LZ4 block stands for at most 255 bytes.
+/// One byte of an LZ4 block decompresses to at most 255 bytes.
 const LZ4_RATIO: u64 = 255;
-/// What a byte stands for in code as compilers make it.
+/// Typical compression ratio of compilers' code.
 const LIKELY: u64 = 16;
-/// The least room that is tried.
+/// Minimum size of the first output buffer.
 const FIRST: u64 = 1024;
 
 /// An entry as it is stored.
@@ -27,7 +27,7 @@ struct Stored<'a> {
     payload: &'a [u8],
 }
 
-/// Calls `f` with each entry as it is stored, or with what is wrong with it.
+/// Calls `f` with each stored entry, or with the error in it.
 fn walk<'a>(bytes: &'a [u8], f: &mut dyn FnMut(usize, Stored<'a>) -> Result<()>) -> Result<()> {
     let mut at = usize::from(u16_at(bytes, 6));
     let mut number = 0;
@@ -35,7 +35,7 @@ fn walk<'a>(bytes: &'a [u8], f: &mut dyn FnMut(usize, Stored<'a>) -> Result<()>)
         let damaged = |what| ImageError::Damaged { what, at: at as u64 };
         let rest = &bytes[at..];
         if rest.len() < ENTRY_HEADER {
-            // Padding behind the last entry.
+            // Padding after the last entry.
             return if rest.iter().all(|b| *b == 0) { Ok(()) } else { Err(damaged("header of an entry")) };
         }
         let header = u32_at(rest, 0x04) as usize;
@@ -59,13 +59,13 @@ impl Stored<'_> {
         }
     }
 
-    /// Compute capability that it is for; 0 if it does not say.
+    /// Its compute capability; 0 if unspecified.
     fn sm(&self) -> u32 {
         u32_at(self.header, 0x1C)
     }
 
-    /// Whether a driver may take it for a GPU of this capability. A cubin is for GPUs of one generation, text for those that came later
-    /// than what it was written for; in doubt it may.
+    /// Whether a driver may use it for a GPU of this capability. A cubin is for GPUs of one generation, PTX for its
+    /// target and later ones; in doubt the answer is yes.
     fn may_run_on(&self, capability: u32) -> bool {
         let (sm, same_generation) = (self.sm(), generation(self.sm()) == generation(capability));
         sm == 0
@@ -77,7 +77,7 @@ impl Stored<'_> {
     }
 }
 
-/// GPUs that run each other's code have the same. One of 10.1 was named 11.0 later.
+/// GPUs that run each other's code have the same generation. A GPU of 10.1 was later renamed to 11.0.
 fn generation(capability: u32) -> u32 {
     match capability / 10 {
         11 => 10,
@@ -85,8 +85,8 @@ fn generation(capability: u32) -> u32 {
     }
 }
 
-/// Calls `f` with each entry of the fat binary that a GPU of this capability may be given (of any, without one), or with what is wrong
-/// with it.
+/// Calls `f` with each entry of the fat binary that a GPU of this capability may use (or any GPU, without one), or with
+/// the error in it.
 pub(super) fn visit(
     bytes: &[u8],
     room: &mut Room,
@@ -98,14 +98,15 @@ pub(super) fn visit(
             return Ok(());
         }
         match decode(&stored, number, room) {
-            // What comes behind it would be too much as well.
+            // Entries after it would be too much as well.
             Err(e @ ImageError::TooLarge { .. }) => Err(e),
             entry => f(entry),
         }
     })
 }
 
-/// The fat binary with what `change` makes of each entry, decompressed; without those of which it makes nothing.
+/// Rebuilds the fat binary with each decompressed entry replaced by the result of `change`, or removed if there is
+/// none.
 pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entry) -> Option<Vec<u8>>) -> Result<Vec<u8>> {
     let own = usize::from(u16_at(bytes, 6));
     let mut made = bytes.get(..own).unwrap_or_default().to_vec();
@@ -117,7 +118,7 @@ pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entr
         body.resize(body.len().next_multiple_of(8), 0);
         let mut header = stored.header.to_vec();
         header[0x08..0x10].copy_from_slice(&(body.len() as u64).to_le_bytes());
-        // Nothing is compressed, so there are no sizes of that.
+        // Nothing is compressed, so the sizes for that are zero.
         header[0x10..0x14].fill(0);
         header[0x38..0x40].fill(0);
         let flags = u64_at(&header, 0x28) & !(LZ4 | ZSTD);
@@ -157,15 +158,15 @@ fn decode(stored: &Stored<'_>, number: usize, room: &mut Room) -> Result<Entry> 
     Ok(Entry { kind, sm: stored.sm(), arch_specific: flags & SPECIFIC != 0, bytes })
 }
 
-/// What comes out of compressed code.
+/// Result of decompression.
 enum Unpacked {
     All(Vec<u8>),
-    /// More than there may be.
+    /// More than the limit.
     TooMuch,
     Damaged,
 }
 
-/// Memory grows with what comes out, and no further than `most`.
+/// Memory grows with the output, up to `most`.
 fn unpack_zstd(packed: &[u8], most: u64) -> Unpacked {
     let mut bytes = Vec::new();
     // One frame only: what follows it is padding.
@@ -177,12 +178,13 @@ fn unpack_zstd(packed: &[u8], most: u64) -> Unpacked {
     }
 }
 
-/// The expected size is a hint: old tools left it out or wrote too little. A block cannot stand for more than [`LZ4_RATIO`] times
-/// its bytes, and the room asked for doubles only while that turns out too little.
+/// The expected size is a hint: old tools omitted it or wrote too small a value. The output cannot exceed [`LZ4_RATIO`]
+/// times the input, and the buffer doubles only while it proves too small.
 fn unpack_lz4(packed: &[u8], expected: u64, most: u64) -> Unpacked {
     let possible = (packed.len() as u64).saturating_mul(LZ4_RATIO).max(FIRST);
     let most = possible.min(most);
-    // Room is made, and zeroed, before anything comes out: a first size that is only claimed must not cost much.
+    // The buffer is allocated and zeroed before there is any output, so a first size that is merely claimed must be
+    // bounded.
     let mut size = expected.min((packed.len() as u64).saturating_mul(LIKELY)).max(FIRST).min(most);
     loop {
         match lz4_flex::block::decompress(packed, size as usize) {

@@ -1,15 +1,15 @@
-//! What a program, or a client, may give as an image.
+//! Fuzz targets for images from programs and clients.
 
 use super::tests::{PTX, Pack, archive, cubin, fatbin, full_fatbin};
 use super::{Image, Kind, load};
 use ::fuzz::Limit;
 
-/// Code that an image may hold here, decompressed.
+/// Maximum decompressed code of an image in these targets.
 const CODE: u64 = 1 << 20;
-/// The index of so much code, and the code itself a few times: decompressed, changed, compressed.
+/// The index of this much code, and the code itself a few times: decompressed, changed, compressed.
 const LIMIT: Limit = Limit { bytes: 16 << 20, each: 200 };
 
-/// All that can be asked of an image.
+/// Calls every query of an image.
 fn ask(kind: Kind, bytes: &[u8]) {
     let Ok(image) = Image::from_bytes(kind, bytes.into()) else { return };
     let index = image.index_within(CODE, None);

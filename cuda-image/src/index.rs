@@ -1,34 +1,35 @@
-//! What an image declares, over all of its entries.
+//! The declarations of an image, over all its entries.
 
 use super::cubin::{Cubin, Symbol};
 use super::kind::{Entry, EntryKind, ImageError, Param, Result};
 use super::ptx;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names, kernels and needs of an image.
+/// Names, kernels and properties of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
     /// Variables in global or constant memory of any entry.
     pub globals: BTreeSet<String>,
     /// Kernels of any entry.
     pub kernels: BTreeMap<String, Kernel>,
-    /// Whether variables are managed (`__managed__`): in one memory for host and GPU.
+    /// Whether there are managed variables (`__managed__`), which host and GPU share.
     pub managed: bool,
     /// Whether device code allocates with `malloc` or frees with `free`.
     pub uses_device_heap: bool,
-    /// Whether device code may print while all goes well, with `printf`. So it is assumed of entries that could not be read.
+    /// Whether device code may print without a failure, with `printf`. This is assumed for entries that could not be
+    /// read.
     pub prints: bool,
-    /// Whether it cannot be told which kernels may: then each of them may.
+    /// Whether it is unknown which kernels may print: then each of them may.
     any_prints: bool,
-    /// Whether functions that any kernel may call use atomic operations with the scope of the whole system.
+    /// Whether functions that any kernel may call use atomic operations with system scope.
     any_system_atomics: bool,
     /// Number of entries that could not be read: names may be missing if it is not 0.
     pub unreadable: usize,
-    /// Its code takes more memory, decompressed, than it may: it is not to be given to a driver.
+    /// Its decompressed code exceeds the limit, so it must not be given to a driver.
     pub too_large: bool,
 }
 
-/// What is known of a kernel.
+/// Properties of a kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernel {
     /// Parameters as each entry describes them; those of cubins first.
@@ -37,12 +38,12 @@ pub struct Kernel {
     prints: bool,
     /// Whether it uses texture or surface references, in some entry.
     references: bool,
-    /// Whether it uses atomic operations with the scope of the whole system, in some entry.
+    /// Whether it uses atomic operations with system scope, in some entry.
     system_atomics: bool,
 }
 
 impl Index {
-    /// The index of the entries that `visit` tells, of which each may be unreadable.
+    /// Builds the index of the entries that `visit` passes, each of which may be unreadable.
     pub(super) fn of(visit: impl FnOnce(&mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()>) -> Index {
         let mut index = Index::default();
         let whole = visit(&mut |entry| {
@@ -67,25 +68,25 @@ impl Index {
         index
     }
 
-    /// Parameters of a kernel, in order: as the code for `sm` has them, else as any other does.
+    /// Parameters of a kernel, in order: as in the code for `sm`, otherwise as in any other entry.
     pub fn kernel_params(&self, name: &str, sm: u32) -> Option<&[Param]> {
         let layouts = &self.kernels.get(name)?.layouts;
         let exact = layouts.iter().find(|(_, for_sm, _)| *for_sm == sm);
         exact.or(layouts.first()).map(|(.., params)| params.as_slice())
     }
 
-    /// Whether a kernel may print while all goes well; `None` if there is none of this name.
+    /// Whether a kernel may print without a failure; `None` if there is no such kernel.
     pub fn kernel_prints(&self, name: &str) -> Option<bool> {
         self.kernels.get(name).map(|k| k.prints || self.any_prints)
     }
 
-    /// Whether a kernel uses texture or surface references; `None` if there is none of this name.
+    /// Whether a kernel uses texture or surface references; `None` if there is no such kernel.
     pub fn kernel_references(&self, name: &str) -> Option<bool> {
         self.kernels.get(name).map(|k| k.references)
     }
 
-    /// Whether a kernel may use atomic operations with the scope of the whole system, as far as its code shows; `None` if there is none of this
-    /// name.
+    /// Whether a kernel's code shows that it may use atomic operations with system scope; `None` if there is no such
+    /// kernel.
     pub fn kernel_system_atomics(&self, name: &str) -> Option<bool> {
         self.kernels.get(name).map(|k| k.system_atomics || self.any_system_atomics)
     }
@@ -110,13 +111,13 @@ impl Index {
                 Symbol::Function(name) => {
                     self.uses_device_heap |= matches!(name, "malloc" | "free");
                     named |= PRINTERS.contains(&name);
-                    // Kernels that are launched by kernels print for these.
+                    // Kernels launched by other kernels may print on their behalf.
                     launches |= name.starts_with("cudaLaunchDevice") || name.starts_with("cudaGraphLaunch");
                 }
             }
         }
         for name in cubin.system_atomics(entry.sm) {
-            // Functions that stand alone are there for whatever has been linked with them.
+            // Other functions may be called by any code that is linked with them.
             match self.kernels.get_mut(name) {
                 Some(kernel) => kernel.system_atomics = true,
                 None => self.any_system_atomics = true,
@@ -155,10 +156,10 @@ impl Index {
     }
 }
 
-/// What device code prints with.
+/// Functions that device code prints with.
 const PRINTERS: &[&str] = &["vprintf"];
 
-/// Most names are in several entries: no copy is made for those already there.
+/// Most names are in several entries, so existing ones are not copied.
 fn insert(names: &mut BTreeSet<String>, name: &str) {
     if !names.contains(name) {
         names.insert(name.to_owned());

@@ -1,15 +1,16 @@
-//! Kinds of images, their entries, and what can be wrong with them.
+//! Kinds of images and entries, and errors.
 
-/// No image is larger: a length beyond it is taken for damage.
+/// Maximum size of an image; a larger length is treated as damage.
 pub const MAX_IMAGE: u64 = 2 << 30;
 
-/// What an image is. The numbers travel and are kept in files: they are only ever added to.
+/// The kind of an image. The numbers are used on the wire and in files: they are only ever added to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A fat binary that was reached through a version 1 wrapper; `bytes` is the fat binary alone.
     Wrapped = 1,
-    /// A version 2 wrapper (`-rdc=true`): the linked fat binary and the inputs it was linked from, in a container of ours.
+    /// A version 2 wrapper (`-rdc=true`): the linked fat binary and the inputs it was linked from, in a container
+    /// format of this crate.
     Linked = 2,
     /// A fat binary.
     Fatbin = 3,
@@ -22,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The number that stands for this kind in messages and files.
+    /// The number of this kind in messages and files.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -47,7 +48,7 @@ pub enum ImageError {
     /// The pointer is null.
     #[error("the image pointer is null")]
     Null,
-    /// Memory that the image claims as its own cannot be read.
+    /// Memory that is part of the image, according to its fields, cannot be read.
     #[error("the image cannot be read at byte {at}")]
     Unreadable {
         /// Offset from the start of the part being read.
@@ -59,18 +60,18 @@ pub enum ImageError {
         /// The length it claims.
         size: u64,
     },
-    /// A field does not fit the others.
+    /// A field is inconsistent with others.
     #[error("damaged image: {what} at byte {at}")]
     Damaged {
-        /// Which field, in words.
+        /// The field.
         what: &'static str,
         /// Offset from the start of the part being read.
         at: u64,
     },
-    /// The bytes are an image of another kind or length than was said.
+    /// The bytes are an image of another kind or length than expected.
     #[error("the bytes are not one whole image of the kind {kind:?}")]
     NotThis {
-        /// What they were said to be.
+        /// The expected kind.
         kind: Kind,
     },
     /// Compressed code does not decompress.
@@ -84,37 +85,37 @@ pub enum ImageError {
 /// Result of reading an image.
 pub(crate) type Result<T> = std::result::Result<T, ImageError>;
 
-/// Bytes of code that may still come out of an image.
+/// Remaining budget of decompressed bytes of an image.
 #[derive(Debug)]
 pub(crate) struct Room(pub(crate) u64);
 
 impl Room {
-    /// Takes so many.
+    /// Takes bytes from the budget.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<()> {
         self.0 = self.0.checked_sub(bytes).ok_or(ImageError::TooLarge { size: bytes })?;
         Ok(())
     }
 }
 
-/// What an entry of an image holds.
+/// The contents of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// PTX text, without trailing zeros.
     Ptx,
     /// An ELF file of device code.
     Cubin,
-    /// Something else (link-time intermediate code, …), as stored.
+    /// Other contents (link-time intermediate code, …), as stored.
     Other,
 }
 
 /// One piece of code in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Compute capability that it is for: 10 × major + minor; 0 if it does not say.
+    /// Its compute capability: 10 × major + minor; 0 if unspecified.
     pub sm: u32,
-    /// It is for this capability or its family only (`sm_90a`, `sm_100f`): PTX of it does not suit every later one.
+    /// It is only for this capability or its family (`sm_90a`, `sm_100f`), so its PTX does not fit every later one.
     pub arch_specific: bool,
     /// Its bytes, decompressed.
     pub bytes: Vec<u8>,
@@ -123,13 +124,13 @@ pub struct Entry {
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Param {
-    /// Bytes from the start of the parameter buffer.
+    /// Offset in the parameter buffer.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// PTX is stored with padding zeros behind it.
+/// PTX is stored with trailing zeros.
 pub(crate) fn trim_zeros(bytes: &[u8]) -> &[u8] {
     let len = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
     &bytes[..len]

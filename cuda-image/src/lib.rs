@@ -1,8 +1,9 @@
-//! Module images: what a pointer given to `cuModuleLoadData` or `cuLibraryLoadData` is, how long it is, what is in it.
+//! Module images: determines kind, length and contents of the data behind a pointer given to `cuModuleLoadData` or
+//! `cuLibraryLoadData`.
 //!
-//! The driver takes a bare pointer, without a length. [`measure`] finds out what it points to, copies it and makes it
-//! position-independent, so that it can travel, be kept by its hash and be given to another driver ([`Image::load_form`]).
-//! Everything read from an image is checked: a damaged one gives an error, never a panic or a read outside of it.
+//! The driver takes a bare pointer, without a length. [`measure`] determines what it points to, copies it and makes it
+//! position-independent, so that it can be sent, stored by its hash and given to another driver ([`Image::load_form`]).
+//! Everything read from an image is checked: a damaged one causes an error, never a panic or an out-of-bounds read.
 
 mod cubin;
 mod fatbin;
@@ -26,26 +27,26 @@ use kind::{Result, Room, trim_zeros};
 use source::{Memory, Source};
 use std::sync::Arc;
 
-/// All entries of an image together are not larger once decompressed: beyond it, they are taken for a trap.
+/// Maximum decompressed size of all entries of an image together; a larger one is treated as a decompression bomb.
 const MAX_ENTRIES: u64 = 4 << 30;
-/// So many bytes of code any image may have, however small it is as stored; beyond them [`RATIO`] counts.
+/// Decompressed code up to this size is always accepted; beyond it, [`RATIO`] applies.
 const SMALL: u64 = 256 << 20;
-/// A byte of a stored image stands for at most so many bytes of code: compilers' output shrinks to a third or a tenth.
+/// Maximum decompressed bytes per stored byte: compilers' output shrinks to a third or a tenth.
 const RATIO: u64 = 64;
 
-/// A self-contained copy of an image: no pointers in it, the same wherever it lies.
+/// A self-contained, position-independent copy of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
 }
 
-/// Finds out what is at `ptr` and copies it.
+/// Determines what is at `ptr` and copies it.
 ///
-/// The memory is read through the kernel, which refuses what is not mapped: a wrong pointer or length gives
-/// [`ImageError::Unreadable`] where it can (where the kernel does not offer this, memory is read as a driver would).
+/// The memory is read through the kernel, which refuses unmapped addresses: a wrong pointer or length causes
+/// [`ImageError::Unreadable`] (where the kernel does not offer this, memory is read directly, as a driver would).
 ///
 /// # Safety
 /// `ptr` must be what the driver would accept: null, or an image whose parts (also those that a wrapper points to) stay
@@ -54,19 +55,19 @@ pub unsafe fn measure(ptr: *const u8) -> Result<Image> {
     // SAFETY: the caller vouches for the memory at `ptr`.
     let memory = unsafe { Memory::new(ptr) }?;
     let mut magic = [0; 4];
-    // PTX text may be shorter than a magic number; the whole of it is then read by the text branch below.
+    // PTX text may be shorter than a magic number; the text branch below then reads all of it.
     if memory.read(0, &mut magic).is_ok() && u32::from_le_bytes(magic) == load::WRAPPER_MAGIC {
         // SAFETY: the caller vouches for what the wrapper points to as well.
         let (kind, bytes) = unsafe { load::unwrap(&memory) }?;
         return Image::from_bytes(kind, bytes);
     }
     let (kind, len) = size::of(&memory)?;
-    // Checked again as copied: another thread of the program may have written to it meanwhile.
+    // The copy is validated again: another thread of the program may have written to the memory meanwhile.
     Image::from_bytes(kind, memory.shared(len)?)
 }
 
 impl Image {
-    /// Takes bytes that came from elsewhere, after checking that they are one whole image of this kind.
+    /// Creates an image from bytes, after checking that they are one whole image of this kind.
     pub fn from_bytes(kind: Kind, bytes: Arc<[u8]>) -> Result<Image> {
         match kind {
             Kind::Linked => {
@@ -89,22 +90,23 @@ impl Image {
         *h.finalize().as_bytes()
     }
 
-    /// Whether a wrapper led to it. Drivers load libraries from wrappers, and refuse to load modules from them (200, seen on an H200).
+    /// Whether it was reached through a wrapper. Drivers load libraries from wrappers, but refuse to load modules from
+    /// them (200, seen on an H200).
     pub fn is_wrapped(&self) -> bool {
         matches!(self.kind, Kind::Wrapped | Kind::Linked)
     }
 
-    /// What the driver is to be given for this image as a library.
+    /// The form in which the driver loads this image as a library.
     pub fn load_form(&self) -> Result<LoadForm> {
         LoadForm::new(self.kind, &self.bytes, true)
     }
 
-    /// What the driver is to be given for this image as a module; nothing if only a library can be made of it.
+    /// The form in which the driver loads this image as a module; `None` if it can only be a library.
     pub fn module_form(&self) -> Result<Option<LoadForm>> {
         if self.kind == Kind::Linked { Ok(None) } else { LoadForm::new(self.kind, &self.bytes, false).map(Some) }
     }
 
-    /// All pieces of code, decompressed, in the order in which they are stored.
+    /// All entries, decompressed, in stored order.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let mut all = Vec::new();
         self.visit(u64::MAX, None, &mut |entry| {
@@ -114,30 +116,31 @@ impl Image {
         Ok(all)
     }
 
-    /// How much code it may have, decompressed: `most`, and no more than images of its size can be thought to have.
+    /// Limit of the decompressed code: `most`, and no more than is plausible for the image's size.
     fn room(&self, most: u64) -> Room {
         let likely = (self.bytes.len() as u64).saturating_mul(RATIO).clamp(SMALL, MAX_ENTRIES);
         Room(likely.min(most))
     }
 
-    /// Names, kernels and needs of all entries, found in one pass. Prefer it where more than one of them is wanted.
+    /// Names, kernels and properties of all entries, determined in one pass. Preferable if more than one of them is
+    /// needed.
     pub fn index(&self) -> Index {
         self.index_within(u64::MAX, None)
     }
 
-    /// As [`Image::index`], of an image whose code takes at most so many bytes, decompressed: of more, the index says that it is
-    /// too large. For a GPU of a compute capability (10 × major + minor) only what it may be given of a fat binary is looked at:
-    /// decompressing the rest is most of the work for libraries that support many GPUs.
+    /// As [`Image::index`], for an image whose decompressed code has at most `most` bytes; otherwise the index says
+    /// that it is too large. With a compute capability (10 × major + minor), only the entries of a fat binary that such
+    /// a GPU may use are read: decompressing the others is most of the work for libraries that support many GPUs.
     pub fn index_within(&self, most: u64, capability: Option<u32>) -> Index {
         Index::of(|add| self.visit(most, capability, add))
     }
 
-    /// Names of all variables that the code declares in global or constant memory, of whatever entry; sorted.
+    /// Names of all variables in global or constant memory, of all entries; sorted.
     pub fn global_names(&self) -> Vec<String> {
         self.index().globals.into_iter().collect()
     }
 
-    /// Names of all kernels of whatever entry; sorted.
+    /// Names of all kernels, of all entries; sorted.
     pub fn kernel_names(&self) -> Vec<String> {
         self.index().kernels.into_keys().collect()
     }
@@ -147,24 +150,24 @@ impl Image {
         self.index().uses_device_heap
     }
 
-    /// Whether device code may print while all goes well, with `printf`.
+    /// Whether device code may print without a failure, with `printf`.
     pub fn prints(&self) -> bool {
         self.index().prints
     }
 
-    /// Parameters of a kernel, in order: as the code for `sm` has them, else as any other does.
+    /// Parameters of a kernel, in order: as in the code for `sm`, otherwise as in any other entry.
     pub fn kernel_params(&self, name: &str, sm: u32) -> Option<Vec<Param>> {
         self.index().kernel_params(name, sm).map(<[Param]>::to_vec)
     }
 
-    /// Calls `f` with each entry that a GPU of this capability may be given, or with what is wrong with it; an error of `f` ends the
-    /// walk, and so does code of more than `most` bytes in all.
+    /// Calls `f` with each entry that a GPU of this capability may use, or with the error in it. An error of `f` ends
+    /// the walk, and so does decompressed code of more than `most` bytes.
     fn visit(&self, most: u64, capability: Option<u32>, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
         let room = &mut self.room(most);
         match self.kind {
             Kind::Linked => {
                 for part in load::parts(&self.bytes)? {
-                    // A wrapper may come without a linked fat binary: the part is then empty.
+                    // A wrapper may have no linked fat binary: the part is then empty.
                     if let Some(bytes) = self.bytes.get(part).filter(|b| !b.is_empty()) {
                         fatbin::visit(bytes, room, capability, f)?;
                     }
@@ -180,7 +183,7 @@ impl Image {
                     match size::of(bytes) {
                         Ok((Kind::Fatbin, _)) => fatbin::visit(bytes, room, capability, f)?,
                         Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
-                        // A member has a length of its own and needs no terminating zero.
+                        // A member has an explicit length and needs no terminating zero.
                         _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,
                         _ => f(Ok(Entry { kind: EntryKind::Other, sm: 0, arch_specific: false, bytes: bytes.to_vec() }))?,
                     }

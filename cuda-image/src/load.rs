@@ -1,4 +1,4 @@
-//! Wrappers: from a program's pointers to a container without pointers, and back.
+//! Wrappers: conversion between a program's pointers and a container without pointers.
 
 use super::kind::{ImageError, Kind, MAX_IMAGE, Result};
 use super::size;
@@ -11,17 +11,17 @@ use std::sync::Arc;
 pub(super) const WRAPPER_MAGIC: u32 = 0x4662_43B1;
 const WRAPPER: usize = 24;
 
-/// First bytes of our container of several fat binaries.
+/// Magic number of the container of several fat binaries.
 const CONTAINER_MAGIC: &[u8; 8] = b"MRFATV2\0";
 /// Bytes before the container's table, and bytes of one row (offset, length) of it.
 const CONTAINER_HEADER: usize = 16;
 const CONTAINER_ROW: usize = 16;
-/// Fat binaries want 8; more costs nothing.
+/// Fat binaries require 8; more costs nothing.
 const ALIGN: usize = 16;
-/// A wrapper that lists more inputs is taken for damage.
+/// Maximum number of inputs of a wrapper; a larger list is damaged.
 const MAX_PARTS: usize = 1 << 16;
 
-/// Copies what a wrapper points to: the kind and the bytes of the image.
+/// Copies what a wrapper points to; returns the kind and the bytes of the image.
 ///
 /// # Safety
 /// The pointers in the wrapper must be as the driver wants them: see [`super::measure`].
@@ -36,7 +36,7 @@ pub(super) unsafe fn unwrap(wrapper: &Memory) -> Result<(Kind, Arc<[u8]>)> {
             Ok((Kind::Wrapped, memory.shared(len)?))
         }
         2 => {
-            // A program may be linked from inputs alone.
+            // A program may have linked inputs only.
             let linked = match data {
                 0 => Vec::new(),
                 // SAFETY: as above.
@@ -89,7 +89,7 @@ fn pointer(address: u64) -> *const c_void {
     std::ptr::with_exposed_provenance(address as usize)
 }
 
-/// Puts fat binaries into one container; an empty one stands for a null pointer.
+/// Creates a container of fat binaries; an empty one represents a null pointer.
 pub(super) fn contain(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(CONTAINER_MAGIC);
@@ -107,7 +107,7 @@ pub(super) fn contain(parts: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Where the fat binaries of a container are: the linked one (empty if there is none), then its inputs.
+/// The ranges of a container's fat binaries: the linked one (empty if there is none), then its inputs.
 pub(super) fn parts(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
     let damaged = |what, at: usize| ImageError::Damaged { what, at: at as u64 };
     if !bytes.starts_with(CONTAINER_MAGIC) {
@@ -123,7 +123,7 @@ pub(super) fn parts(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
         let row = CONTAINER_HEADER + n * CONTAINER_ROW;
         let part = usize::try_from(u64_at(bytes, row)).ok();
         let part = part.and_then(|at| Some(at..at.checked_add(usize::try_from(u64_at(bytes, row + 8)).ok()?)?));
-        // Each follows the one before: there is one container for the same parts, hence one hash.
+        // Each part directly follows the previous one, so equal parts have one container and one hash.
         let Some(part) = part.filter(|p| p.start == end.next_multiple_of(ALIGN) && p.end <= bytes.len()) else {
             return Err(damaged("place of a part in a container", row));
         };
@@ -150,12 +150,14 @@ enum Store {
     Own(Vec<u128>),
 }
 
-/// An image in the form that the driver takes, with all that the pointer needs.
+/// An image in the form that the driver accepts, with everything that the pointer refers to.
 ///
-/// Keep it until the load has returned; with `CU_LIBRARY_BINARY_IS_PRESERVED` until the library has been unloaded.
+/// Must be kept until the load has returned; with `CU_LIBRARY_BINARY_IS_PRESERVED` until the library has been
+/// unloaded.
 pub struct LoadForm {
     ptr: *const c_void,
-    /// What `ptr` and the pointers in it lead to. Vectors: moving one leaves its contents where they are.
+    /// The targets of `ptr` and of the pointers in it. They are vectors, because moving a vector does not move its
+    /// contents.
     _keep: (Store, Vec<*const c_void>, Vec<Wrapper>),
 }
 
@@ -188,7 +190,7 @@ impl LoadForm {
                     list.push(if part.is_empty() { std::ptr::null() } else { at });
                 }
                 list.push(std::ptr::null());
-                // The first is the linked one; the inputs and the null that ends them follow it.
+                // The first is the linked one, followed by the inputs and a terminating null.
                 let aux = list[1..].as_ptr().cast();
                 wrapper.push(Wrapper { magic: WRAPPER_MAGIC, version: 2, data: list[0], aux });
             }
@@ -204,7 +206,7 @@ impl LoadForm {
     }
 }
 
-/// The bytes where the driver can read them as numbers.
+/// Copies the bytes to aligned memory.
 fn align(bytes: &Arc<[u8]>) -> Store {
     if bytes.as_ptr().addr().is_multiple_of(ALIGN) {
         return Store::Shared(Arc::clone(bytes));

@@ -1,7 +1,8 @@
-//! Managed variables of code, and the same code with these variables at addresses of our own choice.
+//! Managed variables of code, and code in which these variables are moved to given addresses.
 //!
-//! The driver would put such a variable where it likes and keep it in step with the host by itself, in one place. As memory of the
-//! job's it has one address in every place: the code is changed to use that, and no longer says that it is managed.
+//! The driver would place such a variable at an address of its choice and keep it consistent with the host itself, at
+//! one place only. As memory of the job it has the same address in every place: the code is changed to use that
+//! address, and the variable is no longer marked as managed.
 
 mod cubin;
 mod ptx;
@@ -11,20 +12,20 @@ use super::kind::{Entry, EntryKind, Kind};
 use super::{Image, fatbin, load};
 pub use variables::{Managed, Places, Variables};
 
-/// Code that was changed.
+/// The changed code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// The changed code.
+    /// The changed image.
     pub image: Image,
-    /// Pieces of it that could not be changed, and why: they are not in the changed code.
+    /// Entries that could not be changed, with the reason: they are not in the changed image.
     pub left_out: Vec<String>,
 }
 
 impl Image {
-    /// All managed variables of the code, of whatever entry.
+    /// All managed variables of the code, of all entries.
     ///
     /// # Errors
-    /// In words: entries do not agree about a variable, or none of those that have some could be understood.
+    /// A text: entries disagree about a variable, or no entry with managed variables could be parsed.
     pub fn managed(&self) -> Result<Variables, String> {
         let mut all = Variables::new();
         let mut unknown = None;
@@ -52,10 +53,10 @@ impl Image {
         }
     }
 
-    /// The same code with its managed variables at these addresses.
+    /// Returns the code with its managed variables at these addresses.
     ///
     /// # Errors
-    /// Why no piece of the code could be changed, in words.
+    /// A text: why no entry of the code could be changed.
     pub fn with_managed(&self, at: &Places) -> Result<Placed, String> {
         let mut left_out = Vec::new();
         let mut pieces = 0;
@@ -112,7 +113,7 @@ fn variables(entry: &Entry) -> Result<Variables, String> {
     }
 }
 
-/// The code of an entry, changed.
+/// Changes the code of an entry.
 fn changed(entry: &Entry, at: &Places) -> Result<Vec<u8>, String> {
     match entry.kind {
         EntryKind::Cubin => cubin::place(&entry.bytes, at),

@@ -1,14 +1,14 @@
-//! A tolerant look at PTX text: what it declares at module level, not what its instructions mean.
+//! A tolerant scan of PTX text for module-level declarations; instructions are not interpreted.
 
 use super::kind::Param;
 use std::collections::BTreeSet;
 
-/// What a PTX module declares.
+/// The declarations of a PTX module.
 #[derive(Debug, Default)]
 pub(super) struct Module {
     /// Variables in global and constant memory.
     pub(super) variables: Vec<String>,
-    /// Kernels with their parameters; `None` where these could not be understood.
+    /// Kernels with their parameters; `None` where these could not be parsed.
     pub(super) kernels: Vec<(String, Option<Vec<Param>>)>,
     /// Whether a variable is managed.
     pub(super) managed: bool,
@@ -16,15 +16,17 @@ pub(super) struct Module {
     pub(super) device_heap: bool,
     /// Kernels in which `vprintf` is mentioned.
     pub(super) printers: BTreeSet<String>,
-    /// Kernels and functions that name a texture or surface reference, or a function above them that does.
+    /// Kernels and functions that refer to a texture or surface reference, directly or through a function declared
+    /// before them.
     pub(super) referring: BTreeSet<Vec<u8>>,
-    /// Kernels and functions with atomic operations of the whole system's scope, or that name a function above them with some.
+    /// Kernels and functions with atomic operations of system scope, directly or through a function declared before
+    /// them.
     pub(super) system_atomics: BTreeSet<Vec<u8>>,
-    /// Whether any kernel may get there: it is elsewhere in code, or kernels launch others.
+    /// Whether any kernel may print: `vprintf` is mentioned in other code, or kernels launch others.
     pub(super) prints: bool,
 }
 
-/// Largest parameter buffer that is believed.
+/// Maximum plausible size of a parameter buffer.
 const MAX_PARAMS: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +84,12 @@ fn string_len(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Whether bytes are PTX text: they name a version or a target.
+/// Whether bytes are PTX text, which has a version or target directive.
 pub(super) fn looks_like(bytes: &[u8]) -> bool {
     Tokens(bytes).take(1 << 12).any(|t| matches!(t, Token::Word(b".version" | b".target")))
 }
 
-/// Capability named by `.target` (0: none), and whether it is for this one or its family only.
+/// Capability in `.target` (0: none), and whether it is only for this one or its family.
 pub(super) fn target(text: &[u8]) -> (u32, bool) {
     let mut tokens = Tokens(text);
     while let Some(t) = tokens.next() {
@@ -108,18 +110,18 @@ pub(super) fn target(text: &[u8]) -> (u32, bool) {
     (0, false)
 }
 
-/// Reads the declarations of a module. Text that is not PTX gives an empty answer.
+/// Reads the declarations of a module; empty for text that is not PTX.
 pub(super) fn module(text: &[u8]) -> Module {
     let mut m = Module::default();
     let mut tokens = Tokens(text);
     let (mut braces, mut parens) = (0u32, 0u32);
     let (mut in_kernel, mut launches) = (false, false);
-    // References and what uses them, for as long as there are any; and whose body this is.
+    // References and their users so far; and the function whose body is being read.
     let (mut references, mut body): (BTreeSet<Vec<u8>>, Option<&[u8]>) = (BTreeSet::new(), None);
     while let Some(t) = tokens.next() {
         match t {
             Token::Word(b"malloc" | b"free") => m.device_heap = true,
-            // A declaration alone, outside of braces, calls nothing.
+            // A mere declaration, outside of braces, is not a call.
             Token::Word(b"vprintf") if braces > 0 => match m.kernels.last().filter(|_| in_kernel) {
                 Some((name, _)) => {
                     m.printers.insert(name.clone());
@@ -151,7 +153,7 @@ pub(super) fn module(text: &[u8]) -> Module {
                 (in_kernel, body) = (true, Some(name));
                 parens = 0;
             }
-            // After `.func` and what it gives back.
+            // The name after `.func` and its return values.
             Token::Word(name) if braces == 0 && parens == 0 && body.is_none() && is_name(name) => body = Some(name),
             Token::Word(name) if braces > 0 && (is_system_atomic(name) || m.system_atomics.contains(name)) => {
                 m.system_atomics.extend(body.map(<[u8]>::to_vec));
@@ -169,7 +171,7 @@ pub(super) fn module(text: &[u8]) -> Module {
     m
 }
 
-/// Whether an instruction is `atom` or `red` with the scope `.sys`. Without a scope it is the GPU's (PTX ISA, "atom").
+/// Whether an instruction is `atom` or `red` with scope `.sys`. The default scope is the GPU (PTX ISA, "atom").
 fn is_system_atomic(instruction: &[u8]) -> bool {
     (instruction.starts_with(b"atom.") || instruction.starts_with(b"red."))
         && instruction.split(|b| *b == b'.').any(|part| part == b"sys")
@@ -199,7 +201,7 @@ fn variables(tokens: &mut Tokens<'_>, m: &mut Module, references: &mut BTreeSet<
                 }
             }
             Token::Mark(b'=') => initial = true,
-            // These have no memory that could be asked for.
+            // These have no memory that could be looked up.
             Token::Word(b".texref" | b".samplerref" | b".surfref") => opaque = true,
             Token::Word(word) if !initial && name.is_none() && is_name(word) => name = Some(word),
             _ => {}
@@ -207,7 +209,7 @@ fn variables(tokens: &mut Tokens<'_>, m: &mut Module, references: &mut BTreeSet<
     }
 }
 
-/// What has been read of one parameter.
+/// The parsed parts of one parameter.
 #[derive(Debug, Default)]
 struct Draft {
     declared: bool,
@@ -219,7 +221,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Its place behind the parameters before it, which end at `end`.
+    /// Places it after the parameters before it, which end at `end`.
     fn place(&self, end: u64) -> Option<Param> {
         let element = self.element?;
         let offset = end.checked_next_multiple_of(self.align.unwrap_or(element).max(1))?;
@@ -229,8 +231,8 @@ impl Draft {
     }
 }
 
-/// The parameters up to the closing parenthesis. What is not understood is passed over all the same: what follows the list
-/// must be read as what it is.
+/// Parses the parameters up to the closing parenthesis. Unknown parts are skipped, so that the text after the list is
+/// parsed correctly.
 fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
     let mut all = Some(Vec::new());
     let mut end = 0u64;
@@ -253,7 +255,7 @@ fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
                 draft = Draft::default();
             }
             Token::Word(b".param") => draft.declared = true,
-            // What follows describes what the pointer points to.
+            // The following words describe the pointer's target.
             Token::Word(b".ptr") => draft.pointer = true,
             Token::Word(b".align") => {
                 let n = next_number(tokens).filter(|n| n.is_power_of_two() && *n <= MAX_PARAMS);
@@ -278,7 +280,7 @@ fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
     }
 }
 
-/// The number that comes next, if a number does.
+/// The next number, if the next token is one.
 fn next_number(tokens: &mut Tokens<'_>) -> Option<u64> {
     let mut ahead = tokens.clone();
     let Some(Token::Word(word)) = ahead.next() else {

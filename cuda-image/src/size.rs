@@ -1,4 +1,4 @@
-//! What an image is by its first bytes, and how long it is by its own headers.
+//! Determines an image's kind from its first bytes, and its length from its headers.
 
 use super::kind::{ImageError, Kind, MAX_IMAGE, Result};
 use super::source::{Source, u16_at, u32_at, u64_at};
@@ -10,13 +10,13 @@ const FATBIN_HEADER: u64 = 16;
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 const ARCHIVE_MAGIC: &[u8] = b"!<arch>\n";
 const MEMBER_HEADER: u64 = 60;
-/// An ELF header or section table beyond it is taken for damage.
+/// Maximum size of an ELF header or section table; a larger one is damaged.
 const MAX_TABLE: u64 = 64 << 20;
 
 /// Kind (never a wrapper) and length of what starts at `s`.
 pub(super) fn of<S: Source + ?Sized>(s: &S) -> Result<(Kind, u64)> {
     let mut head = [0; 8];
-    // A text may be shorter than eight bytes: what cannot be read stays zero and matches nothing.
+    // A text may be shorter than eight bytes: unreadable bytes stay zero and match nothing.
     if s.read(0, &mut head).is_err() {
         head = [0; 8];
     }
@@ -53,7 +53,7 @@ pub(super) fn no_bytes(section_type: u32) -> bool {
     matches!(section_type, 0 | 8 | 0x7000_0007 | 0x7000_0009 | 0x7000_000A | 0x7000_0015)
 }
 
-/// Where the tables of an ELF file are.
+/// The location of an ELF file's tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ElfTables {
     /// Offset of the section table and number of its 64-byte rows.
@@ -131,7 +131,7 @@ fn of_elf<S: Source + ?Sized>(s: &S) -> Result<u64> {
     Ok(end)
 }
 
-/// An archive says nowhere how many members it has: it ends where no member header follows.
+/// An archive does not contain its number of members: it ends where no member header follows.
 fn of_archive<S: Source + ?Sized>(s: &S) -> Result<u64> {
     let mut end = ARCHIVE_MAGIC.len() as u64;
     while let Some(size) = member_size(s, end) {
@@ -157,7 +157,7 @@ fn member_size<S: Source + ?Sized>(s: &S, at: u64) -> Option<u64> {
     std::str::from_utf8(&h[48..58]).ok()?.trim_end().parse().ok()
 }
 
-/// Where the members of an archive are, without its tables of symbols and names.
+/// The ranges of an archive's members, without its tables of symbols and names.
 pub(super) fn members(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
     let mut all = Vec::new();
     let mut at = ARCHIVE_MAGIC.len();

@@ -1,11 +1,11 @@
-//! Where the bytes of an image are read from: memory of unknown extent, or a slice.
+//! Sources of an image's bytes: memory of unknown extent, or a slice.
 
 use super::kind::{ImageError, MAX_IMAGE, Result};
 use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes at offsets, of which nobody said how many there are.
+/// Bytes at offsets, without a known length.
 pub(super) trait Source {
     /// Fills `into` with the bytes from `at` on.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
@@ -43,14 +43,14 @@ impl Source for [u8] {
     }
 
     fn copy_from(&self, at: u64, len: u64) -> Result<Vec<u8>> {
-        // Looked up before anything is allocated: a wrong length must not cost memory.
+        // Checked before anything is allocated, so that a wrong length takes no memory.
         let from = usize::try_from(at).ok();
         let range = from.and_then(|from| Some(from..from.checked_add(usize::try_from(len).ok()?)?));
         range.and_then(|r| self.get(r)).map(<[u8]>::to_vec).ok_or(ImageError::Unreadable { at })
     }
 }
 
-/// Where the first zero is. Texts are long, and the library looks at many bytes at a time.
+/// Position of the first zero. Texts are long, and the library scans many bytes at a time.
 fn first_zero(bytes: &[u8]) -> Option<usize> {
     CStr::from_bytes_until_nul(bytes).ok().map(CStr::count_bytes)
 }
@@ -67,7 +67,7 @@ impl Memory {
         if len > MAX_IMAGE {
             return Err(ImageError::TooLarge { size: len });
         }
-        // Read where it stays: images are large, and fresh memory costs more than the copy.
+        // Read directly into its final memory: images are large, and allocating memory costs more than the copy.
         // SAFETY: zero is a byte.
         let mut bytes: Arc<[u8]> = unsafe { Arc::new_zeroed_slice(len as usize).assume_init() };
         if let Some(fresh) = Arc::get_mut(&mut bytes) {
@@ -113,7 +113,7 @@ impl Source for Memory {
         let mut at = 0u64;
         let mut page = [0; PAGE];
         while at < MAX_IMAGE {
-            // Never past the end of a page: what follows the text need not be mapped.
+            // Never beyond the end of a page: the next page may not be mapped.
             let here = self.0.checked_add(at as usize).ok_or(ImageError::Unreadable { at })?;
             let chunk = &mut page[..PAGE - here % PAGE];
             self.read(at, chunk)?;

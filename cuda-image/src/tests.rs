@@ -287,7 +287,7 @@ fn kernels_that_print_are_told_from_others() {
         assert_eq!([both.kernel_prints("quiet"), both.kernel_prints("loud")], [Some(false), Some(true)]);
         assert_eq!(both.kernel_prints("other"), None);
     }
-    // Whoever calls a function that prints is not told.
+    // Callers of a function that prints are not marked.
     let through = index(&format!(".func f () {{ call (r), vprintf, (a, b); ret; }} {quiet}"));
     assert!(through.prints && through.kernel_prints("quiet") == Some(true));
     let launches = index(&format!("{loud} .entry starts () {{ call (r), cudaLaunchDeviceV2, (a, b); ret; }} {quiet}"));
@@ -613,7 +613,7 @@ fn little_that_becomes_much_is_refused_before_it_takes_memory() {
         let index = image.index();
         assert!(index.too_large && index.unreadable > 0);
     }
-    // What a driver would be given is bounded by whoever keeps the image, too.
+    // What a driver would be given is bounded by the code that keeps the image, too.
     for pack in [Pack::Zstd, Pack::Lz4, Pack::Lz4Short, Pack::None] {
         let image = of(&[(1, 80, 0, pack, &[b' '; 2 << 20])]);
         assert!(image.index_within(1 << 20, None).too_large && !image.index_within(2 << 20, None).too_large);

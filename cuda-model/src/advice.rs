@@ -1,4 +1,4 @@
-//! What a program has advised of its managed memory, page by page: nobody acts on it here, but it can be asked for again.
+//! Advice of a program about its managed memory, page by page: it has no effect here, but can be queried.
 
 use crate::batch::Location;
 use cuda_api::code::{self, Code};
@@ -14,13 +14,14 @@ const NONE: i32 = -2;
 const DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST_NUMA`
 const NODE: u32 = 3;
-/// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION` and `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`; those before concern no location.
+/// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION` and `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`; lower values concern no
+/// location.
 const PREFER: u32 = 3;
 const NO_PREFERENCE: u32 = 4;
 /// The last `CUmem_advise`.
 const LAST_ADVICE: u32 = 6;
 
-/// What holds for a run of pages.
+/// The state of a run of pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     read_mostly: bool,
@@ -29,24 +30,25 @@ struct State {
     users: Vec<i32>,
 }
 
-/// By first address: the end, and what holds up to there. Where nothing was said there is no entry.
+/// Runs by first address: the end, and the state up to there. Pages without advice have no entry.
 #[derive(Debug, Default)]
 pub struct Advice(BTreeMap<u64, (u64, State)>);
 
-/// A place as the older attributes have it.
+/// A location as the older attributes represent it.
 fn number((kind, n): Location) -> i32 {
     if kind == DEVICE { n } else { CPU }
 }
 
-/// The number that goes with a kind of place: of a device, or of a node of the host's memory (measured).
+/// The number that belongs to a kind of location: of a device, or of a NUMA node of the host (measured).
 fn number_of_kind((kind, n): Location) -> i32 {
     if matches!(kind, DEVICE | NODE) { n } else { CPU }
 }
 
-/// Checks a `CUmem_advise` as a 580 driver does (measured): its kind, the range of memory, the location. Returns whether it is to be kept.
+/// Checks a `CUmem_advise` as a 580 driver does (measured): its kind, the range of memory, the location. Returns
+/// whether it must be recorded.
 ///
 /// # Errors
-/// `INVALID_VALUE`, and what `range` answers.
+/// `INVALID_VALUE`, and the errors of `range`.
 pub fn check(
     advice: u32,
     range: Result<(), Code>,
@@ -56,7 +58,7 @@ pub fn check(
     if !(1..=LAST_ADVICE).contains(&advice) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // Nodes may be preferred for any memory, where that changes nothing; they access nothing.
+    // NUMA nodes may be preferred for any memory, without an effect; they access nothing.
     if kind == NODE && advice > NO_PREFERENCE {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -64,18 +66,18 @@ pub fn check(
         return Ok(false);
     }
     range?;
-    // A kind of location there must be; which one it is matters only where the advice concerns it.
+    // The kind of location must be valid; its value matters only if the advice concerns it.
     let any = advice < PREFER || advice == NO_PREFERENCE;
     if check_location((kind, if any { 0 } else { ordinal })) { Ok(true) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
 impl Advice {
-    /// Nothing was said.
+    /// Creates a state without advice.
     pub const fn new() -> Advice {
         Advice(BTreeMap::new())
     }
 
-    /// Makes `at` the border of two runs, if it is inside one.
+    /// Splits a run at `at`.
     fn cut(&mut self, at: u64) {
         if let Some((_, run)) = self.0.range_mut(..at).next_back()
             && run.0 > at
@@ -104,7 +106,7 @@ impl Advice {
         }
     }
 
-    /// What holds for each part of a range.
+    /// The states of a range, part by part.
     fn states(&self, at: u64, bytes: u64) -> Vec<State> {
         let (from, end) = (at & !(PAGE - 1), (at + bytes).next_multiple_of(PAGE));
         let mut all = Vec::new();
@@ -123,7 +125,7 @@ impl Advice {
         all
     }
 
-    /// A `CUmem_advise` that has been checked.
+    /// Records a `CUmem_advise` that has been checked.
     pub fn advise(&mut self, at: u64, bytes: u64, advice: u32, to: Location) {
         let user = number(to);
         self.change(at, bytes, |s| match advice {
@@ -137,21 +139,21 @@ impl Advice {
         });
     }
 
-    /// Where a range is wanted next.
+    /// Records the location of the last prefetch of a range.
     pub fn prefetch(&mut self, at: u64, bytes: u64, to: Location) {
         self.change(at, bytes, |s| s.prefetched = Some(to));
     }
 
-    /// New memory: nothing was said of it.
+    /// Removes the advice of a range, for new memory.
     pub fn forget(&mut self, at: u64, bytes: u64) {
         self.change(at, bytes, |s| *s = State::default());
         self.0.retain(|_, run| run.1 != State::default());
     }
 
-    /// The answer to `cuMemRangeGetAttribute`, for so many bytes.
+    /// The answer to `cuMemRangeGetAttribute`, of `size` bytes.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for attributes that are none, and no room or too much of it.
+    /// `INVALID_VALUE` for unknown attributes, and for a size that does not fit.
     fn attribute(&self, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<Vec<i32>, Code> {
         const USERS: u32 = 3;
         if size == 0 || !size.is_multiple_of(4) || attribute != USERS && size != 4 {
@@ -182,10 +184,10 @@ impl Advice {
         }])
     }
 
-    /// Tells the program.
+    /// Writes an attribute for the program.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for null, attributes that are none, and no room or too much of it.
+    /// `INVALID_VALUE` for null, unknown attributes, and a size that does not fit.
     pub fn give(&self, to: *mut c_void, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
         if to.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
@@ -196,10 +198,10 @@ impl Advice {
         Ok(())
     }
 
-    /// As [`Self::give`], several attributes.
+    /// As [`Self::give`], for several attributes.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::give`].
     pub fn give_all(
         &self,
         (to, sizes, attributes, n): (*const *mut c_void, *const usize, *const u32, usize),
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!(ask(&a, 2, 0x12000, 1), 7);
         assert_eq!(ask(&a, 2, 0x10000, 0x4000), NONE);
         assert_eq!(ask(&a, 2, 0x13000, 0x1000), 0);
-        // Beyond what was advised nothing was.
+        // There is no advice beyond the range.
         assert_eq!((ask(&a, 2, 0x13000, 0x2000), ask(&a, 5, 0x13000, 0x2000)), (NONE, 0));
         a.prefetch(0x0f000, 0x8000, (2, 0));
         assert_eq!((ask(&a, 4, 0x10000, 0x4000), ask(&a, 7, 0x10000, 0x4000)), (CPU, 2));

@@ -1,4 +1,4 @@
-//! Batches: several copies, prefetches or discards that one call describes.
+//! Batches: several copies, prefetches or discards in one call.
 
 use cuda_api::array::{ARRAY, UNIFIED};
 use cuda_api::code::{self, Code};
@@ -11,11 +11,11 @@ const INVALID: Code = code::ERROR_INVALID_VALUE;
 /// When the source of a copy may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// When the stream gets there.
+    /// When the stream reaches it.
     Stream,
     /// Before the call returns.
     DuringCall,
-    /// Whenever.
+    /// At any time.
     Any,
 }
 
@@ -28,12 +28,12 @@ pub struct Item {
     pub order: Order,
 }
 
-/// Why a batch is refused, and which of its parts is to blame, if one is.
+/// Why a batch is refused, and which of its elements is the cause, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault<E = Code> {
-    /// What the call answers.
+    /// The result of the call.
     pub code: E,
-    /// Index of the part.
+    /// Index of the element.
     pub at: Option<usize>,
 }
 
@@ -44,19 +44,19 @@ impl<E> From<E> for Fault<E> {
 }
 
 impl<E> Fault<E> {
-    /// The same with the error in other words.
+    /// Converts the error.
     pub fn map<F>(self, f: impl FnOnce(E) -> F) -> Fault<F> {
         Fault { code: f(self.code), at: self.at }
     }
 
-    /// Tells the program which part is to blame, as the functions of CUDA 12.8 do: all bits set for none.
+    /// Writes the index of the failing element, as the functions of CUDA 12.8 do: all bits set for none.
     pub fn tell(self, fail: *mut usize) -> E {
         give_if_wanted(fail, self.at.unwrap_or(usize::MAX));
         self.code
     }
 }
 
-/// `CUmemcpyAttributes`, with its enums as numbers since C can put anything there.
+/// `CUmemcpyAttributes`, with its enums as numbers, since a C program can store any value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawAttributes {
@@ -100,7 +100,7 @@ fn order(order: u32, flags: u32) -> Result<Order, Code> {
     }
 }
 
-/// What of `values` concerns each of `count` parts: each value concerns those from the index beside it to the next one's.
+/// The value for each of `count` elements: each value applies to the elements from its index to the next value's index.
 fn spread<T: Copy>(values: *const T, from: *const usize, n: usize, count: usize) -> Result<Vec<T>, Code> {
     if n == 0 || n > count {
         return Err(INVALID);
@@ -116,7 +116,7 @@ fn spread<T: Copy>(values: *const T, from: *const usize, n: usize, count: usize)
 /// The copies of `cuMemcpyBatchAsync`.
 ///
 /// # Errors
-/// `INVALID_VALUE` for null, no copies, and attributes that are no attributes.
+/// `INVALID_VALUE` for null, an empty batch, and invalid attributes.
 pub fn copies(
     (dsts, srcs, sizes, count): (*const u64, *const u64, *const usize, usize),
     (attributes, from, n): (*const sys::CUmemcpyAttributes, *const usize, usize),
@@ -132,10 +132,10 @@ pub fn copies(
     (0..count).map(item).collect()
 }
 
-/// The copies of `cuMemcpy3DBatchAsync`; `element` knows the bytes of an array's elements.
+/// The copies of `cuMemcpy3DBatchAsync`; `element` returns the size of an array's elements.
 ///
 /// # Errors
-/// `INVALID_VALUE` for null, no copies, and descriptions that cannot be.
+/// `INVALID_VALUE` for null, an empty batch, and invalid descriptions.
 pub fn boxes(
     ops: *const sys::CUDA_MEMCPY3D_BATCH_OP,
     count: usize,
@@ -185,10 +185,10 @@ fn make_box(op: &RawOp, element: &impl Fn(u64) -> Result<u64, Code>) -> Result<I
 /// Kind and number of a `CUmemLocation`.
 pub type Location = (u32, i32);
 
-/// The ranges of a batch of prefetches or discards: first byte, bytes, where to.
+/// The ranges of a batch of prefetches or discards: address, bytes, destination.
 ///
 /// # Errors
-/// `INVALID_VALUE` for null, no ranges, flags, and locations that concern none of them.
+/// `INVALID_VALUE` for null, an empty batch, flags, and locations that apply to no range.
 pub fn ranges(
     (at, sizes, count): (*const u64, *const usize, usize),
     to: Option<(*const sys::CUmemLocation, *const usize, usize)>,

@@ -1,6 +1,6 @@
-//! What a program says about dumps of the GPU (`cuCoredump…`): values that are kept and told again, for all contexts and for one.
+//! Settings of GPU core dumps (`cuCoredump…`): values that are stored and returned, globally and by context.
 //!
-//! No dump is ever written: what fails at a place is told as an error.
+//! No core dump is ever written; a failure at a place is reported as an error.
 
 use cuda_api::code::{self, Code};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const FILE: u32 = 5;
 const PIPE: u32 = 6;
 const FLAGS: u32 = 7;
 
-/// By context (0: all of them) and setting.
+/// By context (0: global) and setting.
 static SET: Mutex<BTreeMap<(u64, u32), Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 fn width(setting: u32) -> Result<usize, Code> {
@@ -32,7 +32,7 @@ fn width(setting: u32) -> Result<usize, Code> {
     }
 }
 
-/// What holds if nothing was set (CUDA driver API reference, `cuCoredumpGetAttribute`).
+/// The default values (CUDA driver API reference, `cuCoredumpGetAttribute`).
 fn initial(setting: u32) -> Vec<u8> {
     let name = |start: &str| {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -47,11 +47,11 @@ fn initial(setting: u32) -> Vec<u8> {
     }
 }
 
-/// `cuCoredumpGetAttribute` for a context, or `cuCoredumpGetAttributeGlobal` for context 0. Which context is asked last: so does
-/// the driver.
+/// `cuCoredumpGetAttribute` for a context, or `cuCoredumpGetAttributeGlobal` for context 0. As in the driver, the
+/// context is determined last.
 ///
 /// # Errors
-/// `INVALID_VALUE`: an unknown setting, no size, or less room than the value needs; what `context` says.
+/// `INVALID_VALUE`: an unknown setting, no size, or a buffer that is too small; errors of `context`.
 ///
 /// # Safety
 /// `value` is null or points to `*size` bytes; `size` is null or valid.
@@ -89,7 +89,7 @@ pub unsafe fn get(
 /// `cuCoredumpSetAttribute` for a context, or `cuCoredumpSetAttributeGlobal` for context 0.
 ///
 /// # Errors
-/// `INVALID_VALUE`: an unknown setting, one that contexts do not have, or a size that does not fit it; what `context` says.
+/// `INVALID_VALUE`: an unknown setting, one that is global only, or a size that does not fit it; errors of `context`.
 ///
 /// # Safety
 /// As for [`get`].

@@ -1,11 +1,11 @@
-//! The private tables that NVIDIA's runtime libraries ask of a libcuda through `cuGetExportTable`.
+//! The private tables that NVIDIA's runtime libraries request from a libcuda through `cuGetExportTable`.
 //!
 //! cudart, cuBLAS and cuDNN refuse to work without them. What is known of them is public (the sources are named in the
-//! project's documentation); none of it needs a GPU: the slots answer from what the [`Host`] knows, in this process.
-//! Every libcuda of ours (the shim, the CPU driver) has tables of its own: their addresses are part of an answer.
+//! project's documentation), and none of it needs a GPU: the slots answer in this process, from data of the [`Host`].
+//! The recorder and softgpu have separate tables, because the addresses of the tables are part of an answer.
 //!
-//! * `compiled`: what run-time compilers have the driver keep.
-//! * `integrity`: the runtime's question whether it talks to the driver that it was told of.
+//! * `compiled`: the cache of run-time compilers.
+//! * `integrity`: the runtime's check that it calls the driver that was loaded.
 //! * `storage`: values that runtime libraries attach to contexts.
 
 mod compiled;
@@ -23,7 +23,7 @@ use host::{HOST, give, guard};
 use std::ffi::{c_char, c_void};
 use std::ptr::without_provenance;
 
-/// The table with this id, as `cuGetExportTable` hands it out; `None`: refuse with "invalid value".
+/// The table with this id, as `cuGetExportTable` returns it; `None`: refuse with "invalid value".
 pub fn table(uuid: &[u8; 16]) -> Option<*const c_void> {
     let found = match *uuid {
         CUDART_INTERFACE => address(&INTERFACE),
@@ -55,20 +55,20 @@ const TOOLS_TLS: [u8; 16] = 0x42D85A81_23F6_CB47_8298_F6E78A3AECDC_u128.to_be_by
 const CONTEXT_LOCAL_STORAGE: [u8; 16] = 0xC693336E_1121_DF11_A8C3_68F355D89593_u128.to_be_bytes();
 const CONTEXT_CHECKS: [u8; 16] = 0x263E8860_7CD2_6143_92F6_BBD5006DFA7E_u128.to_be_bytes();
 const INTEGRITY_CHECK: [u8; 16] = 0xD4082055_BDE6_704B_8D34_BA123C66E1F2_u128.to_be_bytes();
-/// Without a name of its own: cuBLASLt and cuDNN want it.
+/// Unnamed: required by cuBLASLt and cuDNN.
 const LIBRARIES: [u8; 16] = 0x21318C60_9714_3248_8CA6_41FF7324C8F2_u128.to_be_bytes();
-/// Without a name of its own: cuFFT finds the kernel of a module that it has linked.
+/// Unnamed: cuFFT uses it to find the kernel of a module that it has linked.
 const FUNCTIONS: [u8; 16] = 0x6E163FBE_B958_444D_835C_E182AFF1991E_u128.to_be_bytes();
-/// Without a name of its own: cuBLASLt asks for an order of tiles before half-precision products. It does not look whether it
-/// got the table, but takes a failing slot for "no order".
+/// Unnamed: cuBLASLt requests an order of tiles before half-precision products. It does not check whether it got the
+/// table, but accepts a failing slot as "no order".
 const TILE_ORDER: [u8; 16] = 0x1734DC26_800D_4745_8726_C0F1E7DD8BCA_u128.to_be_bytes();
-/// Without a name of its own: the cache of compiled code, for NVRTC and nvJitLink.
+/// Unnamed: the cache of compiled code, for NVRTC and nvJitLink.
 const COMPILED: [u8; 16] = 0xDA9151D3_3AE6_CC41_A5C0_4F26D533E328_u128.to_be_bytes();
 /// Refused: PyTorch with cuBLAS, cuDNN and cuSOLVER gave the same results without them (measured on an H200 machine).
 const REFUSED: [[u8; 16]; 2] =
     [0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9_u128.to_be_bytes(), 0x69A28E9F_2449_8B47_B030_C5DA330EA4E9_u128.to_be_bytes()];
 
-/// One word of a table: its size, a function, or nothing.
+/// One word of a table: its size, a function, or null.
 #[repr(transparent)]
 struct Word(*const ());
 
@@ -86,7 +86,7 @@ fn address<const N: usize>(table: &'static Table<N>) -> *const c_void {
     std::ptr::from_ref(table).cast()
 }
 
-/// A slot of which nothing is known: `T` is the table's id as a number.
+/// An unknown slot: `T` is the table's id as a number.
 extern "C" fn unknown<const T: u128, const SLOT: usize>() -> Code {
     guard(|host| {
         host.unknown_slot(&T.to_be_bytes(), SLOT);
@@ -110,7 +110,7 @@ macro_rules! table {
     }};
 }
 
-// Sizes are those that the driver of release 580 gives.
+// The sizes are those of the 580 driver.
 
 static INTERFACE: Table<13> = table!(CUDART_INTERFACE, 13, {
     1 => load_wrapped, 2 => primary_context, 6 => load_wrapped_with_tables, 7 => wrapper_gone, 8 => load_fatbin, 12 => load_compilers,
@@ -146,7 +146,8 @@ static FUNCTION_SERVICES: Table<99> = table!(FUNCTIONS, 99, { 7 => each_function
 
 static TILE_SERVICES: Table<17> = table!(TILE_ORDER, 17, { 4 => no_order }, unknown: 1 2 3 5 6 7 8 9 10 11 12 13 14 15 16);
 
-/// So many words are wanted: with fewer NVRTC looks for a way to free data in another table, and without one keeps nothing.
+/// This many words are required: with fewer, NVRTC looks for a way to free data in another table, and without one
+/// caches nothing.
 static COMPILED_SERVICES: Table<7> = table!(COMPILED, 7, {
     1 => compiled::make_key, 2 => compiled::end_key, 3 => compiled::find, 4 => compiled::keep, 6 => compiled::free_data,
 }, unknown: 5);
@@ -160,7 +161,8 @@ unsafe extern "C" fn load_wrapped(to: *mut usize, image: *const c_void) -> Code 
     guard(|host| unsafe { load(host, to, image) })
 }
 
-/// As [`load_wrapped`]; the runtime of CUDA 11 loads all modules with it. The tables are of host variables, and not used.
+/// As [`load_wrapped`]; the runtime of CUDA 11 loads all modules with it. The tables describe host variables, and are
+/// not used.
 ///
 /// # Safety
 /// As for [`load_wrapped`].
@@ -189,7 +191,7 @@ unsafe fn load(host: &dyn Host, to: *mut usize, image: *const c_void) -> Result<
     unsafe { give(to, module) }
 }
 
-/// The handle of a device's primary context, whether it is active or not.
+/// Returns the handle of a device's primary context, whether it is active or not.
 ///
 /// # Safety
 /// `to` must be null or valid for a write.
@@ -198,16 +200,16 @@ unsafe extern "C" fn primary_context(to: *mut usize, device: i32) -> Code {
     guard(|host| unsafe { give(to, host.primary_context(device)?) })
 }
 
-/// Told of a wrapper whose module has been unloaded; nothing is kept by that address.
+/// Reports that the module of a wrapper has been unloaded; no state is kept for that address.
 extern "C" fn wrapper_gone(_wrapper: usize) {}
 
-/// Compilers are loaded when they are needed.
+/// Compilers are loaded on demand, so this does nothing.
 extern "C" fn load_compilers() -> Code {
     code::SUCCESS
 }
 
-/// Flags of the functions that a profiler watches: none. Runtimes read these arrays, by the number of the function, for as
-/// long as the process lives, and want at least so many entries of each.
+/// Flags of the functions that a profiler watches: none. Runtimes read these arrays, by the number of the function,
+/// until the process ends, and require at least this many entries.
 static WATCHED: ([u32; 1024], [u32; 14]) = ([0; 1024], [0; 14]);
 
 /// # Safety
@@ -224,26 +226,26 @@ unsafe extern "C" fn other_callbacks(flags: *mut *const u32, count: *mut usize) 
     guard(|_| unsafe { give(flags, WATCHED.1.as_ptr()).and(give(count, WATCHED.1.len())) });
 }
 
-/// cuBLASLt calls it around look-ups with a place for a pointer: nothing watches this thread.
+/// cuBLASLt calls it around look-ups with an output pointer: nothing watches this thread, so the answer is null.
 ///
 /// # Safety
 /// `to` must be null or valid for a write.
 unsafe extern "C" fn thread_state(to: *mut *const c_void) -> Code {
     guard(|_| {
-        // A caller that wants no answer is served as well.
+        // A caller may pass null.
         // SAFETY: the caller vouches for `to`.
         let _ = unsafe { give(to, std::ptr::null()) };
         Ok(())
     })
 }
 
-/// Nothing is wrong with any context.
+/// Reports that no context has an error.
 ///
 /// # Safety
 /// The pointers must be null or valid for a write.
 unsafe extern "C" fn check_context(_context: usize, bits: *mut u32, detail: *mut *const c_void) -> Code {
     guard(|_| {
-        // Either may be left out.
+        // Either may be null.
         // SAFETY: the caller vouches for the pointers.
         let _ = unsafe { give(bits, 0) };
         // SAFETY: as above.
@@ -252,12 +254,12 @@ unsafe extern "C" fn check_context(_context: usize, bits: *mut u32, detail: *mut
     })
 }
 
-/// Nothing is wrong with the process.
+/// Reports that the process has no error.
 extern "C" fn check_process() -> u32 {
     0
 }
 
-/// Whether the driver that answers is the one that was loaded.
+/// Answers the check that the responding driver is the one that was loaded.
 ///
 /// # Safety
 /// `to` must be null or valid for a write of two numbers.
@@ -269,7 +271,7 @@ unsafe extern "C" fn check_integrity(version: u32, unix_seconds: u64, to: *mut [
             driver_version: host.driver_version().cast_unsigned(),
             version,
             pid: std::process::id(),
-            // The low half is what is hashed.
+            // Only the low half is hashed.
             thread: thread as u32,
             interface: address(&INTERFACE).addr() as u64,
             integrity: address(&INTEGRITY).addr() as u64,
@@ -282,7 +284,7 @@ unsafe extern "C" fn check_integrity(version: u32, unix_seconds: u64, to: *mut [
     })
 }
 
-/// Called by cuBLASLt with each look-up; either answer serves it, failure does not.
+/// Called by cuBLASLt with each look-up; it accepts either answer, but not a failure.
 ///
 /// # Safety
 /// `to` must be null or valid for a write.
@@ -301,7 +303,7 @@ unsafe extern "C" fn library_number(_context: usize, _what: usize, to: *mut u32)
 /// An object without contents.
 static EMPTY: [u64; 64] = [0; 64];
 
-/// cuBLAS 13 asks it for each stream it is given: context (null: the current one), stream, where the answer goes (seen on an H200).
+/// cuBLAS 13 calls it for each stream: context (null: the current one), stream, output (seen on an H200).
 ///
 /// # Safety
 /// As for [`library_flag`].
@@ -315,8 +317,8 @@ unsafe extern "C" fn library_object(_context: usize, stream: usize, to: *mut *co
     })
 }
 
-/// Calls `visit` with `opaque`, the function and its name for each function of a module (seen on an H200: cuFFT keeps the
-/// function and launches it). The answer is their number.
+/// Calls `visit` with `opaque`, the function and its name for each function of a module (seen on an H200: cuFFT keeps
+/// the function and launches it). Returns their number.
 ///
 /// # Safety
 /// `visit` must be null or a function of this type.
@@ -339,7 +341,7 @@ unsafe extern "C" fn each_function(
     count
 }
 
-/// There is no order of tiles to be had: cuBLASLt goes on without.
+/// There is no order of tiles; cuBLASLt continues without one.
 extern "C" fn no_order() -> Code {
     code::ERROR_NOT_SUPPORTED
 }

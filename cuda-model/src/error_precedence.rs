@@ -1,25 +1,26 @@
-//! What the driver looks at first: which of several errors a call tells.
+//! The driver's order of checks, which determines which of several errors a call returns.
 //!
-//! A call that has no context and bad arguments has more than one error, and programs see which one is told. Functions differ: some
-//! look at a pointer before they know whether CUDA was started, others ask for a context before they look at anything. The table
-//! says it, as an H200 with driver 580 answers (`tests/conformance`); for functions that are not there what a function finds first
-//! by itself is right. It is looked at only when a call has failed, so it costs a call that succeeds nothing.
+//! A call without a context and with bad arguments has more than one error, and programs see which one is returned.
+//! Functions differ: some check a pointer before they know whether CUDA was initialized, others require a context
+//! before they check anything. The table holds the order as observed on an H200 with driver 580 (`tests/conformance`);
+//! for functions that are not listed, the first error found is the right one. It is used only when a call has failed,
+//! so it costs a successful call nothing.
 
 use Check::{Above, Context, Nothing, Null, Start};
 use cuda_api::code::{self, Code};
 
-/// One thing that the driver looks at.
+/// One check of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// The parameter with this number must not be zero, or else this error is told.
+    /// The parameter with this number must not be zero; otherwise this error is returned.
     Null(usize, Code),
-    /// The parameter with this number must not be greater, or else it is `INVALID_VALUE`.
+    /// The parameter with this number must not be greater; otherwise `INVALID_VALUE` is returned.
     Above(usize, u64),
-    /// If both parameters are zero nothing is asked for, which is a success.
+    /// If both parameters are zero nothing is requested, which is a success.
     Nothing(usize, usize),
-    /// CUDA must have been started.
+    /// CUDA must be initialized.
     Start,
-    /// The thread must have a context.
+    /// The thread must have a current context.
     Context,
 }
 
@@ -221,7 +222,7 @@ const TABLE: &[(&str, &[Check])] = &[
     ("cuMipmappedArrayDestroy", &[Start, Null(0, HANDLE)]),
     ("cuMemRangeGetAttribute", &[Start, Context]),
     ("cuMemRangeGetAttributes", &[Start, Context]),
-    // Refused: what is wrong with them is told all the same.
+    // Not supported, but its arguments are checked all the same.
     ("cuDeviceGetLuid", &[Start, Null(0, VALUE)]),
     ("cuDeviceGetHostAtomicCapabilities", &[Null(2, VALUE)]),
     ("cuFlushGPUDirectRDMAWrites", &[Start, Context]),
@@ -309,7 +310,7 @@ const TABLE: &[(&str, &[Check])] = &[
     ("cuMemMapArrayAsync", &[Null(1, VALUE)]),
 ];
 
-/// The checks that a function makes first, in this order; empty if the order is not known.
+/// The first checks of a function, in order; empty if the order is unknown.
 pub const fn checks(function: &str) -> &'static [Check] {
     let mut i = 0;
     while i < TABLE.len() {
@@ -326,7 +327,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
         return false;
     }
     let mut i = a.len();
-    // From the end: the names begin alike.
+    // From the end, because many names have a common beginning.
     while i > 0 {
         i -= 1;
         if a[i] != b[i] {
@@ -336,8 +337,9 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// The error that a failed call returns: that of the first check that fails, else `found`. `args` are its arguments as numbers;
-/// `error` converts a code of the table; `started` and `context` say whether CUDA was started and whether the thread has a context.
+/// The error that a failed call returns: that of the first check that fails, otherwise `found`. `args` are its
+/// arguments as numbers; `error` converts a code of the table; `started` and `context` tell whether CUDA is initialized
+/// and whether the thread has a current context.
 pub fn choose<E>(
     checks: &[Check],
     args: &[u64],
@@ -357,7 +359,7 @@ pub fn choose<E>(
     checks.iter().find_map(refused).unwrap_or(found)
 }
 
-/// An argument as a number; one that is larger than a number is not zero.
+/// An argument as a number; one that is larger than a number counts as not zero.
 pub fn number<T: Copy>(value: T) -> u64 {
     if size_of::<T>() > size_of::<u64>() {
         return u64::MAX;

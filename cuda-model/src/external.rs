@@ -1,9 +1,9 @@
-//! What a program says of external memory that it imports.
+//! Descriptions of external memory that a program imports.
 
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 
-/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the last type that there is.
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the last existing type.
 const OPAQUE_FD: u32 = 1;
 const LAST_TYPE: u32 = 9;
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`
@@ -18,7 +18,7 @@ pub struct Asked {
     /// The descriptor.
     pub fd: i32,
     _other: [u32; 3],
-    /// How much memory it is said to be.
+    /// The claimed size of the memory.
     pub bytes: u64,
     flags: u32,
     _reserved: [u32; 16],
@@ -28,10 +28,10 @@ const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(sy
 const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
 
 impl Asked {
-    /// Whether this can be a descriptor of memory that CUDA has exported.
+    /// Checks whether this can be a descriptor of memory that CUDA has exported.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED`: of graphics or other drivers; `INVALID_VALUE`: no type, no memory, no descriptor, or flags that do not exist.
+    /// `NOT_SUPPORTED`: memory of graphics or other drivers; `INVALID_VALUE`: invalid type, size, descriptor or flags.
     pub fn check(&self) -> Result<(), Code> {
         match self.kind {
             OPAQUE_FD => {}

@@ -1,14 +1,14 @@
 //! CUDA graphs and stream capture: the part that needs no GPU.
 //!
-//! A [`Graphs`] holds the graphs of a process as the program builds them, node by node or by capturing streams, and knows the
-//! rules of both. Whoever offers these calls to programs ([`Host`]) is asked only for what lies outside: whether a stream is
-//! alive, what a function's parameters are, and to carry out instances. The recorder's host sends them to the job's place;
-//! softgpu's runs them.
+//! A [`Graphs`] holds the graphs of a process as the program builds them, node by node or by capturing streams, and
+//! implements the rules of both. Its user, a [`Host`], is asked only for external facts, such as whether a stream
+//! exists or what a function's parameters are, and to execute instances. The recorder's host sends them to the job's
+//! place; softgpu's runs them.
 //!
-//! * [`cuda_api::work`]: what nodes do, and a whole graph as it travels.
+//! * [`cuda_api::work`]: the work of nodes, and a whole graph in encoded form.
 //! * `model`: graphs, nodes, edges. `capture`: rules of captures. `instance`: instantiated graphs and changes to them.
-//!   `object`: user objects. `memory`: what graphs allocate.
-//! * [`api`]: the functions of cuda.h over all that.
+//! `object`: user objects. `memory`: allocations of graphs.
+//! * [`api`]: the functions of cuda.h on top of these.
 
 // These functions carry the names that CUDA gives them.
 #[allow(non_snake_case)]
@@ -37,9 +37,9 @@ use std::sync::{Mutex, PoisonError};
 /// A stream as captures see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// Unique among the streams of the process, but for legacy streams, which never capture.
+    /// Unique among the streams of the process, except for legacy streams, which cannot be captured.
     pub key: u64,
-    /// Its context, as the host numbers them; never 0.
+    /// Its context, in the host's numbering; never 0.
     pub context: u64,
     /// The legacy default stream of that context.
     pub legacy: bool,
@@ -47,11 +47,12 @@ pub struct Stream {
     pub blocking: bool,
 }
 
-/// Who offers these calls: what it must know and do. Errors are what the program gets.
+/// The user of this module: the facts that it provides and the actions that it executes. Errors are returned to the
+/// program.
 pub trait Host {
     /// The graphs of this process.
     fn shared(&self) -> &'static Shared;
-    /// A stream that the program named; null means what it means in the function that was called.
+    /// Resolves a stream that the program named; null has the meaning that it has in the function that was called.
     fn stream(&mut self, stream: u64) -> Result<Stream, Code>;
     /// The current context.
     fn context(&mut self) -> Result<u64, Code>;
@@ -59,17 +60,17 @@ pub trait Host {
     fn event(&mut self, event: u64) -> Result<u64, Code>;
     /// Offset and size of each parameter of a function or kernel.
     fn layout(&mut self, function: u64) -> Result<Vec<(u32, u32)>, Code>;
-    /// The function and the kernel that a handle of either stands for; 0 where there is no kernel.
+    /// The function and the kernel of a handle of either; 0 if there is no kernel.
     fn names(&mut self, function: u64) -> Result<(u64, u64), Code>;
-    /// Checks a kernel as a launch does; its context.
+    /// Checks a kernel as a launch does; returns its context.
     fn check_kernel(&mut self, kernel: &Kernel) -> Result<u64, Code>;
-    /// Checks a copy; its context.
+    /// Checks a copy; returns its context.
     fn check_copy(&mut self, copy: &Copy3) -> Result<u64, Code>;
-    /// Checks a fill of device memory; its context.
+    /// Checks a fill of device memory; returns its context.
     fn check_fill(&mut self, fill: &Fill) -> Result<u64, Code>;
-    /// Checks operations on words of memory; the context.
+    /// Checks operations on words of memory; returns the context.
     fn check_words(&mut self, parts: &[[u64; 6]]) -> Result<u64, Code>;
-    /// Allocates memory for a graph on a device; its address and the context.
+    /// Allocates memory for a graph on a device; returns its address and the context.
     fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code>;
     /// Frees it; work that was submitted before may still use it.
     fn release(&mut self, address: u64) -> Result<(), Code>;
@@ -77,28 +78,29 @@ pub trait Host {
     fn is_device(&mut self, ordinal: i32) -> bool;
     /// The ordinal of the device that a context is on.
     fn ordinal(&mut self, context: u64) -> i32;
-    /// Makes a condition for a node of a graph, or of one inside it: the handle that device code uses, and the context. `home` is the
-    /// graph that is instantiated.
+    /// Creates a condition for a node of a graph, or of one embedded in it: the handle that device code uses, and the
+    /// context. `home` is the graph that is instantiated.
     fn condition(&mut self, home: u64, default: u32, flags: u32) -> Result<(u64, u64), Code>;
-    /// Nothing needs the conditions of a graph any more.
+    /// Releases the conditions of a graph.
     fn end_conditions(&mut self, context: u64, home: u64, conditions: &[u64]) -> Result<(), Code>;
-    /// Makes an instance in a context; its handle. `home`: the graph, if it has conditions.
+    /// Creates an instance in a context; returns its handle. `home`: the graph, if it has conditions.
     fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: &Spec) -> Result<u64, Code>;
-    /// Changes what a node of an instance does in later launches. `plain`: only values change that were checked already.
+    /// Changes the work of a node of an instance for later launches. `plain`: only values that were checked already
+    /// change.
     fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code>;
-    /// Lets later launches of an instance skip a node, or not.
+    /// Enables or disables a node of an instance for later launches.
     fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code>;
     /// Launches an instance in a stream.
     fn launch(&mut self, instance: u64, stream: u64) -> Result<(), Code>;
     /// Prepares the next launch of an instance.
     fn upload(&mut self, instance: u64, stream: u64) -> Result<(), Code>;
-    /// Ends an instance; a launch that runs goes on.
+    /// Destroys an instance; a running launch continues.
     fn end_instance(&mut self, instance: u64) -> Result<(), Code>;
-    /// Something that returns when what has been launched in a context so far has ended.
+    /// Returns a function that waits until all work launched in a context so far has completed.
     fn fence(&mut self, context: u64) -> Box<dyn FnOnce() + Send>;
 }
 
-/// The graphs of a process behind a lock, and what can be told without it.
+/// The graphs of a process behind a lock, and flags that can be read without it.
 #[derive(Debug)]
 pub struct Shared {
     capturing: AtomicU32,
@@ -107,23 +109,25 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// No graphs. Handles of different `mark`s are never mistaken for each other; it must leave the low 56 bits alone.
+    /// Creates an empty set of graphs. Handles with different `mark`s never collide; `mark` must leave the low 56 bits
+    /// zero.
     pub fn new(mark: u64) -> Shared {
         Shared { capturing: AtomicU32::new(0), allocating: AtomicBool::new(false), graphs: Mutex::new(Graphs::new(mark)) }
     }
 
-    /// Whether any stream captures: while none does, calls need not ask further.
+    /// Whether any stream is being captured: while none is, calls need no further check.
     #[inline]
     pub fn capturing(&self) -> bool {
         self.capturing.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether graphs have memory or conditions: while none has, launches and frees need not ask further.
+    /// Whether graphs have memory or conditions: while none has, launches and frees need no further check.
     pub fn allocating(&self) -> bool {
         self.allocating.load(Ordering::Relaxed)
     }
 
-    /// Works on the graphs; then runs the destructors that have become due, on a thread of their own as the driver does.
+    /// Calls `f` on the graphs; then runs the destructors that have become due, on a separate thread as the driver
+    /// does.
     fn with<T>(&self, f: impl FnOnce(&mut Graphs) -> T) -> T {
         let (result, due) = {
             let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,63 +140,63 @@ impl Shared {
         result
     }
 
-    /// Takes a call on a stream into its capture. False: the stream does not capture, the call is to be carried out.
+    /// Adds a call on a stream to its capture. False: the stream is not being captured, so the call must be executed.
     ///
     /// # Errors
-    /// The capture is void, or becomes so by this call.
+    /// The capture is invalid, or is invalidated by this call.
     pub fn captured(&self, stream: &Stream, work: Work<u64>) -> Result<bool, Code> {
         self.with(|g| g.add_captured(stream, work))
     }
 
-    /// Whether a stream captures now, so that a call on it must not be carried out.
+    /// Whether a stream is being captured, so that a call on it must not be executed.
     ///
     /// # Errors
-    /// The capture is void, or becomes so by this call.
+    /// The capture is invalid, or is invalidated by this call.
     pub fn in_capture(&self, stream: &Stream) -> Result<bool, Code> {
         self.with(|g| g.takes_part(stream))
     }
 
-    /// For calls on a stream that no capture can take.
+    /// For calls on a stream that cannot be captured.
     ///
     /// # Errors
-    /// The stream captures; the capture is void now.
+    /// The stream is being captured; the capture is invalidated.
     pub fn forbid_on(&self, stream: &Stream) -> Result<(), Code> {
         self.with(|g| g.forbid_on(stream))
     }
 
-    /// For calls that captures may forbid to this thread.
+    /// For calls that captures may forbid in this thread.
     ///
     /// # Errors
-    /// One does; it is void now.
+    /// A capture forbids it and is invalidated.
     pub fn forbid_unsafe(&self) -> Result<(), Code> {
         self.with(Graphs::forbid_unsafe)
     }
 
-    /// For waits for everything in a context.
+    /// For waits for all work of a context.
     ///
     /// # Errors
-    /// Some stream of it captures; the capture is void now.
+    /// A stream of it is being captured; the capture is invalidated.
     pub fn forbid_in(&self, context: u64) -> Result<(), Code> {
         self.with(|g| g.forbid_in(context))
     }
 
-    /// An event is recorded in a stream. True: it is a matter of a capture and is not to be carried out.
+    /// Records an event in a stream. True: this was handled by a capture and must not be executed.
     ///
     /// # Errors
-    /// The capture is void.
+    /// The capture is invalid.
     pub fn record_event(&self, event: u64, stream: &Stream, external: bool) -> Result<bool, Code> {
         self.with(|g| g.record_event(event, stream, external))
     }
 
-    /// A stream waits for an event that was `recorded` before, or never. True: it is a matter of captures.
+    /// Makes a stream wait for an event, which was `recorded` before, or never. True: this was handled by captures.
     ///
     /// # Errors
-    /// The wait would tie a capture to what is outside of it; it is void now.
+    /// The wait would join a capture with work outside of it; the capture is invalidated.
     pub fn wait_event(&self, event: u64, stream: &Stream, external: bool, recorded: bool) -> Result<bool, Code> {
         self.with(|g| g.wait_event(event, stream, external, recorded))
     }
 
-    /// For questions of the host about an event.
+    /// For queries of an event by the host.
     ///
     /// # Errors
     /// The event was last recorded in a capture.
@@ -200,19 +204,19 @@ impl Shared {
         self.with(|g| g.check_event(event))
     }
 
-    /// A context has ended, and the memory that its graphs had.
+    /// Removes the memory of graphs in a context that was destroyed.
     pub fn forget_memory(&self, context: u64) {
         if self.allocating() {
             self.with(|g| g.memories.forget_context(context));
         }
     }
 
-    /// An event was destroyed.
+    /// Removes an event that was destroyed.
     pub fn forget_event(&self, event: u64) {
         self.with(|g| g.forget_event(event));
     }
 
-    /// A stream with this key was destroyed.
+    /// Removes a stream that was destroyed, by its key.
     pub fn forget_stream(&self, key: u64) {
         self.with(|g| g.forget_stream(key));
     }
@@ -233,9 +237,9 @@ struct Graphs {
     instances: HashMap<u64, Instance>,
     objects: Slab<Object>,
     memories: Memories,
-    /// Conditions by the graph that is instantiated.
+    /// Conditions by the graph that is instantiated with them.
     conditions: HashMap<u64, Conditions>,
-    /// Destructors that are to be run.
+    /// Destructors that are due.
     due: Vec<object::Destructor>,
 }
 

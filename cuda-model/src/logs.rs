@@ -1,4 +1,4 @@
-//! The error log that a driver offers to programs (`cuLogs…`): callbacks are taken, and nothing is ever logged.
+//! The driver's error log (`cuLogs…`): callbacks are accepted, and nothing is ever logged.
 
 use cuda_api::code::{self, Code};
 use std::ffi::{CStr, c_char};
@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
-/// Callbacks that are registered: their handles, and the next one.
+/// Registered callbacks: their handles, and the next handle.
 static CALLBACKS: Mutex<(Vec<u64>, u64)> = Mutex::new((Vec::new(), 0x6c6f_6710));
 
-/// `cuLogsRegisterCallback`; the handle.
+/// `cuLogsRegisterCallback`; returns the handle.
 ///
 /// # Errors
 /// `INVALID_VALUE`: no function.
@@ -39,7 +39,7 @@ pub fn unregister(handle: u64) -> Result<(), Code> {
 /// `cuLogsCurrent`: the end of an empty log.
 ///
 /// # Errors
-/// `INVALID_VALUE`: nowhere to put it, or flags.
+/// `INVALID_VALUE`: null, or flags.
 ///
 /// # Safety
 /// `to` is null or valid.
@@ -52,10 +52,10 @@ pub unsafe fn current(to: *mut u32, flags: u32) -> Result<(), Code> {
     Ok(())
 }
 
-/// `cuLogsDumpToFile`: the file is there afterwards, with nothing added.
+/// `cuLogsDumpToFile`: creates the file if necessary and adds nothing.
 ///
 /// # Errors
-/// `INVALID_VALUE`: no name, flags, or a file that cannot be made.
+/// `INVALID_VALUE`: no name, flags, or a file that cannot be created.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -68,10 +68,10 @@ pub unsafe fn dump_to_file(path: *const c_char, flags: u32) -> Result<(), Code> 
     std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop).map_err(|_| INVALID)
 }
 
-/// `cuLogsDumpToMemory`: an empty text.
+/// `cuLogsDumpToMemory`: returns an empty text.
 ///
 /// # Errors
-/// `INVALID_VALUE`: no buffer, no room for the end of a text, or flags.
+/// `INVALID_VALUE`: no buffer, no room for the terminating NUL, or flags.
 ///
 /// # Safety
 /// `size` is null or valid, and `buffer` null or of so many bytes.

@@ -1,5 +1,6 @@
-//! Functions that a driver would call when it runs short of something: taken, and never called, since no memory budget of a driver is
-//! the job's. And what links to the host and between GPUs can do with one word at a time: nothing that every place could keep.
+//! Notifications about a driver's memory budget: callbacks are accepted and never called, since such a budget does not
+//! apply to the job. Also the atomic capabilities of links to the host and between GPUs: none, because not every place
+//! could provide them.
 
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -9,10 +10,10 @@ const INVALID: Code = code::ERROR_INVALID_VALUE;
 /// `CU_ATOMIC_OPERATION_MAX`
 const OPERATIONS: u32 = 13;
 
-/// Functions that are registered: device and handle; and the next handle.
+/// Registered callbacks: device and handle; and the next handle.
 static REGISTERED: Mutex<(Vec<(i32, u64)>, u64)> = Mutex::new((Vec::new(), 0x6e6f_7410));
 
-/// `cuDeviceRegisterAsyncNotification`; the handle.
+/// `cuDeviceRegisterAsyncNotification`; returns the handle.
 ///
 /// # Errors
 /// `INVALID_VALUE`: no function.
@@ -38,10 +39,10 @@ pub fn unregister(device: i32, handle: u64) -> Result<(), Code> {
     Ok(())
 }
 
-/// `cuDeviceGetHostAtomicCapabilities`, `cuDeviceGetP2PAtomicCapabilities`: none, as the attributes say.
+/// `cuDeviceGetHostAtomicCapabilities`, `cuDeviceGetP2PAtomicCapabilities`: none, consistent with the attributes.
 ///
 /// # Errors
-/// `INVALID_VALUE`: nothing is asked for, or what does not exist.
+/// `INVALID_VALUE`: an empty list, or an unknown operation.
 ///
 /// # Safety
 /// Both are null or point to `count` values.
@@ -59,10 +60,10 @@ pub unsafe fn atomics(to: *mut u32, operations: *const sys::CUatomicOperation, c
     Ok(())
 }
 
-/// `cuFlushGPUDirectRDMAWrites`: no network card writes to the memory of a job, so nothing is to be done.
+/// `cuFlushGPUDirectRDMAWrites`: does nothing, since no network card writes to the memory of a job.
 ///
 /// # Errors
-/// `INVALID_VALUE`: no such target or scope.
+/// `INVALID_VALUE`: unknown target or scope.
 pub fn flush(target: u32, scope: u32) -> Result<(), Code> {
     /// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX`, and the two scopes.
     const CURRENT: u32 = 0;

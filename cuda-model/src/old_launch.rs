@@ -1,4 +1,4 @@
-//! Launches in the way of CUDA 3: a function keeps its block, its shared memory and its parameters until it is launched.
+//! Launches in the style of CUDA 3: the block, shared memory and parameters of a function are set before the launch.
 
 use cuda_api::code::{self, Code};
 use std::collections::HashMap;
@@ -8,14 +8,14 @@ const INVALID: Code = code::ERROR_INVALID_VALUE;
 /// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
 const MOST: usize = 32764;
 
-/// What the next launch of a function has.
+/// The launch parameters of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shape {
-    /// Threads of a block; zero until it is set.
+    /// Threads of a block; zero until set.
     pub block: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared: u32,
-    /// The parameters, each at its offset; as many bytes as were declared.
+    /// The parameters, each at its offset; the length is the declared one.
     pub params: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ pub fn set_shared(function: u64, bytes: u32) {
 /// `cuParamSetSize`
 ///
 /// # Errors
-/// `INVALID_VALUE`: more than any kernel has.
+/// `INVALID_VALUE`: more than the limit of a kernel.
 pub fn set_size(function: u64, bytes: u32) -> Result<(), Code> {
     if bytes as usize > MOST {
         return Err(INVALID);
@@ -66,7 +66,7 @@ pub fn set_size(function: u64, bytes: u32) -> Result<(), Code> {
 /// `cuParamSeti`, `cuParamSetf`, `cuParamSetv`
 ///
 /// # Errors
-/// `INVALID_VALUE`: bytes beyond what any kernel has.
+/// `INVALID_VALUE`: beyond the limit of a kernel.
 pub fn set_param(function: u64, offset: i32, value: &[u8]) -> Result<(), Code> {
     let offset = usize::try_from(offset).map_err(|_| INVALID)?;
     let end = offset.checked_add(value.len()).filter(|end| *end <= MOST).ok_or(INVALID)?;
@@ -79,7 +79,7 @@ pub fn set_param(function: u64, offset: i32, value: &[u8]) -> Result<(), Code> {
     Ok(())
 }
 
-/// What a launch of the function has now.
+/// The current launch parameters of the function.
 pub fn shape(function: u64) -> Shape {
     with(function, |k| {
         let mut shape = k.shape.clone();

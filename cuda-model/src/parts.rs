@@ -1,20 +1,20 @@
-//! Parts of a GPU's multiprocessors: what green contexts are made of. Computed, as the driver does, from what the GPU has; nobody is
-//! asked.
+//! Partitions of a GPU's multiprocessors, from which green contexts are created. They are computed, as the driver does,
+//! from the GPU's properties.
 
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A `CUdevResource`: its type, 92 bytes that belong to the driver, then what it tells of multiprocessors.
+/// A `CUdevResource`: its type, 92 bytes private to the driver, then the public fields of multiprocessors.
 type Raw = [u32; 36];
 const _: () = assert!(size_of::<Raw>() == size_of::<sys::CUdevResource>());
 
 /// `CU_DEV_RESOURCE_TYPE_SM`
 const SM: u32 = 1;
-/// Tells resources that were made here, in the driver's own bytes.
+/// Marks resources that were created here, in the driver's private bytes.
 const MARK: u32 = 0x7061_7274;
-/// The first word of what is told of multiprocessors.
+/// Index of the first public word.
 const TOLD: usize = 24;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`
 const ALONE: u32 = 1;
@@ -22,7 +22,7 @@ const ALONE: u32 = 1;
 const LARGE_CLUSTERS: u32 = 2;
 /// Blocks of the largest cluster.
 const LARGEST_CLUSTER: u32 = 16;
-/// Handles of descriptors: none is ever ended, CUDA has no function for that.
+/// First handle of a descriptor; handles are never destroyed, because CUDA has no function for that.
 const FIRST_DESCRIPTOR: u64 = 0x5d00_0000_0040;
 
 /// Some multiprocessors of a device.
@@ -30,15 +30,15 @@ const FIRST_DESCRIPTOR: u64 = 0x5d00_0000_0040;
 pub struct Part {
     /// Ordinal of the device.
     pub device: u32,
-    /// How many.
+    /// Their number.
     pub count: u32,
     /// Major part of the device's compute capability.
     pub major: u32,
-    /// Which split it comes from, 0: none.
+    /// The split that it comes from; 0: none.
     split: u32,
 }
 
-/// Smallest part, and what its size is a multiple of (CUDA driver API reference, "Green Contexts").
+/// Smallest group, and the granularity of its size (CUDA driver API reference, "Green Contexts").
 fn granule(major: u32) -> (u32, u32) {
     match major {
         ..=7 => (2, 2),
@@ -47,7 +47,7 @@ fn granule(major: u32) -> (u32, u32) {
     }
 }
 
-/// Whether there are resources of a type.
+/// Checks a type of resources.
 ///
 /// # Errors
 /// `INVALID_RESOURCE_TYPE`
@@ -71,17 +71,17 @@ impl Part {
         raw
     }
 
-    /// A resource that was made here.
+    /// Decodes a resource that was created here.
     fn read(raw: &Raw) -> Result<Part, Code> {
         check_type(raw[0])?;
         let [mark, device, count, major, split] = [raw[1], raw[2], raw[3], raw[4], raw[5]];
         if mark != MARK || count == 0 { Err(code::ERROR_INVALID_VALUE) } else { Ok(Part { device, count, major, split }) }
     }
 
-    /// Writes it where the program wants it.
+    /// Writes it for the program.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: nowhere to put it.
+    /// `INVALID_VALUE`: null.
     ///
     /// # Safety
     /// `to` is null or valid.
@@ -95,7 +95,7 @@ impl Part {
     }
 }
 
-/// Groups that a part can be split into: how many, and the size of each.
+/// The groups that a part can be split into: their number, and the size of each.
 fn groups(input: Part, flags: u32, least: u32) -> Result<(u32, u32), Code> {
     if flags & !(ALONE | LARGE_CLUSTERS) != 0 || least > input.count {
         return Err(code::ERROR_INVALID_VALUE);
@@ -115,7 +115,7 @@ fn groups(input: Part, flags: u32, least: u32) -> Result<(u32, u32), Code> {
 /// `cuDevSmResourceSplitByCount`
 ///
 /// # Errors
-/// `INVALID_VALUE`, or `INVALID_RESOURCE_CONFIGURATION`: there is no such group.
+/// `INVALID_VALUE`, or `INVALID_RESOURCE_CONFIGURATION`: no such group is possible.
 ///
 /// # Safety
 /// Pointers are null or valid, `result` for as many resources as `wanted` says.
@@ -133,7 +133,7 @@ pub unsafe fn split(
     }
     // SAFETY: not null, so the program's own; any bytes are numbers.
     let (input, number) = unsafe { (input.cast::<Raw>().read_unaligned(), wanted.read_unaligned()) };
-    // One that was never filled in.
+    // A resource that was never filled in.
     if input[0] == 0 || (!result.is_null() && number == 0) {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -156,13 +156,13 @@ pub unsafe fn split(
     unsafe { Part { count: input.count - made * size, split, ..input }.give(rest) }
 }
 
-/// What descriptors stand for.
+/// The parts of all descriptors.
 static DESCRIPTORS: Mutex<Vec<Part>> = Mutex::new(Vec::new());
 
-/// `cuDevResourceGenerateDesc`; the descriptor. Resources that are alike have the same one.
+/// `cuDevResourceGenerateDesc`; returns the descriptor. Equal resources have the same one.
 ///
 /// # Errors
-/// `INVALID_VALUE`, `INVALID_RESOURCE_TYPE`, or `INVALID_RESOURCE_CONFIGURATION`: they do not belong together.
+/// `INVALID_VALUE`, `INVALID_RESOURCE_TYPE`, or `INVALID_RESOURCE_CONFIGURATION`: the resources cannot be combined.
 ///
 /// # Safety
 /// `resources` is null or points to `count` of them.
@@ -182,7 +182,7 @@ pub unsafe fn describe(resources: *const sys::CUdevResource, count: u32) -> Resu
             Some(_) => return Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION),
         });
     }
-    // What a green context has can be split anew.
+    // The resources of a green context can be split again.
     let part = Part { split: 0, ..all.ok_or(code::ERROR_INVALID_VALUE)? };
     let mut known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = known.iter().position(|p| *p == part).unwrap_or_else(|| {
@@ -192,10 +192,10 @@ pub unsafe fn describe(resources: *const sys::CUdevResource, count: u32) -> Resu
     Ok(FIRST_DESCRIPTOR + 64 * at as u64)
 }
 
-/// What a descriptor stands for.
+/// The part of a descriptor.
 ///
 /// # Errors
-/// `INVALID_VALUE`: it is none.
+/// `INVALID_VALUE`: unknown descriptor.
 pub fn described(descriptor: u64) -> Result<Part, Code> {
     let at = descriptor.checked_sub(FIRST_DESCRIPTOR).filter(|d| d % 64 == 0).ok_or(code::ERROR_INVALID_VALUE)? / 64;
     let known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);

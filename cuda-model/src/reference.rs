@@ -1,5 +1,6 @@
-//! Texture and surface references: variables of a module that are bound by name. Their settings as plain values, and what the driver
-//! says of them: in the job's process and in softgpu alike. What it takes and answers is what an H200 with driver 580 was seen to.
+//! Texture and surface references: variables of a module that are bound by name. Their settings as plain values, and
+//! the driver's answers about them, for the recorder and softgpu. The accepted values and the answers are those
+//! observed on an H200 with driver 580.
 
 use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling};
 use cuda_api::code::{self, Code};
@@ -7,25 +8,25 @@ use cuda_api::reference::{OVERRIDE_FORMAT, Setting};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
-/// Flags that a reference takes. Seamless cubes, which objects have, are not among them.
+/// Flags that a reference accepts. Seamless cube maps, which objects support, are not among them.
 const FLAGS: u32 = 0x3f;
 /// `CU_TR_ADDRESS_MODE_CLAMP`
 const CLAMP: u32 = 1;
 /// `CU_TR_ADDRESS_MODE_BORDER`, the last one.
 const BORDER: u32 = 3;
-/// Memory that a texture sees begins at a multiple of this, or is seen from the one before on.
+/// Required alignment of texture memory; otherwise the texture starts at the aligned address before.
 pub const ALIGNED: u64 = 512;
 /// `CU_PARAM_TR_DEFAULT`: the only unit of `cuParamSetTexRef`.
 const DEFAULT_UNIT: i32 = -1;
 
-/// A reference as it is set.
+/// The state of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reference {
-    /// What it sees, if anything.
+    /// Its resource, if any.
     pub resource: Option<Resource>,
     /// `CUarray_format` and channels.
     pub format: [u32; 2],
-    /// How it samples.
+    /// Its sampling parameters.
     pub sampling: Sampling,
 }
 
@@ -37,10 +38,11 @@ impl Default for Reference {
 }
 
 impl Reference {
-    /// Sets something. Whether the memory or the array is a right one is for others to say. Much that means nothing is taken.
+    /// Changes a setting. The caller checks the memory or the array. As in the driver, many meaningless values are
+    /// accepted.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: the driver does not take this value.
+    /// `INVALID_VALUE`: the driver rejects this value.
     pub fn set(&mut self, setting: &Setting) -> Result<(), Code> {
         let s = &mut self.sampling;
         match *setting {
@@ -74,29 +76,29 @@ impl Reference {
         Ok(())
     }
 
-    /// The array that it sees, or with `OF_MIPMAP` the mipmapped one.
+    /// The array, or with `OF_MIPMAP` the mipmapped array, that it is bound to.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: it sees something else, or nothing.
+    /// `INVALID_VALUE`: it is bound to something else, or to nothing.
     pub fn array(&self, kind: u32) -> Result<u64, Code> {
         let seen = self.resource.filter(|r| r.kind == kind && matches!(kind, OF_ARRAY | OF_MIPMAP));
         seen.map(|r| r.array).ok_or(INVALID)
     }
 
-    /// The address of the memory that it sees, from the aligned byte on.
+    /// The aligned address of the memory that it is bound to.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: it sees something else, or nothing.
+    /// `INVALID_VALUE`: it is bound to something else, or to nothing.
     pub fn address(&self) -> Result<u64, Code> {
         let r = self.resource.ok_or(INVALID)?;
         let (address, _) = r.memory().ok_or(INVALID)?;
         Ok(if r.kind == OF_MEMORY { address - address % ALIGNED } else { address })
     }
 
-    /// Whether a function can be given it (`cuParamSetTexRef`).
+    /// Checks whether it can be a parameter of a function (`cuParamSetTexRef`).
     ///
     /// # Errors
-    /// `INVALID_VALUE`: it sees nothing, or there is no such unit.
+    /// `INVALID_VALUE`: it is not bound, or the unit does not exist.
     pub fn as_parameter(&self, unit: i32) -> Result<(), Code> {
         if unit == DEFAULT_UNIT && self.resource.is_some() { Ok(()) } else { Err(INVALID) }
     }

@@ -1,4 +1,4 @@
-//! Faults on demand: instants at which a test can hold a process, and bytes that it can spoil.
+//! Fault injection: points at which a test can hold a process, and bytes that it can corrupt.
 //!
 //! | variable | what it does |
 //! |---|---|
@@ -8,10 +8,10 @@
 //! | `MRCUDA_FAULT_ROUND_LIMIT_MS=N` | a round of a job's moves may take N ms while the job works, however much there is to copy |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
 //!
-//! The asking process writes one line, `POINT PID`, and goes on when a byte or the end of the connection comes. What happens
-//! meanwhile is up to whoever listens: it may kill, stop or cut off anybody, at exactly that instant. `cargo xtask kill-matrix`
-//! does so with every point and every process. The points are compiled in always and cost one relaxed load; none lies on the
-//! path of a launch.
+//! The process at the point writes one line, `POINT PID`, and continues when it receives a byte or the end of the
+//! connection. Meanwhile the listener may kill, stop or disconnect any process, at exactly that point. `cargo xtask
+//! kill-matrix` does so with every point and every process. The points are always compiled in and cost one relaxed
+//! load; none is on the path of a launch.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-/// Who passes a point.
+/// The process that passes a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// The job's process.
@@ -29,13 +29,13 @@ pub enum Who {
     Daemon,
     /// A worker before it has a client.
     Worker,
-    /// Whoever holds the GPU: a worker, or the job's process.
+    /// The process that holds the GPU: a worker, or the job's process.
     Place,
 }
 
 macro_rules! points {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $who:ident;)*) => {
-        /// A named instant, in the order in which a job meets them.
+        /// A named point; in the order in which a job passes them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Point { $($(#[doc = $doc])* $variant,)* }
@@ -49,7 +49,7 @@ macro_rules! points {
                 match self { $(Point::$variant => $name,)* }
             }
 
-            /// Who passes it.
+            /// The process that passes it.
             pub fn who(self) -> Who {
                 match self { $(Point::$variant => Who::$who,)* }
             }
@@ -60,21 +60,21 @@ macro_rules! points {
 points! {
     /// Before the job connects to a server.
     Connect = "connect", Job;
-    /// A client has been accepted and not been greeted.
+    /// A client has been accepted but not greeted.
     Welcome = "welcome", Daemon;
     /// Before a fresh worker opens its GPU.
     Open = "open", Worker;
-    /// A worker is ready and has not been given its client.
+    /// A worker is ready but has not received its client.
     Handover = "handover", Daemon;
-    /// A worker has its client and has not told it.
+    /// A worker has received its client but has not confirmed it.
     Serve = "serve", Worker;
     /// In the middle of a burst of launches. The program under test passes it.
     Launch = "launch", Job;
-    /// A piece of a copy to the GPU is about to be handed over.
+    /// A piece of a copy to the GPU is about to be sent.
     CopyIn = "copy-in", Job;
-    /// A piece of a copy from the GPU has been asked for.
+    /// A piece of a copy from the GPU has been requested.
     CopyOut = "copy-out", Job;
-    /// A call that waits has been handed over; its answer is about to be waited for.
+    /// A call with an answer has been sent, and the wait for the answer is about to begin.
     Wait = "wait", Job;
     /// An image is about to be given to the driver.
     Load = "load", Place;
@@ -84,13 +84,13 @@ points! {
     Prepare = "prepare", Job;
     /// A record is about to be sent to the target.
     Replay = "replay", Job;
-    /// Before source and target are connected.
+    /// Before source and target are connected to each other.
     Wires = "wires", Job;
-    /// Before a round while the job works.
+    /// Before a round while the job runs.
     Precopy = "precopy", Job;
-    /// A batch of such a round is about to be sent, or the hashes of what is in view.
+    /// A batch of such a round, or the hashes of chunks in view, are about to be sent.
     PrecopySend = "precopy-send", Place;
-    /// A batch of such a round has been received, or those hashes.
+    /// A batch of such a round, or those hashes, have been received.
     PrecopyReceive = "precopy-receive", Place;
     /// Before the gate is closed.
     Quiesce = "quiesce", Job;
@@ -106,17 +106,17 @@ points! {
     Commit = "commit", Job;
     /// After it; the gate is still closed.
     Committed = "committed", Job;
-    /// Before the source is released; the job works.
+    /// Before the source is released; the job runs.
     Release = "release", Job;
 }
 
 const UNREAD: u8 = u8::MAX;
 const NONE: u8 = u8::MAX - 1;
 
-/// The point that is armed.
+/// The armed point.
 static ARMED: AtomicU8 = AtomicU8::new(UNREAD);
 
-/// Passes a point: at once, unless the environment names it.
+/// Passes a point; returns at once unless the environment names it.
 #[inline]
 pub fn at(point: Point) {
     let armed = ARMED.load(Ordering::Relaxed);
@@ -125,10 +125,10 @@ pub fn at(point: Point) {
     }
 }
 
-/// What happens at a point.
+/// The action at a point.
 #[derive(Debug, PartialEq, Eq)]
 enum Action {
-    /// Asks here and waits.
+    /// Asks on this socket and waits.
     Ask(PathBuf),
     Panic,
 }
@@ -140,7 +140,7 @@ fn hold(point: Point) {
     ARMED.store(armed.as_ref().map_or(NONE, |(p, _)| *p as u8), Ordering::Relaxed);
     match armed {
         Some((p, Action::Ask(socket))) if *p == point => {
-            // Where nobody listens there is nothing to wait for.
+            // Without a listener there is nothing to wait for.
             let _ = ask(point, socket);
         }
         Some((p, Action::Panic)) if *p == point && ARMED.swap(NONE, Ordering::Relaxed) == point as u8 => {
@@ -165,19 +165,20 @@ fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
     s.read(&mut [0]).map(drop)
 }
 
-/// What else goes wrong.
+/// Other faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Flip one byte of the page with this number (from 1) among those copied in a verifying round.
     pub corrupt_page: Option<u64>,
-    /// How long a round of a move may take while the job works.
+    /// Time limit of a round of a move while the job runs.
     pub round_limit: Option<Duration>,
-    /// Take places over TCP for other machines.
+    /// Treat places over TCP as other machines.
     pub tcp_is_far: bool,
 }
 
 impl Faults {
-    /// What the environment asks for, read once in a process. Anything but a number above 0 means no corrupt byte.
+    /// The faults that the environment requests, read once per process. Anything but a number above 0 means no corrupt
+    /// byte.
     pub fn from_env() -> &'static Faults {
         static READ: OnceLock<Faults> = OnceLock::new();
         let word = |name| std::env::var(name).ok();

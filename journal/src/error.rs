@@ -1,4 +1,4 @@
-//! What can go wrong with a journal.
+//! Errors of journals.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ pub enum JournalError {
     /// The operating system refused an operation on the file.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that was tried.
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no more memory for a journal in memory.
+    /// No memory is left for a journal in memory.
     #[error("cannot get memory: {0}")]
     Memory(#[source] io::Error),
     /// The file does not begin with a journal's magic number.
     #[error("not a journal: the magic number is missing")]
     NotAJournal,
-    /// The file has another format version than [`crate::Reader`] knows.
+    /// The file has a different format version from the one that [`crate::Reader`] reads.
     #[error("the journal has format version {found}; this build reads version {known}")]
     Version {
         /// Version of the file.
@@ -37,12 +37,12 @@ pub enum JournalError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A record is damaged; the ones before it were whole.
+    /// A record is damaged; the records before it are intact.
     #[error("record {number} of the journal, at byte {offset}, is damaged: {what}")]
     Record {
-        /// Number of the record in the file, from 0.
+        /// Number of the record in the file, starting at 0.
         number: u64,
-        /// Where it begins, in bytes from the beginning of the file.
+        /// Its offset in the file, in bytes.
         offset: u64,
         /// What is wrong with it.
         what: &'static str,
@@ -50,14 +50,14 @@ pub enum JournalError {
     /// A part of a record is longer than the format allows.
     #[error("a record's {what} of {len} is beyond the format's limit of {limit}")]
     TooLarge {
-        /// The part.
+        /// The part of the record.
         what: &'static str,
         /// Its length.
         len: usize,
-        /// The longest that can be kept.
+        /// The maximum length.
         limit: usize,
     },
-    /// An earlier record is missing, so later ones are worthless: nothing is appended any more.
+    /// An earlier record is missing, so later ones would be useless and are not appended.
     #[error("the journal is not complete: an earlier record could not be written")]
     Incomplete,
 }

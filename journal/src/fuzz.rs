@@ -1,10 +1,11 @@
-//! Journals that somebody else may have written, and those whose end was never written.
+//! Fuzz targets for journals of unknown origin, and for truncated ones.
 
 use crate::record::{FIXED, Sum, check_len};
 use crate::{Meta, OwnedRecord, Reader, Role, header, live_of, print_line, record};
 use fuzz::Limit;
 
-/// A reader holds a header and one record; the records that are kept take their handles and bodies, and a few words each.
+/// A reader holds a header and one record; each record that is kept takes the memory of its handles and bodies, and a
+/// few words.
 const LIMIT: Limit = Limit { bytes: 8 << 20, each: 64 };
 
 /// A journal that was closed, or not.
@@ -27,7 +28,7 @@ fn encoded(r: &OwnedRecord) -> Vec<u8> {
     bytes
 }
 
-/// The same with right checksums wherever a header or a record lies: damage that no checksum shows.
+/// The same input with correct checksums wherever a header or a record lies: damage that checksums cannot detect.
 fn sealed(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     let Some(Ok(mut at)) = bytes.first_chunk().map(header::len) else { return bytes };
@@ -44,7 +45,7 @@ fn sealed(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All records up to the end or the first that is damaged.
+/// All records up to the end or the first damaged one.
 fn records(bytes: &[u8]) -> Vec<OwnedRecord> {
     let Ok(mut reader) = Reader::from_bytes(bytes) else { return Vec::new() };
     let all = reader.records().map_while(Result::ok).collect();
@@ -58,7 +59,7 @@ fn check(bytes: &[u8]) {
         assert_eq!(record::decode(&encoded(r)).as_ref(), Ok(r));
         assert!(!print_line(r, &|_| None, &|_, _| None).is_empty());
     }
-    // A journal whose end is missing has the records before it. Where it ends is as good as random.
+    // A journal whose end is missing has the records before it. The position of the cut is pseudo-random.
     let cut = bytes.iter().fold(bytes.len(), |h, b| h.wrapping_mul(31).wrapping_add(usize::from(*b))) % bytes.len().max(1);
     let before = records(&bytes[..cut]);
     assert_eq!(before, all[..before.len()]);

@@ -1,4 +1,4 @@
-//! The beginning of a journal file: what wrote it, for which job.
+//! The header of a journal file: which build wrote it, for which job.
 //!
 //! ```text
 //!  0 [u8; 8] "MRCUDAJ\0"        8 u32 format version    12 u32 length of the header, a multiple of 4096
@@ -13,12 +13,12 @@ use crate::JournalError;
 pub(crate) const MAGIC: [u8; 8] = *b"MRCUDAJ\0";
 /// Format version that this build writes and reads. docs/journal-format.md lists what each version changed.
 pub(crate) const VERSION: u32 = 5;
-/// Bytes behind the last record: zeros while the file is written, [`end_mark`] when it has been closed.
+/// Bytes after the last record: zeros while the file is being written, [`end_mark`] once it has been closed.
 pub(crate) const END: usize = 16;
-/// Says, after a word of zero, that the job has closed the file here.
+/// Follows a zero word where the job has closed the file.
 const CLOSED: [u8; 4] = *b"END\n";
 
-/// The end of a journal that was closed with `at` bytes before it.
+/// The end mark of a journal that was closed with `at` bytes before it.
 pub(crate) fn end_mark(at: u64) -> [u8; END] {
     let mut mark = [0; END];
     mark[4..8].copy_from_slice(&CLOSED);
@@ -26,25 +26,25 @@ pub(crate) fn end_mark(at: u64) -> [u8; END] {
     mark
 }
 
-/// Bytes before the text.
+/// Number of bytes before the text.
 pub(crate) const FIXED: usize = 72;
 const PAGE: usize = 4096;
-/// The longest header: more is a lie, or an abuse of the text.
+/// Maximum header length; a longer one is invalid.
 const MAX_HEADER: usize = 1 << 20;
 const CRC: std::ops::Range<usize> = 68..72;
 
-/// What a journal says about itself.
+/// The metadata of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meta {
-    /// Digest of the build that wrote the journal: only the same build replays it.
+    /// Digest of the build that wrote the journal; only the same build can replay it.
     pub build: [u8; 32],
-    /// The job's process.
+    /// The job's process id.
     pub pid: u32,
-    /// When it was begun, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub created_unix: u64,
-    /// The driver's version, as `cuDriverGetVersion` gives it.
+    /// The driver's version, as returned by `cuDriverGetVersion`.
     pub driver_version: i32,
-    /// Text of the writer's choice, JSON by custom: the device's identity.
+    /// Text of the writer's choice, by convention JSON: the identity of the device.
     pub about: String,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn encode(meta: &Meta) -> Result<Vec<u8>, JournalError> {
     Ok(out)
 }
 
-/// Puts the checksum on a header.
+/// Writes the checksum into a header.
 pub(crate) fn seal(header: &mut [u8]) {
     header[CRC].fill(0);
     let crc = crc32fast::hash(header);
@@ -86,7 +86,7 @@ fn word(fixed: &[u8; FIXED], at: usize) -> u32 {
     u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
 }
 
-/// The length of the whole header, from its fixed part.
+/// Returns the length of the whole header, from its fixed part.
 pub(crate) fn len(fixed: &[u8; FIXED]) -> Result<usize, JournalError> {
     if fixed[..8] != MAGIC {
         return Err(JournalError::NotAJournal);
@@ -102,7 +102,7 @@ pub(crate) fn len(fixed: &[u8; FIXED]) -> Result<usize, JournalError> {
     Ok(len)
 }
 
-/// Reads a whole header: `bytes` is as long as [`len`] says.
+/// Decodes a whole header; `bytes` has the length that [`len`] returned.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Meta, JournalError> {
     let fixed = bytes.first_chunk::<FIXED>().ok_or(bad("it is cut short"))?;
     if len(fixed)? != bytes.len() {

@@ -1,12 +1,14 @@
-//! What of a history still matters.
+//! Determines which records of a history are live.
 //!
-//! Records that can only be dropped together form a *group*: what created a handle, what was done to it, what ended it. A group
-//! is alive while one of its handles is open, or while a record outside that stays needs one of them. So liveness is
-//! reachability, found by marking; dead groups are swept out whenever the kept records have doubled, which makes it a constant
-//! cost per record and bounds the memory by what is alive.
+//! Records that can only be dropped together form a *group*: what created a handle, what changed the object, what
+//! destroyed it. A group is live while one of its handles is open, or while a record outside the group that must be
+//! kept needs one of them. Liveness is therefore reachability, found by marking. Dead groups are swept whenever the
+//! number of kept records has doubled, which makes the cost per record constant and bounds the memory by the number of
+//! live records.
 //!
-//! Code that was loaded and unloaded again is dead, and yet its load may have to be replayed: it decides where code that was loaded
-//! beside it lies. Which of these loads can be dropped is decided by [`Live::with_trace`].
+//! The load of code that has been unloaded is dead, but may have to be replayed all the same: it determines the
+//! addresses of code that was loaded while it was present. [`Live::with_trace`] decides which of these loads can be
+//! dropped.
 
 use crate::{OwnedRecord, Record, Role};
 use std::collections::HashMap;
@@ -14,17 +16,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// The group of records that are never dropped.
 const ALWAYS: u32 = u32::MAX;
-/// In a sweep: no group.
+/// Marks, during a sweep, a group that is dropped.
 const DEAD: u32 = u32::MAX - 1;
-/// In [`Group::parent`]: none.
+/// Value of [`Group::parent`] for a group without a parent.
 const NONE: u32 = u32::MAX;
-/// Records that may pile up before the first sweep, and beyond twice the live ones before later ones.
+/// Number of records that may accumulate before the first sweep; for later sweeps, beyond twice the live ones.
 const SLACK: usize = 1024;
-/// Loads of code that is unloaded that are kept for the sake of what was loaded beside them. A program that never unloads the last
-/// thing that it has loaded would otherwise make the journal grow for ever.
+/// Maximum number of loads of unloaded code that are kept because of their effect on addresses. Without it, a program
+/// that never unloads the last code that it loaded would make the journal grow without limit.
 const MOST_UNLOADED: usize = 1023;
-/// So many go at a time when there are more. A program that unloads the oldest of a few similar modules whenever it loads a new one
-/// comes back to the same places after a small number of loads; this number has all up to 8 as divisors, and many others.
+/// Number of loads that are dropped at once when there are more. A program that unloads the oldest of a few similar
+/// modules whenever it loads a new one returns to the same addresses after a small number of loads; this number is
+/// divisible by all numbers up to 8, and by many others.
 const GO_TOGETHER: usize = 840;
 
 /// The edges of a record.
@@ -43,8 +46,8 @@ impl<'a> From<&Record<'a>> for Edges<'a> {
     }
 }
 
-/// Hashes handles, which are 64-bit numbers that nobody chooses to do harm: one multiplication, its upper half folded into the
-/// lower one. Looking handles up is most of what a record costs.
+/// Hash function for handles, 64-bit numbers that are not chosen by an attacker: one multiplication, with the upper
+/// half folded into the lower one. Handle lookup is most of the cost of a record.
 #[derive(Debug, Default)]
 struct Mix(u64);
 
@@ -65,41 +68,42 @@ impl Hasher for Mix {
     }
 }
 
-/// A handle that has been created and not ended.
+/// A handle that has been created and not destroyed.
 #[derive(Debug)]
 struct Open {
     group: u32,
-    /// Creations less ends: a handle may be given out more than once (a context retained twice). There are fewer: a journal has an
-    /// end before that.
+    /// Creations less destructions: a handle may be returned more than once (a context retained twice). A journal
+    /// cannot hold enough records to overflow it.
     times: u32,
 }
 
-/// What a group means for where code lies.
+/// How a group affects the addresses of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Placing {
-    /// Nothing.
+    /// Not at all.
     #[default]
     Nothing,
-    /// It is loaded code.
+    /// It is a load of code.
     Code,
-    /// It is loaded code without variables.
+    /// It is a load of code without variables.
     LightCode,
-    /// It is a record that stays, or something that was alive beside a load.
+    /// It is a record that is always kept, or something that was live during a load.
     Beside,
 }
 
 #[derive(Debug)]
 struct Group {
-    /// Sum of [`Open::times`] of its handles.
+    /// Sum of [`Open::times`] over its handles.
     open: u32,
-    /// The group with which its handles end.
+    /// The group whose end also destroys this group's handles.
     parent: u32,
-    /// A record that is never dropped needs it.
+    /// A record that is never dropped needs this group.
     pinned: bool,
-    /// Its handle comes from a record that is never dropped and so is no member; whatever ends the handle stays as well.
+    /// Its handle was created by a record that is never dropped and is thus not a member; whatever destroys the handle
+    /// is kept as well.
     rooted: bool,
     placing: Placing,
-    /// Groups whose handles its members need. Most groups need none, and there are many.
+    /// Groups whose handles its members need. It is empty for most groups, and there are many groups.
     #[allow(clippy::box_collection)]
     holds: Option<Box<Vec<u32>>>,
 }
@@ -118,13 +122,13 @@ impl Group {
     }
 }
 
-/// The records fed so far, less those found dead. `T` stands for a record.
+/// The records so far, without those found dead. `T` represents a record.
 #[derive(Debug)]
 pub(crate) struct Live<T> {
     kept: Vec<(u32, T)>,
     groups: Vec<Group>,
     open: HashMap<u64, Open, BuildHasherDefault<Mix>>,
-    /// Where in `kept` the last record of each setting is.
+    /// The index in `kept` of the last record of each setting.
     settings: HashMap<[u64; 2], usize, BuildHasherDefault<Mix>>,
     sweep_at: usize,
 }
@@ -134,7 +138,7 @@ impl<T> Live<T> {
         Live { kept: Vec::new(), groups: Vec::new(), open: HashMap::default(), settings: HashMap::default(), sweep_at: SLACK }
     }
 
-    /// Takes the next record. Ends count before creations.
+    /// Takes the next record. Destructions are processed before creations.
     pub(crate) fn feed(&mut self, edges: Edges, record: T) {
         let group = self.home(&edges);
         for used in edges.uses {
@@ -153,7 +157,7 @@ impl<T> Live<T> {
             && let Some(before) = self.settings.insert(setting, self.kept.len())
         {
             let group = std::mem::replace(&mut self.kept[before].0, DEAD);
-            // A record that stays is alone in its group.
+            // A record that is always kept is alone in its group.
             if edges.role == Role::Stays && group < DEAD {
                 self.groups[group as usize].pinned = false;
             }
@@ -161,16 +165,16 @@ impl<T> Live<T> {
         self.kept.push((group, record));
     }
 
-    /// Whether so many records have come that a sweep pays.
+    /// Whether enough records have accumulated for a sweep.
     pub(crate) fn due(&self) -> bool {
         self.kept.len() >= self.sweep_at
     }
 
-    /// Forgets the dead records and groups.
+    /// Drops the dead records and groups.
     pub(crate) fn sweep(&mut self) {
         let alive = self.mark();
         self.renumber_settings(&alive);
-        // The groups that stay move together, so that the next mark costs what is alive and not what once was.
+        // The remaining groups are compacted, so that the cost of the next mark depends on the live ones only.
         let mut next = 0;
         let number = alive.iter().map(|alive| {
             next += u32::from(*alive);
@@ -185,11 +189,11 @@ impl<T> Live<T> {
         });
         let mut slot = alive.iter();
         self.groups.retain(|_| slot.next() == Some(&true));
-        // Whatever a living group holds lives, its parent above all, whose handle it uses.
+        // Whatever a live group refers to is live, in particular its parent, whose handle it uses.
         let renumber = |group: &mut u32| *group = number[*group as usize];
         self.groups.iter_mut().filter_map(|g| g.holds.as_deref_mut()).flatten().for_each(renumber);
         self.groups.iter_mut().map(|g| &mut g.parent).filter(|parent| **parent != NONE).for_each(renumber);
-        // Handles that ended with another one are open no longer.
+        // Handles that were destroyed with another one are no longer open.
         self.open.retain(|_, o| {
             renumber(&mut o.group);
             o.group != DEAD
@@ -207,7 +211,7 @@ impl<T> Live<T> {
         }
     }
 
-    /// The records of settings come to lie where the sweep will leave them.
+    /// Updates the positions of settings to those after the sweep.
     fn renumber_settings(&mut self, alive: &[bool]) {
         if self.settings.is_empty() {
             return;
@@ -227,18 +231,18 @@ impl<T> Live<T> {
         });
     }
 
-    /// What is alive, in order.
+    /// The live records, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let alive = self.mark();
         self.kept.iter().filter(move |(group, _)| is_alive(&alive, *group)).map(|(_, record)| record)
     }
 
-    /// Changes what stands for a record, of all that are kept. After [`Live::sweep`] these are the live ones.
+    /// Mutable access to what represents each kept record. After [`Live::sweep`] these are the live ones.
     pub(crate) fn kept_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.kept.iter_mut().map(|(_, record)| record)
     }
 
-    /// What is kept: what is alive, and what died since the last sweep.
+    /// The kept records: the live ones, and those that died since the last sweep.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &T> {
         self.kept.iter().map(|(_, record)| record)
     }
@@ -249,14 +253,15 @@ impl<T> Live<T> {
 
     fn new_group(&mut self, group: Group) -> u32 {
         self.groups.push(group);
-        // A record of 48 bytes at least makes it: a journal ends long before the numbers do.
+        // Each group comes from a record of at least 48 bytes, so a journal reaches its length limit long before this
+        // overflows.
         (self.groups.len() - 1) as u32
     }
 
-    /// The group that a record belongs to.
+    /// Returns the group of a record.
     fn home(&mut self, e: &Edges) -> u32 {
         match e.role {
-            // What only changes the context stays for itself, so that a setting can be overtaken.
+            // A record that only changes the context gets its own group, so that a later setting can replace it.
             Role::Stays if e.creates.is_empty() && e.ends.is_none() => {
                 return self.new_group(Group { pinned: true, placing: Placing::Beside, ..Group::new() });
             }
@@ -272,7 +277,7 @@ impl<T> Live<T> {
         if let Some(h) = e.ends {
             match self.group_of(h) {
                 Some(group) if !self.groups[group as usize].rooted => return group,
-                // What ends a handle of an ordered record, or one that was never made here, stays.
+                // A record that destroys a handle of an ordered record, or an unknown handle, is kept.
                 _ => return ALWAYS,
             }
         }
@@ -283,7 +288,7 @@ impl<T> Live<T> {
                     let with = e.uses.first().filter(|_| e.role == Role::Child).and_then(|h| self.group_of(*h));
                     self.new_group(Group { parent: with.unwrap_or(NONE), ..Group::new() })
                 }
-                // The ends of such a handle stay, so whatever creates it must stay too.
+                // Records that destroy such a handle are kept, so whatever creates it must be kept too.
                 Some(_) if known.any(|g| self.groups[g as usize].rooted) => ALWAYS,
                 Some(group) => group,
             };
@@ -313,7 +318,8 @@ impl<T> Live<T> {
         }
         let owned = &mut self.groups[owner as usize];
         owned.open -= 1;
-        // A record that stays can only be replayed if what it ends is made. An ordered creation stays anyway.
+        // A kept record can only be replayed if what it destroys is created. A creation by an ordered record is kept
+        // anyway.
         if group == ALWAYS && !owned.rooted {
             owned.pinned = true;
         }
@@ -325,7 +331,7 @@ impl<T> Live<T> {
                 Some(open) => {
                     open.times += 1;
                     let owner = open.group;
-                    // Made again by another record: neither can be dropped without the other.
+                    // Created again by another record: neither can be dropped without the other.
                     self.hold(home, owner);
                     if home != ALWAYS {
                         self.hold(owner, home);
@@ -333,7 +339,7 @@ impl<T> Live<T> {
                     owner
                 }
                 None => {
-                    // The handles of a record that stays are nothing to each other.
+                    // The handles of a kept record are independent of each other.
                     let owner = if home == ALWAYS { self.new_group(Group { rooted: true, ..Group::new() }) } else { home };
                     self.open.insert(*handle, Open { group: owner, times: 1 });
                     owner
@@ -343,9 +349,9 @@ impl<T> Live<T> {
         }
     }
 
-    /// Which groups are alive.
+    /// Determines which groups are live.
     fn mark(&self) -> Vec<bool> {
-        // A parent was made before what ends with it.
+        // A parent was created before the groups that end with it.
         let mut ended: Vec<bool> = Vec::with_capacity(self.groups.len());
         for group in &self.groups {
             ended.push(group.open == 0 || (group.parent != NONE && ended[group.parent as usize]));
@@ -362,7 +368,7 @@ impl<T> Live<T> {
         alive
     }
 
-    /// What living groups hold lives.
+    /// Marks everything that live groups refer to.
     fn follow(&self, alive: &mut [bool]) {
         let holds = |slot: &u32| self.groups[*slot as usize].holds.is_some();
         let mut todo: Vec<u32> = (0..).zip(&*alive).filter(|(_, alive)| **alive).map(|(slot, _)| slot).filter(holds).collect();
@@ -375,17 +381,17 @@ impl<T> Live<T> {
         }
     }
 
-    /// The groups of unloaded code whose loads and unloads must be replayed, of those that nothing alive needs.
+    /// The groups of unloaded code whose loads and unloads must be replayed, among those that nothing live needs.
     ///
-    /// A load leaves no trace if, up to its unload, nothing else happened that stays and decides where code lies: other loads above
-    /// all (docs/migration.md, "What the journal keeps"). With its records gone the same may become true of others. So what stays is
-    /// stacked, and what is unloaded leaves the stack when it is on top of it. When too much is left, code without variables goes, and
-    /// if that is not enough the oldest.
+    /// A load has no effect on later addresses if, between it and its unload, no kept event happened that affects the
+    /// addresses of code, in particular no other load (docs/migration.md, "What the journal keeps"). Dropping its
+    /// records may make the same true of others. Kept events are therefore pushed onto a stack, and an unload pops its
+    /// load if that is on top. If too many remain, code without variables is dropped first, and then the oldest.
     fn with_trace(&self, alive: &[bool]) -> Vec<u32> {
         let mut unloaded: Vec<bool> = self.groups.iter().zip(alive).map(|(group, alive)| group.is_code() && !alive).collect();
         let mut count = usize::MAX;
         let mut stack = Vec::new();
-        // What only unloaded code needs is there until that code is found to leave no trace.
+        // What only unloaded code needs counts as present until that code is found to have no effect.
         while count > unloaded.iter().filter(|u| **u).count() {
             count = unloaded.iter().filter(|u| **u).count();
             let mut kept: Vec<bool> = alive.iter().zip(&unloaded).map(|(alive, unloaded)| alive | unloaded).collect();
@@ -403,12 +409,12 @@ impl<T> Live<T> {
         stack
     }
 
-    /// The unloaded code that something kept was placed beside, in the order of loading.
+    /// The unloaded code whose presence affected the address of something that is kept, in load order.
     fn stacked(&self, kept: &[bool], unloaded: &[bool]) -> Vec<u32> {
         let mut seen = vec![false; self.groups.len()];
         let mut is_over = vec![false; self.groups.len()];
         let mut stack: Vec<u32> = Vec::new();
-        // The last record of loaded code is its unload.
+        // The last record of a group of loaded code is its unload.
         let mut left = vec![0u32; self.groups.len()];
         let slots = || self.kept.iter().map(|(group, _)| *group).filter(|group| *group < DEAD);
         slots().for_each(|slot| left[slot as usize] += 1);
@@ -436,23 +442,27 @@ fn is_alive(alive: &[bool], group: u32) -> bool {
 
 /// The records of a history that a fresh place must replay, in order, to get what exists at its end.
 ///
-/// * A record whose role is to stay stays.
-/// * Of records with the same setting the last one counts.
-/// * What the record of a child creates ends, at the latest, with the first handle that it uses.
-/// * Code that was loaded and unloaded goes, with what was done to it, if nothing that stays and has a part in where code lies happened
-///   in between: another load, a record whose role is to stay, or the making of what was alive beside a load.
-/// * What creates handles goes, together with what ended them and with what was done to them, once they are all ended: unless a
-///   record that stays needs one of them (a graph is gone, what was instantiated from it is not). Then all of these stay.
-/// * A record that neither creates nor ends belongs to the first handle that it uses and goes with it. Others that it uses it
-///   needs.
-/// * What has no edges, or only to handles that are not open, stays; so does what ends such a handle, and what ends (or makes
-///   once more) a handle that such a record made.
-/// * A handle made twice is open until it has been ended twice. After that its number may be made anew: another life, another
-///   group.
+/// * A record whose role is [`Role::Stays`] is kept.
+/// * Of records with the same setting only the last one is kept.
+/// * What the record of a child creates is destroyed, at the latest, with the first handle that it uses.
+/// * The records of code that was loaded and unloaded are dropped if no kept event that affects the addresses of code
+/// happened in
+/// between: another load, a record that is always kept, or the creation of something that was live during a load.
+/// * Records that create handles are dropped, together with those that changed or destroyed them, once all the handles
+/// are destroyed,
+/// unless a kept record needs one of them (a graph is destroyed, but its instance is not). Then all of these are kept.
+/// * A record that neither creates nor destroys is part of the group of the first handle that it uses and is dropped
+/// with it. The other
+/// handles that it uses are dependencies.
+/// * A record without edges, or with edges only to handles that are not open, is kept; so is one that destroys such a
+/// handle, and one
+/// that destroys (or creates once more) a handle that such a record created.
+/// * A handle created twice is open until it has been destroyed twice. After that its number may be reused, in a new
+/// group.
 pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
     let mut live = Live::new();
     for record in records {
-        // The edges are copied out, short as they are, since the record itself moves into the live set.
+        // The edges, which are short, are copied, since the record itself moves into the live set.
         let (creates, uses) = (record.creates.clone(), record.uses.clone());
         live.feed(
             Edges { role: record.role, setting: record.setting, creates: &creates, ends: record.ends, uses: &uses },
@@ -472,7 +482,7 @@ mod tests {
 
     #[test]
     fn handles_spread() {
-        // As handles and addresses are: their lowest bits are all alike, and so are their highest.
+        // As with handles and addresses, the lowest and the highest bits are all equal.
         for step in [64, 512, 2 << 20] {
             let mut seen = std::collections::HashSet::new();
             for n in 0..10_000u64 {
@@ -484,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Feeds as a writer does; gives the most that was ever kept of records and groups.
+    /// Feeds records as a writer does; returns the maximum number of records and groups that were kept.
     fn churn(live: &mut Live<u64>, n: u64, each: impl Fn(u64, &mut dyn FnMut(Edges))) -> (usize, usize) {
         let mut most = (0, 0);
         for i in 0..n {

@@ -1,6 +1,7 @@
-//! A file of our own that is written through a mapping and grows.
+//! A private file that is written through a mapping and grows.
 //!
-//! The blocks under the mapping are always allocated first, so that a full disk is an error here and never a SIGBUS in the job.
+//! The blocks under the mapping are always allocated first, so that a full disk causes an error here and never a SIGBUS
+//! in the job.
 
 use crate::JournalError;
 use memmap2::{Advice, MmapMut, MmapOptions, RemapOptions};
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Growth happens in multiples of this many bytes, and blocks are asked for in pieces of it: a memory file system gives up an
 /// allocation at every signal, and a long one might never end in a job that is being profiled.
 const PIECE: usize = 1 << 20;
-/// The most that the file grows ahead of need.
+/// Maximum number of bytes by which the file grows beyond what is needed.
 const MAX_AHEAD: usize = 4 << 20;
-/// How often one piece is asked for again after a signal.
+/// How often the allocation of a piece is retried after a signal.
 const RETRIES: usize = 1000;
 
 /// The file and its mapping, which always has the file's length. The mapping is not inherited by forked children, the
@@ -24,10 +25,10 @@ const RETRIES: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Mapped {
     file: File,
-    /// `None` only once the file has been cut, at its end.
+    /// `None` only once the file has been truncated at its end.
     map: Option<MmapMut>,
     pid: u32,
-    /// The longest that the file may get, in bytes.
+    /// Maximum length of the file, in bytes.
     limit: u64,
 }
 
@@ -36,12 +37,12 @@ fn io_error<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -
 }
 
 impl Mapped {
-    /// A file of `len` zeros that will have the name `path`: until [`Mapped::name`] it has another.
+    /// Creates a file of `len` zeros, under a temporary name until [`Mapped::name`] gives it the name `path`.
     pub(crate) fn create(path: &Path, len: usize, limit: u64) -> Result<Mapped, JournalError> {
         let draft = draft(path);
         let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&draft);
         let file = match open() {
-            // Left by a process that died while it wrote it: nobody else uses this name.
+            // Left by a process that died while writing it: no other process uses this name.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => std::fs::remove_file(&draft).and_then(|()| open()),
             other => other,
         };
@@ -56,18 +57,18 @@ impl Mapped {
         match mapped {
             Ok(map) => Ok(Mapped { file, map: Some(map), pid: std::process::id(), limit }),
             Err(e) => {
-                // The error that matters is the first one.
+                // The first error is the one to report.
                 let _ = std::fs::remove_file(&draft);
                 Err(io_error("allocate", path)(e))
             }
         }
     }
 
-    /// Gives the file its name, in the place of what may have had it.
+    /// Renames the file to `path`, replacing an existing file.
     pub(crate) fn name(&self, path: &Path) -> Result<(), JournalError> {
         let draft = draft(path);
         std::fs::rename(&draft, path).map_err(|e| {
-            // The error that matters is the first one.
+            // The first error is the one to report.
             let _ = std::fs::remove_file(&draft);
             io_error("name", path)(e)
         })
@@ -78,16 +79,16 @@ impl Mapped {
         self.map.as_deref().unwrap_or_default()
     }
 
-    /// The contents, to be written.
+    /// The contents, mutable.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.map.as_deref_mut().unwrap_or_default()
     }
 
-    /// Makes room for at least `len` bytes in all. The contents stay as they were if it fails.
+    /// Grows the file to at least `len` bytes; on failure the contents are unchanged.
     pub(crate) fn grow(&mut self, len: usize, path: &Path) -> Result<(), JournalError> {
         let have = self.bytes().len();
         let want = len.max(have + have.min(MAX_AHEAD)).next_multiple_of(PIECE);
-        // Near a limit there may be room for what is needed, if not for more.
+        // Close to a limit there may be room for what is needed, but not for more.
         let need = len.next_multiple_of(PIECE);
         let grown = allocate(&self.file, have, want, self.limit)
             .map(|()| want)
@@ -96,14 +97,14 @@ impl Mapped {
         let Some(map) = &mut self.map else { return Ok(()) };
         // SAFETY: the file has `grown` bytes now, and `&mut self` says that no reference into the old mapping is left.
         unsafe { map.remap(grown, RemapOptions::new().may_move(true)) }.map_err(io_error("map", path))?;
-        // Its pages are there at once: faults, one for every few records, would cost more than all else. Older kernels do not know
-        // how to.
+        // The new pages are populated at once: page faults, one for every few records, would be the largest part of the
+        // cost. Older kernels do not support this.
         let _ = map.advise_range(Advice::PopulateWrite, have, grown - have);
-        // The kernel keeps the advice when it extends a mapping; asking again costs nothing beside the growth.
+        // The kernel keeps the advice when it extends a mapping; repeating it costs little compared with the growth.
         map.advise(Advice::DontFork).map_err(io_error("map", path))
     }
 
-    /// Puts `mark` behind the first `len` bytes, unmaps the file and cuts it there.
+    /// Writes `mark` after the first `len` bytes, unmaps the file and truncates it there.
     pub(crate) fn close(&mut self, len: usize, mark: &[u8]) {
         if std::process::id() == self.pid {
             let end = len + mark.len();
@@ -111,7 +112,7 @@ impl Mapped {
                 room.copy_from_slice(mark);
             }
             drop(self.map.take());
-            // A tail of zeros is just as readable, so a failure is of no consequence.
+            // A tail of zeros is just as readable, so a failure does not matter.
             let _ = self.file.set_len(end as u64);
         }
     }
@@ -120,13 +121,14 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         if std::process::id() != self.pid {
-            // A forked child does not have the mapping: unmapping would hit whatever it has put at these addresses.
+            // A forked child does not inherit the mapping: unmapping there would hit whatever the child has mapped at
+            // these addresses.
             std::mem::forget(self.map.take());
         }
     }
 }
 
-/// Writes a record's length word, after everything else of it: whoever reads the file beside us sees whole records.
+/// Writes a record's length word after all its other bytes, so that concurrent readers of the file see whole records.
 pub(crate) fn publish(record: &mut [u8], len: u32) {
     let slot: &mut [u8; 4] = record.first_chunk_mut().expect("a record is longer");
     debug_assert!(slot.as_ptr().addr().is_multiple_of(4), "records begin at multiples of 8");
@@ -136,7 +138,7 @@ pub(crate) fn publish(record: &mut [u8], len: u32) {
     slot.store(len.to_le(), Ordering::Release);
 }
 
-/// The name that a file has before it gets its own.
+/// The temporary name of a file.
 fn draft(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -145,7 +147,7 @@ fn draft(path: &Path) -> PathBuf {
 
 /// Allocates the blocks of bytes `from..to`.
 fn allocate(file: &File, from: usize, to: usize, limit: u64) -> io::Result<()> {
-    // Asking for more than RLIMIT_FSIZE would not only fail: it would kill the job with SIGXFSZ.
+    // Allocating more than RLIMIT_FSIZE would not only fail: it would kill the job with SIGXFSZ.
     if to as u64 > limit.min(file_size_limit()) {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
@@ -161,7 +163,7 @@ fn allocate(file: &File, from: usize, to: usize, limit: u64) -> io::Result<()> {
                 0 => break,
                 libc::EINTR if tries < RETRIES => tries += 1,
                 code => {
-                    // Give back what this attempt got; on failure it is given back with the file.
+                    // Release what this attempt allocated; if that fails, it is released with the file.
                     let _ = file.set_len(from as u64);
                     return Err(io::Error::from_raw_os_error(code));
                 }

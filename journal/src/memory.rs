@@ -1,22 +1,23 @@
-//! Memory of this process alone that grows in its place.
+//! Private memory of this process that grows in place.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Growth happens in multiples of this many bytes: what the processor maps with one entry.
+/// Growth happens in multiples of this many bytes: what one page table entry of the processor can map.
 const PIECE: usize = 2 << 20;
-/// The most that it grows ahead of need.
+/// Maximum number of bytes by which it grows beyond what is needed.
 const MAX_AHEAD: usize = 4 << 20;
-/// What is there from the start.
+/// Initial size.
 const FIRST: usize = 64 << 10;
 
-/// Addresses for all that there can be, with memory behind the first of them. Forked children do not have it.
+/// A reservation of addresses for the maximum size, with memory behind its beginning. Forked children do not
+/// inherit it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     at: NonNull<u8>,
     /// Bytes that can be used.
     len: usize,
-    /// Bytes of addresses.
+    /// Size of the reservation in bytes.
     room: usize,
     pid: u32,
 }
@@ -31,7 +32,7 @@ fn done(rc: libc::c_int) -> io::Result<()> {
 }
 
 impl Memory {
-    /// Nothing yet, that can grow to `room` bytes.
+    /// Creates empty memory that can grow to `room` bytes.
     pub(crate) fn new(room: usize) -> io::Result<Memory> {
         let room = room.next_multiple_of(PIECE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -41,7 +42,7 @@ impl Memory {
         let mut memory = Memory { at: at.ok_or_else(io::Error::last_os_error)?, len: 0, room, pid: std::process::id() };
         // SAFETY: advice about the mapping just made.
         done(unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_DONTFORK) })?;
-        // Without large pages it only grows more slowly.
+        // Without large pages, growth is only slower.
         // SAFETY: as above.
         let _ = unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_HUGEPAGE) };
         memory.allow(PIECE)?;
@@ -56,19 +57,20 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, mutable.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed from here alone.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
-    /// Makes room for at least `len` bytes in all.
+    /// Grows the memory to at least `len` bytes.
     pub(crate) fn grow(&mut self, len: usize) -> io::Result<()> {
         let (have, need) = (self.len, len.next_multiple_of(PIECE));
         let want = need.max(have + have.min(MAX_AHEAD)).min(self.room);
         self.allow(want).or_else(|_| self.allow(need))?;
-        // Its pages are there at once: faults, one for every few records, would cost more than all else.
+        // The new pages are populated at once: page faults, one for every few records, would be the largest
+        // part of the cost.
         self.populate(have, self.len);
         Ok(())
     }
@@ -83,7 +85,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Older kernels do not know how to: then they come one by one.
+    /// Populates pages. Older kernels do not support this: then they are populated by page faults.
     fn populate(&self, from: usize, to: usize) {
         // SAFETY: bytes of our own mapping that can be used.
         let _ = unsafe { libc::madvise(at_void(self.at, from), to - from, libc::MADV_POPULATE_WRITE) };
@@ -96,7 +98,8 @@ fn at_void(at: NonNull<u8>, offset: usize) -> *mut libc::c_void {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A forked child does not have it: unmapping would hit whatever it has put at these addresses.
+        // A forked child does not inherit the mapping: unmapping there would hit whatever the child has
+        // mapped at these addresses.
         if std::process::id() == self.pid {
             // SAFETY: the mapping made by `new`, to which nothing refers any more.
             unsafe { libc::munmap(at_void(self.at, 0), self.room) };

@@ -1,13 +1,14 @@
-//! Records for people and for tests that compare text.
+//! Formats records for people, and for tests that compare text.
 
 use crate::{OwnedRecord, Role};
 use std::fmt::Write;
 
-/// Bytes that are shown of a body that nobody can decode, and of a reply.
+/// Number of bytes that are shown of a reply, or of a body that cannot be decoded.
 const SHOWN: usize = 64;
 
-/// A record as one line of JSON, without a line feed. `name` names a call, `decode` puts a body into words; what they do not know,
-/// and replies, are shown as a number, and as hexadecimal digits (the first 64 bytes).
+/// Formats a record as one line of JSON, without a line feed. `name` returns a call's name, `decode` formats a body.
+/// Ids without a name are shown as numbers; bodies that cannot be decoded, and replies, as hexadecimal digits (the
+/// first 64 bytes).
 pub fn print_line(
     r: &OwnedRecord,
     name: &dyn Fn(u16) -> Option<String>,
@@ -42,7 +43,7 @@ pub fn print_line(
 }
 
 fn put(out: &mut String, what: std::fmt::Arguments) {
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = out.write_fmt(what);
 }
 

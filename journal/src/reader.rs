@@ -1,4 +1,4 @@
-//! Reading a journal, from anyone.
+//! Reads journals of unknown origin.
 
 use crate::{JournalError, Meta, OwnedRecord, header, record};
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
 enum Source {
-    /// Read, not mapped: a file that somebody shortens meanwhile must be an error, not a SIGBUS.
+    /// Read, not mapped: if another process truncates the file meanwhile, that must be an error, not a SIGBUS.
     File(BufReader<File>, PathBuf),
     Bytes(Cursor<Vec<u8>>),
 }
@@ -21,7 +21,7 @@ impl Source {
         }
     }
 
-    /// Fills `out` as far as there are bytes; gives how many.
+    /// Fills `out` with the available bytes; returns their number.
     fn fill(&mut self, out: &mut [u8]) -> Result<usize, JournalError> {
         let mut got = 0;
         while got < out.len() {
@@ -40,7 +40,7 @@ impl Source {
         Ok(got)
     }
 
-    /// Goes to `offset` and forgets what was read ahead; false if the bytes cannot have changed.
+    /// Seeks to `offset` and discards what was read ahead; returns false if the bytes cannot have changed.
     fn seek(&mut self, offset: u64) -> Result<bool, JournalError> {
         match self {
             Source::File(f, path) => f.seek(SeekFrom::Start(offset)).map(|_| true).map_err(|e| failed(path, e)),
@@ -53,16 +53,16 @@ fn failed(path: &Path, source: io::Error) -> JournalError {
     JournalError::Io { doing: "read", path: path.to_owned(), source }
 }
 
-/// A journal being read, record by record. The file may still be growing: what is there when it is looked at is read.
+/// A journal being read, record by record. The file may still be growing; each read sees the records published by then.
 #[derive(Debug)]
 pub struct Reader {
     source: Source,
     meta: Meta,
-    /// Where the next record begins.
+    /// Offset of the next record.
     offset: u64,
-    /// Its number.
+    /// Number of the next record.
     number: u64,
-    /// Nothing comes any more: the end or a damaged record was met.
+    /// The end or a damaged record was reached.
     ended: bool,
     /// The end was that of a closed journal.
     closed: bool,
@@ -72,10 +72,10 @@ impl Reader {
     /// Opens a journal and reads its header.
     ///
     /// # Errors
-    /// The file cannot be read, is no journal, has another version, or a damaged header.
+    /// The file cannot be read, is not a journal, or has another version or a damaged header.
     pub fn open(path: &Path) -> Result<Reader, JournalError> {
         let cannot = |source| JournalError::Io { doing: "open", path: path.to_owned(), source };
-        // A pipe would keep whoever opens it until somebody writes.
+        // Opening a pipe would block until another process writes.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(cannot)?;
         if !file.metadata().map_err(cannot)?.is_file() {
             return Err(cannot(io::Error::other("it is not a regular file")));
@@ -108,18 +108,19 @@ impl Reader {
         Ok(Reader { source, meta, offset: len as u64, number: 0, ended: false, closed: false })
     }
 
-    /// What the journal says about itself.
+    /// The metadata of the journal.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Whether the end that was met is that of a journal which its job has closed. Else the job still writes it, or has ended
-    /// without a chance to.
+    /// Whether the job has closed the journal, as its end mark shows. Otherwise the job is still writing it, or ended
+    /// abnormally.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The records from here on, in order. The first error is the last item: after it the place of the next record is unknown.
+    /// The remaining records, in order. An error is the last item, because the offset of the next record is then
+    /// unknown.
     pub fn records(&mut self) -> Records<'_> {
         Records { reader: self }
     }
@@ -128,7 +129,7 @@ impl Reader {
         JournalError::Record { number: self.number, offset: self.offset, what }
     }
 
-    /// The record whose length has been read.
+    /// Reads the rest of the record whose length has been read.
     fn rest_of_record(&mut self, bytes: &mut [u8]) -> Result<OwnedRecord, JournalError> {
         if self.source.fill(&mut bytes[4..])? != bytes.len() - 4 {
             return Err(self.damaged("it is cut short"));
@@ -146,20 +147,20 @@ impl Reader {
             if self.source.fill(&mut mark[word.len()..])? < mark.len() - word.len() {
                 return Err(self.damaged("it is cut short"));
             }
-            // Of a file that is being written it may be the beginning of a record that is not published yet.
+            // In a file that is being written it may be the beginning of a record that is not yet published.
             self.closed = mark == header::end_mark(self.offset);
             return Ok(None);
         }
         let len = record::check_len(u32::from_le_bytes(word)).map_err(|what| self.damaged(what))?;
-        // Compared with what there is before memory is asked for.
+        // Compared with the available bytes before memory is allocated.
         if self.offset + len as u64 > self.source.len()? {
             return Err(self.damaged("it is cut short"));
         }
         let mut bytes = vec![0; len];
         bytes[..4].copy_from_slice(&word);
         let decoded = self.rest_of_record(&mut bytes).or_else(|why| {
-            // The system copies what it reads in no order: beside a writer the length may have come from after the record's publication,
-            // the bytes behind it from before. Who has seen the length reads the whole record the next time.
+            // The kernel copies file contents in no defined order: while another process writes, the length may be
+            // newer than the bytes after it. Having seen the length, a second read returns the whole record.
             if self.source.seek(self.offset + 4)? { self.rest_of_record(&mut bytes) } else { Err(why) }
         });
         let record = decoded?;

@@ -1,4 +1,4 @@
-//! One record: its fields and their bytes.
+//! The fields of a record and their encoding.
 //!
 //! ```text
 //!  0 u32 length of the record, a multiple of 8 (0: no record here yet)
@@ -14,31 +14,31 @@ use crate::JournalError;
 
 /// The longest body or reply, in bytes (a module image may be that long).
 pub const MAX_PAYLOAD: usize = 1 << 30;
-/// The most handles in each list of a record.
+/// Maximum number of handles in each list of a record.
 const MAX_HANDLES: usize = 1 << 20;
 /// Bytes before the handles.
 pub(crate) const FIXED: usize = 40;
-/// The longest record: both payloads, both lists, one ended handle, one setting.
+/// Maximum length of a record: both payloads, both lists, one destroyed handle, one setting.
 const MAX_RECORD: usize = FIXED + 2 * MAX_PAYLOAD + 16 * MAX_HANDLES + 32;
 
 const ROLE: u16 = 7;
 const ENDS: u16 = 8;
 const SETTING: u16 = 16;
 
-/// What decides whether a record must be replayed, beside the handles in it. The rules are those of [`crate::live_of`].
+/// What decides, beside the record's handles, whether it must be replayed. The rules are in [`crate::live_of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Role {
-    /// Only its handles do.
+    /// Only its handles decide.
     #[default]
     Plain = 0,
-    /// It stays: what comes after it depends on its having happened.
+    /// It is always kept, because later records depend on its effect.
     Stays = 1,
-    /// It loads code, which decides where code that is loaded later lies.
+    /// It loads code, which affects the addresses of code that is loaded later.
     Load = 2,
-    /// As [`Role::Load`], of code without variables.
+    /// As [`Role::Load`], for code without variables.
     LightLoad = 3,
-    /// What it creates ends with the first handle that it uses.
+    /// What it creates is destroyed with the first handle that it uses.
     Child = 4,
 }
 
@@ -53,19 +53,20 @@ impl Role {
 pub struct Record<'a> {
     /// Number of the call in the job's order.
     pub seq: u64,
-    /// Which call.
+    /// Id of the call.
     pub id: u16,
-    /// What decides whether it must be replayed, beside its handles.
+    /// What decides, beside its handles, whether it must be replayed.
     pub role: Role,
-    /// What it sets, if that is overtaken by the next record with the same pair: whose setting it is, and which.
+    /// The setting that it changes, if the next record with the same pair replaces it: the object, and the kind of
+    /// setting.
     pub setting: Option<[u64; 2]>,
     /// Virtual device index.
     pub device: u32,
-    /// Handles that the call made.
+    /// Handles that the call created.
     pub creates: &'a [u64],
-    /// The handle that the call ended.
+    /// The handle that the call destroyed.
     pub ends: Option<u64>,
-    /// Handles that the call's effect belongs to, or that it needs.
+    /// Handles that the call affects or needs.
     pub uses: &'a [u64],
     /// Encoded arguments.
     pub body: &'a [u8],
@@ -73,7 +74,7 @@ pub struct Record<'a> {
     pub reply: &'a [u8],
 }
 
-/// A [`Record`] with its own memory.
+/// A [`Record`] that owns its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedRecord {
     /// See [`Record::seq`].
@@ -141,7 +142,7 @@ fn limited(what: &'static str, len: usize, limit: usize) -> Result<u32, JournalE
     Ok(len as u32)
 }
 
-/// The length of `r` in the file, in bytes, or which part of it is too long.
+/// The length of `r` in the file, in bytes; an error if a part of it is too long.
 pub(crate) fn encoded_len(r: &Record) -> Result<u32, JournalError> {
     limited("body", r.body.len(), MAX_PAYLOAD)?;
     limited("reply", r.reply.len(), MAX_PAYLOAD)?;
@@ -152,7 +153,8 @@ pub(crate) fn encoded_len(r: &Record) -> Result<u32, JournalError> {
     limited("bytes", len, MAX_RECORD)
 }
 
-/// Writes `r` into `out`, which is as long as [`encoded_len`] says, except for the length word: writing that publishes it.
+/// Writes `r` into `out`, whose length is that of [`encoded_len`], except for the length word: writing that publishes
+/// the record.
 pub(crate) fn encode(r: &Record, out: &mut [u8]) {
     let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
     let flags = r.role as u16 | if r.ends.is_some() { ENDS } else { 0 } | if r.setting.is_some() { SETTING } else { 0 };
@@ -172,7 +174,7 @@ pub(crate) fn encode(r: &Record, out: &mut [u8]) {
         }
         rest = after;
     }
-    // The last word may be filled up with zeros.
+    // The last word may be padded with zeros.
     if let Some(last) = rest.last_chunk_mut::<8>() {
         *last = [0; 8];
     }
@@ -185,8 +187,8 @@ pub(crate) fn encode(r: &Record, out: &mut [u8]) {
     head[4..8].copy_from_slice(&sum.value().to_le_bytes());
 }
 
-/// The checksum of words of 64 bits: it need only tell damage from what was written, and computing it is most of what a short
-/// record costs. Each word is mixed into the older of two halves, so that nobody waits for the multiplication before.
+/// A checksum over 64-bit words. It need only detect damage, and computing it is most of the cost of a short record.
+/// Each word is mixed into the older of two halves, so that no step depends on the multiplication just before it.
 pub(crate) struct Sum {
     older: u64,
     newer: u64,
@@ -195,7 +197,7 @@ pub(crate) struct Sum {
 impl Sum {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-    /// Of a record of so many bytes, before its words.
+    /// Starts the checksum of a record of this many bytes.
     pub(crate) fn of(len: usize) -> Sum {
         let mut sum = Sum { older: 0, newer: 0 };
         sum.add(len as u64);
@@ -234,7 +236,7 @@ pub(crate) fn check_len(len: u32) -> Result<usize, &'static str> {
     Ok(len)
 }
 
-/// Takes fields off the front of a record.
+/// Reads fields from the front of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -257,13 +259,14 @@ impl<'a> Fields<'a> {
     }
 
     fn handles(&mut self, n: usize) -> Result<Vec<u64>, &'static str> {
-        // Taken before anything is allocated, so that a false count cannot ask for more than the record has.
+        // The bytes are taken before anything is allocated, so that a false count cannot request more memory than the
+        // record has.
         let bytes = self.bytes(n.checked_mul(8).ok_or(Self::SHORT)?)?;
         Ok(bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
     }
 }
 
-/// Reads the record that `bytes` is, from its length word to its last byte. Says what is wrong with it otherwise.
+/// Decodes the record in `bytes`, from its length word to its last byte. The error names what is wrong with it.
 pub(crate) fn decode(bytes: &[u8]) -> Result<OwnedRecord, &'static str> {
     let mut f = Fields(bytes);
     let len = f.u32()?;

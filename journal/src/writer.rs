@@ -1,4 +1,4 @@
-//! Writing a journal while the job runs.
+//! Writes a journal while the job runs.
 
 use crate::live::{Edges, Live};
 use crate::mapped::{Mapped, publish};
@@ -8,14 +8,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Dead bytes of a file are tolerated up to this many, however few live ones there are: writing it afresh makes a new file.
+/// Dead bytes of a file are tolerated up to this number, however few live ones there are, because a rewrite creates a
+/// new file.
 const DEAD_BYTES: usize = 16 << 20;
-/// The same of a journal in memory, which is tidied in its place: what is used again and again stays in the processor's caches.
+/// The same for a journal in memory, which is compacted in place: memory that is reused stays in the processor's
+/// caches.
 const DEAD_BYTES_IN_MEMORY: usize = 1 << 20;
 /// Dead bytes are tolerated up to this many times the live ones.
 const DEAD_RATIO: usize = 4;
 
-/// Where a record lies in the file, in units of 8 bytes: there are many of them.
+/// Position of a record in the file, in units of 8 bytes to save memory, since there are many of them.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     at: u32,
@@ -24,11 +26,11 @@ struct Place {
 
 impl Place {
     const UNIT: usize = 8;
-    /// The longest file, in bytes.
+    /// Maximum length of the file, in bytes.
     const LONGEST: usize = Place::UNIT << 32;
 
     fn new(offset: usize, len: usize) -> Place {
-        // Both fit: the file is no longer than [`Place::LONGEST`].
+        // Both values fit, because the file is no longer than [`Place::LONGEST`].
         Place { at: (offset / Place::UNIT) as u32, units: (len / Place::UNIT) as u32 }
     }
 
@@ -41,10 +43,10 @@ impl Place {
     }
 }
 
-/// Where the records are.
+/// Storage of the records.
 #[derive(Debug)]
 enum Store {
-    /// In a file with this name.
+    /// In a file with this path.
     File(Mapped, PathBuf),
     Memory(Memory),
 }
@@ -66,7 +68,7 @@ impl Store {
         }
     }
 
-    /// Makes room for at least `len` bytes in all; the contents stay as they were if it fails.
+    /// Grows the storage to at least `len` bytes; on failure the contents are unchanged.
     #[cold]
     fn grow(&mut self, len: usize) -> Result<(), JournalError> {
         match self {
@@ -75,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Room that stays behind the last record: zeros there say that a file is still being written.
+    /// Space after the last record: zeros there show that a file is still being written.
     #[inline]
     fn tail(&self) -> usize {
         match self {
@@ -84,7 +86,7 @@ impl Store {
         }
     }
 
-    /// How many dead bytes are tolerated, however few live ones there are.
+    /// Number of dead bytes that are tolerated, however few live ones there are.
     fn dead_bytes(&self) -> usize {
         match self {
             Store::File(..) => DEAD_BYTES,
@@ -95,17 +97,17 @@ impl Store {
 
 /// A journal being written. One thread at a time appends, under the caller's lock.
 ///
-/// Beside them it keeps 12 bytes a live record and the open handles; the records themselves lie in a mapped file, or in memory of
-/// this process where nobody else is to read them. A forked child must not touch it, except to drop it.
+/// Besides the records it keeps 12 bytes for each live record and the open handles. The records are in a mapped file,
+/// or in private memory if no other process needs to read them. A forked child must not use it, except to drop it.
 #[derive(Debug)]
 pub struct Writer {
     store: Store,
     header: usize,
-    /// Bytes in use; what follows in a file is zero.
+    /// Bytes in use; in a file, the rest is zero.
     used: usize,
     records: u64,
     live: Live<Place>,
-    /// Value of `used` at which the dead bytes are counted next.
+    /// Value of `used` at which the dead bytes are next counted.
     count_at: usize,
     complete: bool,
     /// A record in the file was found damaged.
@@ -114,18 +116,18 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a journal at `path`, in the place of what may be there. The file is readable and writable for this user only.
+    /// Creates a journal at `path`, replacing an existing file. Only this user can read and write the file.
     ///
     /// # Errors
-    /// The file cannot be made, or `meta.about` is longer than a header can be (about 1 MiB).
+    /// The file cannot be created, or `meta.about` is longer than a header can be (about 1 MiB).
     pub fn create(path: &Path, meta: &Meta) -> Result<Writer, JournalError> {
         Writer::with_limit(path, meta, u64::MAX)
     }
 
-    /// As [`Writer::create`]; the file never gets longer than `limit` bytes.
+    /// As [`Writer::create`], with a file of at most `limit` bytes.
     ///
     /// # Errors
-    /// As [`Writer::create`], and if even an empty journal is too long.
+    /// As [`Writer::create`], and if even an empty journal exceeds the limit.
     pub fn with_limit(path: &Path, meta: &Meta, limit: u64) -> Result<Writer, JournalError> {
         let bytes = header::encode(meta)?;
         let mut file = Mapped::create(path, bytes.len() + header::END, limit)?;
@@ -134,10 +136,10 @@ impl Writer {
         Ok(Writer::begin(Store::File(file, path.to_owned()), bytes.len(), limit))
     }
 
-    /// Begins a journal in memory of this process: growing costs less than a file does.
+    /// Creates a journal in memory of this process, whose growth costs less than that of a file.
     ///
     /// # Errors
-    /// There is no memory.
+    /// No memory is left.
     pub fn in_memory() -> Result<Writer, JournalError> {
         let memory = Memory::new(Place::LONGEST).map_err(JournalError::Memory)?;
         Ok(Writer::begin(Store::Memory(memory), 0, u64::MAX))
@@ -161,8 +163,8 @@ impl Writer {
     /// Appends a record.
     ///
     /// # Errors
-    /// The file cannot grow, or a part of the record is longer than the format allows. The record is lost then, so the journal
-    /// is not complete any more and every later record is refused ([`JournalError::Incomplete`]).
+    /// The file cannot grow, or a part of the record is longer than the format allows. The record is then lost, so the
+    /// journal is incomplete and every later record is refused ([`JournalError::Incomplete`]).
     pub fn append(&mut self, r: &Record) -> Result<(), JournalError> {
         if !self.complete {
             return Err(JournalError::Incomplete);
@@ -192,17 +194,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Forgets dead records, and rewrites the file if they are most of it.
+    /// Drops dead records, and rewrites the file if they are most of it.
     fn tidy(&mut self) {
         self.live.sweep();
         let live: usize = self.live.kept().map(|p| p.len()).sum();
         let dead = self.used - self.header - live;
         if dead > self.store.dead_bytes() && dead > DEAD_RATIO * live {
             match &self.store {
-                // If there is no room for a second file the first one goes on.
+                // If there is no room for a second file, writing continues in the first one.
                 Store::File(old, path) => {
                     if let Ok(fresh) = self.rewritten(old, path, live) {
-                        // The old file is not cut: whoever is reading it reads it to its end.
+                        // The old file is not truncated: a process that reads it can read it to its end.
                         let path = path.clone();
                         self.store = Store::File(fresh, path);
                         self.used = self.keep_together(|_, _| {});
@@ -214,7 +216,7 @@ impl Writer {
         self.count_at = self.used + live.max(self.store.dead_bytes());
     }
 
-    /// A fresh file with what [`Live`] keeps, under the old one's name.
+    /// Creates a new file with the records that [`Live`] keeps, under the old one's name.
     fn rewritten(&self, old: &Mapped, path: &Path, live: usize) -> Result<Mapped, JournalError> {
         let mut fresh = Mapped::create(path, self.header + live + header::END, self.limit)?;
         let (old, new) = (old.bytes(), fresh.bytes_mut());
@@ -228,7 +230,8 @@ impl Writer {
         Ok(fresh)
     }
 
-    /// Notes that what [`Live`] keeps lies one after the other, and lets it be brought there; where it ends.
+    /// Updates the positions of the records that [`Live`] keeps to contiguous ones, and calls `bring` to move them;
+    /// returns the end.
     fn keep_together(&mut self, bring: impl Fn(&mut Store, (Range<usize>, usize))) -> usize {
         let mut at = self.header;
         for p in self.live.kept_mut() {
@@ -239,7 +242,7 @@ impl Writer {
         at
     }
 
-    /// Says in the file that nothing follows: the job ends in an orderly way. A record that comes all the same takes the mark's place.
+    /// Writes the end mark: the job ends in an orderly way. A record that is appended nevertheless overwrites the mark.
     pub fn mark_end(&mut self) {
         let used = self.used;
         if let Store::File(file, _) = &mut self.store
@@ -249,16 +252,17 @@ impl Writer {
         }
     }
 
-    /// Whether every record is there: false once one could not be written, or was found damaged in the file. The job may go on,
-    /// but cannot be moved.
+    /// Whether every record is present: false once one could not be written, or was found damaged. The job may
+    /// continue, but cannot move.
     pub fn is_complete(&self) -> bool {
         self.complete && !self.damaged.load(Ordering::Relaxed)
     }
 
-    /// What a fresh place must replay, in order; the rules are those of [`crate::live_of`].
+    /// The records that a fresh place must replay, in order; the rules are in [`crate::live_of`].
     ///
-    /// Each record's checksum is compared. If the mapped file has been damaged (by a stray write of the program) the records
-    /// end there and [`Writer::is_complete`] becomes false; [`Writer::checked_live`] says it as an error.
+    /// Each record's checksum is verified. If the mapped file has been damaged (by a stray write of the program), the
+    /// iterator ends there and [`Writer::is_complete`] becomes false; [`Writer::checked_live`] returns an error
+    /// instead.
     pub fn live(&self) -> impl Iterator<Item = OwnedRecord> {
         self.decoded().map_while(|r| r.inspect_err(|_| self.damaged.store(true, Ordering::Relaxed)).ok())
     }
@@ -294,12 +298,12 @@ impl Writer {
         self.records
     }
 
-    /// Its length in bytes, without what is allocated ahead.
+    /// Length in bytes, without space that is allocated in advance.
     pub fn bytes(&self) -> u64 {
         self.used as u64
     }
 
-    /// Where the file is, if there is one.
+    /// Path of the file, if there is one.
     pub fn path(&self) -> Option<&Path> {
         match &self.store {
             Store::File(_, path) => Some(path),

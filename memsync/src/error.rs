@@ -1,4 +1,4 @@
-//! What can go wrong in a round.
+//! Errors of a round.
 
 use cuda_api::code::{self, Code};
 use std::io;
@@ -6,21 +6,21 @@ use std::io;
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// A connection failed: mostly what a failure of the other end looks like.
+    /// A connection failed, usually because the other end failed.
     #[error("the connection between the places failed while {what}: {why}")]
     Io {
-        /// What was being done.
+        /// The operation that was in progress.
         what: &'static str,
-        /// The system's words.
+        /// The system's error.
         why: io::Error,
     },
-    /// The other side sent what is not in the protocol.
+    /// The other end violated the protocol.
     #[error("the other place sent malformed data: {0}")]
     Protocol(&'static str),
-    /// The GPU or its driver refused.
+    /// The GPU or its driver returned an error.
     #[error("{what} failed on the GPU: {} ({code})", code_name(*code))]
     Gpu {
-        /// What was being done.
+        /// The operation that was in progress.
         what: &'static str,
         /// The driver's code.
         code: Code,
@@ -31,20 +31,20 @@ pub enum SyncError {
     /// The bytes at the target are not those of the source.
     #[error("the copy is not identical: the source has {source_digest}, the target {target_digest}")]
     Digest {
-        /// In hexadecimal.
+        /// Digest of the source, in hexadecimal.
         source_digest: String,
-        /// In hexadecimal.
+        /// Digest of the target, in hexadecimal.
         target_digest: String,
     },
     /// Bytes at the target are not those of the source.
     #[error("the copy is not identical: {pages} pages differ, one of them at {address:#x}")]
     Bytes {
-        /// How many.
+        /// Number of pages that differ.
         pages: usize,
         /// Address of one of them.
         address: u64,
     },
-    /// The other side failed, in its words.
+    /// The other end failed, with this error text.
     #[error("at the other place: {0}")]
     Peer(String),
     /// There is no connection.
@@ -65,13 +65,13 @@ impl SyncError {
         move |code| SyncError::Gpu { what, code }
     }
 
-    /// Digests that differ, in hexadecimal.
+    /// The error for digests that differ; it shows them in hexadecimal.
     pub(crate) fn digest(source: &[u8; 32], target: &[u8; 32]) -> SyncError {
         let hex = |d: &[u8; 32]| d.iter().map(|b| format!("{b:02x}")).collect();
         SyncError::Digest { source_digest: hex(source), target_digest: hex(target) }
     }
 
-    /// Whether the connection itself is at fault, so that nothing can be said over it any more.
+    /// Whether the connection itself failed, so that no error can be sent over it.
     pub(crate) fn is_io(&self) -> bool {
         matches!(self, SyncError::Io { .. })
     }

@@ -1,4 +1,4 @@
-//! What travels between the places. Numbers are little endian.
+//! The messages between the places. Numbers are little endian.
 //!
 //! | frame | bytes |
 //! |---|---|
@@ -18,15 +18,16 @@ use executor::{NO_HASH, PageHash, PageKey, Shown, share};
 const MAGIC: &[u8; 8] = b"MRMEMRY3";
 const SHOW: &[u8; 8] = b"MRMEMSR2";
 const SHOWN_BYTES: usize = 24;
-/// Most bytes of a batch of pages: the size of a buffer.
+/// Maximum bytes of a batch of pages: the size of a buffer.
 pub(crate) const BATCH: usize = 4 << 20;
-/// Most pages of a batch.
+/// Maximum pages of a batch.
 pub(crate) const BATCH_PAGES: usize = 4096;
-/// A list of regions or hashes is read in steps of this many bytes: what was only announced takes no memory.
+/// A list of regions or hashes is read in steps of this many bytes, so that an announced but unsent list takes no
+/// memory.
 const STEP: usize = 1 << 20;
-/// More regions than this no job has: each takes a mapping or a variable.
+/// Maximum number of regions. No job has more, since each takes a mapping or a variable.
 const MAX_REGIONS: u64 = 1 << 24;
-/// Text longer than this is not the other side's error message.
+/// Maximum length of an error message; a longer text is malformed.
 const MAX_TEXT: usize = 4096;
 
 fn read<const N: usize>(s: &mut dyn Stream, what: &'static str) -> Result<[u8; N], SyncError> {
@@ -35,7 +36,7 @@ fn read<const N: usize>(s: &mut dyn Stream, what: &'static str) -> Result<[u8; N
     Ok(bytes)
 }
 
-/// Reads `count` items of `N` bytes, checking each as it comes.
+/// Reads `count` items of `N` bytes and checks each as it arrives.
 fn read_list<const N: usize, T>(
     s: &mut dyn Stream,
     count: u64,
@@ -57,12 +58,12 @@ fn read_list<const N: usize, T>(
     Ok(list)
 }
 
-/// The keys of a round, as the seeds of both. They are drawn when the round begins, and never used again.
+/// The keys of a round, as two seeds. They are drawn at the beginning of the round and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seeds {
-    /// Of the hashes by which pages are chosen.
+    /// Seed for the hashes by which pages are selected.
     choose: [u8; 32],
-    /// Of the hashes that prove the copy.
+    /// Seed for the hashes that prove the copy.
     prove: [u8; 32],
 }
 
@@ -72,7 +73,7 @@ impl Seeds {
         Ok(Seeds { choose: random()?, prove: random()? })
     }
 
-    /// The key by which pages are chosen.
+    /// The key by which pages are selected.
     pub(crate) fn choose(&self) -> PageKey {
         PageKey::from_seed(&self.choose)
     }
@@ -83,10 +84,10 @@ impl Seeds {
     }
 }
 
-/// What the source has that can be got into view.
+/// The source's memory that the target could bring into view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Show {
-    /// Of which GPU the source is.
+    /// Identifies the source's GPU.
     pub(crate) gpu: [u8; 16],
     pub(crate) offer: Offer,
     pub(crate) chunks: Vec<Shown>,
@@ -122,15 +123,15 @@ impl Show {
     }
 }
 
-/// What the target has.
+/// The target's regions and how it verifies them.
 #[derive(Debug)]
 pub(crate) struct Hello {
-    /// How what travels is verified; the target has made up its mind, so never [`Verify::Auto`].
+    /// How pages that are sent are verified; the target has decided, so this is never [`Verify::Auto`].
     pub(crate) sent: Verify,
-    /// How what is in view is verified, likewise.
+    /// How pages in view are verified; never [`Verify::Auto`] either.
     pub(crate) seen: Verify,
     pub(crate) regions: Vec<Region>,
-    /// For each region, whether its pages can be fetched.
+    /// For each region, whether it is in view.
     pub(crate) in_view: Vec<bool>,
 }
 
@@ -183,12 +184,12 @@ impl Hello {
 }
 
 impl Hello {
-    /// Whether the copy is to be proved: the job is at rest.
+    /// Whether this round proves the copy, with the job quiesced.
     pub(crate) fn verifies(&self) -> bool {
         self.sent != Verify::Skip
     }
 
-    /// Pages that travel, and pages in view.
+    /// The pages that are sent, and the pages in view.
     pub(crate) fn pages(&self) -> (Pages, Pages) {
         let part = |seen: bool| {
             let mine = self.regions.iter().zip(&self.in_view).filter(|(_, in_view)| **in_view == seen);
@@ -205,7 +206,7 @@ pub(crate) fn send_hashes(s: &mut dyn Stream, hashes: &[PageHash]) -> Result<(),
     sent.map_err(SyncError::io("telling hashes"))
 }
 
-/// Receives hashes of so many pages.
+/// Receives the hashes of this many pages.
 pub(crate) fn receive_hashes(s: &mut dyn Stream, pages: usize) -> Result<Vec<PageHash>, SyncError> {
     let what = "learning hashes";
     if u64::from_le_bytes(read(s, what)?) != pages as u64 {
@@ -220,10 +221,10 @@ pub(crate) fn receive_hashes(s: &mut dyn Stream, pages: usize) -> Result<Vec<Pag
     Ok(hashes)
 }
 
-/// How one side judges or ends a round.
+/// A verdict, summary or result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// What is wrong; empty if nothing is.
+    /// The error; empty if there is none.
     pub(crate) trouble: String,
     pub(crate) digest: [u8; 32],
 }
@@ -239,7 +240,7 @@ impl Word {
         s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling how the round went"))
     }
 
-    /// The other side's word; its trouble is ours.
+    /// Receives the other end's message; its error is returned as ours.
     pub(crate) fn receive(s: &mut dyn Stream) -> Result<[u8; 32], SyncError> {
         let what = "learning how the round went";
         let len = u32::from_le_bytes(read(s, what)?) as usize;
@@ -253,7 +254,7 @@ impl Word {
     }
 }
 
-/// Sends a batch of pages; no pages is the end.
+/// Sends a batch of pages; an empty batch marks the end.
 pub(crate) fn send_batch(s: &mut dyn Stream, numbers: &[u32], bytes: &[u8]) -> Result<(), SyncError> {
     let mut head = Vec::with_capacity(8 + 4 * numbers.len());
     (numbers.len() as u32).put(&mut head);
@@ -263,7 +264,7 @@ pub(crate) fn send_batch(s: &mut dyn Stream, numbers: &[u32], bytes: &[u8]) -> R
     s.write_all(&head).and_then(|()| s.write_all(bytes)).and_then(|()| s.flush()).map_err(what)
 }
 
-/// Receives the head of a batch: the numbers of its pages and how many bytes follow. None at the end.
+/// Receives the head of a batch: the numbers of its pages and the number of bytes that follow; `None` at the end.
 pub(crate) fn receive_batch(s: &mut dyn Stream) -> Result<Option<(Vec<u32>, usize)>, SyncError> {
     let what = "receiving pages";
     let count = u32::from_le_bytes(read(s, what)?);
@@ -345,7 +346,8 @@ mod tests {
             for bit in 0..8 {
                 let mut bent = whole.clone();
                 bent[n] ^= 1 << bit;
-                // Either it is refused or it is a different but consistent message; it must not take memory or panic.
+                // Either it is refused, or it is a different but consistent message. It must not allocate without limit
+                // or panic.
                 if let Ok(h) = Hello::receive(&mut Cursor::new(bent)) {
                     assert_eq!(h.in_view.len(), h.regions.len());
                 }

@@ -1,4 +1,4 @@
-//! What one place may say to another during a round.
+//! Fuzz targets for the messages of a round.
 
 use crate::frames::{BATCH, BATCH_PAGES};
 use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_batch, send_hashes};
@@ -8,7 +8,7 @@ use executor::{PageHash, Shown};
 use fuzz::Limit;
 use std::io::{self, Cursor};
 
-/// Lists grow with what arrives, in steps of a mebibyte; a batch may announce its bytes but takes no memory for them.
+/// Lists grow with the received data, in steps of a mebibyte; a batch may announce its bytes, which takes no memory.
 const LIMIT: Limit = Limit { bytes: 3 << 20, each: 8 };
 
 fn sent(send: impl FnOnce(&mut Cursor<Vec<u8>>) -> Result<(), SyncError>) -> Vec<u8> {
@@ -67,7 +67,7 @@ fn frames() {
     });
 }
 
-/// The peer's words; what is said to it is lost.
+/// A peer with fixed messages; whatever is sent to it is discarded.
 struct Peer<'a>(Cursor<&'a [u8]>);
 
 fn stream(from: Cursor<&[u8]>) -> Peer<'_> {

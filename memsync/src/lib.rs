@@ -1,16 +1,17 @@
-//! Brings the memory of one place to another: what differs, and only that, straight from place to place.
+//! Copies the memory of one place to another: only the pages that differ, directly from place to place.
 //!
-//! A **round** compares and copies once. The target tells what it has (regions and a 256-bit hash of each 64 KiB page,
-//! computed on its GPU); the source sends the pages whose hashes differ, over several connections at once. Rounds keep no
-//! state, so pre-copying is a round while the job works, and the rest is a round after it has come to rest, with
-//! verification ([`Verify`]): then both ends hash everything again under a fresh key and the digests must agree, or the target
-//! compares all bytes.
+//! A **round** compares and copies once. The target sends what it has (regions and a 256-bit hash of each 64 KiB page,
+//! computed on its GPU); the source sends the pages whose hashes differ, over several connections in parallel. Rounds
+//! keep no state: a pre-copy is a round while the job runs, and the last round takes place while the job is quiesced,
+//! with verification ([`Verify`]): both ends hash everything again under a fresh key and the digests must be equal, or
+//! the target compares all bytes.
 //!
-//! Chunks whose memory the target can map itself, because it is of the same machine, are **in view**: of their pages the source sends
-//! the hashes only, and the target's GPU fetches those that differ. Which those are is found out anew in each round; everything else travels.
+//! Chunks whose memory the target can map itself, because it is on the same machine, are **in view**: of their pages
+//! the source sends only the hashes, and the target's GPU copies those that differ. Each round determines anew which
+//! chunks are in view; all other pages are sent.
 //!
-//! The source draws the keys of the page hash ([`executor::PageKey`]) from the system's random source for each round: one for the
-//! choice of pages, one for the verification. What the hash promises is in docs/page-hash.md.
+//! For each round the source draws the keys of the page hash ([`executor::PageKey`]) from the system's random source:
+//! one for the selection of pages, one for the verification. docs/page-hash.md states what the hash guarantees.
 //!
 //! ```text
 //! target                                         source
@@ -25,7 +26,7 @@
 //!   Result: digest                   ──────────▶
 //! ```
 //!
-//! After an error the connections are of no further use: whoever called closes them, which ends the other side too.
+//! After an error the connections are unusable: the caller closes them, which also ends the round at the other end.
 
 mod error;
 mod frames;
@@ -47,7 +48,8 @@ pub use round::{Round, Stream, Verify};
 use executor::Executor;
 use std::sync::Arc;
 
-/// The source's part of a round. `conns` are the same connections, in the same order, as the target's, at least one.
+/// Runs the source's part of a round. `conns` are the same connections, in the same order, as the target's; there is at
+/// least one.
 ///
 /// # Errors
 /// See [`SyncError`]. The source's memory is only read.
@@ -55,11 +57,11 @@ pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], fault: &F
     source::run(exec, conns, fault)
 }
 
-/// The target's part of a round. To verify, the job must be at rest at the source, and success means that both ends hold
-/// the same bytes in the same regions. Without `near` everything travels, as from another machine.
+/// Runs the target's part of a round. With verification the job must be quiesced, and success means that both ends hold
+/// the same bytes in the same regions. Without `near`, all pages are sent, as from another machine.
 ///
 /// # Errors
-/// See [`SyncError`]. The target's memory is then of no use until another round has succeeded.
+/// See [`SyncError`]. The target's memory is then invalid until another round has succeeded.
 pub fn run_target(
     exec: &Arc<Executor>,
     conns: &mut [Box<dyn Stream>],

@@ -1,4 +1,4 @@
-//! What a round needs of a place: the executor's part of it.
+//! The operations of the executor that a round needs.
 
 use crate::error::SyncError;
 use crate::frames::{BATCH, BATCH_PAGES, Show};
@@ -10,31 +10,32 @@ use std::sync::Arc;
 pub(crate) trait Memory: Sync {
     /// A buffer for pages.
     type Buffer: Send;
-    /// A copy under way.
+    /// A copy in flight.
     type Flight: Send;
-    /// What the job has here.
+    /// The regions of the job at this place.
     fn regions(&self) -> Result<Vec<Region>, SyncError>;
-    /// Hashes of pages under a key, [`NO_HASH`] where memory is gone.
+    /// Hashes of pages under a key; [`NO_HASH`] where memory has been freed.
     fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError>;
-    /// A buffer.
+    /// Acquires a buffer.
     fn buffer(&self) -> Result<Self::Buffer, SyncError>;
-    /// Its bytes.
+    /// The bytes of a buffer.
     fn bytes<'a>(&self, buffer: &'a mut Self::Buffer) -> &'a mut [u8];
-    /// Starts copying pages into a buffer, one behind the other.
+    /// Starts copying pages into a buffer, contiguously.
     fn read(&self, lane: usize, to: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
     /// Starts copying a buffer into pages.
     fn write(&self, lane: usize, from: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
-    /// Waits for a copy; tells how many pages were not there.
+    /// Waits for a copy; returns the number of pages that no longer existed.
     fn land(&self, flight: Self::Flight) -> Result<(Self::Buffer, usize), SyncError>;
     /// Identifies the GPU.
     fn gpu(&self) -> [u8; 16];
-    /// What others of this machine can have in view; nothing if that cannot be.
+    /// The chunks that other processes of this machine can map; empty if that is not possible.
     fn show(&self) -> Show;
-    /// Gets what another place shows into view, as far as that can be: the addresses of the chunks, in order, and why not all.
+    /// Maps what another place offers, as far as possible. Returns the addresses of the mapped chunks, in order, and
+    /// the reason if some are missing.
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>);
-    /// Copies ranges (address, bytes) that are in view from the other place.
+    /// Copies ranges (address, bytes) in view from the other place.
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError>;
-    /// Compares pages that are in view with those of the other place. Returns the addresses of those that differ.
+    /// Compares pages in view with those of the other place. Returns the addresses of those that differ.
     fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError>;
 }
 
@@ -50,7 +51,7 @@ fn pieces(pages: &[Page]) -> Vec<Piece> {
         .collect()
 }
 
-/// Cuts pages into batches that fit a buffer.
+/// Splits pages into batches that fit a buffer.
 pub(crate) fn batches<T: Copy>(mut items: &[T], bytes: impl Fn(T) -> u64) -> Vec<&[T]> {
     let mut all = Vec::new();
     while !items.is_empty() {
@@ -81,8 +82,9 @@ impl Memory for Arc<Executor> {
         if of_gpu.len() == pages.len() {
             return Ok(of_gpu);
         }
-        // Kernels do not reach arrays as memory. All else they do, constants too: code of libraries has thousands of variables of a
-        // few bytes, and a copy of each takes longer than a block of threads for each.
+        // Kernels cannot access arrays as memory. They can access everything else, including constants: code of
+        // libraries has thousands of variables of a few bytes, and a copy of each takes longer than a block of threads
+        // for each.
         let others: Vec<Page> = pages.iter().filter(|p| p.by_host).collect();
         let mut of_host = Vec::with_capacity(others.len());
         for batch in batches(&others, |p| p.bytes) {

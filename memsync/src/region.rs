@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Unit of comparison and copying, in bytes.
 pub const PAGE: u64 = 64 << 10;
 
-/// What a region is.
+/// Kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -16,9 +16,9 @@ pub enum Kind {
     Chunk = 0,
     /// A variable of a module or library.
     Global = 1,
-    /// The device heap: only kernels reach it.
+    /// The device heap, which only kernels can access.
     Heap = 2,
-    /// Contents of an array, at numbers that are no addresses (`cuda_api::array`).
+    /// Contents of an array, in a window of numbers that are not addresses (`cuda_api::array`).
     Array = 3,
 }
 
@@ -41,16 +41,16 @@ cuda_api::wire_struct! {
     /// A range of device memory that belongs to the job.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Region {
-        /// First byte.
+        /// Start address.
         pub address: u64,
-        /// Bytes.
+        /// Size in bytes.
         pub bytes: u64,
-        /// What it is.
+        /// Kind of memory.
         pub kind: Kind,
     }
 }
 
-/// Bytes of a region on the wire.
+/// Encoded size of a region in bytes.
 pub(crate) const REGION_BYTES: usize = 17;
 
 impl Region {
@@ -76,10 +76,10 @@ impl std::fmt::Display for Region {
     }
 }
 
-/// The regions of a place, by address, without overlap.
+/// The regions of a place, sorted by address, without overlap.
 ///
 /// # Errors
-/// When the place cannot tell what it has.
+/// The place cannot list its memory.
 pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
     let globals = exec.globals().map_err(SyncError::gpu("listing variables"))?;
     let heap = exec.heap().map_err(SyncError::gpu("finding the device heap"))?;
@@ -91,8 +91,8 @@ pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
     Ok(tidy(all))
 }
 
-/// Sorts regions and takes away what an earlier one covers: one variable may have several names, and symbols of code may overlap in
-/// part. Each region lies inside one symbol, because a driver copies no further than to a symbol's end.
+/// Sorts regions and removes what an earlier one covers: a variable may have several names, and symbols of code may
+/// overlap partially. Each region lies inside one symbol, because a driver copies no further than to a symbol's end.
 fn tidy(mut all: Vec<Region>) -> Vec<Region> {
     all.retain(|r| r.bytes > 0);
     all.sort_by_key(|r| (r.address, std::cmp::Reverse(r.bytes), r.kind));
@@ -113,12 +113,12 @@ pub(crate) struct Page {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) kind: Kind,
-    /// Hashed by the host: of an array, which no kernel reaches as memory.
+    /// Hashed by the host, because it is part of an array, which kernels cannot access as memory.
     pub(crate) by_host: bool,
 }
 
 impl Region {
-    /// Its page with this number.
+    /// The page of this region with this number.
     pub(crate) fn page(&self, number: u64) -> Page {
         let bytes = PAGE.min(self.bytes.saturating_sub(number * PAGE));
         let by_host = self.kind == Kind::Array;
@@ -171,19 +171,19 @@ impl Pages {
     }
 }
 
-/// Digest of regions whose pages have these hashes: of pages that travel, and of pages in view.
+/// Digest of regions whose pages have these hashes, separately for pages that are sent and pages in view.
 pub(crate) fn digest(regions: &[Region], sent: &[PageHash], in_view: &[PageHash]) -> [u8; 32] {
     let mut bytes = Vec::with_capacity(regions.len() * REGION_BYTES);
     for r in regions {
         r.put(&mut bytes);
     }
-    // In large pieces: a job has hundreds of thousands of pages, and is held up meanwhile.
+    // Hashed in large pieces: a job has hundreds of thousands of pages, and its calls are blocked meanwhile.
     let mut h = blake3::Hasher::new();
     h.update(&bytes).update(sent.as_flattened()).update(in_view.as_flattened());
     *h.finalize().as_bytes()
 }
 
-/// Hashes of pages that are all there: a proof says nothing about memory that is gone.
+/// Returns the hashes if all pages exist: a proof does not cover freed memory.
 pub(crate) fn whole(hashes: Vec<PageHash>, side: &str) -> Result<Vec<PageHash>, SyncError> {
     match hashes.iter().filter(|h| **h == NO_HASH).count() {
         0 => Ok(hashes),
@@ -191,7 +191,7 @@ pub(crate) fn whole(hashes: Vec<PageHash>, side: &str) -> Result<Vec<PageHash>, 
     }
 }
 
-/// The first difference between two lists of regions, in words.
+/// Describes the first difference between two lists of regions.
 pub(crate) fn difference(source: &[Region], target: &[Region]) -> Option<String> {
     for (s, t) in source.iter().zip(target) {
         if s != t {

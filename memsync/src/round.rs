@@ -1,4 +1,4 @@
-//! What a round is told, and what it tells.
+//! The parameters and results of a round.
 
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
@@ -12,14 +12,14 @@ impl<T: Read + Write + Send> Stream for T {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 #[repr(u8)]
 pub enum Verify {
-    /// Not at all: a round while the job works.
+    /// No proof: a round while the job runs.
     Skip = 0,
-    /// By bytes where both places are of the same GPU, which reads no more than hashing does; by hashes otherwise.
+    /// By bytes if both places use the same GPU, which reads no more than hashing does; by hashes otherwise.
     #[default]
     Auto = 1,
     /// By 256-bit keyed hashes of all pages: two different pages pass with a probability of at most 2^-128.
     Hash = 2,
-    /// By comparing all bytes at the target: what is not in view is sent a second time.
+    /// By comparing all bytes at the target; pages that are not in view are sent a second time.
     Bytes = 3,
 }
 
@@ -39,7 +39,7 @@ impl Wire for Verify {
 }
 
 wire_struct! {
-    /// What a round did.
+    /// Statistics of a round.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Round {
         /// Regions that both ends have.
@@ -48,19 +48,19 @@ wire_struct! {
         pub bytes_total: u64,
         /// Bytes of the pages that were sent.
         pub bytes_sent: u64,
-        /// Bytes of the pages that the target has fetched; the source does not know.
+        /// Bytes of the pages that the target copied from memory in view; unknown to the source.
         pub bytes_fetched: u64,
-        /// Why the target could not have all chunks in view; empty if it could, or if this is the source.
+        /// Why the target could not map all chunks; empty if it could, or at the source.
         pub not_in_view: String,
-        /// Pages hashed at this end, counted each time.
+        /// Pages hashed at this end; a page hashed twice counts twice.
         pub pages_hashed: u64,
         /// Milliseconds spent on hashing at this end.
         pub hash_ms: f64,
         /// Milliseconds from the first page to the last.
         pub copy_ms: f64,
-        /// Digest of the regions and of the hashes of their pages after the round (before it where the round does not verify). Both
-        /// ends have the same. Keys differ from round to round, so it says nothing about other rounds; what was compared by bytes is
-        /// in it as a region only.
+        /// Digest of the regions and of the hashes of their pages after the round (before it where the round does not
+        /// verify). It is the same at both ends. Keys differ from round to round, so digests of different rounds cannot
+        /// be compared. Of memory that was compared by bytes, only the region is part of the digest.
         pub digest: [u8; 32],
     }
 }

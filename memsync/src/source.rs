@@ -15,14 +15,14 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// A page to send: its number among those of the target that travel, and where it is.
+/// A page to send: its number among the pages that the target wants sent, and its location.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     number: u32,
     page: Page,
 }
 
-/// Pages of the target whose hashes differ from ours. Regions that only one side has are left out.
+/// Pages of the target whose hashes differ from ours. Regions that only one end has are left out.
 fn wanted(theirs: (&Pages, &[PageHash]), ours: (&Pages, &[PageHash])) -> Vec<Wanted> {
     let first_page: HashMap<&Region, usize> = ours.0.numbered().collect();
     let mut wanted = Vec::new();
@@ -37,7 +37,7 @@ fn wanted(theirs: (&Pages, &[PageHash]), ours: (&Pages, &[PageHash])) -> Vec<Wan
     wanted
 }
 
-/// Flips a byte of the page that was asked for.
+/// For tests: flips a byte of the selected page.
 struct Corruption {
     page: Option<u64>,
     sent: AtomicU64,
@@ -58,7 +58,8 @@ impl Corruption {
     }
 }
 
-/// Sends batches over one connection: while one is sent the next is read from the GPU. Tells how many pages were gone.
+/// Sends batches over one connection; while one is sent, the next is read from the GPU. Returns the number of pages
+/// that no longer existed.
 fn send<M: Memory>(
     m: &M,
     lane: usize,
@@ -96,7 +97,8 @@ fn send<M: Memory>(
     Ok(gone)
 }
 
-/// All connections at once. Each ends in order unless it is broken, so that the target can hear what went wrong.
+/// Sends over all connections in parallel. Each ends in order unless it is broken, so that the target can receive the
+/// error.
 fn send_all<M: Memory>(
     m: &M,
     conns: &mut [Box<dyn Stream>],
@@ -135,7 +137,7 @@ fn send_all<M: Memory>(
     })
 }
 
-/// All pages that travel, for the comparison of their bytes.
+/// All pages that are sent for the comparison of their bytes.
 fn everything(theirs: &Pages) -> Vec<Wanted> {
     theirs.iter().enumerate().map(|(i, page)| Wanted { number: i as u32, page }).collect()
 }
@@ -144,7 +146,7 @@ fn none_gone(gone: usize) -> Result<(), SyncError> {
     if gone == 0 { Ok(()) } else { Err(SyncError::Regions(format!("{gone} pages went away at the source during the round"))) }
 }
 
-/// Hashes of the proof.
+/// Computes the hashes of the proof.
 fn hash_again<M: Memory>(m: &M, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
     m.hash(key, pages).and_then(|hashes| whole(hashes, "source"))
 }
@@ -161,7 +163,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     let (theirs, seen) = hello.pages();
     let (conn, pages) = (&mut *conns[0], theirs.len());
     let (prepared, mut hash_ms, their_hashes) = std::thread::scope(|scope| {
-        // They are read meanwhile: a connection that takes no data for long counts as broken.
+        // Received in parallel: a connection that takes no data for long counts as broken.
         let receiving = scope.spawn(move || receive_hashes(conn, pages));
         let prepared = m.regions().and_then(|regions| {
             let in_view: HashSet<&Region> = seen.regions().iter().collect();
@@ -198,7 +200,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     let sent = send_all(m, conns, &wanted, &corruption, point);
     let copy_ms = ms(copying);
     if hello.sent == Verify::Bytes && sent.as_ref().is_err_and(|e| !e.is_io()) {
-        // The target waits for the pages of the comparison before it listens to what went wrong.
+        // The target reads the pages of the comparison before it reads an error message.
         send_all(m, conns, &[], &Corruption::none(), point)?;
     }
     let ended = sent.and_then(|gone| {

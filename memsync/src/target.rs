@@ -10,13 +10,13 @@ use faults::{Faults, Point};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What one connection brought.
+/// The result of receiving on one connection.
 #[derive(Debug, Default)]
 struct Received {
     bytes: u64,
-    /// Pages that turned out to be different, and the address of one of them.
+    /// Number of pages that differ, and the address of one of them.
     differing: Option<(usize, u64)>,
-    /// What went wrong here; the rest of the connection was read all the same, so that the source can end in order.
+    /// An error at this end. The rest of the connection is read nevertheless, so that the source can end in order.
     trouble: Option<SyncError>,
 }
 
@@ -33,7 +33,7 @@ impl Received {
     }
 }
 
-/// Pages that were compared, by number: a proof by bytes is one of all of them.
+/// The numbers of the pages that were compared: a proof by bytes must cover all of them.
 #[derive(Debug)]
 struct Compared(Vec<AtomicU64>);
 
@@ -55,16 +55,16 @@ impl Compared {
     }
 }
 
-/// What is done with the pages that a connection brings.
+/// How received pages are used.
 #[derive(Debug, Clone, Copy)]
 enum Purpose<'a> {
     /// They are written to the GPU.
     Write,
-    /// They are compared with what is there, and noted.
+    /// They are compared with the pages at the target, and recorded.
     Compare(&'a Compared),
 }
 
-/// Where the pages of a batch go.
+/// The destinations of the pages of a batch.
 fn places(all: &Pages, numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncError> {
     let wanted: Option<Vec<Page>> = numbers.iter().map(|n| all.get(*n as usize)).collect();
     let wanted = wanted.ok_or(SyncError::Protocol("a page that was not offered"))?;
@@ -74,7 +74,7 @@ fn places(all: &Pages, numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncE
     Ok(wanted)
 }
 
-/// Receives everything from one connection: while one batch is written to the GPU the next is read.
+/// Receives everything from one connection; while one batch is written to the GPU, the next is read.
 fn receive<M: Memory>(
     m: &M,
     lane: usize,
@@ -109,7 +109,7 @@ fn receive<M: Memory>(
                 spare = Some(buffer);
                 return Ok(None);
             }
-            // One copy at a time on a lane: the buffer of the one before is then free for the next batch.
+            // One copy at a time per lane: the previous buffer is then free for the next batch.
             spare = flying.take().map(|f| land(m, f)).transpose()?;
             m.write(lane, buffer, &pages).map(Some)
         });
@@ -131,7 +131,7 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
     }
 }
 
-/// Compares pages with these bytes, one behind the other. Returns how many differ, and the address of one of them.
+/// Compares contiguous bytes with pages. Returns how many pages differ, and the address of one of them.
 fn compare<M: Memory>(m: &M, lane: usize, pages: &[Page], bytes: &[u8]) -> Result<Option<(usize, u64)>, SyncError> {
     let mut ours = land(m, m.read(lane, m.buffer()?, pages)?)?;
     let ours = &m.bytes(&mut ours)[..bytes.len()];
@@ -173,7 +173,7 @@ fn receive_all<M: Memory>(
     })
 }
 
-/// Fetches pages in view whose hashes differ. `spoil`: flips a byte of the one with this number.
+/// Copies pages in view whose hashes differ. `spoil` (for tests): flips a byte of the page with this number.
 fn fetch<M: Memory>(
     m: &M,
     seen: &Pages,
@@ -200,12 +200,12 @@ fn fetch<M: Memory>(
     Ok(ranges.iter().map(|(_, bytes)| bytes).sum())
 }
 
-/// For each region whether it is among these chunks.
+/// For each region, whether it is among these chunks.
 fn in_view(regions: &[Region], chunks: &[u64]) -> Vec<bool> {
     regions.iter().map(|r| r.kind == Kind::Chunk && chunks.binary_search(&r.address).is_ok()).collect()
 }
 
-/// How what travels and what is in view is verified.
+/// How pages that are sent and pages in view are verified.
 fn ways(verify: Verify, same_gpu: bool) -> (Verify, Verify) {
     match verify {
         Verify::Auto => (Verify::Hash, if same_gpu { Verify::Bytes } else { Verify::Hash }),
@@ -233,7 +233,8 @@ pub(crate) fn run<M: Memory>(
     let hashing = Instant::now();
     let (all, seen) = hello.pages();
     let key = seeds.choose();
-    // Both before the source is told anything: it sends much then, which must be read without a pause.
+    // Both are computed before anything is sent to the source: it then sends much data, which must be read without a
+    // pause.
     let (hashes, ours) = (m.hash(&key, &all)?, m.hash(&key, &seen)?);
     send_hashes(&mut *conns[0], &hashes)?;
     let mut hash_ms = ms(hashing);
@@ -247,8 +248,8 @@ pub(crate) fn run<M: Memory>(
     let (fetched, received) = std::thread::scope(|scope| {
         let fetching = scope.spawn(|| fetch(m, &seen, &ours, &theirs, spoil, point));
         let received = receive_all(m, conns, &all, Purpose::Write, point).and_then(|received| {
-            // The source sends what is compared without waiting for what is fetched here. It is read meanwhile: a connection that takes no
-            // data for long counts as broken.
+            // The source sends the pages for comparison without waiting for what is copied here. They are read in
+            // parallel, because a connection that takes no data for long counts as broken.
             let compared = (hello.sent == Verify::Bytes).then(|| receive_all(m, conns, &all, Purpose::Compare(&noted), point));
             Ok((received, compared.transpose()?.unwrap_or_default()))
         });
@@ -261,7 +262,7 @@ pub(crate) fn run<M: Memory>(
     });
     let copy_ms = ms(copying);
     let proof = if hello.verifies() {
-        // What the source hashes it hashes at the same time.
+        // The source hashes at the same time.
         let hashing = Instant::now();
         let trouble = received.trouble.take().or(compared.trouble);
         let proof = trouble.map_or_else(|| prove(m, &hello, (&all, &seen), &seeds, (compared.differing, &noted)), Err);
@@ -304,10 +305,11 @@ pub(crate) fn run<M: Memory>(
     })
 }
 
-/// The digest of the proof, and how many pages were hashed for it.
+/// The digest of the proof, and the number of pages hashed for it.
 type Proof = Result<([u8; 32], u64), SyncError>;
 
-/// Proves that the bytes of the source are here. `compared`: what differed of the pages that the source has sent for that, and which those were.
+/// Proves that the target holds the source's bytes. `compared`: the result of comparing the pages that the source has
+/// sent for this, and their numbers.
 fn prove<M: Memory>(
     m: &M,
     hello: &Hello,

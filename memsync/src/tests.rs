@@ -1,4 +1,4 @@
-//! Rounds between two memories of this process.
+//! Rounds between two fake memories in this process.
 
 use crate::error::SyncError;
 use crate::frames::{BATCH, Seeds, Show};
@@ -15,24 +15,24 @@ use std::time::{Duration, Instant};
 
 type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
 
-/// Regions with their bytes, and pages that fail when they are written.
+/// Regions with their bytes, and pages whose writes fail.
 #[derive(Default)]
 struct Fake {
     regions: Regions,
-    /// Regions of a place of the same machine, and the number of chunks that can be had of it.
+    /// Regions of a place on the same machine, and the number of its chunks that can be mapped.
     near: Option<(Regions, usize)>,
     broken: Option<u64>,
-    /// Changes a byte at this address after memory was read: a job that works.
+    /// Changes a byte at this address after memory was read, like a running job.
     restless: Option<u64>,
-    /// It is of another GPU than other fakes are.
+    /// It reports a different GPU from that of other fakes.
     other_gpu: bool,
-    /// It hashes only when so many bytes have been read from a connection.
+    /// It starts hashing only after this many bytes have been read from a connection.
     hashes_after: Option<(Arc<AtomicUsize>, usize)>,
-    /// The same for fetching.
+    /// The same for copies from memory in view.
     fetches_after: Option<(Arc<AtomicUsize>, usize)>,
 }
 
-/// Waits until so much has been read.
+/// Waits until this many bytes have been read.
 fn wait_for_reads(of: &Option<(Arc<AtomicUsize>, usize)>, failure: &'static str) -> Result<(), SyncError> {
     let Some((read, wanted)) = of else { return Ok(()) };
     let begun = Instant::now();
@@ -51,7 +51,7 @@ impl Fake {
         Fake { regions: Arc::new(Mutex::new(regions)), ..Fake::default() }
     }
 
-    /// So many chunks of another place can be in view here.
+    /// Lets this place map this many chunks of another place.
     fn beside(mut self, other: &Fake, chunks: usize) -> Fake {
         self.near = Some((other.regions.clone(), chunks));
         self
@@ -179,7 +179,7 @@ fn round(
 ) -> (Result<Round, SyncError>, Result<Round, SyncError>) {
     let (mut a, mut b) = connections(stripes);
     std::thread::scope(|s| {
-        // Each side closes its connections when it is done, as callers do.
+        // Each end closes its connections when it is done, as callers do.
         let source = s.spawn({
             let faults = &faults;
             move || source::run(from, &mut a, faults)
@@ -193,7 +193,7 @@ fn round(
 const CHUNK: usize = 9 << 20;
 const PROOFS: [Verify; 3] = [Verify::Auto, Verify::Hash, Verify::Bytes];
 
-/// Whether both ends have noticed that the copy is not identical.
+/// Whether both ends detected that the copy is not identical.
 fn noticed(ends: &(Result<Round, SyncError>, Result<Round, SyncError>)) -> bool {
     match ends {
         (Err(SyncError::Digest { .. }), Err(SyncError::Digest { .. })) => true,
@@ -212,7 +212,7 @@ fn job(seed: u8) -> Fake {
     ])
 }
 
-/// Counts what is read from a connection.
+/// Counts the bytes read from a connection.
 struct Counted(UnixStream, Arc<AtomicUsize>);
 
 impl Read for Counted {
@@ -253,7 +253,7 @@ fn a_target_that_fetches_for_long_reads_what_is_compared_meanwhile() {
     let from = job(1);
     let mut to = job(2).beside(&from, 1);
     let read = Arc::new(AtomicUsize::new(0));
-    // What differs and is not in view, and then all that is not, the second time.
+    // The bytes that differ and are not in view, and then, the second time, all bytes that are not in view.
     to.fetches_after = Some((read.clone(), 4 << 20));
     let (a, b) = UnixStream::pair().expect("sockets");
     let (mut a, mut b): (Ends, Ends) = (vec![Box::new(a)], vec![Box::new(Counted(b, read))]);
@@ -277,7 +277,7 @@ fn what_differs_is_copied_and_verified() {
         assert_eq!((s.regions, s.bytes_total, t.bytes_total), (5, total, total));
         assert_eq!(s.bytes_sent, total - (2 << 20), "the region that was equal is not sent");
         assert_eq!((s.bytes_sent, s.digest), (t.bytes_sent, t.digest));
-        // Nothing is left to do.
+        // No page is left to send.
         let (s, _) = round(&from, &to, stripes, verify, Faults::default());
         assert_eq!(s.expect("source").bytes_sent, 0);
     }
@@ -289,7 +289,7 @@ fn pages_in_view_are_fetched_and_others_sent() {
         for (chunks, other_gpu) in [(0, false), (1, false), (2, false), (2, true)] {
             let from = job(1);
             let to = Fake { other_gpu, ..job(2).beside(&from, chunks) };
-            // Some pages are the same: runs of several lengths are left.
+            // Some pages are equal, which leaves runs of several lengths.
             for page in [0, 1, 2, 5, 9, 10] {
                 let part = page * PAGE as usize..(page + 1) * PAGE as usize;
                 let mut all = from.regions.lock().expect("lock");
@@ -320,7 +320,7 @@ fn what_goes_wrong_with_fetched_pages_is_told() {
     let (s, t) = round(&from, &to, 3, Verify::Auto, Faults::default());
     assert!(matches!(t, Err(SyncError::Gpu { code: 719, .. })), "{t:?}");
     assert!(matches!(s, Err(SyncError::Peer(text)) if text.contains("719")));
-    // Regions that only the target has are no obstacle before the last round.
+    // Regions that only the target has are allowed before the last round.
     let to = job(2).beside(&from, 2);
     let less = Fake::new(&[(0x2000_0000_0000, CHUNK, Kind::Chunk, 1)]);
     let (s, t) = round(&less, &to, 2, Verify::Skip, Faults::default());
@@ -344,7 +344,7 @@ fn a_corrupted_byte_is_caught_at_both_ends() {
         let ends = round(&from, &to, 2, verify, Faults { corrupt_page: Some(page), ..Faults::default() });
         assert!(noticed(&ends), "{verify:?}: {ends:?}");
     }
-    // Beyond the last page there is nothing to corrupt, and rounds before the last are not touched.
+    // There is nothing to corrupt after the last page, and rounds before the last are not affected.
     let (from, to) = (job(1), job(2));
     let (_, t) = round(&from, &to, 2, Verify::Skip, Faults { corrupt_page: Some(1), ..Faults::default() });
     t.expect("pre-copy");
@@ -358,7 +358,7 @@ fn a_job_that_works_is_copied_in_rounds() {
     from.restless = Some(0x2000_0000_0000 + PAGE);
     let (s, t) = round(&from, &to, 2, Verify::Skip, Faults::default());
     assert!(s.is_ok() && t.is_ok());
-    // Somebody still writes: the last round must notice.
+    // The memory still changes: the last round must detect that.
     for verify in [Verify::Auto, Verify::Bytes] {
         let ends = round(&from, &to, 2, verify, Faults::default());
         assert!(noticed(&ends), "{verify:?}: {ends:?}");
@@ -418,7 +418,8 @@ fn a_page_that_was_not_offered_is_refused() {
 #[test]
 fn a_comparison_that_leaves_pages_out_proves_nothing() {
     use crate::frames::{Hello, Word, receive_hashes, send_batch, send_hashes};
-    // Both have the same already, so nothing is sent before the comparison; one page is left out of it, or comes twice instead of another.
+    // Both ends already have the same bytes, so nothing is sent before the comparison. One page is left out of it, or
+    // another is sent twice instead.
     let pages = |count: u32| (0..count).collect::<Vec<u32>>();
     let all = Pages::of(job(1).regions().expect("regions")).len() as u32;
     let twice = || [pages(all - 1), vec![0]].concat();

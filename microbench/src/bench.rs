@@ -1,7 +1,7 @@
-//! `mrcuda bench`: measures everything on this machine, one thing after the other in rounds, so that drift meets all alike.
+//! `mrcuda bench`: measures everything on this machine, in rounds, so that drift affects all measurements equally.
 //!
-//! Native runs, the paths and the raw controls take turns within each round. What is not there is said to be absent, never
-//! shown as zero.
+//! Native runs, the paths and the raw controls alternate within each round. What is unavailable is reported as absent,
+//! never as zero.
 
 mod apps;
 mod calls;
@@ -56,13 +56,13 @@ pub(crate) struct BenchArgs {
 enum Part {
     /// Cost of calls on every path, with the controls.
     Calls,
-    /// From the start of a program to its first kernel's end.
+    /// From the start of a program to the end of its first kernel.
     Start,
     /// Appending to the journal.
     Record,
     /// Moves between places: replay, memsync, downtime.
     Moves,
-    /// Whole programs natively, in each place and moved; only when it is named.
+    /// Whole programs natively, in each place and moved; only if requested explicitly.
     Apps,
 }
 

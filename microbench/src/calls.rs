@@ -20,7 +20,7 @@ pub(crate) struct CallsArgs {
     after: Option<PathBuf>,
 }
 
-/// Longest call that is told apart, in nanoseconds.
+/// Maximum duration that the histogram resolves, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 /// Device attribute: multiprocessors.
 const MULTIPROCESSORS: u32 = 16;
@@ -54,7 +54,7 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), String> {
                 f()?;
             }
             times.saturating_record(start.elapsed().as_nanos() as u64 / u64::from(each));
-            // What is queued must not be what the next call waits for.
+            // Queued work must not affect the next call.
             gpu.wait(stream)?;
         }
         results.insert(name.to_owned(), percentiles(&times));

@@ -1,4 +1,4 @@
-//! What is measured of calls: cases by name, as orchestrator and client write them.
+//! The measured cases of calls, by name, as used between orchestrator and client.
 //!
 //! A case is a name, for some with an amount: `launches:64` is 64 launches and a wait, `in:4096` a copy of 4096 bytes to the
 //! device from pageable memory, `inside:4096` one from device memory to device memory.
@@ -6,16 +6,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One thing to measure.
+/// One measured case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Case {
-    /// Launches as the caller sees them: nobody waits.
+    /// Launches as the caller sees them, without a wait.
     Launch,
-    /// One launch a while after the last call, as programs make them that do something else in between.
+    /// One launch some time after the last call, as in programs that do other work in between.
     Spaced,
     /// This many launches, and a wait for the last.
     Launches(u32),
-    /// A wait with nothing to wait for.
+    /// A wait on an idle stream.
     Wait,
     /// A synchronous copy to the device.
     In(Memory, usize),
@@ -25,26 +25,26 @@ pub(crate) enum Case {
     Inside(usize),
     /// An allocation of this size, freed at once.
     Allocate(usize),
-    /// A fill of 4 KiB, not waited for.
+    /// A fill of 4 KiB, without a wait.
     Fill,
     /// Recording an event.
     Record,
     /// Recording an event and waiting for it.
     Reach,
-    /// Asking whether an event has happened.
+    /// Querying an event.
     QueryEvent,
-    /// Asking whether a stream is idle.
+    /// Querying a stream.
     QueryStream,
-    /// Making and ending an event.
+    /// Creating and destroying an event.
     Event,
-    /// Making and ending a stream.
+    /// Creating and destroying a stream.
     Stream,
-    /// Asking for free memory.
+    /// Querying free memory.
     MemoryInfo,
-    /// Asking for a property of the device.
+    /// Querying a property of the device.
     Attribute,
-    /// What PyTorch calls for one operation in eager mode: a launch in the default stream, and looks at device and context, many
-    /// times.
+    /// PyTorch's calls for one operation in eager mode: a launch in the default stream, and many queries of device and
+    /// context.
     Operation,
 }
 
@@ -76,7 +76,7 @@ const PLAIN: [(&str, Case); 13] = [
 ];
 
 impl Case {
-    /// How often it is done between two looks at the clock: cheap calls often, since looking takes some 25 ns.
+    /// Number of operations between two clock readings: many for cheap calls, since reading the clock takes some 25 ns.
     pub(crate) fn each(self) -> u32 {
         match self {
             Launch | Fill | Record => 20,
@@ -86,7 +86,7 @@ impl Case {
         }
     }
 
-    /// By what the time between two looks is divided to get the cost of one.
+    /// The divisor that converts the time between two readings into the cost of one operation.
     pub(crate) fn parts(self) -> u64 {
         match self {
             Launches(n) => u64::from(n),
@@ -102,7 +102,7 @@ impl Case {
         }
     }
 
-    /// The amounts that models know, of one between two looks; `None` for what no model covers.
+    /// The amounts of model quantities of one operation batch; `None` for what no model covers.
     pub(crate) fn terms(self) -> Option<Vec<(&'static str, f64)>> {
         match self {
             Launches(n) => Some(vec![("launches", f64::from(n)), ("waits", 1.0)]),
@@ -114,7 +114,7 @@ impl Case {
         }
     }
 
-    /// In words, for tables.
+    /// Description for tables.
     pub(crate) fn words(self) -> String {
         let way = |memory, n, way: &str| {
             let memory = if memory == Pinned { "pinned" } else { "pageable" };

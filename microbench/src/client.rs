@@ -1,7 +1,8 @@
-//! The program under measurement: an ordinary client of the driver API that does what it is told, line by line.
+//! The measured program: an ordinary client of the driver API that executes requests, line by line.
 //!
-//! It says `{"ready":true,…}`, then answers each line `CASE COUNT MILLISECONDS` with the nanoseconds of each of at most COUNT
-//! batches ([`Case::each`]), measured within about that time, or with why the case is not there. It ends with its input.
+//! It prints `{"ready":true,…}`, then answers each line `CASE COUNT MILLISECONDS` with the nanoseconds of each of at
+//! most COUNT batches ([`Case::each`]), measured within about that time, or with the reason why the case is
+//! unavailable. It ends at the end of its input.
 
 use crate::cases::{Case, Memory};
 use crate::gpu::{Done, Gpu};

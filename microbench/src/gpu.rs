@@ -1,4 +1,4 @@
-//! The driver under measurement, as an ordinary program uses it.
+//! The measured driver, used like in an ordinary program.
 
 use cuda_api::code::{Code, SUCCESS};
 use cuda_api::driver::Loaded;
@@ -14,7 +14,7 @@ pub(crate) struct Gpu {
     loaded: Loaded,
 }
 
-/// Calls a function of a family; a hole in the table and a result other than success are errors.
+/// Calls a function of a family; a missing function and a result other than success are errors.
 macro_rules! call {
     ($gpu:expr, $family:ident.$name:ident($($arg:expr),*)) => {{
         match $gpu.loaded.calls.$family.$name {
@@ -25,7 +25,7 @@ macro_rules! call {
     }};
 }
 
-/// The result of a call: an error names the call.
+/// Converts the result of a call; the error names the call.
 pub(crate) type Done<T = ()> = Result<T, String>;
 
 impl Gpu {
@@ -131,14 +131,14 @@ impl Gpu {
         Ok(free)
     }
 
-    /// Makes a stream that does not wait for the default stream.
+    /// Creates a stream that does not synchronize with the default stream.
     pub(crate) fn stream(&self) -> Done<CUstream> {
         let mut stream = std::ptr::null_mut();
         call!(self, stream.cuStreamCreate(&raw mut stream, 1))?;
         Ok(stream)
     }
 
-    /// Ends a stream.
+    /// Destroys a stream.
     pub(crate) fn end_stream(&self, stream: CUstream) -> Done {
         call!(self, stream.cuStreamDestroy_v2(stream))
     }
@@ -148,19 +148,19 @@ impl Gpu {
         call!(self, stream.cuStreamSynchronize(stream))
     }
 
-    /// Asks whether a stream is idle; it must be.
+    /// Queries a stream, which must be idle.
     pub(crate) fn query_stream(&self, stream: CUstream) -> Done {
         call!(self, stream.cuStreamQuery(stream))
     }
 
-    /// Makes an event without times.
+    /// Creates an event without timing.
     pub(crate) fn event(&self) -> Done<CUevent> {
         let mut event = std::ptr::null_mut();
         call!(self, stream.cuEventCreate(&raw mut event, 2))?;
         Ok(event)
     }
 
-    /// Ends an event.
+    /// Destroys an event.
     pub(crate) fn end_event(&self, event: CUevent) -> Done {
         call!(self, stream.cuEventDestroy_v2(event))
     }
@@ -175,7 +175,7 @@ impl Gpu {
         call!(self, stream.cuEventSynchronize(event))
     }
 
-    /// Asks whether an event has happened; it must have.
+    /// Queries an event, which must have completed.
     pub(crate) fn query_event(&self, event: CUevent) -> Done {
         call!(self, stream.cuEventQuery(event))
     }
@@ -194,7 +194,7 @@ impl Gpu {
         Ok(device)
     }
 
-    /// Flags of the primary context, and whether it is there.
+    /// Flags of the primary context, and whether it is active.
     pub(crate) fn primary_state(&self) -> Done<(c_uint, c_int)> {
         let (mut flags, mut active) = (0, 0);
         call!(self, context.cuDevicePrimaryCtxGetState(0, &raw mut flags, &raw mut active))?;

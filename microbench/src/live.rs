@@ -1,4 +1,4 @@
-//! A job that keeps much and works on little of it: what a move of it costs is the move's own cost.
+//! A job with much memory of which it changes little, so that a move's cost is dominated by the move itself.
 
 use crate::gpu::Gpu;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `microbench`: what calls, moves and the CPU driver cost.
+//! `microbench`: measures the costs of calls, moves and softgpu.
 //!
 //! | command | what it does |
 //! |---|---|
@@ -58,7 +58,7 @@ fn main() {
     }
 }
 
-/// Best of three, since other programs may be in the way.
+/// The best of three runs, since other programs may interfere.
 fn softgpu_speed(size: u32) -> Result<(), String> {
     let runs = (0..3).map(|_| softgpu::ptx::bench_tiled_matmul(size));
     let speed = runs.filter(|(_, seconds)| *seconds > 0.0).map(|(count, seconds)| count as f64 / seconds).fold(0.0, f64::max);

@@ -1,6 +1,7 @@
-//! The other end of the controls: what plain sockets and plain shared memory cost on this machine, without anything of ours.
+//! The other end of the raw controls: the cost of plain sockets and plain shared memory on this machine, without
+//! mrcuda.
 //!
-//! `microbench peer` is a process of its own, as the other end of a place is. Both ends of each control are in this file.
+//! `microbench peer` is a separate process, like the other end of a place. Both ends of each control are in this file.
 
 use crate::client::scramble;
 use memmap2::MmapMut;
@@ -32,7 +33,7 @@ const SOCKET: &str = "peer";
 const MEMORY: &str = "memory";
 /// Ends a ping-pong in shared memory.
 const OVER: u64 = u64::MAX;
-/// Looks at a word before the processor is given to others.
+/// Number of polls before the thread yields.
 const SPINS: u32 = 2000;
 
 /// A connection of either kind.
@@ -59,7 +60,7 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
             std::thread::spawn(move || serve(stream, &folder));
         }
     });
-    // Whoever started us holds the other end of our input.
+    // The parent process holds the other end of our input.
     std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(words)
 }
 
@@ -124,7 +125,7 @@ impl Shared {
         self.word(which).store(value, Ordering::Release);
     }
 
-    /// Waits until a word is no more what it was.
+    /// Waits until a word has changed.
     fn wait(&self, which: usize, before: u64) -> u64 {
         let mut spins = 0;
         loop {

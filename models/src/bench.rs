@@ -1,4 +1,4 @@
-//! Benchmark files, as far as models need them: the machine and the samples.
+//! The parts of benchmark files that models need: the machine and the samples.
 
 use crate::form;
 use crate::limits;
@@ -11,12 +11,12 @@ use std::path::Path;
 pub const KIND: &str = "mrcuda-bench";
 /// Version of benchmark files.
 pub const VERSION: u64 = 1;
-/// The longest file that is read, in bytes.
+/// Maximum length of a file, in bytes.
 const LONGEST: u64 = 64 << 20;
-/// The most samples that a file can have.
+/// Maximum number of samples of a file.
 const MOST: usize = 1 << 20;
 
-/// What was measured on. Figures hold for one machine only.
+/// The measured machine. Figures are valid for one machine only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -30,7 +30,7 @@ pub struct Machine {
     pub cores: u32,
     /// Operating system and its version.
     pub system: String,
-    /// Whether the GPU is the CPU driver: its figures say nothing of hardware.
+    /// Whether the GPU is softgpu, whose figures do not apply to hardware.
     pub soft: bool,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// How long something took.
+/// A measured duration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -49,7 +49,7 @@ pub struct Sample {
     pub what: String,
     /// On which path, for example `tcp` or `tcp->in-process`.
     pub path: String,
-    /// How much of everything there was; what is not named is 0, `once` is always 1.
+    /// The amount of each quantity; missing ones are 0, `once` is always 1.
     pub terms: BTreeMap<String, f64>,
     /// The median of the runs, in seconds.
     pub seconds: f64,
@@ -58,7 +58,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// How much there was of a quantity.
+    /// The amount of a quantity.
     pub fn amount(&self, term: &str) -> f64 {
         if term == "once" { 1.0 } else { self.terms.get(term).copied().unwrap_or(0.0) }
     }
@@ -74,14 +74,14 @@ impl Sample {
     }
 }
 
-/// What models need of a benchmark file; the rest of it is for people.
+/// The parts of a benchmark file that models need; the rest is for people.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bench {
     /// [`KIND`].
     pub kind: String,
     /// [`VERSION`].
     pub v: u64,
-    /// Where it was measured.
+    /// The measured machine.
     pub machine: Machine,
     /// What was measured.
     pub samples: Vec<Sample>,
@@ -91,7 +91,7 @@ impl Bench {
     /// Reads a file and checks all of it.
     ///
     /// # Errors
-    /// It is no benchmark file, of another version, or holds what no measurement gives.
+    /// It is not a benchmark file, has another version, or holds impossible values.
     pub fn read(path: &Path) -> Result<Bench, FileError> {
         let bench: Bench = limits::read(path, LONGEST)?;
         bench.check().map_err(|why| limits::content(path, why))?;
@@ -109,7 +109,7 @@ impl Bench {
 }
 
 impl Machine {
-    /// Checks what was read.
+    /// Validates the contents.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (text, what) in
             [(&self.gpu, "the GPU"), (&self.driver, "the driver"), (&self.cpu, "the CPU"), (&self.system, "the system")]
@@ -119,7 +119,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether figures of the other one hold here: same GPU, same driver.
+    /// Whether figures of the other machine apply here: same GPU, same driver.
     pub fn is_like(&self, other: &Machine) -> bool {
         self.gpu == other.gpu && self.driver == other.driver && self.cpu == other.cpu
     }

@@ -1,22 +1,22 @@
-//! Comparing models with samples that were not used for the fit.
+//! Compares models with samples that were not used for the fit.
 
 use crate::bench::Sample;
 use crate::models_file::Models;
 use std::collections::BTreeMap;
 
-/// A model whose mean relative error is larger than this is wrong.
+/// Maximum mean relative error of a valid model.
 pub const WRONG: f64 = 0.3;
 
-/// How far a model is from what was measured.
+/// The error of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Errors {
     /// Which overhead.
     pub what: String,
     /// On which path.
     pub path: String,
-    /// Measured and predicted seconds of each sample; empty where there is no model.
+    /// Measured and predicted seconds of each sample; empty without a model.
     pub points: Vec<(f64, f64)>,
-    /// Number of samples for which there is no model.
+    /// Number of samples without a model.
     pub without: usize,
 }
 
@@ -30,13 +30,13 @@ impl Errors {
         [all.iter().sum::<f64>() / all.len() as f64, all[rank.clamp(1, all.len()) - 1], *max]
     }
 
-    /// Whether the model can be relied on.
+    /// Whether the model is valid.
     pub fn holds(&self) -> bool {
         !self.points.is_empty() && self.relative()[0] <= WRONG
     }
 }
 
-/// The errors of each model that there are samples for.
+/// The errors of each model for which there are samples.
 pub fn check<'a>(models: &Models, samples: impl IntoIterator<Item = &'a Sample>) -> Vec<Errors> {
     let mut all: BTreeMap<(&str, &str), Errors> = BTreeMap::new();
     for sample in samples.into_iter().filter(|s| s.seconds > 0.0) {

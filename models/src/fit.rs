@@ -1,30 +1,30 @@
-//! Fitting: least squares on relative errors, coefficients not negative, outliers held back.
+//! Fitting: least squares on relative errors with non-negative coefficients and reduced weights of outliers.
 //!
-//! Times span six orders of magnitude, so what counts is the relative error of each sample. A form has at most six quantities,
-//! so the best set of positive coefficients is found by trying every subset of them: exact, and quantities that go together
-//! (or never vary) do no harm.
+//! Times span six orders of magnitude, so relative errors are minimized. A form has at most six quantities, so the best
+//! set of positive coefficients is found by trying every subset of them. This is exact, and correlated or constant
+//! quantities do no harm.
 
 use crate::bench::{Bench, Machine, Sample};
 use crate::form::{self, Form};
 use crate::models_file::{Model, Models};
 use std::collections::BTreeMap;
 
-/// Why nothing could be fitted.
+/// Why a fit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
     /// No file, or no samples.
     #[error("there are no samples to fit")]
     Empty,
-    /// The files are of different machines.
+    /// The files come from different machines.
     #[error("the files are of different machines: {0}; and: {1}")]
     Machines(Box<Machine>, Box<Machine>),
 }
 
-/// Rounds of holding outliers back.
+/// Number of reweighting iterations.
 const ROUNDS: usize = 20;
-/// A residual of more than this many typical ones counts less (Huber's constant).
+/// A residual of more than this many typical ones gets a smaller weight (Huber's constant).
 const HUBER: f64 = 1.345;
-/// Two quantities that go together more closely than this cannot be told apart.
+/// Two quantities that are correlated more closely than this cannot be distinguished.
 const SINGULAR: f64 = 1e-9;
 
 /// One model for each overhead and path that the files have samples of.
@@ -47,10 +47,10 @@ pub fn fit(files: &[Bench]) -> Result<Models, FitError> {
     if models.is_empty() { Err(FitError::Empty) } else { Ok(Models::new(machine.clone(), models)) }
 }
 
-/// The model of one overhead on one path; `None` without a sample that took time.
+/// The model of one overhead on one path; `None` without a sample with a positive duration.
 pub fn one(form: &Form, path: &str, samples: &[&Sample]) -> Option<Model> {
     let samples: Vec<&Sample> = samples.iter().copied().filter(|s| s.seconds > 0.0).collect();
-    // Rows are relative: what the coefficients should give is 1 everywhere.
+    // Rows are relative: the target value is 1 everywhere.
     let rows: Vec<Vec<f64>> = samples.iter().map(|s| form.terms.iter().map(|t| s.amount(t) / s.seconds).collect()).collect();
     let best = robust(&rows)?;
     let range = |term: &&str| {
@@ -67,7 +67,7 @@ pub fn one(form: &Form, path: &str, samples: &[&Sample]) -> Option<Model> {
     })
 }
 
-/// Coefficients that bring every row to 1, the odd ones held back.
+/// Coefficients that fit every row to 1, with reduced weights of outliers.
 fn robust(rows: &[Vec<f64>]) -> Option<Vec<f64>> {
     let mut weights = vec![1.0; rows.len()];
     let mut best = positive(rows, &weights)?;
@@ -91,7 +91,7 @@ fn robust(rows: &[Vec<f64>]) -> Option<Vec<f64>> {
     Some(best)
 }
 
-/// The best coefficients of which none is negative.
+/// The best non-negative coefficients.
 fn positive(rows: &[Vec<f64>], weights: &[f64]) -> Option<Vec<f64>> {
     let terms = rows.first()?.len();
     let error = |c: &[f64]| -> f64 { rows.iter().zip(weights).map(|(row, w)| w * (dot(row, c) - 1.0).powi(2)).sum() };
@@ -108,13 +108,13 @@ fn positive(rows: &[Vec<f64>], weights: &[f64]) -> Option<Vec<f64>> {
         .min_by(|a, b| error(a).total_cmp(&error(b)))
 }
 
-/// Weighted least squares on some of the quantities; `None` where they cannot be told apart.
+/// Weighted least squares on some of the quantities; `None` if they cannot be distinguished.
 fn solve(rows: &[Vec<f64>], weights: &[f64], chosen: &[usize]) -> Option<Vec<f64>> {
     let n = chosen.len();
     if rows.len() < n {
         return None;
     }
-    // Columns of equal length: seconds per byte and seconds per call differ by many orders of magnitude.
+    // Columns are normalized: seconds per byte and seconds per call differ by many orders of magnitude.
     let scale: Vec<f64> =
         chosen.iter().map(|t| rows.iter().zip(weights).map(|(row, w)| w * row[*t] * row[*t]).sum::<f64>().sqrt()).collect();
     if scale.contains(&0.0) {
@@ -148,7 +148,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 for an empty list.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

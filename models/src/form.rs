@@ -1,7 +1,7 @@
-//! The forms: which quantities an overhead depends on.
+//! The forms: the quantities that an overhead depends on.
 //!
-//! Every model is a sum `seconds = Σ coefficient × quantity` with coefficients that are not negative, since each is the cost
-//! of one thing. The quantity `once` is always 1: what has to be paid in any case.
+//! Every model is a sum `seconds = Σ coefficient × quantity` with non-negative coefficients, since each is the cost of
+//! one thing. The quantity `once` is always 1: the fixed cost.
 
 /// The form of one overhead's model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,11 +10,11 @@ pub struct Form {
     pub what: &'static str,
     /// Its quantities.
     pub terms: &'static [&'static str],
-    /// The same in words.
+    /// Description.
     pub meaning: &'static str,
 }
 
-/// All forms. The name of a form and of its quantities stand in files: they are only ever added.
+/// All forms. The names of forms and quantities are used in files: they are only ever added.
 pub const FORMS: &[Form] = &[
     Form { what: "record", terms: &["once", "calls", "bytes"], meaning: "appending records to the journal" },
     Form {
@@ -35,7 +35,7 @@ pub const FORMS: &[Form] = &[
     Form { what: "native", terms: FORWARD, meaning: "the same on the driver itself, or in the job's own process" },
 ];
 
-/// Launches that nobody waits for one by one; times that the program waits; bytes copied, by direction and kind of memory.
+/// Launches without a wait for each; waits; bytes copied, by direction and kind of memory.
 const FORWARD: &[&str] = &["launches", "waits", "in", "out", "pinned_in", "pinned_out"];
 
 /// The form of an overhead.
@@ -43,7 +43,7 @@ pub fn of(what: &str) -> Option<&'static Form> {
     FORMS.iter().find(|f| f.what == what)
 }
 
-/// The transport by which a place is reached, as paths are named: `tcp`, `shm`, `helper` or `in-process`.
+/// The transport to a place, as used in the names of paths: `tcp`, `shm`, `helper` or `in-process`.
 pub fn transport(place: &str) -> &'static str {
     let head = place.split(':').next().unwrap_or_default();
     match head {

@@ -1,9 +1,9 @@
-//! What recording, replaying, copying and forwarding cost, as small linear models.
+//! Small linear models of the costs of recording, replaying, copying and forwarding.
 //!
-//! A **benchmark file** (`mrcuda bench`) holds samples: what was measured, on which path, how much of everything there was, and
-//! how long it took. [`fit`] makes one **model** for each overhead and path out of them, [`check`](mod@check) compares
-//! models with samples that were not used for the fit, and [`predict`] says what a move will take. The forms are in [`form`]; docs/models.md explains
-//! them. Nothing here measures anything.
+//! A **benchmark file** (`mrcuda bench`) holds samples: what was measured, on which path, the amount of each quantity,
+//! and the duration. [`fit`] computes one **model** for each overhead and path from them, [`check`](mod@check) compares
+//! models with samples that were not used for the fit, and [`predict`] predicts the times of a move. The forms are in
+//! [`form`]; docs/models.md explains them. This crate measures nothing.
 
 pub mod bench;
 pub mod check;

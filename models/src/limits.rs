@@ -1,4 +1,4 @@
-//! What files may hold: they come from anywhere.
+//! Limits for the contents of files of unknown origin.
 
 use serde::de::DeserializeOwned;
 use std::io::Read;
@@ -12,18 +12,18 @@ pub enum FileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It is longer than such a file can be.
+    /// It is longer than the limit.
     #[error("{path}: longer than {limit} bytes")]
     Long {
         /// The file.
         path: PathBuf,
-        /// The longest that is read.
+        /// The limit.
         limit: u64,
     },
-    /// It is not what it should be.
+    /// Its contents are invalid.
     #[error("{path}: {why}")]
     Content {
         /// The file.
@@ -33,7 +33,7 @@ pub enum FileError {
     },
 }
 
-/// The longest name in a file.
+/// Maximum length of a name in a file.
 const NAME: usize = 256;
 
 /// Reads a file of at most `limit` bytes.
@@ -63,7 +63,7 @@ pub(crate) fn heading(kind: &str, v: u64, want: &str, version: u64) -> Result<()
     Ok(())
 }
 
-/// Checks a name: short, and nothing that would spoil a terminal.
+/// Validates a name: it must be short and contain no control characters.
 pub(crate) fn name(text: &str, what: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > NAME || text.chars().any(char::is_control) {
         return Err(format!("{what} is empty, too long or not printable"));
@@ -71,7 +71,7 @@ pub(crate) fn name(text: &str, what: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a figure.
+/// Validates a figure.
 pub(crate) fn figure(n: f64, what: &str) -> Result<(), String> {
     if n.is_finite() && (0.0..=1e18).contains(&n) { Ok(()) } else { Err(format!("{what} is {n}: no cost or quantity")) }
 }

@@ -1,4 +1,4 @@
-//! Model files: what [`crate::fit`] has found, for one machine.
+//! Model files: the result of [`crate::fit`] for one machine.
 
 use crate::bench::Machine;
 use crate::form;
@@ -11,11 +11,11 @@ use std::path::Path;
 pub const KIND: &str = "mrcuda-models";
 /// Version of model files.
 pub const VERSION: u64 = 1;
-/// The longest file that is read, in bytes.
+/// Maximum length of a file, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// The most models that a file can have.
+/// Maximum number of models of a file.
 const MOST: usize = 1024;
-/// No single thing costs more than this many seconds.
+/// Maximum cost of one unit, in seconds.
 const DEAREST: f64 = 1e6;
 
 /// The model of one overhead on one path.
@@ -24,28 +24,28 @@ const DEAREST: f64 = 1e6;
 pub struct Model {
     /// Which overhead: the name of a [`form::Form`].
     pub what: String,
-    /// On which path.
+    /// Its path.
     pub path: String,
-    /// Seconds for one of each quantity.
+    /// Seconds per unit of each quantity.
     pub terms: BTreeMap<String, f64>,
-    /// Samples that it was fitted to.
+    /// Number of samples that it was fitted to.
     pub samples: u64,
     /// Smallest and largest amount of each quantity among them.
     pub range: BTreeMap<String, [f64; 2]>,
 }
 
 impl Model {
-    /// Seconds for these amounts; quantities that are not named are 0.
+    /// Seconds for these amounts; missing quantities are 0.
     pub fn seconds(&self, amount: impl Fn(&str) -> f64) -> f64 {
         self.terms.iter().map(|(term, cost)| cost * if term == "once" { 1.0 } else { amount(term) }).sum()
     }
 
-    /// Seconds for one of a quantity; 0 where the overhead does not depend on it.
+    /// Seconds per unit of a quantity; 0 if the overhead does not depend on it.
     pub fn cost(&self, term: &str) -> f64 {
         self.terms.get(term).copied().unwrap_or(0.0)
     }
 
-    /// Whether amounts lie far outside of what the model was fitted to.
+    /// Whether amounts are far outside of the range that the model was fitted to.
     pub fn is_far(&self, amount: impl Fn(&str) -> f64) -> bool {
         self.range.iter().any(|(term, [_, high])| self.cost(term) > 0.0 && amount(term) > 2.0 * high)
     }
@@ -71,7 +71,7 @@ impl Model {
 pub struct Models {
     kind: String,
     v: u64,
-    /// Where the samples were measured.
+    /// The measured machine.
     pub machine: Machine,
     /// The models.
     pub models: Vec<Model>,
@@ -86,7 +86,7 @@ impl Models {
         Models { kind: KIND.to_owned(), v: VERSION, machine, models }
     }
 
-    /// Those that come with the program: of another machine than the reader's, in all likelihood.
+    /// The built-in models, which are in all likelihood of another machine than the user's.
     ///
     /// # Panics
     /// Never: a test reads them.
@@ -102,14 +102,14 @@ impl Models {
     /// Reads a file and checks all of it.
     ///
     /// # Errors
-    /// It is no model file, of another version, or holds what cannot be a model.
+    /// It is not a model file, has another version, or holds invalid values.
     pub fn read(path: &Path) -> Result<Models, FileError> {
         let models: Models = limits::read(path, LONGEST)?;
         models.check().map_err(|why| limits::content(path, why))?;
         Ok(models)
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file atomically.
     ///
     /// # Errors
     /// It cannot be written.

@@ -6,13 +6,13 @@ use std::path::Path;
 /// Points of one kind.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// What the legend says.
+    /// Text of the legend.
     pub name: String,
-    /// The points; those that are not positive have no place on a logarithmic axis and are left out.
+    /// The points; non-positive ones cannot be shown on logarithmic axes and are omitted.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a plot shows.
+/// Contents of a plot.
 #[derive(Debug, Clone)]
 pub struct Plot<'a> {
     /// Heading.

@@ -1,47 +1,48 @@
-//! What a move will take, from what the plan says of the job.
+//! Predicts the times of a move from the plan of a job.
 
 use crate::form;
 use crate::models_file::Models;
 
-/// What the plan of a move says.
+/// The figures of a move's plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Where the job is.
+    /// The source.
     pub from: String,
-    /// Where it would go.
+    /// The target.
     pub to: String,
     /// Bytes of device memory that would be compared and copied.
     pub bytes: f64,
-    /// Regions that they lie in.
+    /// Regions that contain them.
     pub regions: f64,
     /// Live records of the journal.
     pub records: f64,
-    /// Chunks of physical memory that would be made.
+    /// Chunks of physical memory that would be created.
     pub chunks: f64,
     /// Modules and libraries that would be loaded.
     pub modules: f64,
 }
 
-/// How long a move is expected to take, in seconds.
+/// Predicted times of a move, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
     /// From the request to the end of the release.
     pub total: f64,
-    /// How long the job stands still if it changes nothing meanwhile.
+    /// Downtime if the job writes nothing meanwhile.
     pub downtime: f64,
-    /// The same if it changes as much as the last round before the pause may leave.
+    /// Downtime if the job writes as much as the last round before the quiesce may leave.
     pub downtime_busy: f64,
-    /// Whether the job is much larger than what the models were fitted to.
+    /// Whether the job is much larger than those that the models were fitted to.
     pub far: bool,
 }
 
-/// Bytes that a busy job may have changed when it is stopped: pre-copying ends when a round has sent no more.
+/// Bytes that a busy job may have written when it is quiesced: pre-copying ends when a round has sent no
+/// more.
 const CHANGED: f64 = (64 << 20) as f64;
 
-/// The prediction, or what there is no model of.
+/// Computes the prediction.
 ///
 /// # Errors
-/// A model that is needed and missing, by name and path.
+/// The name and path of a required model that is missing.
 pub fn predict(models: &Models, plan: &Plan) -> Result<Prediction, String> {
     let way = form::way(&plan.from, &plan.to);
     let amount = |term: &str| match term {

@@ -1,4 +1,4 @@
-//! How a command asks a running job, and what it makes of a refusal.
+//! Sends requests of commands to a running job, and reports refusals.
 
 use crate::failure::Failure;
 use crate::table::say;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long a job may take to answer a question: it answers from a thread of its own, so this is long.
+/// Timeout for the answer to a query. The job answers from a dedicated thread, so this is generous.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects to a job.
@@ -15,11 +15,12 @@ pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
     Client::connect(pid).map_err(|why| refused(pid, why, json))
 }
 
-/// Connects to a job that answers: what takes as long as it takes is not asked of a process that is stopped.
+/// Connects to a job and checks that it answers, because a request without a timeout must not go to a process that is
+/// stopped.
 pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Client, Failure> {
     let mut client = connect(pid, json)?;
     match client.list(Some(PATIENCE)) {
-        // What it says against a list it will say against everything.
+        // A refusal of `list` is not specific to it: the actual request reports it.
         Ok(_) => Ok(client),
         Err(why) => Err(refused(pid, why, json)),
     }
@@ -34,7 +35,7 @@ fn no_answer(pid: u32, why: &AskError) -> Failure {
     Failure::new(format!("process {pid}: {why}{next}"))
 }
 
-/// What the command says when there was no answer: in words, or as JSON what the job has said, or why it has said nothing.
+/// The command's failure when a request was not carried out: text, or the job's refusal as JSON.
 pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     if !json {
         return no_answer(pid, &why);
@@ -49,7 +50,7 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     Failure::silent(1)
 }
 
-/// Prints what a program is to read.
+/// Prints JSON for programs.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     say(&serde_json::to_string(value).map_err(Failure::new)?);
     Ok(())

@@ -1,4 +1,4 @@
-//! `mrcuda bench`: becomes the program that measures, which lies beside ours.
+//! `mrcuda bench`: replaces itself with the measuring program, which lies in the same directory.
 
 use crate::failure::Failure;
 use crate::{drivers, layout};
@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The program that measures.
+/// The measuring program.
 const MICROBENCH: &str = "microbench";
 
-/// Starts it with its own options; a machine without a CUDA driver is measured on the one that needs no GPU, which the output says.
+/// Starts it with the given options. A machine without a CUDA driver is measured with softgpu, and the output says so.
 pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
     let program = layout::beside(MICROBENCH)
         .map_err(|e| Failure::new(format!("{e}: only `mrcuda bench` needs it; copy it from where mrcuda was built")))?;

@@ -1,4 +1,4 @@
-//! `mrcuda calls`: every driver function, and what mrcuda makes of it. Nothing is said here that the rows do not say.
+//! `mrcuda calls`: every driver function and how mrcuda supports it. All information comes from the rows.
 
 use crate::failure::Failure;
 use crate::table::{Table, say};
@@ -8,7 +8,7 @@ use cuda_api::{Class, How};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// Calls that the test suite has exercised; tests/system/coverage.rs keeps the list honest.
+/// Calls that the test suite has exercised; tests/system/coverage.rs verifies the list.
 const COVERAGE: &str = include_str!("../../tests/coverage.txt");
 
 /// Arguments of `mrcuda calls`.
@@ -23,12 +23,12 @@ pub(crate) struct CallsArgs {
 #[derive(Debug)]
 struct Line {
     name: &'static str,
-    /// First CUDA version in which the symbol is meant, 1000 × major + 10 × minor.
+    /// First CUDA version with this meaning of the symbol, as 1000 × major + 10 × minor.
     version: i32,
     class: &'static str,
     recorded: bool,
     tested: bool,
-    /// What it does; for what is not carried out, why.
+    /// What the function does; for an unsupported one, why it is unsupported.
     reason: String,
 }
 
@@ -78,7 +78,7 @@ fn tested() -> HashSet<&'static str> {
     COVERAGE.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).collect()
 }
 
-/// All lines: a row for each symbol that has one, then the base functions that have none.
+/// All lines: one for each symbol with a row, then the base functions without one.
 fn lines(tested: &HashSet<&'static str>) -> Vec<Line> {
     let all: Vec<&Row> = rows().collect();
     let mut lines: Vec<Line> = all
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(one.iter().filter(|l| l.tested).map(|l| l.name).collect::<Vec<_>>(), ["cuInit"]);
     }
 
-    /// The page of all functions, as it must be.
+    /// The expected contents of the page that lists all functions.
     fn page() -> String {
         let lines = lines(&tested());
         let count = |what: fn(&Line) -> bool| lines.iter().filter(|l| what(l)).count();

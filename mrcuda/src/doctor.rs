@@ -1,4 +1,4 @@
-//! `mrcuda doctor`: looks at everything that has to be right, and says what will not work here and what to do about it.
+//! `mrcuda doctor`: checks the requirements, and reports what will not work on this machine and how to fix it.
 
 mod finding;
 mod machine;
@@ -23,7 +23,7 @@ pub(crate) struct DoctorArgs {
     program: Vec<OsString>,
 }
 
-/// Prints all findings; exit code 1 when something will not work.
+/// Prints all findings; exit code 1 if something will not work.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings =
         vec![shim(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_folder(), token()];

@@ -1,4 +1,4 @@
-//! Finding a CUDA driver on this machine: the genuine one, never our own library that goes by the same name.
+//! Finds a CUDA driver on this machine: the genuine one, never the recorder, which has the same name.
 
 use crate::elf::Elf;
 use crate::layout;
@@ -6,14 +6,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A symbol that our shim exports and no driver has.
+/// A symbol that the recorder exports and no driver has.
 const MARKER: &str = "mrcuda_shim_version";
 
-/// Where drivers are when neither the search path nor the linker's cache knows.
+/// Locations of drivers that are in neither the search path nor the linker's cache.
 const KNOWN: [&str; 5] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"];
 
-/// The driver that an option names: a path, or `soft` for the one that needs no GPU.
+/// The driver that an option names: a path, or `soft` for softgpu.
 pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {
     if text == "soft" {
         return layout::beside(layout::SOFTGPU).map_err(|e| e.to_string());
@@ -28,7 +28,7 @@ pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// The driver that the environment names, as an option would.
+/// The driver that the environment names, in the syntax of the option.
 pub(crate) fn from_environment() -> Option<OsString> {
     std::env::var_os("MRCUDA_DRIVER").filter(|text| !text.is_empty())
 }
@@ -38,12 +38,12 @@ pub(crate) fn find() -> Option<PathBuf> {
     candidates().into_iter().find(|path| path.is_file() && !is_shim(path))
 }
 
-/// Every place where this machine's driver may be, best first.
+/// All candidate locations of this machine's driver, best first.
 fn candidates() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
         .map(|path| std::env::split_paths(&path).filter(|p| p.is_absolute()).collect())
         .unwrap_or_default();
-    // Folders of stubs hold something to link with, not something to run.
+    // Stub directories hold libraries to link with, not to run.
     folders.retain(|f| !f.components().any(|c| c.as_os_str() == "stubs"));
     let mut paths: Vec<PathBuf> = folders.iter().map(|f| f.join("libcuda.so.1")).collect();
     paths.extend(from_cache(&linker_cache()));
@@ -51,7 +51,7 @@ fn candidates() -> Vec<PathBuf> {
     paths
 }
 
-/// What the dynamic linker's cache lists, as `ldconfig -p` prints it; empty where there is no ldconfig.
+/// The contents of the dynamic linker's cache, as `ldconfig -p` prints it; empty if there is no ldconfig.
 fn linker_cache() -> String {
     ["/sbin/ldconfig", "ldconfig"]
         .iter()
@@ -70,7 +70,7 @@ fn from_cache(listing: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a library is our shim under another name: the same file, or one that exports the marker.
+/// Whether a library is the recorder under another name: the same file, or one that exports the marker.
 pub(crate) fn is_shim(path: &Path) -> bool {
     let real = std::fs::canonicalize(path).ok();
     if real.is_some() && real == layout::beside(layout::SHIM).ok().and_then(|p| std::fs::canonicalize(p).ok()) {

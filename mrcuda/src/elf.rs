@@ -1,4 +1,4 @@
-//! Just enough of ELF to say how a program or library is linked, read from files that nobody vouches for.
+//! A minimal ELF reader for untrusted files, to determine how a program or library is linked.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,19 +7,20 @@ use std::path::Path;
 /// How a 64-bit x86 program or library is linked.
 #[derive(Debug, Default)]
 pub(crate) struct Elf {
-    /// The dynamic linker it asks for; none in a static program, and in libraries.
+    /// The dynamic linker that it requests; none in static programs and in libraries.
     pub(crate) interpreter: Option<String>,
-    /// Whether it takes part in dynamic linking at all.
+    /// Whether it is dynamically linked at all.
     pub(crate) dynamic: bool,
     /// Libraries that it needs (`DT_NEEDED`).
     pub(crate) needed: Vec<String>,
-    /// Search path that goes before `LD_LIBRARY_PATH` (`DT_RPATH`, unless there is a `DT_RUNPATH`).
+    /// Search path with precedence over `LD_LIBRARY_PATH` (`DT_RPATH`, unless there is a `DT_RUNPATH`).
     pub(crate) rpath: Option<String>,
-    /// The names of its symbols, one after the other.
+    /// The names of its symbols, concatenated.
     strings: Vec<u8>,
 }
 
-/// The most that is read of one part: dynamic sections and string tables of the largest libraries are far smaller.
+/// Maximum number of bytes read of one part; dynamic sections and string tables of the largest libraries are far
+/// smaller.
 const LARGEST_PART: u64 = 64 << 20;
 
 const PT_LOAD: u32 = 1;
@@ -31,7 +32,7 @@ const DT_STRSZ: u64 = 10;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
-/// One loaded or described part of the file.
+/// A program header: a part of the file that is loaded or described.
 struct Segment {
     kind: u32,
     offset: u64,
@@ -40,7 +41,7 @@ struct Segment {
 }
 
 impl Elf {
-    /// Reads a file; the error says what is wrong with it.
+    /// Reads a file; the error text says what is wrong with it.
     pub(crate) fn read(path: &Path) -> Result<Elf, String> {
         let file = File::open(path).map_err(|e| e.to_string())?;
         let head = part(&file, 0, 64)?;
@@ -89,13 +90,13 @@ impl Elf {
         Ok(())
     }
 
-    /// Whether a symbol of this name is mentioned, defined or not.
+    /// Whether the symbol table contains this name, defined or not.
     pub(crate) fn mentions(&self, symbol: &str) -> bool {
         self.strings.split(|b| *b == 0).any(|s| s == symbol.as_bytes())
     }
 }
 
-/// Reads a part of the file, all of it or an error.
+/// Reads a part of the file completely, or returns an error.
 fn part(file: &File, offset: u64, bytes: u64) -> Result<Vec<u8>, String> {
     if bytes > LARGEST_PART {
         return Err("has a part that is too large".to_owned());
@@ -105,13 +106,13 @@ fn part(file: &File, offset: u64, bytes: u64) -> Result<Vec<u8>, String> {
     Ok(buffer)
 }
 
-/// The C string at an offset; empty when it lies outside.
+/// The C string at an offset; empty if the offset is out of bounds.
 fn text(bytes: &[u8], at: usize) -> String {
     let rest = bytes.get(at..).unwrap_or_default();
     String::from_utf8_lossy(rest.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
-// The three readers below are only called on buffers whose length was fixed by the caller.
+// The three readers below are only called on buffers whose length the caller has fixed.
 fn half(b: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([b[at], b[at + 1]])
 }
@@ -194,7 +195,7 @@ pub(crate) mod tests {
         for at in (0..whole.len()).step_by(3) {
             let mut bent = whole.clone();
             bent[at] ^= 0xff;
-            // Any answer will do, as long as there is one.
+            // Any result is correct, as long as the function returns.
             let _ = read(&bent);
         }
     }

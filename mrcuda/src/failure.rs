@@ -1,8 +1,8 @@
-//! Why a command ended early: a message for the person and an exit code for the shell.
+//! Failure of a command: a message for the user and an exit code for the shell.
 
 use std::fmt::Display;
 
-/// The end of a command that did not do what it was asked.
+/// Failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: i32,
@@ -15,12 +15,12 @@ impl Failure {
         Failure { code: 1, message: message.to_string() }
     }
 
-    /// The same with an exit code that means something to the caller.
+    /// A failure with a specific exit code.
     pub(crate) fn with_code(code: i32, message: impl Display) -> Failure {
         Failure { code, message: message.to_string() }
     }
 
-    /// Everything there is to say was printed already.
+    /// A failure whose message has already been printed.
     pub(crate) fn silent(code: i32) -> Failure {
         Failure { code, message: String::new() }
     }

@@ -1,4 +1,4 @@
-//! `mrcuda ps` and `mrcuda moves`: what jobs are doing and what they did.
+//! `mrcuda ps` and `mrcuda moves`: list jobs and their moves.
 
 use crate::ask::{PATIENCE, connect, print_json, refused};
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ pub(crate) struct MovesArgs {
     json: bool,
 }
 
-/// Lists the jobs; sockets that dead jobs have left are removed.
+/// Lists the jobs and removes stale sockets of jobs that have ended.
 pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     let (mut jobs, mut silent) = (Vec::new(), false);
     for pid in folder::pids().map_err(Failure::new)? {
@@ -77,7 +77,7 @@ fn state(job: &Job, device: &Device) -> String {
     }
 }
 
-/// Prints the moves that a job has made and is making.
+/// Prints the past and current moves of a job.
 pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
     let answer = connect(args.pid, args.json)?.report(args.id.as_deref(), Some(PATIENCE));
     let moves = match answer {
@@ -138,7 +138,7 @@ fn result(it: &Move) -> String {
     }
 }
 
-/// How long ago a time of day was.
+/// Formats the time since a time of day.
 fn ago(unix_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
     let s = now.saturating_sub(unix_ms) / 1000;

@@ -19,7 +19,7 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
-/// Prints the records; at a damaged one it stops, says which it is, and the exit code is 1.
+/// Prints the records. At a damaged record it stops, reports it, and the exit code is 1.
 pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let failed = |why: JournalError| match why {
         JournalError::Io { .. } => Failure::new(why),
@@ -47,7 +47,7 @@ fn heading(meta: &Meta) -> String {
     format!("process {}, CUDA {driver}, begun {} s after 1970, {}", meta.pid, meta.created_unix, meta.about)
 }
 
-/// A record for people.
+/// Formats a record for people.
 fn line(r: &OwnedRecord) -> String {
     let call = name(r.id).map_or_else(|| format!("{:#06x}", r.id), str::to_owned);
     let mut text = format!("{:8} gpu {} {call:<26}", r.seq, r.device);
@@ -65,7 +65,7 @@ fn line(r: &OwnedRecord) -> String {
     format!("{text} {words}").trim_end().to_owned()
 }
 
-/// Arguments in words: operations field by field; of other calls the texts in them, which are the names of things.
+/// Formats arguments: operations field by field; for other calls the texts in them, which are names.
 fn decode(id: u16, body: &[u8]) -> Option<String> {
     match id {
         ops::id::CHUNK_MAP | ops::id::CHUNK_UNMAP => fields::<ops::Chunk>(body),

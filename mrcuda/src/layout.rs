@@ -1,4 +1,5 @@
-//! Where our own files are: everything beside the executable, the library folder made when it is first needed.
+//! Locates the files of this installation: all are beside the executable; the library directory is created when it
+//! is first needed.
 
 use control::folder;
 use std::ffi::OsStr;
@@ -6,20 +7,20 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The library that programs get as `libcuda.so.1`.
+/// The recorder, which programs load as `libcuda.so.1`.
 pub(crate) const SHIM: &str = "libmrcuda_shim.so";
-/// The driver that needs no GPU.
+/// The library of softgpu.
 pub(crate) const SOFTGPU: &str = "libsoftgpu.so";
-/// Folder beside the executable that holds the shim under the names that programs look for.
+/// Directory beside the executable that holds the recorder under the names that programs look for.
 const LIBRARIES: &str = "mrcuda-lib";
-/// Those names: linked programs and cudart use the first, Triton and some others the second.
+/// The recorder's names: linked programs and cudart use the first, Triton and some others the second.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-/// The library that programs get as `libnvidia-ml.so.1`.
+/// The NVML replacement, which programs load as `libnvidia-ml.so.1`.
 const NVML: &str = "libmrcuda_nvml.so";
 /// Its names.
 const NVML_NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// A file of ours that should lie beside the executable.
+/// A file of this installation, beside the executable.
 pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let path = exe.with_file_name(name);
@@ -30,7 +31,7 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing; it must be next to the mrcuda program in {folder}")))
 }
 
-/// The library folder, laid out: beside the executable, or among the runtime files where that cannot be written.
+/// The library directory with its links: beside the executable, or among the runtime files if that is not writable.
 pub(crate) fn library_folder() -> io::Result<PathBuf> {
     let (shim, nvml) = (beside(SHIM)?, beside(NVML)?);
     let near = shim.with_file_name(LIBRARIES);
@@ -38,7 +39,7 @@ pub(crate) fn library_folder() -> io::Result<PathBuf> {
     if lay_out(&near, &NAMES, &up.join(SHIM)).and_then(|()| lay_out(&near, &NVML_NAMES, &up.join(NVML))).is_ok() {
         return Ok(near);
     }
-    // One folder for each installation: two of them may be in use at once.
+    // One directory for each installation, since several may be in use at once.
     let mark = fnv1a(shim.as_os_str());
     let far = folder::make()?.join(format!("lib-{mark:016x}"));
     lay_out(&far, &NAMES, &shim)?;
@@ -46,7 +47,7 @@ pub(crate) fn library_folder() -> io::Result<PathBuf> {
     Ok(far)
 }
 
-/// Makes the folder with its links. Jobs may be started at the same time, so each link appears whole or not at all.
+/// Creates the directory with its links. Jobs may start at the same time, so each link is created atomically.
 fn lay_out(folder: &Path, names: &[&str], target: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for name in names {
@@ -66,7 +67,7 @@ fn fnv1a(text: &OsStr) -> u64 {
     text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The search path that puts `folder` first.
+/// Prepends `folder` to a search path.
 pub(crate) fn prepend(folder: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
     let mut path = folder.as_os_str().to_owned();
     if let Some(rest) = before.filter(|rest| !rest.is_empty()) {

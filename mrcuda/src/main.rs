@@ -1,7 +1,7 @@
 //! `mrcuda`: run a CUDA program on a GPU somewhere else, and move it while it runs.
 //!
-//! One file per command. [`ask`] is how a command talks to a running job, [`drivers`] finds CUDA drivers, [`places`]
-//! checks what people write for a place, [`layout`] knows where our own files are.
+//! One file per command. [`ask`] connects commands to a running job, [`drivers`] finds CUDA drivers, [`places`]
+//! validates place specifications, [`layout`] locates the files of this installation.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are help texts, in which brackets mean what may be left out")]
 

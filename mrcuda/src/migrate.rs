@@ -8,7 +8,7 @@ use crate::table::{bytes, say};
 use crate::timeline::describe;
 use control::{Migrate, Plan, Verify};
 
-/// What is to move, and where.
+/// Which GPUs move, and where.
 #[derive(Debug, clap::Args)]
 struct Aim {
     /// Process id of the job
@@ -72,7 +72,7 @@ pub(crate) struct CancelArgs {
     json: bool,
 }
 
-/// Which GPUs of a job; none: all of them.
+/// The GPUs of a job that move; none: all of them.
 #[derive(Debug, Clone, Copy)]
 struct Gpu(Option<u32>);
 
@@ -102,7 +102,7 @@ fn time(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Moves a job and prints the report of the move; a move that was refused or failed is exit code 1.
+/// Moves a job and prints the report of the move; exit code 1 if the move was refused or failed.
 pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     let aim = &args.aim;
     if args.dry_run {
@@ -127,12 +127,12 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     if it.ok || !it.state.is_over() { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
-/// Says whether a job could move; if something stands in the way that is exit code 1.
+/// Reports whether a job could move; exit code 1 if there are blockers.
 pub(crate) fn plan(args: &PlanArgs) -> Result<(), Failure> {
     dry(&args.aim)
 }
 
-/// A plan, and what the models of this machine make of it.
+/// A plan with the predictions of this machine's models.
 #[derive(Debug, serde::Serialize)]
 struct Foreseen<'a> {
     #[serde(flatten)]
@@ -170,7 +170,7 @@ fn tell(plan: &Plan) -> String {
     text
 }
 
-/// Gives a move up; the job stays where it was. If it is too late for that, that is exit code 1.
+/// Cancels a move; the job stays where it was. Exit code 1 if it is too late.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
     let it = connect_awake(args.pid, args.json)?.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
     if args.json {

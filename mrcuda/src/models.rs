@@ -1,4 +1,4 @@
-//! `mrcuda models fit` and `validate`: models out of benchmarks, and how well they hold.
+//! `mrcuda models fit` and `validate`: fit models to benchmarks, and test their accuracy.
 
 use crate::failure::Failure;
 use crate::predict;
@@ -42,7 +42,7 @@ pub(crate) struct ValidateArgs {
     plot: Option<PathBuf>,
 }
 
-/// Does it.
+/// Executes the command.
 pub(crate) fn models(command: &ModelsCommand) -> Result<(), Failure> {
     match command {
         ModelsCommand::Fit(args) => fit(args),
@@ -72,7 +72,7 @@ fn fit(args: &FitArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A model as people write it.
+/// Formats a model for people.
 fn formula(model: &Model) -> String {
     let term = |(name, cost): (&String, &f64)| match name.as_str() {
         _ if *cost == 0.0 => None,

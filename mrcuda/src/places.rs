@@ -1,11 +1,11 @@
-//! What people write for a place: `local[:GPU]`, `helper[:GPU]`, `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`.
+//! Place specifications: `local[:GPU]`, `helper[:GPU]`, `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`.
 
 use rcuda_forwarder::{Endpoint, EndpointError};
 
-/// Places of a job.
+/// Maximum number of places of a job.
 const MOST: usize = 32;
 
-/// Checks the text of a place; on success it is passed on as it was written, the path of a socket in full.
+/// Validates a place specification. Returns it unchanged, except that the path of a socket is made absolute.
 pub(crate) fn place(text: &str) -> Result<String, String> {
     let (head, gpu) = text.split_once(':').map_or((text, None), |(head, rest)| (head, Some(rest)));
     if head == "local" || head == "helper" {
@@ -24,7 +24,8 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
     }
 }
 
-/// The job may be in another folder than whoever names a socket. `path` is that of `text`, whose GPU stays as it is.
+/// Makes a socket path absolute, because the job's working directory may differ. `path` is the one in `text`, whose
+/// GPU is kept.
 fn from_anywhere(path: &str, text: &str) -> String {
     let whole = std::path::absolute(path).ok();
     match (whole.as_deref().and_then(|p| p.to_str()), text.strip_prefix("unix:").and_then(|rest| rest.strip_prefix(path))) {
@@ -41,7 +42,7 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     if text.split(',').any(str::is_empty) {
         return Err(format!("empty place in the list `{text}`"));
     }
-    // As many as the job has ranges of addresses for.
+    // The job has this many address ranges.
     let count = text.split(',').count();
     if count > MOST {
         return Err(format!("{count} places: a job can have at most {MOST}"));
@@ -50,12 +51,12 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     Ok(places.join(","))
 }
 
-/// Whether one of a list of places needs a GPU of this machine.
+/// Whether one of a list of places uses a GPU of this machine.
 pub(crate) fn any_near(list: &str) -> bool {
     list.split(',').any(|p| ["local", "helper"].contains(&p.split(':').next().unwrap_or_default()))
 }
 
-/// A signal by name (`USR1`, `SIGUSR1`) or number: one that a program can be sent and can ignore.
+/// Parses a signal by name (`USR1`, `SIGUSR1`) or number; it must be one that can be sent to a program and ignored.
 pub(crate) fn signal(text: &str) -> Result<nix::sys::signal::Signal, String> {
     use nix::sys::signal::Signal;
     let upper = text.to_ascii_uppercase();

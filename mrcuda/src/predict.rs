@@ -1,4 +1,4 @@
-//! What a move will take: a plan's figures put into the models of this machine.
+//! Predicts the times of a move from a plan's figures, with the models of this machine.
 
 use crate::table::duration;
 use control::Plan;
@@ -6,7 +6,8 @@ use models::Models;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Where `mrcuda models fit` puts models and a plan looks for them: `$XDG_CONFIG_HOME/mrcuda/models.json`, or in `~/.config`.
+/// Where `mrcuda models fit` writes the models and a plan reads them: `$XDG_CONFIG_HOME/mrcuda/models.json`, or in
+/// `~/.config`.
 pub(crate) fn default_file() -> Option<PathBuf> {
     let config = match std::env::var_os("XDG_CONFIG_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
@@ -15,20 +16,20 @@ pub(crate) fn default_file() -> Option<PathBuf> {
     Some(config.join("mrcuda").join("models.json"))
 }
 
-/// How long a move is expected to take, in milliseconds; what is not known is `None`.
+/// Predicted times of a move, in milliseconds; `None` if unknown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Predicted {
     /// From the request to the end of the release.
     total_ms: Option<f64>,
-    /// How long the job stands still if it changes nothing meanwhile.
+    /// Downtime if the job writes nothing meanwhile.
     downtime_ms: Option<f64>,
-    /// The same if it changes as much as the last round before the pause may leave.
+    /// Downtime if the job writes as much as the last round before the quiesce may leave.
     downtime_busy_ms: Option<f64>,
-    /// What to know of these figures.
+    /// Caveats about these figures.
     warnings: Vec<String>,
 }
 
-/// The models to predict with; a warning if they are not this machine's.
+/// The models to predict with; adds a warning if they are not this machine's.
 fn models(warnings: &mut Vec<String>) -> Models {
     match default_file().filter(|f| f.exists()).map(|f| Models::read(&f)) {
         Some(Ok(models)) => return models,
@@ -40,7 +41,7 @@ fn models(warnings: &mut Vec<String>) -> Models {
     Models::builtin()
 }
 
-/// The prediction for a plan. Several GPUs move side by side; they are taken as one that has all that they have.
+/// The prediction for a plan. Several GPUs move in parallel; they are treated as one with the sum of their figures.
 pub(crate) fn predict(plan: &Plan) -> Predicted {
     let first = |places: &str| places.split(',').next().unwrap_or_default().to_owned();
     let figures = models::predict::Plan {
@@ -70,7 +71,7 @@ pub(crate) fn predict(plan: &Plan) -> Predicted {
 }
 
 impl Predicted {
-    /// The same for people.
+    /// The prediction as text.
     pub(crate) fn words(&self) -> String {
         let mut out = match (self.total_ms, self.downtime_ms, self.downtime_busy_ms) {
             (Some(total), Some(still), Some(busy)) => format!(
@@ -102,7 +103,7 @@ mod tests {
             records: 10,
             ..Plan::default()
         };
-        // By the built-in models, or by those of whoever runs this.
+        // With the built-in models, or with those of the user who runs this.
         let p = predict(&plan("a:1/0,b:1/0", "local:0"));
         assert!(
             p.total_ms > p.downtime_busy_ms && p.downtime_busy_ms >= p.downtime_ms && p.words().contains("stands still"),

@@ -1,5 +1,5 @@
-//! Asks a driver library what it is, in a process of its own: a library that hangs or crashes when it is loaded takes only
-//! the probe with it.
+//! Queries a driver library in a separate process, so that a library that hangs or crashes when it is loaded affects
+//! only the probe.
 
 use crate::failure::Failure;
 use crate::table::say;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a driver may take to start: with eight GPUs and no persistence daemon the genuine one needs some seconds.
+/// Timeout for starting a driver: with eight GPUs and no persistence daemon the genuine one needs several seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Arguments of the hidden `mrcuda probe`.
@@ -22,7 +22,7 @@ pub(crate) struct ProbeArgs {
     load_only: bool,
 }
 
-/// Loads the library and prints what it says, as one line of JSON.
+/// Loads the library and prints its properties as one line of JSON.
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     let loaded = Loaded::open(&args.library).map_err(Failure::new)?;
     if args.load_only {
@@ -49,11 +49,13 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The hidden `mrcuda facts`: asks the shim that the linker finds what the NVML library wants to tell, and writes it to standard input,
-/// which is a socket of that library. The process is a job of its own, with the places of whoever asks.
+/// The hidden `mrcuda facts`: queries the recorder, as found by the linker, for the facts that the NVML library
+/// reports, and writes them to standard input, which is a socket of that library. The process is a separate job with
+/// the same places.
 pub(crate) fn facts() -> Result<(), Failure> {
     use cuda_api::wire::Wire;
-    // Whoever reads the output of the process that asks must not wait for this one, nor for what this one starts.
+    // A process that reads the output of the requesting process must not wait for this one, nor for what this one
+    // starts.
     rcuda_forwarder::orphan::shed(&[1]);
     use std::io::Write;
     use std::os::fd::AsFd;
@@ -69,7 +71,7 @@ pub(crate) fn facts() -> Result<(), Failure> {
     std::fs::File::from(socket).write_all(&answer).map_err(Failure::new)
 }
 
-/// What a probe found out.
+/// The results of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Probed {
     /// 1000 × major + 10 × minor.
@@ -80,7 +82,7 @@ pub(crate) struct Probed {
     pub(crate) gpus: i64,
 }
 
-/// Probes a library in a process of its own; the error is in words.
+/// Probes a library in a separate process.
 pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(exe);
@@ -92,7 +94,7 @@ pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, String> {
     let start = Instant::now();
     while child.try_wait().map_err(|e| e.to_string())?.is_none() {
         if start.elapsed() > PATIENCE {
-            // It may have ended in between; either way there is no answer.
+            // It may already have ended; either way there is no answer.
             let _ = child.kill();
             let _ = child.wait();
             return Err(format!("does not answer within {} s", PATIENCE.as_secs()));

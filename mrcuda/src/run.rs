@@ -1,5 +1,5 @@
-//! `mrcuda run`: prepares the environment and becomes the program. The process id stays the same, so whoever started us
-//! (a shell, Slurm) can send the signal that moves the job.
+//! `mrcuda run`: prepares the environment and executes the program in the same process. The process id stays the same,
+//! so the process that started it (a shell, Slurm) can send the signal that moves the job.
 
 use crate::failure::Failure;
 use crate::{drivers, layout, places};
@@ -29,7 +29,7 @@ pub(crate) struct RunArgs {
     program: Vec<OsString>,
 }
 
-/// Becomes the program; comes back only when that is not possible.
+/// Executes the program; returns only on failure.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
         return Err(Failure::with_code(2, "no program was given"));
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::with_code(2, format!("unknown option `{option}` of `mrcuda run` (--help lists them)")));
     }
     let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library folder: {e}")))?;
-    // The option wins over the variable, the variable over what the machine has.
+    // The option takes precedence over the variable, the variable over the machine's driver.
     let named = args.driver.clone().or_else(drivers::from_environment);
     let driver = match named {
         Some(text) => Some(drivers::named(&text).map_err(Failure::new)?),
@@ -58,15 +58,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     // Triton looks for libcuda.so in this folder instead of asking the linker.
     command.env("TRITON_LIBCUDA_PATH", &libraries);
     set(&mut command, "MRCUDA_SERVERS", args.server.as_deref().map(OsStr::new));
-    // What a launcher inside the job makes of it later chooses among the places named here.
+    // If a launcher inside the job changes this variable later, it selects among the places named here.
     let shown = std::env::var_os("CUDA_VISIBLE_DEVICES").unwrap_or_else(|| "all".into());
     set(&mut command, "MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown.as_os_str()));
     set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
     command.env("MRCUDA_ON_USR1", &args.on_usr1);
     command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));
 
-    // "Ignore" survives exec: a signal that comes before the program's first CUDA call does no harm, and the shim takes the
-    // signal over only if the program left it alone.
+    // "Ignore" survives exec: a signal before the program's first CUDA call has no effect, and the recorder handles the
+    // signal only if the program has not installed a handler.
     // SAFETY: no handler is installed, so no code can run in signal context.
     unsafe { nix::sys::signal::signal(args.signal, SigHandler::SigIgn) }
         .map_err(|e| Failure::new(format!("cannot ignore {}: {e}", args.signal)))?;
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     Err(Failure::with_code(code, format!("cannot run {}: {error}", program.display())))
 }
 
-/// Sets a variable, or takes away what an enclosing job has set.
+/// Sets a variable, or removes the one that an enclosing job has set.
 fn set(command: &mut Command, name: &str, value: Option<&OsStr>) {
     match value {
         Some(value) => command.env(name, value),

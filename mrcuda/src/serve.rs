@@ -55,7 +55,7 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "it must be a number of bytes, or one with K, M, G or T".to_owned())
 }
 
-/// Where a server listens when it is not told.
+/// Default address of a server.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
 
 /// Serves until SIGTERM or SIGINT.
@@ -80,7 +80,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         driver,
         gpus: args.gpus,
         token,
-        // Not by its name: whatever is put there while this process runs, its workers are the same program.
+        // Not by its path, where another file could be put while this process runs: its workers must be the same
+        // program.
         worker_exe: "/proc/self/exe".into(),
         max_workers: args.max_workers,
         max_client_workers: args.max_client_workers,
@@ -91,7 +92,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     .map_err(Failure::new)
 }
 
-/// The address that a text means; names are looked up.
+/// Parses an address; names are resolved.
 fn address(text: &str) -> Result<SocketAddr, Failure> {
     let found = text.to_socket_addrs().map_err(|e| match e.kind() {
         io::ErrorKind::InvalidInput => Failure::with_code(2, format!("cannot listen on `{text}`: an address is HOST:PORT ({e})")),
@@ -100,7 +101,7 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
     found.into_iter().next().ok_or_else(|| Failure::new(format!("cannot listen on `{text}`: the name has no address")))
 }
 
-/// Carries out one client's calls; the arguments are the daemon's business.
+/// Executes one client's calls; the daemon defines the arguments.
 pub(crate) fn worker(args: Vec<OsString>) -> i32 {
     rcuda_forwarder::worker_main(args)
 }

@@ -1,15 +1,15 @@
-//! Plain aligned tables, and figures as people read them.
+//! Aligned tables, and formatting of figures.
 
 use std::io::Write;
 
-/// A table in the making; the first row is the heading.
+/// A table; the first row is the heading.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Creates a table with these headings.
     pub(crate) fn new(heading: &[&str]) -> Table {
         Table { rows: vec![heading.iter().map(|h| (*h).to_owned()).collect()] }
     }
@@ -19,7 +19,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text: columns padded to their widest cell, figures flush right.
+    /// Formats the table: columns padded to their widest cell, figures aligned right.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
@@ -46,7 +46,7 @@ impl Table {
     }
 }
 
-/// Writes to stdout; a reader that has gone away (`| head`) ends the process quietly, like any other filter.
+/// Writes to stdout; a closed pipe (`| head`) ends the process silently, as with other filters.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
@@ -55,7 +55,7 @@ pub(crate) fn say(text: &str) {
     }
 }
 
-/// Bytes with a binary unit.
+/// Formats bytes with a binary unit.
 pub(crate) fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
@@ -67,7 +67,7 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Milliseconds as ms or s.
+/// Formats milliseconds as ms or s.
 pub(crate) fn duration(ms: f64) -> String {
     if ms < 10.0 {
         format!("{ms:.2} ms")

@@ -1,10 +1,10 @@
-//! A move in a few lines: what happened, and a timeline of its phases.
+//! Summarizes a move in a few lines, with a timeline of its phases.
 
 use crate::table::{bytes, duration};
 use control::{Move, MoveState};
 use std::collections::BTreeMap;
 
-/// What happened, for people.
+/// Describes the result of a move.
 pub(crate) fn describe(it: &Move) -> String {
     let chosen: Vec<&str> = it.legs.iter().map(|leg| leg.to.as_str()).collect();
     let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
@@ -31,7 +31,7 @@ pub(crate) fn describe(it: &Move) -> String {
     }
 }
 
-/// The phases of a move in the order in which they happen. The program's calls wait from quiesce to commit.
+/// The phases of a move in order. The program's calls wait from quiesce to commit.
 const PHASES: [(&str, bool); 9] = [
     ("plan", false),
     ("prepare", false),
@@ -44,7 +44,7 @@ const PHASES: [(&str, bool); 9] = [
     ("release", false),
 ];
 
-/// One bar for each phase, one after the other from left to right; `#` where the job stands still.
+/// Draws one bar for each phase, in order from left to right; `#` while the job's calls wait.
 fn timeline(phases: &BTreeMap<String, f64>) -> String {
     const WIDTH: f64 = 48.0;
     let rank = |name: &str| PHASES.iter().position(|(p, _)| *p == name).unwrap_or(PHASES.len());

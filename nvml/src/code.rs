@@ -8,7 +8,7 @@ pub(crate) type Code = c_int;
 macro_rules! codes {
     ($($name:ident = $value:literal, $text:literal;)*) => {
         $(#[allow(dead_code)] pub(crate) const $name: Code = $value;)*
-        /// What `nvmlErrorString` says.
+        /// The text that `nvmlErrorString` returns.
         pub(crate) fn describe(code: Code) -> &'static CStr {
             match code { $($value => $text,)* _ => c"Unknown Error" }
         }
@@ -56,7 +56,7 @@ pub(crate) struct Pci {
     pub(crate) domain: c_uint,
     pub(crate) bus: c_uint,
     pub(crate) device: c_uint,
-    /// Vendor and model: not known.
+    /// Vendor and model; unknown.
     pub(crate) device_id: c_uint,
     pub(crate) subsystem_id: c_uint,
     pub(crate) bus_id: [c_char; 32],

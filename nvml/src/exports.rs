@@ -1,4 +1,4 @@
-//! The functions that have an answer.
+//! The supported functions.
 
 use crate::code::{self, Code, Memory, MemoryV2, Pci, Process, ProcessV2};
 use crate::session;
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// `nvmlDevice_t`
 type Device = *mut c_void;
 
-/// Handles are this and the ordinal.
+/// Handles are this constant plus the ordinal.
 const HANDLES: usize = 0x6d72_0000;
 /// Version and size of [`MemoryV2`], as callers must write it.
 const MEMORY_V2: u32 = 2 << 24 | size_of::<MemoryV2>() as u32;
@@ -23,14 +23,14 @@ const NEAR: c_int = 10;
 const FAR: c_int = 50;
 /// `NVML_BRAND_NVIDIA`
 const BRAND: c_int = 14;
-/// `NVML_CLOCK_MEM`, above which are clocks that are not known.
+/// `NVML_CLOCK_MEM`; clocks with higher numbers are unknown.
 const MEMORY_CLOCK: c_int = 2;
-/// The name of the private functions that nvidia-smi asks for.
+/// The name of the table of private functions that nvidia-smi requests.
 const PRIVATE_TABLE: [u8; 16] = 0xc4fe_3e6c_c98f_6c4e_a327_ee69_6e12_f7c4_u128.to_be_bytes();
-/// What a process has where GPUs are not divided.
+/// The instance id of a process where GPUs are not partitioned.
 const NO_INSTANCE: c_uint = u32::MAX;
 
-/// Runs the body of an exported function: nothing unwinds into C.
+/// Runs the body of an exported function and catches panics, which must not unwind into C.
 fn guard(body: impl FnOnce() -> Result<(), Code>) -> Code {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => code::SUCCESS,
@@ -71,13 +71,13 @@ fn read_text<'a>(from: *const c_char) -> Result<&'a str, Code> {
     unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| code::INVALID_ARGUMENT)
 }
 
-/// Which GPU a handle means.
+/// The ordinal of the GPU of a handle.
 fn ordinal(device: Device) -> Result<usize, Code> {
     session::check()?;
     (device as usize).checked_sub(HANDLES).filter(|n| *n < 32).ok_or(code::INVALID_ARGUMENT)
 }
 
-/// Does something with a GPU; with `fresh` its figures are of now.
+/// Calls `body` with a GPU; with `fresh` its figures are current.
 fn with(device: Device, fresh: bool, body: impl FnOnce(&Gpu, &Facts, usize) -> Result<(), Code>) -> Code {
     guard(|| {
         let index = ordinal(device)?;
@@ -86,7 +86,7 @@ fn with(device: Device, fresh: bool, body: impl FnOnce(&Gpu, &Facts, usize) -> R
     })
 }
 
-/// Gives the handle of the GPU that is looked for.
+/// Returns the handle of the GPU that satisfies `wanted`.
 fn find(to: *mut Device, wanted: impl Fn(usize, &Gpu) -> bool, otherwise: Code) -> Code {
     guard(|| {
         let facts = session::facts(false)?;
@@ -125,19 +125,19 @@ macro_rules! exports {
 }
 
 exports! {
-    /// Starts the library.
+    /// Initializes the library.
     fn nvmlInit, nvmlInit_v2: () {
         session::start();
         code::SUCCESS
     }
 
-    /// Starts the library; no flag changes anything here.
+    /// Initializes the library; flags have no effect.
     fn nvmlInitWithFlags: (_flags: c_uint) {
         session::start();
         code::SUCCESS
     }
 
-    /// Ends what a start began.
+    /// Ends one initialization.
     fn nvmlShutdown: () { guard(session::end) }
 
     /// The driver's version.
@@ -148,7 +148,7 @@ exports! {
         })
     }
 
-    /// This library's version: that of the CUDA version which it serves, and the driver's.
+    /// This library's version: the CUDA version that it serves, and the driver's version.
     fn nvmlSystemGetNVMLVersion: (version: *mut c_char, length: c_uint) {
         guard(|| {
             let facts = session::facts(false)?;
@@ -161,7 +161,7 @@ exports! {
         guard(|| give(version, session::facts(false)?.cuda_version))
     }
 
-    /// What a process is called.
+    /// The name of a process.
     fn nvmlSystemGetProcessName: (pid: c_uint, name: *mut c_char, length: c_uint) {
         guard(|| {
             session::check()?;
@@ -180,7 +180,7 @@ exports! {
         find(device, |i, _| i == index as usize, code::INVALID_ARGUMENT)
     }
 
-    /// A GPU by its identity.
+    /// A GPU by its UUID.
     fn nvmlDeviceGetHandleByUUID: (uuid: *const c_char, device: *mut Device) {
         match read_text(uuid) {
             Ok(text) => find(device, |_, gpu| gpu.uuid_text() == text, code::NOT_FOUND),
@@ -197,7 +197,7 @@ exports! {
         }
     }
 
-    /// Ordinal of a GPU; there is no device file whose number it could be else.
+    /// Ordinal of a GPU; it also serves as the minor number, since there is no device file.
     fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber: (device: Device, index: *mut c_uint) {
         with(device, false, |_, _, i| give(index, i as c_uint))
     }
@@ -207,12 +207,12 @@ exports! {
         with(device, false, |gpu, _, _| give_text(name, length, &gpu.name))
     }
 
-    /// Identity of a GPU.
+    /// UUID of a GPU.
     fn nvmlDeviceGetUUID: (device: Device, uuid: *mut c_char, length: c_uint) {
         with(device, false, |gpu, _, _| give_text(uuid, length, &gpu.uuid_text()))
     }
 
-    /// PCI address of a GPU; earlier forms have the first 36 bytes.
+    /// PCI address of a GPU; earlier versions of the structure are its first 36 bytes.
     fn nvmlDeviceGetPciInfo_v3: (device: Device, pci: *mut Pci) {
         with(device, false, |gpu, _, _| give(pci, pci_info(gpu)))
     }
@@ -225,7 +225,7 @@ exports! {
         })
     }
 
-    /// Architecture, numbered as NVML does.
+    /// Architecture, in NVML's numbering.
     fn nvmlDeviceGetArchitecture: (device: Device, architecture: *mut c_uint) {
         with(device, false, |gpu, _, _| give(architecture, match gpu.capability {
             [3, _] => 2,
@@ -246,7 +246,7 @@ exports! {
         with(device, false, |_, _, _| give(brand, BRAND))
     }
 
-    /// Memory: all, free, used.
+    /// Memory: total, free, used.
     fn nvmlDeviceGetMemoryInfo: (device: Device, memory: *mut Memory) {
         with(device, true, |gpu, _, _| {
             let (total, free) = (gpu.total_bytes, gpu.free_bytes);
@@ -254,7 +254,7 @@ exports! {
         })
     }
 
-    /// The same, with what the driver reserves: not known, so none.
+    /// The same, with the memory that the driver reserves, which is unknown and reported as 0.
     fn nvmlDeviceGetMemoryInfo_v2: (device: Device, memory: *mut MemoryV2) {
         with(device, true, |gpu, _, _| {
             // SAFETY: not null when it is read; the caller has written the version, which says what there is room for.
@@ -266,7 +266,7 @@ exports! {
         })
     }
 
-    /// Highest clock of multiprocessors or memory, in MHz.
+    /// Maximum clock of multiprocessors or memory, in MHz.
     fn nvmlDeviceGetMaxClockInfo: (device: Device, kind: c_int, clock: *mut c_uint) {
         with(device, false, |gpu, _, _| match kind {
             0..MEMORY_CLOCK => give(clock, gpu.clocks[0] as c_uint / 1000),
@@ -280,12 +280,12 @@ exports! {
         with(device, false, |gpu, _, _| give(width, gpu.bus_width as c_uint))
     }
 
-    /// Who may use it: everybody.
+    /// Compute mode: always the default, shared by all processes.
     fn nvmlDeviceGetComputeMode: (device: Device, mode: *mut c_int) {
         with(device, false, |_, _, _| give(mode, 0))
     }
 
-    /// Whether it is divided: no.
+    /// MIG mode: always off.
     fn nvmlDeviceGetMigMode: (device: Device, now: *mut c_uint, pending: *mut c_uint) {
         with(device, false, |_, _, _| {
             give(now, 0)?;
@@ -293,17 +293,17 @@ exports! {
         })
     }
 
-    /// Whether it is a part of a GPU: no.
+    /// Whether the handle is a MIG device: never.
     fn nvmlDeviceIsMigDeviceHandle: (device: Device, is: *mut c_uint) {
         with(device, false, |_, _, _| give(is, 0))
     }
 
-    /// Parts of a GPU: none.
+    /// Maximum number of MIG devices: 0.
     fn nvmlDeviceGetMaxMigDeviceCount: (device: Device, count: *mut c_uint) {
         with(device, false, |_, _, _| give(count, 0))
     }
 
-    /// Whether one GPU reaches another's memory, as the shim says.
+    /// Whether one GPU can access another's memory, as the recorder reports.
     fn nvmlDeviceGetP2PStatus: (one: Device, other: Device, _what: c_int, status: *mut c_int) {
         with(one, false, |gpu, facts, _| {
             let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
@@ -311,7 +311,7 @@ exports! {
         })
     }
 
-    /// How near two GPUs are: as near as they reach each other.
+    /// Topological distance of two GPUs, derived from whether they can access each other's memory.
     fn nvmlDeviceGetTopologyCommonAncestor: (one: Device, other: Device, level: *mut c_int) {
         with(one, false, |gpu, facts, index| {
             let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
@@ -320,12 +320,12 @@ exports! {
         })
     }
 
-    /// Processes that use a GPU: this one.
+    /// Processes that use a GPU: only this one.
     fn nvmlDeviceGetComputeRunningProcesses: (device: Device, count: *mut c_uint, to: *mut Process) {
         with(device, true, |gpu, _, _| processes(gpu, count, to, |pid, used| Process { pid, used }))
     }
 
-    /// Processes that use a GPU: this one.
+    /// Processes that use a GPU: only this one.
     fn nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3: (device: Device, count: *mut c_uint, to: *mut ProcessV2) {
         with(device, true, |gpu, _, _| processes(gpu, count, to, |pid, used| ProcessV2 {
             pid,
@@ -335,7 +335,7 @@ exports! {
         }))
     }
 
-    /// A table of private functions. nvidia-smi asks for one and looks at its size before it uses what is in it: ours has nothing but that.
+    /// A table of private functions. nvidia-smi requests one and checks its size before using it; ours contains only the size.
     fn nvmlInternalGetExportTable: (table: *mut *const usize, name: *const [u8; 16]) {
         static NOTHING: [usize; 512] = {
             let mut words = [0; 512];
@@ -350,7 +350,7 @@ exports! {
         })
     }
 
-    /// Processes that draw: none.
+    /// Processes that use a GPU for graphics: none.
     fn nvmlDeviceGetGraphicsRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3: (device: Device, count: *mut c_uint, _to: *mut c_void) {
         with(device, false, |_, _, _| give(count, 0))
     }
@@ -358,7 +358,7 @@ exports! {
 
 macro_rules! board_constants {
     ($($name:ident)*) => {$(
-        /// A constant of the board, as the NVML of the GPU's place tells it.
+        /// A constant of the board, as reported by the NVML of the GPU's place.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(device: Device, to: *mut c_uint) -> Code {
             with(device, false, |gpu, _, _| {
@@ -371,7 +371,7 @@ macro_rules! board_constants {
 
 cuda_api::for_each_board_constant!(board_constants);
 
-/// What the last call of this name said is fit for people.
+/// Error text of the last call with this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
     code::describe(result).as_ptr()

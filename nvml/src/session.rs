@@ -1,4 +1,4 @@
-//! Start and end of the library, and the facts that it tells.
+//! Start and end of the library, and the facts that it reports.
 
 use crate::code::{self, Code};
 use cuda_api::facts::{Facts, Shim};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How old figures that change may be when another process must be started for them.
+/// Maximum age of variable figures if refreshing them requires another process.
 const FRESH: Duration = Duration::from_secs(2);
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
 static KNOWN: Mutex<Option<(Instant, Arc<Facts>)>> = Mutex::new(None);
 
-/// `nvmlInit`: starts are counted.
+/// `nvmlInit`: calls are counted.
 pub(crate) fn start() {
     STARTED.fetch_add(1, Ordering::Relaxed);
 }
@@ -27,12 +27,12 @@ pub(crate) fn end() -> Result<(), Code> {
     STARTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop).map_err(|_| code::UNINITIALIZED)
 }
 
-/// An error outside a session.
+/// Returns an error outside a session.
 pub(crate) fn check() -> Result<(), Code> {
     if STARTED.load(Ordering::Relaxed) == 0 { Err(code::UNINITIALIZED) } else { Ok(()) }
 }
 
-/// What is known of the GPUs; with `fresh` also what changes.
+/// The facts about the GPUs; with `fresh`, variable figures are current.
 pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
     check()?;
     if let Some(shim) = shim() {
@@ -54,8 +54,8 @@ pub(crate) fn is_user() -> bool {
     shim().is_some()
 }
 
-/// The shim, if it is loaded and its job has started. A program that chooses among the job's GPUs (`CUDA_VISIBLE_DEVICES`) has a shim
-/// that knows its choice only, whereas NVML always tells of all.
+/// The recorder, if it is loaded and its job has started. If a program selects among the job's GPUs
+/// (`CUDA_VISIBLE_DEVICES`), the recorder knows only the selected ones, whereas NVML always reports all.
 fn shim() -> Option<&'static Shim> {
     static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
     if std::env::var_os("CUDA_VISIBLE_DEVICES").is_some() {
@@ -74,12 +74,12 @@ fn shim() -> Option<&'static Shim> {
     SHIM.get()?.as_ref().filter(|s| s.is_started())
 }
 
-/// Asks through a process of ours that starts a job of its own with the same places.
+/// Queries through a separate process, which is a job with the same places.
 fn ask_elsewhere() -> Option<Facts> {
     orphan::facts(&beside("mrcuda")?).ok()
 }
 
-/// A file of the installation to which this library belongs.
+/// A file of the installation of this library.
 fn beside(name: &str) -> Option<PathBuf> {
     // SAFETY: all-zero is a valid `Dl_info`, which the call fills.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };

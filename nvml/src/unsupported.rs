@@ -1,12 +1,12 @@
-//! Functions that have no answer: temperatures, power, links, partitions, and everything that would change a GPU. Their names are those
-//! that NVIDIA's Python binding knows, and the older forms of the public header.
+//! Unsupported functions: temperatures, power, links, partitions, and everything that would change a GPU. The names are
+//! those in NVIDIA's Python binding, and older versions in the public header.
 
 use crate::code::{self, Code};
 use crate::session;
 
 macro_rules! unsupported {
     ($($name:ident)*) => {$(
-        /// Not supported. What it is called with is not looked at.
+        /// Returns `NVML_ERROR_NOT_SUPPORTED`, whatever the arguments.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> Code {
             session::check().err().unwrap_or(code::NOT_SUPPORTED)

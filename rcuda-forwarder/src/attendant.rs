@@ -1,4 +1,4 @@
-//! Control requests at a place, whether it is a worker's or in the job's own process.
+//! Executes control requests at a place: a worker, or the job's own process.
 
 use crate::channel::{Channel, Message};
 use crate::conn::{Address, Conn};
@@ -16,23 +16,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A GPU that answers within this time had nothing to do: the question itself takes some of it.
+/// A GPU that responds within this time was idle; the query itself takes part of it.
 const AT_ONCE: Duration = Duration::from_micros(100);
-/// After how long a client hears that its worker could not connect: as long as connecting and greeting may take.
+/// After how long a client is told that its worker could not connect: the maximum duration of connecting and greeting.
 const UNIFORM: Duration = Duration::from_millis(5500);
-/// Between two looks at a GPU that is waited for.
+/// Poll interval while waiting for the GPU.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// Who hands this place the connections that others make to it.
+/// Who accepts the connections of other places to this one.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// The daemon, which listens and must know their ticket; and where its place may connect to for whom.
+    /// The daemon, which must know their ticket; with the targets that the server allows, and who sends the worker
+    /// there.
     Daemon(Arc<Channel>, Targets, Sender),
-    /// The job: nobody else can connect to this place.
+    /// The job: other processes cannot connect to this place.
     Job,
 }
 
-/// What answers the control requests of one place.
+/// Executes the control requests of one place.
 #[derive(Debug)]
 pub(crate) struct Attendant<P: Place> {
     place: Arc<P>,
@@ -49,12 +50,12 @@ impl<P: Place> Attendant<P> {
         Attendant { place, reach, stripes: Stripes::default() }
     }
 
-    /// The connections for copies between places.
+    /// The data connections of this place.
     pub(crate) fn stripes(&self) -> &Stripes {
         &self.stripes
     }
 
-    /// Carries a request out; the error is the reason for refusing it.
+    /// Executes a request; the error is the reason for a refusal.
     pub(crate) fn carry_out(&self, request: Control) -> Result<ControlReply, Refused> {
         match request {
             Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(Refused::Driver),
@@ -98,17 +99,18 @@ impl<P: Place> Attendant<P> {
         }
     }
 
-    /// Nothing more is expected with this ticket.
+    /// Forgets a ticket.
     fn forget(&self, ticket: [u8; 32]) {
         self.stripes.remove(&ticket);
         if let Reach::Daemon(channel, ..) = &self.reach {
-            // A server that is gone has forgotten the ticket, too.
+            // If the server has ended, the ticket is gone as well.
             let _ = channel.send(&Message::Forget(ticket), None);
         }
     }
 
-    /// Connects to another place, if the server allows it. A client that is not this machine's own user learns nothing from a
-    /// failure: whatever answers there, or does not, it is told the same after the same time. The log has the reason.
+    /// Connects to another place, if the server allows it. To a client of another user or machine, a failure reveals
+    /// nothing about the network: it gets the same error after the same time, whatever is at the target. The log has
+    /// the reason.
     fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, Refused> {
         let Reach::Daemon(_, targets, sender @ Sender::At(_)) = &self.reach else {
             return link::bulk_connect(endpoint, ticket, stripes).map_err(|e| Refused::Unreachable(e.to_string()));
@@ -139,12 +141,12 @@ impl<P: Place> Attendant<P> {
                     .map_err(|e| Refused::Other(format!("the server is gone: {e}")))?;
                 self.stripes.wait_known(&ticket)
             }
-            // The job expects them itself.
+            // The job accepts them itself.
             Reach::Job => Ok(()),
         }
     }
 
-    /// What keeps the GPU from being idle.
+    /// Describes what keeps the GPU from being idle.
     pub(crate) fn busy(&self) -> Result<ControlReply, Refused> {
         self.place.busy().map(not_idle).map_err(Refused::Driver)
     }
@@ -175,22 +177,22 @@ impl<P: Place> Attendant<P> {
     }
 }
 
-/// The executor of the job's own process as a place that answers control requests: the same ones as a worker, in the same way.
+/// An executor in the job's process, as a place that answers the same control requests as a worker.
 #[derive(Debug, Clone)]
 pub struct InProcess(Arc<Attendant<Executor>>);
 
 impl InProcess {
-    /// Answers for this executor.
+    /// Creates a place for this executor.
     pub fn new(executor: Arc<Executor>) -> InProcess {
         InProcess(Arc::new(Attendant::new(executor, Reach::Job)))
     }
 
-    /// Carries a request out; the error is the reason for refusing it.
+    /// Executes a request; the error is the reason for a refusal.
     pub fn control(&self, request: &Control) -> Result<ControlReply, Refused> {
         self.0.carry_out(request.clone())
     }
 
-    /// Gives it a connection that comes with a ticket it expects.
+    /// Hands it a connection whose ticket it expects.
     pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) {
         self.0.stripes().arrived(ticket, Conn::apart(socket.into()));
     }

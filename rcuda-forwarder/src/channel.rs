@@ -1,4 +1,5 @@
-//! Between the daemon and a worker: messages with descriptors over a socket pair, which the worker has as its standard input.
+//! The channel between the daemon and a worker: messages with descriptors over a socket pair, which the worker inherits
+//! as its standard input.
 
 use crate::fork::NotInherited;
 use crate::greet::JobHello;
@@ -15,22 +16,22 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
-/// Longest message.
+/// Maximum length of a message.
 const LONGEST: usize = 128 << 10;
 
 wire_struct! {
-    /// What a worker opens.
+    /// What a worker is to open.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Start {
         /// Path of the CUDA driver.
         pub(crate) driver: String,
-        /// The GPU's number for the driver.
+        /// The GPU's number in the driver.
         pub(crate) gpu: u32,
         /// Number of the device in the job.
         pub(crate) virtual_device: u32,
-        /// What it may take.
+        /// Its resource limits.
         pub(crate) limits: WorkerLimits,
-        /// Where it may connect to, as [`crate::Target`]s are written.
+        /// The targets to which it may connect, in the syntax of [`crate::Target`].
         pub(crate) targets: Vec<String>,
     }
 }
@@ -38,21 +39,21 @@ wire_struct! {
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// Daemon: what to open.
+    /// Daemon: open this GPU.
     Start(Start),
-    /// Worker: open; or why not (empty: open).
+    /// Worker: the result of opening it; empty on success, otherwise the error.
     Ready(String),
-    /// Daemon: the job to serve, with its connection.
+    /// Daemon: the job to serve, with the descriptor of its connection.
     Job(JobHello),
-    /// Worker: this many connections with this ticket are expected.
+    /// Worker: expect this many connections with this ticket.
     Expect([u8; 32], u32),
-    /// Daemon: they are known now.
+    /// Daemon: the ticket is known now.
     Expecting([u8; 32]),
-    /// Daemon: one of them.
+    /// Daemon: a connection with this ticket.
     Bulk([u8; 32]),
-    /// Worker: no more of them.
+    /// Worker: accept no more connections with this ticket.
     Forget([u8; 32]),
-    /// Worker: it has the job's connection.
+    /// Worker: it has received the job's connection.
     Taken,
 }
 
@@ -89,34 +90,34 @@ impl Message {
     }
 }
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// Dropped before the socket is closed: its number may be used again then.
+    /// Must be dropped before the socket is closed, because the descriptor's number may then be reused.
     _not_inherited: Option<NotInherited>,
     fd: OwnedFd,
 }
 
 impl Channel {
-    /// Both ends, closed on exec.
+    /// Creates both ends, closed on exec.
     pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         Ok((Channel { _not_inherited: None, fd: a }, b))
     }
 
-    /// One end over its socket.
+    /// Creates one end from its socket.
     #[cfg(test)]
     pub(crate) fn over(fd: OwnedFd) -> Channel {
         Channel { _not_inherited: None, fd }
     }
 
-    /// As [`Channel::pair`], and forked children of this process do not keep our end.
+    /// As [`Channel::pair`]; forked children of this process do not keep our end.
     pub(crate) fn pair_apart() -> io::Result<(Channel, OwnedFd)> {
         let (channel, theirs) = Channel::pair()?;
         Ok((Channel { _not_inherited: NotInherited::note(channel.fd.as_raw_fd()), ..channel }, theirs))
     }
 
-    /// The end that a worker finds as its standard input, which is nothing else from then on.
+    /// The end that a worker has as its standard input, which is replaced by an empty one.
     pub(crate) fn from_stdin() -> io::Result<Channel> {
         let stdin = io::stdin();
         let ours = stdin.as_fd().try_clone_to_owned()?;
@@ -131,7 +132,7 @@ impl Channel {
         Ok(Channel { _not_inherited: None, fd: ours })
     }
 
-    /// Sends a message, with a descriptor if need be.
+    /// Sends a message, optionally with a descriptor.
     pub(crate) fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = message.bytes();
         let fds: Vec<RawFd> = fd.iter().map(|f| f.as_raw_fd()).collect();
@@ -145,7 +146,7 @@ impl Channel {
         }
     }
 
-    /// The next message, if it comes before `deadline`.
+    /// The next message, if it arrives before `deadline`.
     pub(crate) fn receive_by(&self, deadline: Instant) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
@@ -160,7 +161,7 @@ impl Channel {
         }
     }
 
-    /// The next message; `None` when the other end has gone.
+    /// The next message; `None` if the other end is closed.
     pub(crate) fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
         let mut bytes = vec![0; LONGEST];
         let mut space = cmsg_space!([RawFd; 4]);
@@ -191,9 +192,9 @@ impl Channel {
         Ok(Some((message, fds.pop())))
     }
 
-    /// Ends the channel: both ends see the other one gone.
+    /// Closes the channel: both ends read the end of the stream.
     pub(crate) fn close(&self) {
-        // A channel whose other end has gone needs no shutdown.
+        // If the other end is closed, no shutdown is needed.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
     }
 }

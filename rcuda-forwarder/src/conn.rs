@@ -17,13 +17,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks whether a listener has room in its queue.
+/// Interval between retries while a listener's queue is full.
 const QUEUE: Duration = Duration::from_millis(5);
 
-/// A connection. Reading and writing raise no SIGPIPE and may be done by two threads at once.
+/// A connection. Reading and writing raise no SIGPIPE; two threads may do them concurrently.
 #[derive(Debug)]
 pub struct Conn {
-    /// Dropped before the socket is closed: its number may be used again then.
+    /// Must be dropped before the socket is closed, because the descriptor's number may then be reused.
     _not_inherited: Option<NotInherited>,
     fd: OwnedFd,
 }
@@ -38,7 +38,7 @@ fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
 }
 
 impl Conn {
-    /// A connection over a connected stream socket.
+    /// Creates a connection from a connected stream socket.
     pub(crate) fn new(fd: OwnedFd) -> Conn {
         Conn { _not_inherited: None, fd }
     }
@@ -48,8 +48,8 @@ impl Conn {
         Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd }
     }
 
-    /// Connects to a server before `deadline`, at an address that `allowed` takes; if there is none that is `PermissionDenied`.
-    /// Forked children of this process do not keep the socket.
+    /// Connects to a server before `deadline`, at an address that `allowed` accepts; if there is none, the error is
+    /// `PermissionDenied`. Forked children of this process do not keep the socket.
     pub(crate) fn open_if(to: &Endpoint, deadline: Instant, allowed: &dyn Fn(Address<'_>) -> bool) -> io::Result<Conn> {
         let fd = match to.unix_path() {
             Some(path) if !allowed(Address::Unix(Path::new(path))) => return Err(io::ErrorKind::PermissionDenied.into()),
@@ -61,7 +61,8 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Options of a TCP connection: nothing waits for more data, and an idle connection to a machine that vanished ends.
+    /// Sets the options of a TCP connection: data is sent without delay, and an idle connection to a machine that is
+    /// gone is closed.
     pub(crate) fn tune(&self) -> io::Result<()> {
         if self.is_tcp() {
             setsockopt(&self.fd, sockopt::TcpNoDelay, &true)?;
@@ -73,7 +74,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Ends a TCP connection whose peer takes no data for so long, be it gone or stopped.
+    /// Closes a TCP connection if the peer acknowledges no data for `limit`, whether it has ended or is stopped.
     pub(crate) fn limit_unacknowledged(&self, limit: Duration) -> io::Result<()> {
         if self.is_tcp() {
             let ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
@@ -82,7 +83,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Who reads waits no longer than so for the next bytes: then it is `WouldBlock`.
+    /// Sets a limit for reads: after that time without data they fail with `WouldBlock`.
     pub(crate) fn limit_silence(&self, limit: Duration) -> io::Result<()> {
         Ok(setsockopt(&self.fd, sockopt::ReceiveTimeout, &TimeVal::seconds(limit.as_secs() as i64))?)
     }
@@ -97,22 +98,22 @@ impl Conn {
         v4.or_else(|| name.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
     }
 
-    /// The peer's address of TCP; one of IPv4 as such, whatever the listener speaks.
+    /// The peer's IP address; mapped IPv4 addresses are converted to IPv4.
     pub(crate) fn ip_peer(&self) -> Option<IpAddr> {
         self.peer_name().map(|a| a.ip().to_canonical())
     }
 
-    /// Waits until one of `wanted` is so, or the peer has gone; empty when the time is over.
+    /// Waits for one of the events `wanted`, or until the peer has closed; empty on timeout.
     pub(crate) fn ready(&self, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
         let mut fds = [PollFd::new(self.fd.as_fd(), wanted)];
-        // Rounded up: a rest below a millisecond must not become a busy loop.
+        // Rounded up: a remainder below a millisecond must not cause a busy loop.
         let ms = limit.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         again(|| poll(&mut fds, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)))?;
-        // Bits that the library has no name for, POLLRDHUP, mean that the peer has gone.
+        // Bits without a name in the library, such as POLLRDHUP, mean that the peer has closed.
         Ok(fds[0].revents().unwrap_or(PollFlags::POLLERR))
     }
 
-    /// Waits until the peer has closed its end or is gone; false when the time is over.
+    /// Waits until the peer has closed its end or is gone; false on timeout.
     pub(crate) fn wait_gone(&self, limit: Duration) -> bool {
         let hung_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
         !self.ready(hung_up, limit).is_ok_and(|seen| seen.is_empty())
@@ -133,12 +134,12 @@ impl Conn {
         Ok(())
     }
 
-    /// Writes several pieces, one after the other.
+    /// Writes several pieces in order.
     pub(crate) fn write_pieces(&self, pieces: &[&[u8]]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().filter(|p| !p.is_empty()).map(|p| IoSlice::new(p)).collect();
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
-            // The kernel takes at most 1024 pieces at a time.
+            // The kernel accepts at most 1024 pieces at a time.
             let some = &rest[..rest.len().min(1024)];
             let n = again(|| sendmsg::<()>(self.fd.as_raw_fd(), some, &[], MsgFlags::MSG_NOSIGNAL, None))?;
             IoSlice::advance_slices(&mut rest, n);
@@ -153,7 +154,7 @@ impl Conn {
         again(|| sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)).map(drop)
     }
 
-    /// The descriptor that the peer sends before `deadline`, and a second one if it sends two.
+    /// Receives the one or two descriptors that the peer sends before `deadline`.
     pub(crate) fn receive_descriptors(&self, deadline: Instant) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
         let left = deadline.saturating_duration_since(Instant::now());
         if self.ready(PollFlags::POLLIN, left)?.is_empty() {
@@ -184,22 +185,22 @@ impl Conn {
         }
     }
 
-    /// Ends both directions: whoever reads or writes, here or there, returns.
+    /// Shuts down both directions: blocked reads and writes return, at both ends.
     pub(crate) fn shutdown(&self) {
-        // A connection that is not connected any more needs no shutdown.
+        // A disconnected socket needs no shutdown.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
     }
 
-    /// Ends the direction in which the peer writes: who reads here finds the end.
+    /// Shuts down the receiving direction: reads return the end of the stream.
     pub(crate) fn shutdown_reading(&self) {
         // As in `shutdown`.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Read);
     }
 
-    /// The end of a connection whose last words the peer should hear: bytes of its that nobody has read would make the
-    /// kernel throw our words away.
+    /// Closes a connection so that the peer receives the last message: unread input would make the kernel discard our
+    /// output.
     pub(crate) fn part(&self, deadline: Instant) {
-        // Whatever fails here, the connection is over.
+        // Errors are ignored, because the connection ends anyway.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
         let mut unread = [0; 4096];
         for _ in 0..64 {
@@ -212,12 +213,12 @@ impl Conn {
         }
     }
 
-    /// Reads what is there already; `WouldBlock` if that is nothing.
+    /// Reads what is available; `WouldBlock` if there is nothing.
     pub(crate) fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
         again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::MSG_DONTWAIT))
     }
 
-    /// Who is at the other end, for logs: what the kernel knows of it.
+    /// Describes the peer for logs, as far as the kernel knows it.
     pub(crate) fn peer(&self) -> String {
         if let Some(address) = self.peer_name() {
             return address.to_string();
@@ -234,12 +235,12 @@ impl Conn {
     }
 }
 
-/// Where a connection would lead.
+/// Address of the other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Address<'a> {
     /// Over TCP.
     Ip(SocketAddr),
-    /// To the socket of this path.
+    /// To the Unix socket at this path.
     Unix(&'a Path),
 }
 
@@ -263,7 +264,7 @@ fn connect(host: &str, port: u16, deadline: Instant, allowed: &dyn Fn(Address<'_
     Err(last)
 }
 
-/// Connects to a Unix socket. Where the queue of the listener is full the kernel would wait without a limit.
+/// Connects to a Unix socket. If the listener's queue is full, the kernel would wait without a limit.
 fn connect_unix(path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -302,13 +303,13 @@ impl Read for &Conn {
     }
 }
 
-/// A stream that tells whether it has something to read.
+/// A stream that can be polled for readability.
 pub(crate) trait Ahead: Read {
-    /// Whether reading would not wait. The end of the stream is something to read.
+    /// Whether a read would not block. The end of the stream counts as readable.
     fn is_ready(&self) -> bool;
 }
 
-/// Reads a connection; looks for a short time before it sleeps.
+/// Reads a connection; polls for a short time before it sleeps.
 #[derive(Debug)]
 pub(crate) struct Eager<'a> {
     conn: &'a Conn,
@@ -340,7 +341,7 @@ impl Read for Eager<'_> {
 
 impl Ahead for Eager<'_> {
     fn is_ready(&self) -> bool {
-        // An error is found again by reading.
+        // Errors are detected by reading.
         !self.conn.ready(PollFlags::POLLIN, Duration::ZERO).is_ok_and(|seen| seen.is_empty())
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that concern a place as a whole: answered while calls go on (docs/formats.md, "Control").
+//! Requests that concern a place as a whole; they are answered while calls continue (docs/formats.md, "Control").
 
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize, rancor};
@@ -9,25 +9,25 @@ use std::time::Duration;
 pub enum Control {
     /// Free memory of the GPU.
     FreeBytes,
-    /// What memsync compares and copies.
+    /// The regions that memsync compares and copies.
     Regions,
-    /// Connections with this ticket will come; the server lets that many in, once.
+    /// Expect connections with this ticket; the server accepts this number, once.
     Expect {
-        /// The secret that they show.
+        /// The ticket, a secret.
         ticket: [u8; 32],
-        /// How many.
+        /// Number of connections.
         stripes: u32,
     },
     /// Connect to the place that expects this ticket.
     Connect {
-        /// Its server, as an [`crate::Endpoint`] is written.
+        /// The target's server, in the syntax of [`crate::Endpoint`].
         to: String,
-        /// The secret.
+        /// The ticket, a secret.
         ticket: [u8; 32],
-        /// How many connections.
+        /// Number of connections.
         stripes: u32,
     },
-    /// Wait until the expected connections are there.
+    /// Wait until the expected connections have arrived.
     Accept {
         /// Their ticket.
         ticket: [u8; 32],
@@ -43,12 +43,12 @@ pub enum Control {
         ticket: [u8; 32],
         /// How to prove that the copy is identical.
         verify: memsync::Verify,
-        /// Whether to take what can be had of the source's memory by descriptors.
+        /// Whether to copy from the source's memory through descriptors where possible.
         near: bool,
     },
-    /// Wait until the GPU has done everything that it was given.
+    /// Wait until the GPU is idle.
     Drain {
-        /// Longest wait in milliseconds.
+        /// Maximum wait in milliseconds.
         limit_ms: u32,
     },
     /// Close the connections of this ticket.
@@ -58,11 +58,11 @@ pub enum Control {
     },
 }
 
-/// How long a worker that has nothing else to do may take to answer: it may be waiting for its driver, or for processors.
+/// Timeout for the answer of a worker without other work, which may be waiting for its driver or for CPU time.
 const PROMPT: Duration = Duration::from_secs(120);
 
 impl Control {
-    /// How long its answer may take, if that does not depend on how much there is to copy. The worker's own limits are shorter.
+    /// Timeout of the answer, if it does not depend on the amount of data. The worker's own limits are shorter.
     pub(crate) fn limit(&self) -> Option<Duration> {
         match self {
             Control::RoundSource { .. } | Control::RoundTarget { .. } => None,
@@ -79,7 +79,7 @@ pub struct GlobalInfo {
     pub module: u64,
     /// Its name in the image.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     /// Its size in bytes.
     pub bytes: u64,
@@ -88,15 +88,15 @@ pub struct GlobalInfo {
 /// Result of a round, as [`memsync::Round`].
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct RoundInfo {
-    /// Regions looked at.
+    /// Regions compared.
     pub regions: u64,
     /// Their bytes.
     pub bytes_total: u64,
-    /// Bytes that travelled.
+    /// Bytes sent.
     pub bytes_sent: u64,
-    /// Bytes that the target has copied from memory that it has by descriptor.
+    /// Bytes that the target copied from memory that it mapped through descriptors.
     pub bytes_fetched: u64,
-    /// Why not all chunks could be had so; empty if they could.
+    /// Why not all chunks could be mapped; empty if they could.
     pub not_in_view: String,
     /// Pages hashed.
     pub pages_hashed: u64,
@@ -113,7 +113,7 @@ pub struct RoundInfo {
 pub enum ControlReply {
     /// Free bytes of the GPU.
     FreeBytes(u64),
-    /// What memsync compares and copies.
+    /// The regions that memsync compares and copies.
     Regions {
         /// Globals of all live modules, in load order.
         globals: Vec<GlobalInfo>,
@@ -122,45 +122,45 @@ pub enum ControlReply {
         /// Address and bytes of each mapped chunk, sorted.
         chunks: Vec<(u64, u64)>,
     },
-    /// Done.
+    /// Success.
     Ok,
-    /// A round has ended.
+    /// The round has ended.
     Round(RoundInfo),
-    /// Whether the GPU is idle.
+    /// The result of waiting for the GPU.
     Drained {
-        /// Everything is done.
+        /// All work has completed.
         idle: bool,
-        /// Something was still running when the request came.
+        /// Work was still running when the request arrived.
         was_busy: bool,
-        /// What is waited for, if not idle.
+        /// What the GPU waits for, if it is not idle.
         waits_for: String,
     },
-    /// It cannot be done, and why. [`crate::Link::control`] gives it as an error.
+    /// The request was refused. [`crate::Link::control`] returns this as an error.
     Refused(Refused),
 }
 
-/// Why a place has not carried out a control request.
+/// Why a place refused a control request.
 #[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize, thiserror::Error)]
 pub enum Refused {
-    /// A round has failed because its other end has: that one knows the reason.
+    /// A round has failed because the other end failed; that end knows the reason.
     #[error("{0}")]
     OtherEnd(String),
-    /// The connections of a round were closed, or never expected.
+    /// The connections of a round have been closed, or were never expected.
     #[error("this ticket is not known here")]
     UnknownTicket,
-    /// The target's bytes are not the source's.
+    /// The target's bytes differ from the source's.
     #[error("{0}")]
     NotIdentical(String),
     /// The two ends of a round do not have memory at the same addresses.
     #[error("{0}")]
     OtherMemory(String),
-    /// No connection to another place can be made from here.
+    /// This place cannot connect to the other one.
     #[error("{0}")]
     Unreachable(String),
     /// The driver has returned an error.
     #[error("the driver refused: {}", driver_text(*.0))]
     Driver(i32),
-    /// Something else, in words.
+    /// Any other reason, as text.
     #[error("{0}")]
     Other(String),
 }
@@ -170,7 +170,7 @@ fn driver_text(code: i32) -> &'static str {
 }
 
 impl Refused {
-    /// Whether this is only what a failure of the other end of a round looks like here.
+    /// Whether this only reflects a failure of the other end of a round.
     pub fn is_of_the_other_end(&self) -> bool {
         matches!(self, Refused::OtherEnd(_) | Refused::UnknownTicket)
     }
@@ -192,12 +192,12 @@ impl From<memsync::SyncError> for Refused {
 macro_rules! encoded {
     ($t:ty) => {
         impl $t {
-            /// Its bytes.
+            /// Encodes the value.
             pub(crate) fn encode(&self) -> Result<Vec<u8>, rancor::Error> {
                 rkyv::to_bytes::<rancor::Error>(self).map(|b| b.to_vec())
             }
 
-            /// Reads it: the bytes are copied, checked, then used.
+            /// Decodes the value: the bytes are copied, checked, then used.
             pub(crate) fn decode(bytes: &[u8]) -> Result<Self, rancor::Error> {
                 let mut aligned = AlignedVec::<16>::with_capacity(bytes.len());
                 aligned.extend_from_slice(bytes);
@@ -265,7 +265,7 @@ mod tests {
         for r in replies() {
             let bytes = r.encode().unwrap();
             for n in 0..bytes.len() {
-                // Shorter: the root is found from the end, so anything but a crash will do.
+                // Truncated input: the root is located from the end, so any result but a crash is correct.
                 let _ = ControlReply::decode(&bytes[..n]);
                 for bit in 0..8 {
                     let mut b = bytes.clone();

@@ -1,6 +1,6 @@
-//! The daemon: lets clients in and hands each to a worker process of its own.
+//! The daemon: authenticates clients and hands each to a worker process.
 //!
-//! It never touches a GPU and never sees a call: after the greeting, the client's socket is the worker's.
+//! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket.
 
 use crate::channel::Message;
 use crate::conn::Conn;
@@ -33,61 +33,61 @@ mod log;
 mod pool;
 mod socket;
 
-/// How long a client may take to greet.
+/// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
-/// How long a job may take no data before its worker gives up: it may be stopped by its user for a while, but a machine that
-/// vanished must not keep a GPU.
+/// How long a job may acknowledge no data before its worker ends: its user may stop it for a while, but a machine that
+/// is gone must not keep a GPU.
 const JOB_UNACKNOWLEDGED: Duration = Duration::from_secs(300);
-/// Connections that may be greeting at one time over TCP, and over the Unix socket.
+/// Connections that may be greeting concurrently over TCP, and over the Unix socket.
 const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
-/// Connections that had to go for others and are being told so.
+/// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
-/// After a failed accept (too many open files, say).
+/// Pause after a failed accept (for example too many open files).
 const BREATH: Duration = Duration::from_millis(100);
 
-/// What to serve, and where.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// TCP address; port 0: any that is free.
+    /// TCP address; port 0 selects a free one.
     pub listen: Option<SocketAddr>,
     /// Unix socket, for the same user.
     pub unix: Option<PathBuf>,
     /// CUDA driver.
     pub driver: PathBuf,
-    /// How many of its GPUs to lend; `None`: all.
+    /// Number of the driver's GPUs to offer; `None`: all.
     pub gpus: Option<u32>,
-    /// Token file; made if it is not there. Needed for TCP only.
+    /// Token file; created if it does not exist. Needed for TCP only.
     pub token: PathBuf,
     /// Program whose `worker` subcommand is [`crate::worker_main`].
     pub worker_exe: PathBuf,
-    /// Workers with a client at one time, in all; `None`: 64 for each GPU, at least 128.
+    /// Maximum number of workers with a client; `None`: 64 for each GPU, at least 128.
     pub max_workers: Option<u32>,
-    /// Of one client over TCP: one address; `None`: 16 for each GPU, at least 32.
+    /// Maximum for one client address over TCP; `None`: 16 for each GPU, at least 32.
     pub max_client_workers: Option<u32>,
-    /// What each worker may take.
+    /// Resource limits of each worker.
     pub of_worker: WorkerLimits,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
     pub targets: Vec<Target>,
-    /// Is told once where the daemon listens.
+    /// Called once with a text that says where the daemon listens.
     pub announce: fn(&str),
 }
 
 /// Why the daemon cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Neither an address nor a socket.
+    /// Neither an address nor a socket was given.
     #[error("nothing to listen on: neither an address nor a Unix socket was given")]
     Nowhere,
-    /// No token.
+    /// The token cannot be read or created.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The address cannot be used.
     #[error("cannot listen on {at}: {source}")]
     Listen {
-        /// Address or path.
+        /// The address or path.
         at: String,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
     /// The driver cannot be used.
@@ -101,15 +101,15 @@ pub enum ServeError {
     /// None of the GPUs can be opened.
     #[error("no worker can open a GPU: {0}")]
     NoWorker(String),
-    /// Fewer GPUs than are to be lent.
+    /// More GPUs are to be offered than the driver has.
     #[error("{wanted} GPUs cannot be lent: the driver has {there}")]
     Gpus {
-        /// GPUs of the driver.
+        /// Number of GPUs of the driver.
         there: u32,
-        /// GPUs that were asked for.
+        /// Number of GPUs requested.
         wanted: u32,
     },
-    /// The environment names GPUs in a form that is not understood.
+    /// The environment selects GPUs in an unsupported syntax.
     #[error("CUDA_VISIBLE_DEVICES={0}: a server understands GPU numbers only")]
     Visible(String),
     /// A thread or a signal mask could not be set up.
@@ -117,7 +117,7 @@ pub enum ServeError {
     Start(io::Error),
 }
 
-/// A ticket that a worker has asked to let in.
+/// A ticket that a worker expects.
 #[derive(Debug)]
 struct Ticket {
     secret: [u8; 32],
@@ -125,17 +125,17 @@ struct Ticket {
     worker: Weak<pool::Worker>,
 }
 
-/// What all threads of the daemon share.
+/// State shared by all threads of the daemon.
 #[derive(Debug)]
 struct State {
     token: Option<Token>,
     pool: Pool,
-    /// By name of the ticket.
+    /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
     parting: AtomicUsize,
     stopping: AtomicBool,
     log: fn(&str),
-    /// What anybody can cause.
+    /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<Limited>,
 }
 
@@ -143,9 +143,9 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     state: Arc<State>,
-    /// Where it listens on TCP.
+    /// The TCP address that it listens on.
     pub(crate) address: Option<SocketAddr>,
-    /// The Unix socket, and what tells its file from another one.
+    /// The Unix socket's path, with the identity of its file.
     unix: Option<(PathBuf, (u64, u64))>,
     listeners: Vec<Arc<OwnedFd>>,
     /// The worker that was started first for each GPU, by the GPU's number.
@@ -153,7 +153,7 @@ pub(crate) struct Daemon {
 }
 
 fn say(line: &str) {
-    // A log that is gone must not end the daemon.
+    // A closed log must not end the daemon.
     let _ = writeln!(io::stderr(), "mrcuda serve: {} {line}", log::now());
 }
 
@@ -162,7 +162,7 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
-    // Before any thread starts: all of them leave these two to this one.
+    // Before any thread starts, so that all of them leave these two signals to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
     if nix::unistd::geteuid().is_root() {
         say("serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less");
@@ -170,7 +170,7 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()] };
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
     let mut daemon = Daemon::start(&o, gpus, command, say)?;
-    // Asked to end meanwhile, it must not wait for workers: so another thread does.
+    // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
     let (state, first) = (daemon.state.clone(), std::mem::take(&mut daemon.first));
     let (theirs, announce, words) = (failed.clone(), o.announce, daemon.describe(&o));
@@ -178,7 +178,7 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
         Ok(()) => announce(&words),
         Err(why) => {
             *lock(&theirs) = Some(why);
-            // Blocked in all threads, so the one below takes it.
+            // Blocked in all threads, so the wait below receives it.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGTERM);
         }
     };
@@ -191,11 +191,11 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     }
 }
 
-/// Waits until the first worker of each GPU has opened it. One that can be opened is enough to serve; the log names the others.
+/// Waits until the first worker of each GPU has opened it. One usable GPU is enough to serve; the log names the others.
 fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, String>]) -> Result<(), String> {
     let until = Instant::now() + OPENING;
     let opened = |worker: &Result<Arc<pool::Worker>, String>| match worker {
-        // A client may have taken it and left meanwhile.
+        // A client may have taken it and left in the meantime.
         Ok(worker) => worker.wait_ready(until).or_else(|why| if worker.has_opened() { Ok(()) } else { Err(why) }),
         Err(why) => Err(why.clone()),
     };
@@ -209,7 +209,7 @@ fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, Stri
 }
 
 impl Daemon {
-    /// Listens, and starts a first worker for each GPU.
+    /// Listens, and starts one worker for each GPU.
     pub(crate) fn start(o: &ServeOptions, gpus: Vec<u32>, command: Command, log: fn(&str)) -> Result<Daemon, ServeError> {
         if o.listen.is_none() && o.unix.is_none() {
             return Err(ServeError::Nowhere);
@@ -238,7 +238,7 @@ impl Daemon {
         if let Some(path) = &o.unix {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
             daemon.unix = Some((path.clone(), file));
-            // The kernel says who the peer is: that is all the proof there must be.
+            // The kernel identifies the peer, which is sufficient proof.
             daemon.accept("accept-unix", listener.into(), AT_UNIX, |_, conn| same_user(conn).map(|()| [0; 32]))?;
         }
         let first = |gpu| warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
@@ -253,7 +253,7 @@ impl Daemon {
         threads::spawn(name, move || accept_all(&state, &listener, &door, trust)).map(drop).map_err(ServeError::Start)
     }
 
-    /// One line on what is served where.
+    /// One line that says what is served and where.
     fn describe(&self, o: &ServeOptions) -> String {
         let n = self.state.pool.gpus();
         let gpus = if n == 1 { "1 GPU".to_owned() } else { format!("{n} GPUs") };
@@ -270,7 +270,7 @@ impl Daemon {
             // SAFETY: the descriptor is open as long as the list holds it; a shutdown makes accept return.
             unsafe { libc::shutdown(l.as_raw_fd(), libc::SHUT_RDWR) };
         }
-        // Somebody may have removed it already, or have put another file there.
+        // The file may have been removed or replaced already.
         if let Some((path, _)) = self.unix.as_ref().filter(|(path, file)| identity(path).is_ok_and(|now| now == *file)) {
             let _ = std::fs::remove_file(path);
         }
@@ -284,7 +284,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether a client may come in, and the key by which it proves itself.
+/// Decides whether a client may connect, and returns the key by which it proves its identity.
 type Trust = fn(&State, &Conn) -> Result<[u8; 32], GreetError>;
 
 fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: Trust) {
@@ -315,12 +315,12 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: T
     }
 }
 
-/// Greets a client and hands it over. The error is one line for the log; the client has been told.
+/// Greets a client and hands it to a worker. The error is one line for the log; the client has already been told.
 fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) -> Result<(), String> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
     let trusted = trust(state, conn).inspect_err(|_| {
-        // It may have gone; then nobody is told.
+        // It may have disconnected, so errors are ignored.
         let _ = greet::introduce(conn);
     });
     let heard = trusted.and_then(|secret| {
@@ -332,7 +332,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) ->
     let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
     match &heard {
         Err(GreetError::Busy) => {
-            // It does not count at the door any more.
+            // It no longer counts as greeting.
             if state.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
                 greet::refuse(conn, &GreetError::Busy);
             }
@@ -347,7 +347,8 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) ->
             let _ = greet::answer(conn, Err(&why));
             format!("a job at {peer} was refused: {why}")
         }),
-        // Answered when the worker has it: the peer makes its next connection then, so they reach the worker in their order.
+        // Answered once the worker has the connection: the peer then opens its next one, so the worker receives them in
+        // order.
         Opening::Bulk { name } => match state.bulk(&name, conn) {
             Ok(()) => greet::answer(conn, Ok(&[])).map_err(|e| format!("a copy from {peer}: {e}")),
             Err(why) => {
@@ -370,10 +371,10 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) 
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
     let mut seat = state.pool.seat(Source::of(conn))?;
-    // The kernel has said which process is at a Unix socket; over a network there is the client's word only.
+    // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
     let words = format!("job {} (its own word) at {peer}", hello.pid);
     let began = Instant::now();
-    // One that was kept ready may have died, or hang: then a fresh one, within the same time in all.
+    // A warm worker may have died or be blocked; then a new one is used, within the same total time.
     let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
     loop {
         let (worker, until, fresh) = match warm.take() {
@@ -412,16 +413,16 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Stri
     state.pool.start(profile, heard)
 }
 
-/// Keeps a worker ready for a client like the one that has just come, which is probably the next one. Not at once: while one process
-/// opens a context, other processes' work on addresses is held up for a millisecond a call (docs/measurements.md), and the client that
-/// has come makes its first allocations now, or the memory that it moves to.
+/// Keeps a worker warm for a client like the one that has just connected, which is probably the next one. Not at once:
+/// while one process creates a context, address-related operations of other processes are delayed by a millisecond a
+/// call (docs/measurements.md), and the new client makes its first allocations, or those of a move, at that time.
 fn warm_later(state: &Arc<State>, profile: Profile) {
     const LATER: Duration = Duration::from_millis(500);
     let theirs = Arc::downgrade(state);
     let started = threads::spawn("warm", move || {
         std::thread::sleep(LATER);
         if let Some(state) = theirs.upgrade().filter(|state| state.pool.warm(&profile).is_none()) {
-            // The log has it.
+            // The error has been logged.
             let _ = warm(&state, profile);
         }
     });
@@ -430,7 +431,7 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
     }
 }
 
-/// Keeps a worker ready for a client of this kind. The log says if none can be started.
+/// Keeps a worker warm for clients with this profile. The log reports a failure to start one.
 fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, String> {
     let gpu = profile.gpu;
     let started = start(state, profile);
@@ -442,7 +443,7 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Strin
     started
 }
 
-/// Tickets that one worker may have noted at one time.
+/// Maximum number of tickets that one worker may register at a time.
 const TICKETS: usize = 64;
 
 impl State {
@@ -457,7 +458,7 @@ impl State {
             }
             t.insert(ticket_name(&secret), Ticket { secret, left, worker: Arc::downgrade(worker) });
         }
-        // A worker that has ended needs no answer.
+        // If the worker has ended, no answer is needed.
         let _ = worker.send(&Message::Expecting(secret), None);
     }
 
@@ -465,7 +466,8 @@ impl State {
         lock(&self.tickets).get(name).map(|t| ticket_key(&t.secret)).ok_or(GreetError::UnknownTicket)
     }
 
-    /// Hands a connection that has proved its ticket to the worker. A ticket is good for as many as were asked for.
+    /// Hands a connection that has proved its ticket to the worker. A ticket is valid for the number of connections
+    /// requested.
     fn bulk(&self, name: &[u8; 32], conn: &Conn) -> Result<(), String> {
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
         let (secret, worker) = {
@@ -483,9 +485,9 @@ impl State {
     }
 }
 
-/// The GPUs to lend, as numbers for the driver of a worker.
+/// The GPUs to offer, as numbers in a worker's driver.
 fn lent(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
-    // What this process sees is a selection already; a worker selects by the machine's numbers.
+    // This process sees a selection already; a worker selects by the machine's numbers.
     let all: Vec<u32> = match visible {
         None => (0..there).collect(),
         Some(list) => list

@@ -1,4 +1,4 @@
-//! Where a server listens, as people write it.
+//! Parses the addresses of servers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,21 +14,21 @@ pub struct Endpoint {
     pub gpu: u32,
 }
 
-/// Why a text is no endpoint.
+/// Why a text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Neither a port nor `unix:`.
     #[error("a server is HOST:PORT[/GPU] or unix:PATH[/GPU]")]
     Shape,
-    /// The port is not one.
+    /// The port is invalid.
     #[error("invalid port `{0}`: expected 1 to 65535")]
     Port(String),
-    /// The GPU is not one.
+    /// The GPU number is invalid.
     #[error("invalid GPU number `{0}`: expected 0 to 31")]
     Gpu(String),
 }
 
-/// GPUs that a server can have.
+/// Maximum number of GPUs of a server.
 pub(crate) const GPUS: u32 = 32;
 const UNIX: &str = "unix:";
 
@@ -42,7 +42,8 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
         if let Some(rest) = text.strip_prefix(UNIX) {
-            // A last component of digits is the GPU: a socket in a file of such a name needs its GPU written out.
+            // A last path component of digits is the GPU: for a socket with such a name, the GPU must be given
+            // explicitly.
             let (path, gpu) = match rest.rsplit_once('/') {
                 Some((path, last)) if gpu(last).is_ok() => (path, gpu(last)?),
                 _ => (rest, 0),
@@ -58,7 +59,7 @@ impl FromStr for Endpoint {
         };
         let (host, port) = server.rsplit_once(':').ok_or(EndpointError::Shape)?;
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-        // An IPv6 address without brackets would lose its last group to the port.
+        // The last group of an IPv6 address without brackets would be taken for the port.
         if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) || bare == Some("") {
             return Err(EndpointError::Shape);
         }
@@ -78,7 +79,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// The file of a Unix socket.
+    /// The path of a Unix socket.
     pub fn unix_path(&self) -> Option<&str> {
         self.host.strip_prefix(UNIX)
     }

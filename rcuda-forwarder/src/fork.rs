@@ -1,30 +1,33 @@
-//! Connections and forked children.
+//! Closes connections in forked children.
 //!
-//! A child of `fork` that does not exec keeps copies of its parent's sockets. Then the end of the parent would not be the end
-//! of the connection, and a worker would keep its GPU for a job that is dead. So the child closes them before it does anything
-//! else.
+//! A child of `fork` that does not exec keeps copies of its parent's sockets. The end of the parent would then not
+//! close the connection, and a worker would keep its GPU for a job that has ended. The child therefore closes them
+//! before it runs anything else.
 
 use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Sockets that can be open at one time: connections of 32 GPUs, stripes of some copies, borrowed memory.
+/// Maximum number of sockets that can be registered: connections of 32 GPUs, data connections of some copies, shared
+/// memory.
 const MOST: usize = 1024;
 const NONE: RawFd = -1;
 static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
-/// A socket that no forked child keeps. It must go before the socket is closed: its number may be another one's then.
+/// A socket that forked children do not keep. It must be dropped before the socket is closed, because the number may
+/// then be reused.
 #[derive(Debug)]
 pub struct NotInherited {
     slot: usize,
 }
 
 impl NotInherited {
-    /// Notes a socket. `None` if too many are open: that one is inherited.
+    /// Registers a socket. `None` if too many are registered: children inherit it.
     pub fn note(fd: RawFd) -> Option<NotInherited> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // Without memory for the handler, children inherit: that does no harm until a job dies before its children.
+            // Without memory for the handler, children inherit the sockets, which only matters if a job dies before its
+            // children.
             // SAFETY: the handler only swaps atomics and closes descriptors, and this library is never unloaded.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });

@@ -1,27 +1,28 @@
-//! The heads of the messages of a job's connection (docs/formats.md, "Frames").
+//! The headers of the messages on a job's connection (docs/formats.md, "Frames").
 //!
-//! To the worker: `len u32 · id u16 · flags u16 · seq u64 · ticket u64`, the body, zero bytes up to a multiple of 8.
-//! From the worker: `len u32 · code i32 · ticket u64`, the body. `len` counts head and body, not the filling.
+//! To the worker: `len u32 · id u16 · flags u16 · seq u64 · ticket u64`, the body, padded with zeros to a multiple of
+//! 8.
+//! From the worker: `len u32 · code i32 · ticket u64`, the body. `len` counts head and body, not the padding.
 
 use cuda_api::code::Code;
 
-/// Bytes of the head of a call.
+/// Bytes of the header of a call.
 pub const HEAD: usize = 24;
-/// Bytes of the head of an answer.
+/// Bytes of the header of an answer.
 pub(crate) const ANSWER_HEAD: usize = 16;
-/// Longest body in either direction, in bytes. Copies travel in pieces; this bounds one module image.
+/// Maximum length of a body in either direction, in bytes. Copies are sent in pieces; this limits one module image.
 pub const MAX_BODY: usize = 1 << 30;
 /// Control request: the body is a [`crate::Control`], the answer's a [`crate::ControlReply`].
 pub(crate) const CONTROL: u16 = 0x0e00;
-/// The job needs the place no longer: answered when everything is freed.
+/// The job no longer needs the place; answered when everything is freed.
 pub(crate) const GOODBYE: u16 = 0x0e01;
-/// Ticket of a call whose answer nobody wants, and of a fault report.
+/// Ticket of a call without an answer, and of a fault report.
 pub(crate) const NO_TICKET: u64 = 0;
-/// Ticket of a sign of life.
+/// Ticket of a heartbeat.
 pub(crate) const HEARTBEAT: u64 = u64::MAX;
 /// Ticket of text for the job's output: the code is 1 for standard output, 2 for standard error.
 pub(crate) const TEXT: u64 = u64::MAX - 1;
-/// Ticket of changes of host memory that both sides have: how many messages of the job were taken over before (u64), then lines.
+/// Ticket of changes to mirrored host memory: the number of the job's messages applied before (u64), then lines.
 pub(crate) const CHANGES: u64 = u64::MAX - 2;
 
 /// Rounds up to the next multiple of 8.
@@ -29,10 +30,10 @@ pub(crate) fn filled(bytes: usize) -> usize {
     bytes.next_multiple_of(8)
 }
 
-/// Head of a call.
+/// Header of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Bytes of head and body.
+    /// Bytes of header and body.
     pub(crate) len: u32,
     /// Row or operation.
     pub(crate) id: u16,
@@ -40,7 +41,7 @@ pub(crate) struct Head {
     pub(crate) flags: u16,
     /// Position in the total order of the connection, from 0.
     pub(crate) seq: u64,
-    /// Names the answer.
+    /// Identifies the answer.
     pub(crate) ticket: u64,
 }
 
@@ -50,7 +51,7 @@ impl Head {
         u64::from(self.len) | u64::from(self.id) << 32 | u64::from(self.flags) << 48
     }
 
-    /// Its bytes.
+    /// Encodes the header.
     pub(crate) fn bytes(&self) -> [u8; HEAD] {
         let mut b = [0; HEAD];
         b[..8].copy_from_slice(&self.word().to_le_bytes());
@@ -59,23 +60,23 @@ impl Head {
         b
     }
 
-    /// Reads it.
+    /// Decodes the header.
     pub(crate) fn read(b: &[u8; HEAD]) -> Head {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| b[at + i]));
         let first = word(0);
         Head { len: first as u32, id: (first >> 32) as u16, flags: (first >> 48) as u16, seq: word(8), ticket: word(16) }
     }
 
-    /// Bytes of the body, if the length is possible.
+    /// Bytes of the body, if the length is valid.
     pub(crate) fn body(&self) -> Option<usize> {
         (self.len as usize).checked_sub(HEAD).filter(|n| *n <= MAX_BODY)
     }
 }
 
-/// Head of an answer, a fault report or a sign of life.
+/// Header of an answer, a fault report or a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerHead {
-    /// Bytes of head and body.
+    /// Bytes of header and body.
     pub(crate) len: u32,
     /// Result of the call.
     pub(crate) code: Code,
@@ -84,13 +85,13 @@ pub(crate) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// The head of an answer with `body` bytes; `None` if it is too long.
+    /// The header of an answer with `body` bytes; `None` if it is too long.
     pub(crate) fn new(code: Code, ticket: u64, body: usize) -> Option<AnswerHead> {
         let len = u32::try_from(body).ok().filter(|_| body <= MAX_BODY)?.checked_add(ANSWER_HEAD as u32)?;
         Some(AnswerHead { len, code, ticket })
     }
 
-    /// Its bytes.
+    /// Encodes the header.
     pub(crate) fn bytes(&self) -> [u8; ANSWER_HEAD] {
         let mut b = [0; ANSWER_HEAD];
         b[..4].copy_from_slice(&self.len.to_le_bytes());
@@ -99,7 +100,7 @@ impl AnswerHead {
         b
     }
 
-    /// Reads it.
+    /// Decodes the header.
     pub(crate) fn read(b: &[u8; ANSWER_HEAD]) -> AnswerHead {
         AnswerHead {
             len: u32::from_le_bytes(std::array::from_fn(|i| b[i])),
@@ -108,7 +109,7 @@ impl AnswerHead {
         }
     }
 
-    /// Bytes of the body, if the length is possible.
+    /// Bytes of the body, if the length is valid.
     pub(crate) fn body(&self) -> Option<usize> {
         (self.len as usize).checked_sub(ANSWER_HEAD).filter(|n| *n <= MAX_BODY)
     }

@@ -1,11 +1,12 @@
-//! Sleeping on a word of memory and waking who sleeps there, in this process or in another that shares the memory.
+//! Futexes: sleeping on a word of memory and waking the sleepers, in this process or in another that shares the
+//! memory.
 
 use crate::sync::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps while `word` is `value`, at most for `limit`. May return early for no reason.
+/// Sleeps while `word` is `value`, for at most `limit`. It may return spuriously.
 pub(crate) fn wait(word: &AtomicU32, value: u32, limit: Duration) {
-    // In a model nobody looks again by itself: what relies on that is found.
+    // In a model there are no timeouts, so that code that relies on them is detected.
     #[cfg(test)]
     if interleave::sleep(word, value) {
         return;
@@ -15,7 +16,7 @@ pub(crate) fn wait(word: &AtomicU32, value: u32, limit: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const t) };
 }
 
-/// As [`wait`], for a time so short that whoever has something for the sleeper need not wake it.
+/// As [`wait`], for a time so short that no other thread needs to wake the sleeper.
 pub(crate) fn nap(word: &AtomicU32, value: u32, limit: Duration) {
     #[cfg(test)]
     if interleave::pause() {

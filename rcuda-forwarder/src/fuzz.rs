@@ -1,4 +1,4 @@
-//! What anybody on the network may say to a server, a client to its worker, and a server to a client.
+//! Fuzz targets for what the network may send to a server, a client to its worker, and a server to a client.
 
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, GlobalInfo, Refused};
@@ -11,13 +11,13 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The bodies of a greeting are at most 64 KiB.
+/// The bodies of a greeting have at most 64 KiB.
 const LIMIT: Limit = Limit { bytes: 1 << 20, each: 64 };
-/// An inbox has a buffer of 256 KiB, and takes a long body in pieces of 4 MiB.
+/// An inbox has a buffer of 256 KiB, and reads a long body in pieces of 4 MiB.
 const INBOX: Limit = Limit { bytes: 6 << 20, each: 64 };
 const LONG: Duration = Duration::from_secs(60);
 
-/// A connection on which the peer says `bytes` and no more. The peer's end must be kept.
+/// A connection whose peer sends `bytes` and nothing more. The peer's end must be kept.
 fn says(bytes: &[u8]) -> (Conn, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets");
     theirs.write_all(bytes).expect("less than a socket holds");
@@ -37,7 +37,7 @@ fn greetings_of_clients() {
     fuzz::run("greetings-of-clients", seeds, LIMIT, |input| {
         let hear = |bytes: &[u8]| {
             let (ours, _theirs) = says(bytes);
-            // Nobody knows a secret that a nonce goes into which is drawn here.
+            // The input cannot contain a proof that depends on a nonce drawn here.
             receive(&ours, LONG, |_| Ok([1; 32])).expect_err("nobody is let in");
         };
         hear(input);
@@ -68,7 +68,7 @@ fn greetings_of_servers() {
     });
 }
 
-/// A call as it travels.
+/// A call in its encoded form.
 fn frame(id: u16, body: &[u8]) -> Vec<u8> {
     let head = Head { len: (HEAD + body.len()) as u32, id, flags: 0, seq: 0, ticket: 1 };
     let mut bytes = [&head.bytes()[..], body].concat();
@@ -87,7 +87,7 @@ fn requests() -> Vec<Control> {
     ]
 }
 
-/// What a worker does with what its client sends, up to the calls themselves (`bodies_of_calls` of `cuda-api`).
+/// What a worker does with its client's messages, up to the calls themselves (`bodies_of_calls` of `cuda-api`).
 #[test]
 fn frames_of_clients() {
     let mut seeds: Vec<Vec<u8>> = requests().iter().map(|r| frame(CONTROL, &r.encode().expect("encoded"))).collect();
@@ -125,7 +125,7 @@ fn answers_to_control_requests() {
     fuzz::run("answers-to-control-requests", seeds.map(|r| r.encode().expect("encoded")), LIMIT, |input| {
         if let Ok(reply) = ControlReply::decode(input) {
             let bytes = reply.encode().expect("encoded");
-            // Not every number is equal to itself: the bytes are compared.
+            // Floating-point values may not equal themselves, so the bytes are compared.
             assert_eq!(ControlReply::decode(&bytes).and_then(|r| r.encode()).expect("decoded"), bytes);
         }
     });

@@ -1,7 +1,7 @@
-//! The greeting: what is said on a connection before anything else (docs/formats.md, "Greeting").
+//! The greeting: the first messages on a connection (docs/formats.md, "Greeting").
 //!
-//! The server speaks first. Both prove that they know the secret (the token, or a bulk connection's ticket) without saying
-//! it; on a Unix socket the kernel has told the server who the peer is, and the secret is all zero.
+//! The server sends first. Both ends prove that they know the secret (the token, or the ticket of a data connection)
+//! without sending it; on a Unix socket the kernel identifies the peer to the server, and the secret is all zero.
 
 use crate::conn::Conn;
 use crate::token::random;
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
 pub(crate) const PROTOCOL: u32 = 4;
-/// Longest body of an opening and longest text of a refusal.
+/// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
-/// How long a refused client may take to hang up.
+/// How long to wait for a refused client to disconnect.
 const PARTING: Duration = Duration::from_millis(300);
-/// Most environment variables that an opening may carry.
+/// Maximum number of environment variables in an opening.
 const VARIABLES: usize = 256;
 
-/// Digest of everything that both ends must agree on: version, protocol, rows, operations.
+/// Digest of everything that both ends must have in common: version, protocol, rows, operations.
 pub fn build_digest() -> [u8; 32] {
     static DIGEST: OnceLock<[u8; 32]> = OnceLock::new();
     *DIGEST.get_or_init(|| {
@@ -43,10 +43,10 @@ pub fn build_digest() -> [u8; 32] {
 }
 
 wire_struct! {
-    /// What a job says of itself to a worker's server.
+    /// A job's description of itself for a worker's server.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct JobHello {
-        /// Number of the device in the job (0 to 31): it decides the addresses.
+        /// Number of the device in the job (0 to 31), which determines the addresses.
         pub virtual_device: u32,
         /// The job's process.
         pub pid: u32,
@@ -55,7 +55,7 @@ wire_struct! {
     }
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// The calls of a job for one GPU of the server.
@@ -65,7 +65,7 @@ pub(crate) enum Opening {
         /// The job.
         hello: JobHello,
     },
-    /// One stripe of a copy between places.
+    /// One data connection of a copy between places.
     Bulk {
         /// Digest of the ticket.
         name: [u8; 32],
@@ -107,12 +107,12 @@ impl Opening {
     }
 }
 
-/// Name under which a ticket is known: says nothing about the ticket.
+/// The public name of a ticket, which does not reveal the ticket.
 pub(crate) fn ticket_name(ticket: &[u8; 32]) -> [u8; 32] {
     blake3::derive_key("mrcuda 2026 ticket name", ticket)
 }
 
-/// Key by which a bulk connection proves its ticket.
+/// Key by which a data connection proves its ticket.
 pub(crate) fn ticket_key(ticket: &[u8; 32]) -> [u8; 32] {
     blake3::derive_key("mrcuda 2026 ticket key", ticket)
 }
@@ -120,28 +120,28 @@ pub(crate) fn ticket_key(ticket: &[u8; 32]) -> [u8; 32] {
 /// Why a greeting failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
-    /// The peer said something else.
+    /// The peer sent something else.
     #[error("the peer does not speak the mrcuda protocol")]
     Garbage,
-    /// The peer is another build.
+    /// The peer is a different build.
     #[error("the peer is another build of mrcuda: install the same build at both ends")]
     OtherBuild,
     /// The secret is wrong.
     #[error("wrong token")]
     WrongToken,
-    /// A bulk connection whose ticket is unknown or used up.
+    /// The ticket of a data connection is unknown or used up.
     #[error("unknown ticket")]
     UnknownTicket,
     /// The peer took too long.
     #[error("too slow")]
     TooSlow,
-    /// Too many greet at one time: to be tried again soon.
+    /// Too many clients are greeting; retry soon.
     #[error("the server is busy: too many clients are connecting at the same time")]
     Busy,
-    /// The server ended the connection without a last word that arrived: to be tried again soon.
+    /// The server closed the connection without a reason that arrived; retry soon.
     #[error("the server closed the connection during the greeting ({0})")]
     HungUp(io::Error),
-    /// The peer said no.
+    /// The peer refused.
     #[error("{0}")]
     Refused(String),
     /// The connection failed.
@@ -213,8 +213,8 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
     }
 }
 
-/// How long a client waits for a server that says nothing, and for all that it has to say. A server that says the next thing is alive: on
-/// a machine that is busy it may take its time.
+/// Time limits of a client: for the next message of a server, and for the whole greeting. A server that sends the next
+/// message is alive; on a busy machine it may be slow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) silence: Duration,
@@ -222,13 +222,13 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Until when the next thing must be said.
+    /// Deadline of the next message.
     pub(crate) fn next(&self) -> Instant {
         self.end.min(Instant::now() + self.silence)
     }
 }
 
-/// The client's part. Returns when the server has accepted; what follows on the connection depends on the opening.
+/// The client's part. Returns when the server has accepted; the messages that follow depend on the opening.
 pub(crate) fn greet(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
     preambles(conn, limits).and_then(|()| prove(conn, opening, key, limits)).map_err(|why| match why {
         GreetError::Io(e) if has_hung_up(&e) => GreetError::HungUp(e),
@@ -236,26 +236,26 @@ pub(crate) fn greet(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limi
     })
 }
 
-/// The client's part of the preambles: each end says what it is.
+/// The client's part of the preambles, in which each end identifies itself.
 fn preambles(conn: &Conn, limits: Limits) -> Result<(), GreetError> {
     let mut said = [0; PREAMBLE];
-    // Other servers say less than that, and wait for more then.
+    // Other servers send less than that and then wait.
     conn.read_exact_by(&mut said[..MAGIC.len()], limits.next())?;
     if said[..MAGIC.len()] != MAGIC {
         return Err(GreetError::Garbage);
     }
     conn.read_exact_by(&mut said[MAGIC.len()..], limits.next())?;
-    // The server must hear who called, also if it is another build: it says so on its side.
+    // A server of a different build must receive our preamble too, so that it can log the mismatch.
     send(conn, &preamble())?;
     check_preamble(&said)
 }
 
-/// Writes, though the server may have ended the connection before it reads this: why it did is what is read next.
+/// Writes to a server that may have closed the connection already: its reason is read next.
 fn send(mut conn: &Conn, bytes: &[u8]) -> io::Result<()> {
     conn.write_all(bytes).or_else(|e| if has_hung_up(&e) { Ok(()) } else { Err(e) })
 }
 
-/// The client's part after the preambles: each end shows that it knows the secret.
+/// The client's part after the preambles: each end proves that it knows the secret.
 fn prove(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
     let mut theirs = [0; 32];
     conn.read_exact_by(&mut theirs, limits.next())?;
@@ -273,7 +273,7 @@ fn prove(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Resu
     send(conn, &out)?;
     let answer = read_answer(conn, limits.next())?;
     let wanted = keyed(key, "server", [&theirs, &ours], opening.role(), &body);
-    // A server that does not know the secret must not get the job's data. The comparison takes the same time always.
+    // A server that does not know the secret must not get the job's data. The comparison takes constant time.
     match <[u8; 32]>::try_from(answer) {
         Ok(said) if wanted == said => Ok(()),
         _ => Err(GreetError::WrongToken),
@@ -285,7 +285,8 @@ fn has_hung_up(e: &io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// The server's part: `key_of` gives the secret of an opening. The client has not been told of an error yet: see [`refuse`].
+/// The server's part: `key_of` returns the secret for an opening. On an error the client has not been told yet: see
+/// [`refuse`].
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,
@@ -294,14 +295,15 @@ pub(crate) fn receive(
     hear(conn, Instant::now() + limit, key_of)
 }
 
-/// Says who we are to a client that is refused before its greeting is heard: it understands no refusal else.
+/// Sends our preamble to a client that is refused before its greeting is read; without it the client could not decode
+/// the refusal.
 pub(crate) fn introduce(mut conn: &Conn) -> io::Result<()> {
     conn.write_all(&[&preamble()[..], &random()?].concat())
 }
 
-/// Tells the client why it is refused.
+/// Sends the reason for a refusal to the client.
 pub(crate) fn refuse(conn: &Conn, why: &GreetError) {
-    // The peer may have gone, or be no client at all: what it makes of the answer is its business.
+    // The peer may have disconnected, or not be a client at all, so errors are ignored.
     let _ = match why {
         GreetError::Busy => say(conn, BUSY, &[]),
         why => say(conn, REFUSED, why.to_string().as_bytes()),
@@ -365,7 +367,7 @@ mod tests {
         Opening::Job { gpu: 1, hello }
     }
 
-    /// Both ends; gives back what each says.
+    /// Runs both ends; returns the result of each.
     fn meet(opening: Opening, client: [u8; 32], server: [u8; 32]) -> (Result<(), GreetError>, Result<Opening, GreetError>) {
         let (a, b) = pair();
         let there = thread::spawn(move || receive(&b, LIMIT, |_| Ok(server)).inspect_err(|why| refuse(&b, why)));
@@ -373,7 +375,7 @@ mod tests {
         (here, there.join().unwrap())
     }
 
-    /// A client that says `bytes`, as the server sees it, and what the server answers after its own preamble.
+    /// Runs a client that sends `bytes`; returns the server's error, and what the server sends after its preamble.
     fn hears(bytes: Vec<u8>, limit: Duration) -> (GreetError, String) {
         let (mut a, b) = pair();
         let there = thread::spawn(move || receive(&b, limit, |_| Ok([1; 32])).inspect_err(|why| refuse(&b, why)).unwrap_err());
@@ -455,7 +457,7 @@ mod tests {
         assert!(began.elapsed() < LIMIT);
     }
 
-    /// A server that says one thing after the other, each after a pause, as long as somebody listens.
+    /// A server that sends its messages with a pause before each, until the client disconnects.
     fn dawdles(pause: Duration, parts: impl IntoIterator<Item = Vec<u8>> + Send + 'static) -> Conn {
         let (a, mut b) = pair();
         thread::spawn(move || {
@@ -475,7 +477,7 @@ mod tests {
         let busy = || [preamble()[..8].to_vec(), preamble()[8..].to_vec(), vec![9; 32], [&[BUSY][..], &[0; 4]].concat()];
         let patient = Limits { silence: Duration::from_secs(60), end: Instant::now() + Duration::from_secs(60) };
         assert!(matches!(greet(&dawdles(pause, busy()), &job(1), &[1; 32], patient), Err(GreetError::Busy)));
-        // Not for ever, however much it has to say, and not where it says nothing.
+        // But not forever if the server keeps sending, and not if it sends nothing.
         let hasty = Limits { end: Instant::now() + 2 * pause, ..patient };
         let said = greet(&dawdles(pause, busy()), &job(1), &[1; 32], hasty);
         assert!(matches!(said, Err(GreetError::TooSlow)), "{said:?}");
@@ -495,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_recorded_greeting_cannot_be_used_again() {
-        // Everything the client says, recorded and said to a second server: its nonce differs.
+        // Everything the client sends is recorded and replayed to a second server, whose nonce differs.
         let (a, mut b) = pair();
         let recorder = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
@@ -530,7 +532,7 @@ mod tests {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (mut server, _) = listener.accept().unwrap();
-            // Bytes that nobody reads: the end of the connection is a reset, and what is written after it fails.
+            // Unread bytes: closing the connection causes a reset, and later writes fail.
             (&client).write_all(&[0; 8]).unwrap();
             server.write_all(&[&preamble()[..], &[9; 32], &word].concat()).unwrap();
             drop(server);

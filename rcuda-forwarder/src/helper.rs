@@ -1,7 +1,7 @@
-//! Helper processes: workers that the job itself starts on its own machine, for GPUs that cannot be in its process.
+//! Helpers: workers that the job starts on its own machine, for GPUs that cannot be used in its process.
 //!
-//! The job is to a helper what a daemon is to a worker: it tells it what to open, gives it its connection, and hands it the
-//! connections of copies. The channel between them is the life line: a helper never outlives its job.
+//! The job does for a helper what a daemon does for a worker: it tells it which GPU to open and hands it the job's
+//! connection and data connections. The helper ends when the channel between them closes, so it never outlives its job.
 
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
@@ -16,26 +16,26 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a helper may take to open its GPU.
+/// Time limit for opening the GPU.
 const OPENING: Duration = Duration::from_secs(100);
-/// Variables that a helper does not get: they put libraries into processes.
+/// Variables that a helper does not inherit, because they load libraries into processes.
 const NOT_PASSED: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 const SEARCH: &str = "LD_LIBRARY_PATH";
 
-/// What a helper is to be.
+/// Options of a helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelperOptions {
     /// Its program, whose main function is [`crate::helper_main`].
     pub program: PathBuf,
     /// File of the CUDA driver.
     pub driver: PathBuf,
-    /// The GPU's number for the driver.
+    /// The GPU's number in the driver.
     pub gpu: u32,
-    /// Folders that are left out of its search path for libraries: they hold the shim under the driver's name.
+    /// Directories that are removed from its library search path: they hold the recorder under the driver's name.
     pub hidden: Vec<PathBuf>,
 }
 
-/// Starts a helper and waits until it has opened its GPU. Gives the channel and the job's end of the connection.
+/// Starts a helper and waits until it has opened its GPU. Returns the channel and the job's end of the connection.
 pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel, Conn)> {
     let other = |why: String| io::Error::other(why);
     let driver = o.driver.to_str().ok_or_else(|| other("the path of the driver is not UTF-8".into()))?.to_owned();
@@ -58,7 +58,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     Ok((channel, Conn::apart(OwnedFd::from(ours))))
 }
 
-/// What tells builds apart, as a helper gets it.
+/// Identification of the build, as passed to a helper.
 pub(crate) fn build() -> String {
     build_digest().iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -67,7 +67,8 @@ fn text(t: OsString) -> io::Result<CString> {
     Ok(CString::new(t.into_vec())?)
 }
 
-/// The job's environment without what would put us, or the job's own libraries, into the helper.
+/// The job's environment without the variables that would load the recorder, or the job's own libraries, into the
+/// helper.
 fn environment(all: impl Iterator<Item = (OsString, OsString)>, hidden: &[PathBuf]) -> Vec<CString> {
     let is_hidden = |folder: &&[u8]| hidden.iter().any(|h| h == Path::new(OsStr::from_bytes(folder)));
     let pair = |(name, value): (OsString, OsString)| {

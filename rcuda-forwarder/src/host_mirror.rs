@@ -1,30 +1,30 @@
-//! How often two sides look for changes of host memory that nobody tells them of.
+//! Poll intervals for detecting changes of mirrored host memory.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks while something happens,
+/// Poll interval while there is activity,
 const SHORT: Duration = Duration::from_micros(500);
-/// and so long after.
+/// and for this long after it.
 const WHILE: Duration = Duration::from_secs(1);
-/// Then at most this long.
+/// Maximum poll interval after that.
 const LONG: Duration = Duration::from_millis(20);
-/// A look takes no more than such a part of the time, while something happens and else.
+/// Scans take at most one part in this many of the time: during activity, and otherwise.
 const PART: u32 = 4;
 const SMALL_PART: u32 = 50;
 
-/// What a look was like.
+/// Result of a scan.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Look {
     /// Whether there were changes.
     pub(crate) found: bool,
-    /// How much of it was waiting for somebody else.
+    /// The part of its duration that was spent waiting for another thread or process.
     pub(crate) waited: Duration,
 }
 
-/// Who looks from time to time.
+/// Schedules the scans.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Calls that were made, as of the last look.
+    /// Number of calls as of the last scan.
     calls: u64,
     last: Instant,
     pause: Duration,
@@ -37,7 +37,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Looks, and sleeps until the next time. `calls` is a count of what may lead to changes.
+    /// Scans, and sleeps until the next scan. `calls` counts the calls that may lead to changes.
     pub(crate) fn look(&mut self, calls: u64, look: impl FnOnce() -> Look) {
         let began = Instant::now();
         let Look { found, waited } = look();
@@ -45,7 +45,7 @@ impl Pace {
             self.calls = calls;
             self.last = began;
         }
-        // Waiting costs nobody anything. A pause as long as that would keep a kernel waiting for what the program has written since.
+        // Waiting takes no CPU time. A pause as long as that would delay a kernel that waits for the program's writes.
         let took = began.elapsed().saturating_sub(waited);
         self.pause =
             if self.last.elapsed() < WHILE { SHORT.max(PART * took) } else { (2 * self.pause).min(LONG).max(SMALL_PART * took) };
@@ -70,7 +70,7 @@ mod tests {
             since.elapsed()
         };
         assert!(timed(Duration::ZERO) >= LONG + PART * LONG);
-        // A machine may be busy, but hardly as long as the pause would be.
+        // The machine may be busy, but hardly for as long as the pause would be.
         assert!(timed(LONG) < LONG + PART * LONG);
     }
 }

@@ -1,10 +1,11 @@
-//! Reading messages off a connection: small ones through a buffer, long bodies straight to where they belong.
+//! Reads messages from a connection: small ones through a buffer, long bodies directly into their
+//! destination.
 
 use std::io::{self, Read};
 
-/// Bytes read ahead.
+/// Size of the read-ahead buffer.
 const AHEAD: usize = 256 << 10;
-/// A long body is taken in pieces of this size, so that a length that lies costs no memory.
+/// A long body is read in pieces of this size, so that a false length takes no memory.
 const PIECE: usize = 4 << 20;
 
 /// A buffered reader.
@@ -17,12 +18,12 @@ pub(crate) struct Inbox<R> {
 }
 
 impl<R: Read> Inbox<R> {
-    /// An empty buffer before `from`.
+    /// Creates a reader of `from` with an empty buffer.
     pub(crate) fn new(from: R) -> Inbox<R> {
         Inbox { from, buffer: vec![0; AHEAD], start: 0, end: 0 }
     }
 
-    /// Where the bytes come from.
+    /// The underlying source.
     pub(crate) fn source(&self) -> &R {
         &self.from
     }
@@ -65,7 +66,7 @@ impl<R: Read> Inbox<R> {
         }
     }
 
-    /// The next `N` bytes; `None` at an orderly end before the first of them.
+    /// The next `N` bytes; `None` at an orderly end of the stream before the first of them.
     pub(crate) fn head<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
         while self.end - self.start < N {
             let empty = self.start == self.end;
@@ -79,7 +80,7 @@ impl<R: Read> Inbox<R> {
         Ok(Some(head))
     }
 
-    /// Appends `n` bytes to `to`; memory grows with what has really arrived.
+    /// Appends `n` bytes to `to`; memory grows with the bytes that have arrived.
     pub(crate) fn append(&mut self, to: &mut Vec<u8>, n: usize) -> io::Result<()> {
         let mut left = n;
         while left > 0 {
@@ -92,7 +93,7 @@ impl<R: Read> Inbox<R> {
         Ok(())
     }
 
-    /// The next `n` bytes, for the time of `look`: from the buffer if they fit, else collected in `long`.
+    /// Passes the next `n` bytes to `look`: from the buffer if they fit, otherwise collected in `long`.
     pub(crate) fn with<T>(&mut self, n: usize, long: &mut Vec<u8>, look: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
         if n > AHEAD / 2 {
             long.clear();
@@ -112,7 +113,7 @@ impl<R: Read> Inbox<R> {
 mod tests {
     use super::*;
 
-    /// Gives a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Drip<'a>(&'a [u8], usize);
     impl Read for Drip<'_> {
         fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {

@@ -1,11 +1,13 @@
-//! Carries the calls of a job to a GPU elsewhere.
+//! Forwards the calls of a job to a GPU in another process, on the same or another machine.
 //!
-//! * [`Link`] is the job's end: many threads put calls into a [`ring`], one order comes out at the worker.
-//! * [`serve`] is the daemon: it lets clients in ([`Token`]) and hands each to a worker process ([`worker_main`]).
-//! * [`Link::to_helper`] starts a worker of the job's own ([`helper_main`]) on its machine.
-//! * [`Control`] requests concern a place as a whole; [`bulk_connect`] makes the connections over which memory is copied.
+//! * [`Link`] is the job's end: many threads put calls into a [`ring`]; the worker receives them in one order.
+//! * [`serve`] is the daemon: it authenticates clients ([`Token`]) and hands each to a worker process
+//! ([`worker_main`]).
+//! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
+//! * [`Control`] requests concern a place as a whole; [`bulk_connect`] opens data connections, over which memory is
+//! copied.
 //!
-//! docs/formats.md describes what travels. Both ends must be the same build ([`build_digest`]).
+//! docs/formats.md describes the protocol. Both ends must be the same build ([`build_digest`]).
 
 mod attendant;
 mod channel;

@@ -1,4 +1,4 @@
-//! What the clients of a server may take of its machine.
+//! Resource limits for the clients of a server.
 
 use cuda_api::wire_struct;
 
@@ -7,29 +7,29 @@ const GIB: u64 = 1 << 30;
 /// Limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Workers with a client at one time, in all.
+    /// Maximum number of workers with a client.
     pub(crate) workers: u32,
-    /// Of one client over TCP: one address.
+    /// Maximum for one client address over TCP.
     pub(crate) client_workers: u32,
-    /// What each worker may take.
+    /// Limits of each worker.
     pub(crate) of_worker: WorkerLimits,
 }
 
 wire_struct! {
-    /// What one worker may take, in bytes of the machine's memory.
+    /// Limits of one worker, in bytes of host memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct WorkerLimits {
-        /// Module images that it keeps; also the code of one image, decompressed.
+        /// Module images that it keeps; also the maximum decompressed size of the code of one image.
         pub images: u64,
-        /// Calls that wait until the job has done its part of an earlier one.
+        /// Queued calls that wait for the job to complete its part of an earlier one.
         pub queue: u64,
-        /// Host memory that it keeps like the job's.
+        /// Host memory that mirrors the job's.
         pub pinned: u64,
     }
 }
 
 impl Limits {
-    /// Of a server with so many GPUs; what is not said depends on their number.
+    /// The limits of a server with this number of GPUs; defaults depend on that number.
     pub(crate) fn new(gpus: u32, workers: Option<u32>, client_workers: Option<u32>, of_worker: WorkerLimits) -> Limits {
         let usual = gpus.saturating_mul(16).max(32);
         let (workers, client_workers) = (workers.unwrap_or(4 * usual), client_workers.unwrap_or(usual));
@@ -38,7 +38,7 @@ impl Limits {
 }
 
 impl WorkerLimits {
-    /// What a server allows that is not told otherwise: pinned memory up to half of the machine's.
+    /// The default limits of a server: pinned memory up to half of the machine's.
     pub fn of_machine() -> WorkerLimits {
         // SAFETY: plain questions without pointers.
         let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
@@ -46,6 +46,6 @@ impl WorkerLimits {
         WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: (memory / 2).max(GIB) }
     }
 
-    /// Of a worker that the job itself has started.
+    /// The limits of a helper: none.
     pub(crate) const NONE: WorkerLimits = WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX };
 }

@@ -1,8 +1,8 @@
 //! The job's end of a connection to a worker.
 //!
 //! Calls go into the [`crate::ring`]. Over TCP a sender thread drains it to the socket, and a receiver thread completes
-//! answers. A worker of the same machine has the ring in shared memory and drains it itself; answers come the same way back.
-//! Nothing here waits for the worker but [`Reply::wait`], [`Link::control`] and a full ring.
+//! answers. A worker on the same machine maps the ring as shared memory and drains it itself; answers return through
+//! shared memory as well. Only [`Reply::wait`], [`Link::control`] and a full ring wait for the worker.
 
 use crate::channel::{Channel, Message};
 use crate::conn::{Address, Conn};
@@ -41,18 +41,18 @@ pub use reply::{Landing, Reply};
 use reply::{Replies, Waiter};
 use socket::Socket;
 
-/// How long the job's end waits for what.
+/// The time limits of the job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For a connection: the peer's system makes it, however busy its programs are.
+    /// For a connection, which the peer's kernel accepts however busy its programs are.
     pub connection: Duration,
-    /// For the next thing that a server says in a greeting, and so long a server that says that it is busy is asked again.
+    /// For the next message of a server's greeting; also how long a busy server is retried.
     pub greeting: Duration,
-    /// For a worker to be ready: it may have to be started.
+    /// For a worker to become ready: it may have to be started.
     pub worker: Duration,
-    /// Without any sign of life (a worker gives one each second).
+    /// Without a heartbeat (a worker sends one each second).
     pub silence: Duration,
-    /// For an orderly end.
+    /// For an orderly close.
     pub goodbye: Duration,
 }
 
@@ -63,31 +63,31 @@ impl Default for Patience {
     }
 }
 
-/// What carries calls and answers.
+/// The transport of calls and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// A TCP connection.
     Tcp,
-    /// Memory shared with a worker of the same machine.
+    /// Memory shared with a worker on the same machine.
     Shm,
 }
 
 impl Transport {
-    /// What reaches a server.
+    /// The transport to a server.
     fn of(server: &Endpoint) -> Transport {
         if server.unix_path().is_some() { Transport::Shm } else { Transport::Tcp }
     }
 }
 
-/// The worker is gone, and every call on its link fails from now on.
+/// The link to the worker is lost, and every call on it fails from now on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the worker is lost: {why}")]
 pub struct Lost {
-    /// What happened.
+    /// The reason.
     pub why: Arc<str>,
 }
 
-/// Why a link could not be made or a control request failed.
+/// Why a link could not be established or a control request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// No connection.
@@ -95,16 +95,16 @@ pub enum LinkError {
     Connect {
         /// The server.
         to: Endpoint,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// A server on a network wants a token.
+    /// A server on a network requires a token.
     #[error("{to} requires a token, and there is none (copy the server's token file)")]
     NoToken {
         /// The server.
         to: Endpoint,
     },
-    /// The server said no, or is no server of ours.
+    /// The server refused, or is not a mrcuda server.
     #[error("{to} cannot be used: {why}")]
     Greeting {
         /// The server.
@@ -112,32 +112,32 @@ pub enum LinkError {
         /// Its reason.
         why: String,
     },
-    /// The threads or the memory of a link could not be made.
+    /// The threads or the memory of a link could not be created.
     #[error("cannot set up the connection to {to}: {source}")]
     Setup {
         /// The server.
         to: Endpoint,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// A helper could not be started, or is gone.
+    /// A helper could not be started, or has ended.
     #[error("no helper process: {0}")]
     Helper(io::Error),
     /// The worker refused a request.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The worker's answer makes no sense.
+    /// The worker's answer is malformed.
     #[error("the worker's answer is malformed")]
     Answer,
-    /// The worker gives signs of life and no answer.
+    /// The worker sends heartbeats but no answer.
     #[error("the worker has not answered a request within {} s", .0.as_secs())]
     Unanswered(Duration),
-    /// The worker is gone.
+    /// The link is lost.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
 
-/// What to look at when nobody listens.
+/// A hint for the user if no server listens.
 fn hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => " (does `mrcuda serve` run there?)",
@@ -145,10 +145,10 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// A call that was sent without waiting has failed.
+/// A call that was sent without waiting for its result has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What it returned.
+    /// The call's result.
     pub code: Code,
     /// Row or operation.
     pub id: u16,
@@ -157,7 +157,7 @@ pub struct Fault {
 type Hook = Box<dyn Fn(Fault) + Send + Sync>;
 type TextHook = Arc<dyn Fn(i32, &[u8]) + Send + Sync>;
 
-/// Text for the job's output that has come before anybody wanted it, and who wants it.
+/// Text for the job's output that arrived before a hook was set, and the hook.
 #[derive(Default)]
 struct Texts {
     before: Vec<(i32, Vec<u8>)>,
@@ -170,7 +170,7 @@ impl std::fmt::Debug for Texts {
     }
 }
 
-/// The first fault that nobody has taken, and who wants to hear of faults.
+/// The first fault that has not been taken, and the hook for faults.
 #[derive(Default)]
 struct Faults {
     first: Option<Fault>,
@@ -183,18 +183,18 @@ impl std::fmt::Debug for Faults {
     }
 }
 
-/// Where answers come from.
+/// Source of answers.
 #[derive(Debug)]
 enum Source {
     Socket(Socket),
     Memory(Answers),
 }
 
-/// What the program's threads and ours share.
+/// State shared by the program's threads and ours.
 #[derive(Debug)]
 struct Shared {
     ring: Ring,
-    /// Carries everything over TCP; beside shared memory it only says that both sides are there.
+    /// Carries everything over TCP; with shared memory it only shows that both ends exist.
     conn: Arc<Conn>,
     answers: Source,
     replies: Replies,
@@ -205,13 +205,13 @@ struct Shared {
 }
 
 impl Shared {
-    /// The connection is of no use any more. The receiver notices and fails whoever waits.
+    /// Marks the connection as lost. The receiver detects this and fails all waiting threads.
     fn lose(&self, why: &str) {
         self.replies.lose(why);
         self.conn.shutdown();
     }
 
-    /// Sends what the program puts in, until told to stop or the connection fails.
+    /// Sends the calls in the ring, until stopped or the connection fails.
     fn send_all(&self) {
         // SAFETY: called once for each ring, by the sender thread.
         let mut consumer = unsafe { Consumer::new(&self.ring) };
@@ -244,28 +244,28 @@ impl Shared {
     }
 }
 
-/// A connection to a worker: one GPU of a server. Used by all threads of the job at once.
+/// A connection to a worker, for one GPU of a server. All threads of the job use it concurrently.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
     device: DeviceInfo,
     tickets: AtomicU64,
-    /// To the helper that the job has started for this link.
+    /// Channel to the helper that the job has started for this link.
     channel: Option<Channel>,
 }
 
-/// First and longest pause before a server that is busy, or hung up while it was greeted, is asked again.
+/// First and longest pause before retrying a server that is busy, or that closed the connection during the greeting.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(320)];
 
-/// How often a server may hang up while it is greeted: a busy one does so for seconds at most. With the pauses this takes about ten
-/// seconds; what still does so then is another service, or a server that is ending.
+/// How often a server may close the connection during the greeting: a busy one does so for seconds at most. With the
+/// pauses, the retries take about ten seconds; a server that still closes it then is another service, or is ending.
 const HANG_UPS: u32 = 24;
 
-/// For a connection of a copy between places and its greeting, all in all: a move that fails is made again later, and who asks a server to
-/// connect somewhere hears after this time what became of it, whatever answers there.
+/// Total time limit for a data connection and its greeting. A move that fails is retried later, and a client that asks
+/// a server to connect somewhere gets the result after this time, whatever is at the target.
 const BULK: Duration = Duration::from_secs(5);
 
-/// How long connecting and greeting may take.
+/// Time limits for connecting and greeting.
 struct Opened {
     connection: Duration,
     greeting: Duration,
@@ -273,7 +273,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// A greeting has this many parts at most.
+    /// Maximum number of messages of a greeting.
     const PARTS: u32 = 4;
 
     fn of(patience: &Patience) -> Opened {
@@ -282,7 +282,8 @@ impl Opened {
     }
 }
 
-/// Connects, greets; asks again within the limit if the server is busy. What it answers next depends on the opening.
+/// Connects and greets; retries within the time limit if the server is busy. What the server sends next depends on the
+/// opening.
 fn open(
     to: &Endpoint,
     opening: &Opening,
@@ -296,7 +297,7 @@ fn open(
         let connected = end.min(Instant::now() + limit.connection);
         let conn = match Conn::open_if(to, connected, allowed) {
             Ok(conn) => conn,
-            // What the server did before it was gone says more.
+            // The earlier error says more.
             Err(source) => return Err(before.unwrap_or_else(|| LinkError::Connect { to: to.clone(), source })),
         };
         match greet::greet(&conn, opening, key, Limits { silence: limit.greeting, end }) {
@@ -312,14 +313,14 @@ fn open(
             }
         }
         drop(conn);
-        // Clients that were sent away together do not come back together.
+        // Randomized, so that clients that were refused together do not return together.
         let part = RandomState::new().hash_one(0) as u32 % 1000;
         std::thread::sleep(pause + pause * part / 1000);
         pause = (2 * pause).min(PAUSES[1]);
     }
 }
 
-/// What the job's user is told, with what to do about it.
+/// The error for the job's user, with advice.
 fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
         GreetError::Refused(text) if *text == GreetError::WrongToken.to_string() => {
@@ -333,8 +334,8 @@ fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
 }
 
 impl Link {
-    /// Connects to a GPU of a server and waits until its worker is ready. A worker of this machine is given `pinned`, the file of the
-    /// job's pinned memory, if there is one.
+    /// Connects to a GPU of a server and waits until its worker is ready. A worker on this machine gets `pinned`, the
+    /// file of the job's pinned memory, if there is one.
     pub fn connect(
         to: &Endpoint,
         token: Option<&Token>,
@@ -344,7 +345,7 @@ impl Link {
         Link::connect_with(to, token, hello, pinned, Patience::default())
     }
 
-    /// As [`Link::connect`], with other limits.
+    /// As [`Link::connect`], with other time limits.
     pub fn connect_with(
         to: &Endpoint,
         token: Option<&Token>,
@@ -366,7 +367,7 @@ impl Link {
         Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })
     }
 
-    /// Starts a helper process and waits until it is ready. It ends with this process, or when the link is closed.
+    /// Starts a helper and waits until it is ready. It ends with this process, or when the link is closed.
     pub fn to_helper(options: &HelperOptions, hello: &JobHello, pinned: Option<BorrowedFd<'_>>) -> Result<Arc<Link>, LinkError> {
         let patience = Patience::default();
         let (channel, conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
@@ -376,13 +377,13 @@ impl Link {
         Link::start(conn, Some(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
     }
 
-    /// Gives a helper its end of a connection, whose ticket it expects. Nobody else can connect to it.
+    /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
     pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
         let channel = self.channel.as_ref().ok_or(LinkError::Answer)?;
         channel.send(&Message::Bulk(*ticket), Some(socket.as_fd())).map_err(LinkError::Helper)
     }
 
-    /// The link over a greeted connection.
+    /// Creates the link over a greeted connection.
     fn start(
         conn: Conn,
         channel: Option<Channel>,
@@ -411,7 +412,7 @@ impl Link {
             Source::Socket(_) => theirs.send_all(),
             Source::Memory(answers) => theirs.watch(answers),
         })?;
-        // Without it the first calls take longer.
+        // On failure the first calls are only slower.
         let _ = threads::spawn("mrcuda-warm", move || warm.ring.warm());
         threads::spawn("mrcuda-receive", move || match &shared.answers {
             Source::Socket(socket) => shared.receive_all(socket),
@@ -420,7 +421,7 @@ impl Link {
         Ok(link)
     }
 
-    /// How it reaches its worker.
+    /// The transport to its worker.
     pub fn transport(&self) -> Transport {
         match self.shared.answers {
             Source::Socket(_) => Transport::Tcp,
@@ -428,19 +429,20 @@ impl Link {
         }
     }
 
-    /// What the GPU is.
+    /// Properties of the GPU.
     pub fn device(&self) -> &DeviceInfo {
         &self.device
     }
 
-    /// Hands a call over: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
-    /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] tells. Gives where it lies in the job's order.
+    /// Sends a call: no allocation, no system call while the sender is awake, no wait unless the ring is full or the
+    /// body is longer than [`ring::INLINE`]. If the call fails, a [`Fault`] reports it. Returns the call's range of
+    /// positions.
     pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Range<u64>, Lost> {
         traffic::sent(id, parts);
         self.shared.before(id).and_then(|()| self.shared.ring.push(id, frame::NO_TICKET, parts)).map_err(|e| self.not_sent(e))
     }
 
-    /// As [`Link::send`], if nothing has been handed over since the order was at `position` and the body is short; else `None`.
+    /// As [`Link::send`], if no call has been sent since `position` and the body is short; otherwise `None`.
     pub fn send_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Lost> {
         let sent =
             self.shared.before(id).and_then(|()| self.shared.ring.push_at(position, id, parts)).map_err(|e| self.not_sent(e))?;
@@ -458,13 +460,14 @@ impl Link {
         }
     }
 
-    /// Hands a call over; the answer is waited for with [`Reply::wait`], or dropped.
+    /// Sends a call whose answer is awaited with [`Reply::wait`], or dropped.
     pub fn request(&self, id: u16, parts: &[&[u8]]) -> Result<Reply, Lost> {
         self.ask(id, parts, Waiter::new(None))
     }
 
-    /// As [`Link::request`]; `then` gets the answer, or the news that it will not come, from a thread of ours. It must not wait. The
-    /// bytes of copies that the GPU made before are where they belong by then. An error here: `then` was not and is not called.
+    /// As [`Link::request`]; a thread of the link calls `then` with the answer, or with the error that it will not
+    /// arrive. `then` must not wait. By then, the bytes of copies that the GPU completed before are at their
+    /// destination. If this returns an error, `then` is not called.
     pub fn request_then(
         &self,
         id: u16,
@@ -474,17 +477,18 @@ impl Link {
         self.ask(id, parts, Waiter::calling(Box::new(then))).map(drop)
     }
 
-    /// As [`Link::request`]; the bytes of a successful answer go straight to `landing`, and [`Reply::wait`] gives none.
-    /// Answers arrive in the order in which the GPU got there: who later waits for the stream finds the bytes landed.
+    /// As [`Link::request`]; the bytes of a successful answer are written directly to `landing`, and [`Reply::wait`]
+    /// returns none. Answers arrive in the order of execution on the GPU: after a later wait for the stream, the bytes
+    /// have landed.
     ///
     /// # Safety
-    /// The landing stays writable until the answer has come or the link is lost, also if the reply is dropped.
+    /// The landing must stay writable until the answer has arrived or the link is lost, even if the reply is dropped.
     pub unsafe fn request_into(&self, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Lost> {
         self.ask(id, parts, Waiter::new(Some(landing)))
     }
 
-    /// As [`Link::request_into`] for a call whose result nobody looks at: if it fails, a [`Fault`] tells. Of the reply only
-    /// [`Reply::is_here`] is asked.
+    /// As [`Link::request_into`] for a call whose result is not checked: if it fails, a [`Fault`] reports it. Only
+    /// [`Reply::is_here`] may be used on the reply.
     ///
     /// # Safety
     /// As for [`Link::request_into`].
@@ -493,7 +497,8 @@ impl Link {
     }
 
     fn ask(&self, id: u16, parts: &[&[u8]], waiter: Waiter) -> Result<Reply, Lost> {
-        // As for the ring: a program that leaves the call because its pointer is bad must leave no answer to wait for.
+        // As for the ring: if the program's signal handler leaves the call because of a bad pointer, no answer may be
+        // registered.
         ring::touch(parts);
         traffic::sent(id, parts);
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
@@ -502,14 +507,14 @@ impl Link {
         match self.shared.before(id).and_then(|()| self.shared.ring.push(id, ticket, parts)) {
             Ok(span) => Ok(Reply::new(id, waiter, self.shared.clone(), span)),
             Err(e) if self.shared.replies.forget(ticket) => Err(self.not_sent(e)),
-            // The link was lost in the meantime, and the waiter already has the error.
+            // The link was lost in the meantime, and the waiter has received the error.
             Err(_) => Ok(Reply::new(id, waiter, self.shared.clone(), 0..0)),
         }
     }
 
-    /// Carries out a control request and waits for the answer. A refusal is an error. Only a round may take as long as it takes; it
-    /// ends when nothing comes on its connections any more. A worker that lives and does not answer another request in its time is
-    /// of no use.
+    /// Sends a control request and waits for the answer. A refusal is an error. Only a round has no time limit; it ends
+    /// when no data arrives on its connections. A worker that sends heartbeats but does not answer another request in
+    /// time is treated as unusable.
     pub fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
         let bytes = request.encode().map_err(|_| LinkError::Answer)?;
         let reply = self.request(frame::CONTROL, &[&bytes])?;
@@ -523,28 +528,28 @@ impl Link {
         }
     }
 
-    /// Where the next call of the job begins in its order: unchanged as long as nobody hands anything over.
+    /// The position of the next call; unchanged as long as no call is sent.
     pub fn position(&self) -> u64 {
         self.shared.ring.position()
     }
 
-    /// Number of answers that have not come yet.
+    /// Number of outstanding answers.
     pub fn outstanding(&self) -> usize {
         self.shared.replies.outstanding()
     }
 
-    /// Whether the worker is gone.
+    /// Whether the link is lost.
     pub fn is_lost(&self) -> bool {
         self.shared.replies.is_lost()
     }
 
-    /// Takes the first fault since the last time.
+    /// Takes the first fault since the last call.
     pub fn take_fault(&self) -> Option<Fault> {
         lock(&self.shared.faults).first.take()
     }
 
-    /// Calls `hook` for every fault as soon as it is known, from a thread of ours; at once for one that is not yet taken.
-    /// The hook must not wait for answers of this link.
+    /// Sets a hook that a thread of the link calls for every fault as soon as it arrives, and at once for one that has
+    /// not been taken. The hook must not wait for answers of this link.
     pub fn set_fault_hook(&self, hook: impl Fn(Fault) + Send + Sync + 'static) {
         let hook: Arc<Hook> = Arc::new(Box::new(hook));
         let before = {
@@ -557,26 +562,27 @@ impl Link {
         }
     }
 
-    /// Gives `hook` what the driver writes to the worker's standard output (1) and error (2), from a thread of ours: text of
-    /// device code before the answer of the call that natively shows it. The hook must not wait for answers of this link.
+    /// Sets a hook for what the driver writes to the worker's standard output (1) and error (2), called by a thread of
+    /// the link. Text of device code arrives before the answer of the call at which it appears natively. The hook must
+    /// not wait for answers of this link.
     pub fn set_text_hook(&self, hook: impl Fn(i32, &[u8]) + Send + Sync + 'static) {
         let mut texts = lock(&self.shared.texts);
         texts.before.drain(..).for_each(|(to, text)| hook(to, &text));
         texts.hook = Some(Arc::new(hook));
     }
 
-    /// The end: the worker frees everything and exits. Waits for that, but not long.
+    /// Closes the link: the worker frees everything and exits. Waits for that for a limited time.
     pub fn close(&self) {
-        // The worker does, too, before it is gone.
+        // The worker does the same before it exits.
         self.shared.alike.forget_all();
         if let Ok(reply) = self.request(frame::GOODBYE, &[]) {
-            // A worker that cannot free its memory is killed by the end of the connection.
+            // A worker that cannot free its memory ends with the connection.
             let _ = reply.wait_for(self.shared.patience.goodbye);
         }
         self.end();
     }
 
-    /// Ends the connection in haste: whoever waits gets an error at once, and the worker is left to notice.
+    /// Closes the connection at once: waiting threads get an error, and the worker detects the end by itself.
     pub fn abandon(&self) {
         self.end();
     }
@@ -594,16 +600,17 @@ impl Drop for Link {
     }
 }
 
-/// How long the other end of a copy may take no data: during a round it always reads. A job's own connection has no such
-/// limit: its worker may be busy with one call for long, and gives signs of life meanwhile.
+/// How long the other end of a copy may acknowledge no data: during a round it always reads. A job's own connection has
+/// no such limit, because its worker may be busy with one call for long, and sends heartbeats meanwhile.
 pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
-/// Connects `stripes` times to the place that expects `ticket`, one after the other: both ends number them in this order.
+/// Opens `stripes` connections to the place that expects `ticket`, one after the other: both ends number them in this
+/// order.
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
     bulk_connect_if(to, ticket, stripes, &|_| true)
 }
 
-/// As [`bulk_connect`], but only to addresses that `allowed` takes.
+/// As [`bulk_connect`], but only to addresses that `allowed` accepts.
 pub(crate) fn bulk_connect_if(
     to: &Endpoint,
     ticket: &[u8; 32],

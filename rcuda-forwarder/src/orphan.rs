@@ -1,8 +1,9 @@
-//! Starting a process that the program which carries us never sees.
+//! Starts a process that is invisible to the program.
 //!
-//! A child of the program's process would appear in its `wait` and raise SIGCHLD, so the new process must be nobody's child: one
-//! that is started on the way starts it and ends. The one on the way raises no signal either, and no `wait` of the program finds
-//! it. Neither copies the program's memory: both borrow it, like `vfork`, until the new program runs.
+//! A child of the program's process would appear in its `wait` and raise SIGCHLD, so the new process must not be its
+//! child: an intermediate process starts it and ends. The intermediate process raises no signal either, and the
+//! program's `wait` does not find it. Neither process copies the program's memory: both borrow it, like `vfork`, until
+//! the new program runs.
 
 use cuda_api::facts::Facts;
 use cuda_api::wire::Wire;
@@ -16,14 +17,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// How long a process that asks about GPUs may take: with several of them a real driver needs some seconds.
+/// Time limit for a query of the GPUs: with several of them a genuine driver needs several seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than any answer has.
+/// Maximum length of an answer.
 const LONGEST: u64 = 1 << 20;
-/// Bytes of the stack on which a few system calls are made.
+/// Size of each stack, on which only a few system calls are made.
 const STACK: usize = 64 << 10;
 
-/// Everything that is needed between the start of the first process and the exec of the second: nothing is allocated there.
+/// All data that is needed between the start of the first process and the exec of the second: nothing is allocated in
+/// between.
 struct Plan {
     program: *const c_char,
     arguments: *const *const c_char,
@@ -59,7 +61,7 @@ extern "C" fn second(plan: *mut c_void) -> c_int {
     // are the program's.
     unsafe {
         libc::setsid();
-        // A descriptor that is standard input already would keep its close-on-exec flag.
+        // Without the move, a descriptor that is already standard input would keep its close-on-exec flag.
         let placed = if p.stdin == 0 { libc::fcntl(0, libc::F_SETFD, 0) } else { libc::dup2(p.stdin, 0) };
         if placed >= 0 {
             libc::execve(p.program, p.arguments, p.environment);
@@ -73,11 +75,12 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Starts `arguments[0]` with this environment and standard input. It inherits every descriptor that is not close-on-exec, all
-/// signals blocked, and ignored signals ignored: what it does not want of that, it changes at its start.
+/// Starts `arguments[0]` with this environment and standard input. It inherits every descriptor that is not
+/// close-on-exec, has all signals blocked, and keeps ignored signals ignored; it must change at its start what it does
+/// not want of that.
 ///
 /// # Errors
-/// The system's, when a process cannot be started or the program cannot be run.
+/// The system's error, if a process cannot be started or the program cannot be run.
 pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'_>) -> io::Result<()> {
     let program = arguments.first().ok_or(io::ErrorKind::InvalidInput)?;
     let (argv, envp) = (pointers(arguments), pointers(environment));
@@ -93,10 +96,10 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
         stack: middle,
         error: AtomicI32::new(0),
     };
-    // No handler of the program may run in a process that borrows its memory.
+    // No signal handler of the program may run in a process that borrows its memory.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    // SAFETY: this thread stands still until the first process has ended; that one uses the plan and the stacks only. Without an
-    // exit signal nobody else hears of its end.
+    // SAFETY: this thread is blocked until the first process has ended; that one uses the plan and the stacks only.
+    // Without an exit signal nobody else hears of its end.
     let pid = unsafe { libc::clone(first, top, libc::CLONE_VM | libc::CLONE_VFORK, (&raw const plan).cast_mut().cast()) };
     let started = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     if pid > 0 {
@@ -111,12 +114,13 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
     }
 }
 
-/// Leaves behind what the job's process has given to a process that it has [started](start) and is none of its business: descriptors,
-/// signals. Standard input stays; of output and error those are replaced that `also` names. For the beginning of such a process's main function.
+/// Releases what a [started](start) process has inherited from the job's process but must not keep: descriptors and
+/// signal settings. Standard input stays; of output and error, those that `also` names are replaced. To be called at
+/// the beginning of the process's main function.
 pub fn shed(also: &[RawFd]) {
     // SAFETY: nothing of this process has opened a descriptor yet.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } != 0 {
-        // A kernel without that call: one by one. Reading the list takes one itself, which is the last.
+        // For kernels without that call, one by one. Reading the list uses a descriptor itself, which is the last one.
         let list = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
         let open: Vec<i32> = list.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
         for fd in open {
@@ -124,27 +128,27 @@ pub fn shed(also: &[RawFd]) {
             unsafe { libc::close(fd) };
         }
     }
-    // Without it what is printed goes where it went before.
+    // Without it the output goes where it went before.
     if let Ok(nowhere) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
         for fd in also {
             // SAFETY: nobody has the number as a descriptor of their own.
             unsafe { libc::dup2(nowhere.as_raw_fd(), *fd) };
         }
     }
-    // A peer that is gone is an error, not a signal: that one is ignored already.
+    // A closed peer causes an error, not a signal: SIGPIPE is ignored already.
     for signal in (1..=libc::SIGRTMAX()).filter(|s| *s != libc::SIGPIPE) {
         // SAFETY: the default action runs no code of ours. Some numbers cannot be set; they are as they should be.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // A mask that cannot be set stays: then only the end of the connection ends the process.
+    // If the mask cannot be set, only the end of the connection ends the process.
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// Lets `program` (`mrcuda`) ask about the GPUs of all places of this process's environment, in a process of its own: nothing is
-/// started here, and `CUDA_VISIBLE_DEVICES` hides nothing.
+/// Runs `program` (`mrcuda`) in a separate process to query the GPUs of all places of this process's environment: CUDA
+/// is not started in this process, and `CUDA_VISIBLE_DEVICES` hides no GPU.
 ///
 /// # Errors
-/// The system's, and that there is no answer or a damaged one.
+/// The system's error, or an invalid answer.
 pub fn facts(program: &Path) -> io::Result<Facts> {
     let arguments = [CString::new(program.as_os_str().as_bytes())?, c"facts".to_owned()];
     let visible = std::env::vars_os().filter(|(name, _)| name != "CUDA_VISIBLE_DEVICES");

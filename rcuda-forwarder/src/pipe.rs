@@ -1,7 +1,7 @@
-//! A stream of bytes through shared memory: one writer, one reader, each in a process of its own.
+//! A byte stream through shared memory with one writer and one reader, in different processes.
 //!
-//! Both keep their own position to themselves; what the other side says of its position is checked, and that is all that is
-//! believed. The bytes are copied out before anybody looks at them.
+//! Each side keeps its own position in private memory; the position that the other side reports is validated. The bytes
+//! are copied out before they are used.
 
 use crate::futex;
 use crate::shm::{Memory, PipeWords, Sleeper, Which};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Bytes after which the other side is told: it copies while we go on.
+/// Number of bytes after which the other side is notified, so that it copies while we continue.
 const STEP: usize = 128 << 10;
-/// How long anybody sleeps before looking again whether the other side is still there.
+/// Poll interval at which a sleeper checks whether the other side still exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long to look for what is awaited before sleeping: about what a wake-up costs, less where waits have been long.
+/// Spins for a while before sleeping: about the cost of a wake-up, less where waits have been long.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
@@ -31,12 +31,13 @@ impl Spin {
         Spin { limit: Spin::SHORT, polite: true }
     }
 
-    /// One that keeps the processor: on a busy machine it is a long time until one gets it back, while who sleeps is woken soon.
+    /// A spin that does not yield the processor: on a busy machine it takes long to get it back, while a sleeper is
+    /// woken soon.
     pub(crate) const fn firm() -> Spin {
         Spin { limit: Spin::SHORT, polite: false }
     }
 
-    /// Looks until `met` or the time is over; whether it was met.
+    /// Spins until `met` or the time limit; returns whether it was met.
     pub(crate) fn until(&mut self, mut met: impl FnMut() -> bool) -> bool {
         if met() {
             return true;
@@ -59,19 +60,19 @@ impl Spin {
                 return false;
             }
             if waited >= Spin::SHORT && self.polite {
-                // Where processors are few, what we wait for may need this one.
+                // With few processors, the awaited thread may need this one.
                 std::thread::yield_now();
             }
         }
     }
 
-    /// A wait that has ended after this time.
+    /// Records the duration of a wait.
     pub(crate) fn learn(&mut self, waited: Duration) {
         self.limit = if waited < 4 * Spin::LONG { Spin::LONG } else { Spin::SHORT };
     }
 }
 
-/// Values of [`Sleeper::asleep`]: sleeping until woken; looking again by itself soon.
+/// Values of [`Sleeper::asleep`]: sleeping until woken; sleeping for a short time.
 const ASLEEP: u32 = 1;
 const NAPPING: u32 = 2;
 
@@ -83,14 +84,15 @@ impl Sleeper {
         }
     }
 
-    /// As [`Sleeper::wake`], but lets it [nap](Sleeper::nap): waking costs the caller more than all else that it does.
+    /// As [`Sleeper::wake`], but does not interrupt a [nap](Sleeper::nap): waking would be the largest part of the
+    /// caller's cost.
     pub(crate) fn wake_later(&self) {
         if self.asleep.load(Ordering::SeqCst) == ASLEEP {
             self.ring();
         }
     }
 
-    /// Sleeps for a short time unless `met`, or until somebody is in a hurry. For the only one who sleeps here.
+    /// Sleeps for a short time unless `met`, or until an urgent wake-up. Only one thread may sleep here.
     pub(crate) fn nap(&self, limit: Duration, met: impl FnOnce() -> bool) {
         self.sleep_by(NAPPING, met, |bell, before| futex::nap(bell, before, limit));
         self.asleep.store(0, Ordering::SeqCst);
@@ -103,13 +105,13 @@ impl Sleeper {
         futex::wake(&self.bell);
     }
 
-    /// Sleeps unless `met`, at most for `limit`. For the only one who sleeps here.
+    /// Sleeps unless `met`, for at most `limit`. Only one thread may sleep here.
     pub(crate) fn sleep(&self, limit: Duration, met: impl FnOnce() -> bool) {
         self.sleep_among(limit, met);
         self.asleep.store(0, Ordering::SeqCst);
     }
 
-    /// As [`Sleeper::sleep`] where several sleep: all are woken at once.
+    /// As [`Sleeper::sleep`] for several sleepers: all are woken at once.
     pub(crate) fn sleep_among(&self, limit: Duration, met: impl FnOnce() -> bool) {
         self.sleep_by(ASLEEP, met, |bell, before| futex::wait(bell, before, limit));
     }
@@ -123,14 +125,14 @@ impl Sleeper {
     }
 }
 
-/// What an end of a pipe shares with whoever knows that the other side has gone.
+/// Flag that is set once the other side is closed.
 pub(crate) type Closed = Arc<AtomicBool>;
 
 fn nonsense() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "invalid position of the peer in shared memory")
 }
 
-/// One end.
+/// State of one end.
 #[derive(Debug)]
 struct End {
     memory: Arc<Memory>,
@@ -155,12 +157,12 @@ impl End {
 pub(crate) struct Writer(End);
 
 impl Writer {
-    /// The only writer of this pipe.
+    /// Creates the only writer of this pipe.
     pub(crate) fn new(memory: Arc<Memory>, which: Which, closed: Closed) -> Writer {
         Writer(End::new(memory, which, closed))
     }
 
-    /// Bytes that can be written at once.
+    /// Number of bytes that can be written at once.
     pub(crate) fn room(&self) -> io::Result<u64> {
         let capacity = self.0.memory.pipe_bytes();
         let under_way = self.0.position.wrapping_sub(self.0.words().read.0.load(Ordering::SeqCst));
@@ -169,7 +171,7 @@ impl Writer {
 
     fn wait_for_room(&mut self) -> io::Result<u64> {
         let mut spin = std::mem::replace(&mut self.0.spin, Spin::new());
-        // An error is found again below.
+        // An error is detected again below.
         let met = |w: &Writer| w.room().map_or(true, |room| room > 0);
         let began = Instant::now();
         if !spin.until(|| met(self)) {
@@ -185,11 +187,11 @@ impl Writer {
         self.room()
     }
 
-    /// Writes several pieces, one after the other.
+    /// Writes several pieces in order.
     pub(crate) fn write_pieces(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
         let together = pieces.iter().map(|p| p.len()).sum::<usize>();
         if (together as u64) <= self.room()? {
-            // All or nothing: the reader is told once.
+            // All pieces or none; the reader is notified once.
             pieces.iter().for_each(|p| self.put(p));
             self.publish();
             return Ok(());
@@ -197,7 +199,7 @@ impl Writer {
         pieces.iter().try_for_each(|p| self.write_all(p))
     }
 
-    /// Copies bytes in, for which there must be room.
+    /// Copies bytes into the pipe, which must have room for them.
     fn put(&mut self, mut from: &[u8]) {
         while !from.is_empty() {
             let (to, left) = self.0.memory.pipe_at(self.0.which, self.0.position);
@@ -236,17 +238,17 @@ impl Write for Writer {
     }
 }
 
-/// The reading end. [`Read`] waits for bytes and gives 0 when the pipe is closed and empty.
+/// The reading end. [`Read`] waits for bytes and returns 0 when the pipe is closed and empty.
 #[derive(Debug)]
 pub(crate) struct Reader(End);
 
 impl Reader {
-    /// The only reader of this pipe.
+    /// Creates the only reader of this pipe.
     pub(crate) fn new(memory: Arc<Memory>, which: Which, closed: Closed) -> Reader {
         Reader(End::new(memory, which, closed))
     }
 
-    /// Bytes that can be read at once.
+    /// Number of bytes that can be read at once.
     pub(crate) fn waiting(&self) -> io::Result<u64> {
         waiting(&self.0.memory, self.0.which, self.0.position)
     }

@@ -1,4 +1,4 @@
-//! What a worker needs of an executor.
+//! The operations of an executor that a worker needs.
 
 use crate::control::{ControlReply, Refused};
 use ::executor::DeviceInfo;
@@ -16,54 +16,55 @@ pub(crate) mod fake;
 /// Result of applying a call.
 #[derive(Debug)]
 pub(crate) enum Outcome<P> {
-    /// Done, and the reply is complete.
+    /// The call has completed, and the reply is complete.
     Done(Code),
-    /// The GPU must get there first.
+    /// The call completes when the GPU reaches it.
     Pending(P),
 }
 
-/// An executor of calls.
+/// Executes calls.
 pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// A call that the GPU has not reached yet.
     type Pending: Send + 'static;
-    /// What its GPU is.
+    /// Properties of its GPU.
     fn device(&self) -> DeviceInfo;
-    /// Carries a call out, without waiting for the GPU.
+    /// Executes a call, without waiting for the GPU.
     fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Self::Pending>;
-    /// Looks whether the GPU has got there.
+    /// Polls whether the GPU has reached a call.
     fn poll(&self, pending: &mut Self::Pending, reply: &mut Vec<u8>) -> Option<Code>;
-    /// Host calls that are not over.
+    /// Number of host calls that have not completed.
     fn host_calls(&self) -> usize;
-    /// Whether one of them has to hear from the client: that must be read whatever a call waits for.
+    /// Whether one of them needs a message from the client, which must then be read whatever a call waits for.
     fn awaits_job(&self) -> bool;
-    /// What each busy stream is doing, in words.
+    /// Describes what each busy stream is doing.
     fn busy(&self) -> Result<String, Code>;
-    /// Starts waiting for everything that the GPU was given.
+    /// Starts waiting until the GPU is idle.
     fn drain(&self) -> Outcome<Self::Pending>;
-    /// Takes the file of the job's pinned memory, which nobody must be able to make smaller.
+    /// Takes the file of the job's pinned memory, which must be sealed against shrinking.
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
-    /// Whether there is host memory of the place's own that is kept as the job's.
+    /// Whether there is mirrored host memory.
     fn has_apart(&self) -> bool;
-    /// Whether the job has named an address for such memory that this process uses itself: then the process must end.
+    /// Whether the job has named an address for mirrored memory that this process uses itself: then the process must
+    /// end.
     fn has_collided(&self) -> bool;
-    /// What has changed in it since the last time, and how many messages of the job were taken over before.
+    /// The changes of mirrored memory since the last call, and the number of the job's messages applied before.
     fn look_apart(&self) -> (u64, Vec<Line>);
-    /// Whether the code of the job may print, so that text may have to go before an answer.
+    /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU.
     fn free_bytes(&self) -> Result<u64, Code>;
     /// [`ControlReply::Regions`].
     fn regions(&self) -> Result<ControlReply, Code>;
-    /// Is the source of a round over these connections.
+    /// Runs the source's part of a round over these connections.
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused>;
-    /// Is the target of a round over these connections.
+    /// Runs the target's part of a round over these connections.
     fn round_target(
         self: &Arc<Self>,
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
         near: bool,
     ) -> Result<memsync::Round, Refused>;
-    /// There is no other round: what rounds have kept for the next one goes.
+    /// Discards what rounds have kept for the next one.
     fn end_rounds(&self);
     /// Frees everything on the GPU.
     fn close(self: Arc<Self>);

@@ -1,14 +1,14 @@
-//! The ring of calls: many producers, the program's threads, and one consumer.
+//! The ring of calls, with many producers (the program's threads) and one consumer.
 //!
-//! A producer first reads of each page that it will copy: a bad pointer of the program must fault before anything is reserved, since
-//! a signal handler of the program may leave the call for good. It reserves its bytes with one `fetch_add`; the position it gets is the
-//! call's place in the total order. It writes the body, then publishes by storing the first word of the head (never zero, because it
-//! holds the length). The consumer
-//! takes published frames in order and clears the memory before it gives it back, so that an unpublished frame reads as zero.
-//! The memory is mapped twice in a row: no frame is ever split.
+//! A producer first reads from each page that it will copy: a bad pointer of the program must fault before anything is
+//! reserved, since a signal handler of the program may never return to the call. It reserves its bytes with one
+//! `fetch_add`; the resulting position is the call's place in the total order. It writes the body, then publishes the
+//! frame by storing the first word of the header (never zero, because it holds the length). The consumer takes
+//! published frames in order and clears the memory before it releases it, so that an unpublished frame reads as zero.
+//! The memory is mapped twice in a row, so a frame is always contiguous.
 //!
-//! It is drained in two ways: by a thread of the same process that sends the frames from where they lie ([`Consumer::take`]), or
-//! by the worker itself, which has the same memory and reads them as a stream ([`Calls`]).
+//! It is drained in one of two ways: by a thread of the same process that sends the frames directly from the ring
+//! ([`Consumer::take`]), or by the worker, which maps the same memory and reads them as a stream ([`Calls`]).
 //!
 //! A body longer than [`INLINE`] does not go through the ring. For a consumer in the same process the ring holds a reference,
 //! and the caller waits until the body has been sent; for a worker the frame holds the length, and the body follows in a
@@ -30,24 +30,24 @@ use std::time::{Duration, Instant};
 
 pub use crate::shm::RING as CAPACITY;
 
-/// Longest body that is copied into the ring, in bytes.
+/// Maximum length of a body that is copied into the ring, in bytes.
 pub const INLINE: usize = 128 << 10;
-/// Set in the flags of a frame in the ring whose body lies elsewhere. Never sent.
+/// Flag of a frame in the ring whose body is elsewhere. Never sent.
 const ELSEWHERE: u16 = 0x8000;
-/// Bytes that the consumer takes at once, at most (and half of the ring): producers get room while it sends.
+/// Maximum bytes that the consumer takes at once (and half of the ring), so that producers get room while it sends.
 const BATCH: u64 = 256 << 10;
-/// Calls that nobody waits for lie in the ring for about this long at most while the program makes some: the consumer looks by
-/// itself then,
+/// While the program makes calls, a call without an answer stays in the ring for at most about this long: the consumer
+/// then polls at this interval,
 const NAP: Duration = Duration::from_micros(40);
-/// so long after the last one.
+/// until this long after the last call.
 const ACTIVE: Duration = Duration::from_millis(10);
-/// How long anybody sleeps before looking again whether the other side is still there.
+/// Poll interval at which a sleeper checks whether the other side still exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// The consumer has gone.
+    /// The consumer no longer exists.
     #[error("the sender is gone")]
     Gone,
     /// Longer than [`MAX_BODY`].
@@ -55,29 +55,29 @@ pub enum PushError {
     TooLong,
 }
 
-/// How long bodies travel.
+/// How long bodies are passed.
 #[derive(Debug)]
 enum Bodies {
-    /// The consumer of this process takes them from the caller; the word counts up when it has done with one.
+    /// The consumer in this process takes them from the caller; it increments the word when it has finished one.
     Lent(AtomicU32),
     /// Through a pipe, one after the other in the order of their frames.
     Piped(Mutex<Writer>),
 }
 
-/// The producers' side. Not inherited by forked children.
+/// The producers' side. Forked children do not inherit it.
 #[derive(Debug)]
 pub struct Ring {
     memory: Arc<Memory>,
     /// Bytes reserved so far.
     head: Apart<AtomicU64>,
     bodies: Bodies,
-    /// Nobody consumes any more.
+    /// The consumer no longer exists.
     gone: Closed,
     /// The consumer should end.
     stop: AtomicBool,
 }
 
-/// A call whose body lies with the caller; `done` says that it is no longer needed.
+/// A call whose body is in the caller's memory; `done` is set when it is no longer needed.
 struct Elsewhere<'a> {
     parts: &'a [&'a [u8]],
     done: AtomicBool,
@@ -89,10 +89,10 @@ fn first_word(memory: &Memory, position: u64) -> &AtomicU64 {
     unsafe { AtomicU64::from_ptr(memory.ring_at(position).cast()) }
 }
 
-/// Reads of each page that the parts lie in.
+/// Reads from each page of the parts.
 #[inline]
 pub(crate) fn touch(parts: &[&[u8]]) {
-    /// Smaller pages there are not.
+    /// The smallest page size.
     const PAGE: usize = 4096;
     for bytes in parts {
         for at in (0..bytes.len()).step_by(PAGE).chain(bytes.len().checked_sub(1)) {
@@ -112,7 +112,7 @@ impl Ring {
         Ok(Ring::over(memory, Bodies::Lent(AtomicU32::new(0)), Closed::default()))
     }
 
-    /// The ring in memory whose other side has the consumer. `closed` becomes true when that one has gone.
+    /// Creates the ring in memory whose consumer is on the other side. `closed` becomes true when that side has closed.
     pub(crate) fn shared(memory: Arc<Memory>, closed: Closed) -> Ring {
         let bodies = Writer::new(memory.clone(), Which::Bodies, closed.clone());
         Ring::over(memory, Bodies::Piped(Mutex::new(bodies)), closed)
@@ -126,12 +126,12 @@ impl Ring {
         self.memory.ring_words()
     }
 
-    /// Where the next call begins: counts up with every call that is put in.
+    /// The position of the next call, which increases with every call.
     pub fn position(&self) -> u64 {
         self.head.0.load(Ordering::Relaxed)
     }
 
-    /// Makes the pages of the memory before calls touch them: for a thread that nobody waits for.
+    /// Populates the pages of the memory before calls touch them; for a background thread.
     pub(crate) fn warm(&self) {
         self.memory.warm();
     }
@@ -144,8 +144,9 @@ impl Ring {
         if self.gone.load(Ordering::Relaxed) { Err(PushError::Gone) } else { Ok(body) }
     }
 
-    /// Puts a call in that nobody waits for, but only if it begins at `position` and its body is at most [`INLINE`] long: `None` if
-    /// not. So nothing was handed over between what the caller knows of that position and the call.
+    /// Adds a call without an answer, but only if it begins at `position` and its body is at most [`INLINE`] long;
+    /// otherwise returns `None`. This ensures that no other call was sent between the caller's knowledge of that
+    /// position and this call.
     pub fn push_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, PushError> {
         let body = self.body(parts)?;
         let head = Head { len: (HEAD + body) as u32, id, flags: 0, seq: 0, ticket: NO_TICKET };
@@ -157,7 +158,7 @@ impl Ring {
         self.put_at(position, head, parts).map(Some)
     }
 
-    /// Puts a call in; tells where it begins and ends. Does not wait, unless the ring is full or the body is longer than
+    /// Adds a call; returns its range of positions. Waits only if the ring is full or the body is longer than
     /// [`INLINE`].
     pub fn push(&self, id: u16, ticket: u64, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
         let body = self.body(parts)?;
@@ -169,7 +170,7 @@ impl Ring {
         match &self.bodies {
             Bodies::Lent(sent) => self.lend(head, parts, sent),
             Bodies::Piped(pipe) => {
-                // Held until the body has been written: bodies come in the order of their frames.
+                // Held until the body has been written: bodies follow in the order of their frames.
                 let mut pipe = lock(pipe);
                 let span = self.put(head, &[&(body as u64).to_le_bytes()])?;
                 parts.iter().try_for_each(|p| pipe.write_all(p)).map(|()| span).map_err(|_| PushError::Gone)
@@ -181,7 +182,7 @@ impl Ring {
         let job = Elsewhere { parts, done: AtomicBool::new(false) };
         let reference = (&raw const job) as u64;
         let span = self.put(head, &[&reference.to_ne_bytes()])?;
-        // `job` must stay where it is until the consumer has done with it, or is no more.
+        // `job` must stay valid until the consumer has finished with it, or no longer exists.
         loop {
             let seen = sent.load(Ordering::Acquire);
             if job.done.load(Ordering::Acquire) {
@@ -194,7 +195,7 @@ impl Ring {
         }
     }
 
-    /// Whether there is no room yet up to `end`. What the consumer says of its position is not believed further than that.
+    /// Whether there is no room yet up to `end`. The consumer's position is trusted no further than that.
     fn is_full(&self, end: u64) -> bool {
         self.used(end) > self.memory.ring_bytes()
     }
@@ -209,14 +210,14 @@ impl Ring {
         self.put_at(position, head, parts)
     }
 
-    /// Writes a frame where its caller has reserved room for it.
+    /// Writes a frame into the range that its caller has reserved.
     fn put_at(&self, position: u64, head: Head, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {
         let bytes = filled(head.len as usize) as u64;
         let used = self.used(position + bytes);
         if used > self.memory.ring_bytes() {
             self.wait_for_room(position + bytes)?;
         }
-        // What nobody waits for is taken soon enough without waking anybody.
+        // Calls without an answer are taken soon enough without a wake-up.
         let hurry = head.ticket != NO_TICKET || head.flags != 0 || head.id == HOST_DONE || used > self.memory.ring_bytes() / 4;
         let at = self.memory.ring_at(position);
         // SAFETY: the bytes from `position` are reserved for this call alone, there is room for them, and the second mapping
@@ -229,7 +230,7 @@ impl Ring {
                 to = to.add(part.len());
             }
         }
-        // Publishing and looking for a sleeper must not change places: both are SeqCst, as on the consumer's side.
+        // Publishing and checking for a sleeper must not be reordered: both are SeqCst, as on the consumer's side.
         first_word(&self.memory, position).swap(head.word().to_le(), Ordering::SeqCst);
         if hurry {
             self.words().consumer.wake();
@@ -253,39 +254,39 @@ impl Ring {
         Ok(())
     }
 
-    /// Asks the consumer to end once it has taken what is published.
+    /// Requests the consumer to end once it has taken all published frames.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.words().consumer.ring();
     }
 
-    /// Whether the consumer has gone.
+    /// Whether the consumer no longer exists.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 }
 
-/// What a consumer of the same process has to send next.
+/// What a consumer of the same process sends next.
 #[derive(Debug)]
 pub enum Taken<'a> {
-    /// Frames, ready to be sent as they are.
+    /// Frames, ready to be sent unchanged.
     Frames(&'a [u8]),
-    /// A frame whose body lies with its caller: head, parts, filling.
+    /// A frame whose body is in its caller's memory: header, parts, padding.
     Long([u8; HEAD], &'a [&'a [u8]], &'a [u8]),
 }
 
-/// How far the consumer has come.
+/// The consumer's position.
 #[derive(Debug, Default)]
 struct Cursor {
     position: u64,
     seq: u64,
     spin: Option<Spin>,
-    /// The consumer's thread wakes up in time.
+    /// The timer slack of the consumer's thread has been reduced.
     punctual: bool,
 }
 
 impl Cursor {
-    /// The first word of the next frame, once it is published; `None` when there is none and `over`.
+    /// The first word of the next frame, once it is published; `None` if there is none and `over` returns true.
     fn wait(&mut self, memory: &Memory, over: impl Fn() -> bool) -> Option<u64> {
         let position = self.position;
         let word = || u64::from_le(first_word(memory, position).load(Ordering::SeqCst));
@@ -315,8 +316,8 @@ impl Cursor {
         }
     }
 
-    /// The end of a run of frames that begins here with `word`: as many as are published and fit a batch. Each gets its number.
-    /// `None` if a length is impossible.
+    /// The end of a run of frames that begins here with `word`: as many as are published and fit a batch. Assigns a
+    /// number to each. `None` if a length is invalid.
     fn run(&mut self, memory: &Memory, mut word: u64) -> Option<u64> {
         let limit = BATCH.min(memory.ring_bytes() / 2);
         let mut end = self.position;
@@ -327,7 +328,7 @@ impl Cursor {
             }
             self.number(memory, end);
             end += filled(len) as u64;
-            // Less than the whole ring lies between them, so `end` is not yet the place of the first frame again.
+            // Less than the whole ring lies between them, so `end` is not yet the position of the first frame again.
             word = u64::from_le(first_word(memory, end).load(Ordering::Acquire));
         }
         Some(end)
@@ -339,7 +340,7 @@ impl Cursor {
         self.seq += 1;
     }
 
-    /// Clears memory that was taken, up to `end`, and lets producers have it.
+    /// Clears memory that was taken, up to `end`, and releases it to producers.
     fn give_back(&mut self, memory: &Memory, end: u64) {
         // SAFETY: taken by the consumer and not yet given back.
         unsafe { std::ptr::write_bytes(memory.ring_at(self.position), 0, (end - self.position) as usize) };
@@ -377,14 +378,14 @@ impl<'r> Consumer<'r> {
         Consumer { ring, cursor: Cursor::default() }
     }
 
-    /// Waits for frames and hands them to `send`. `None`: told to stop, and nothing is left.
+    /// Waits for frames and passes them to `send`. `None`: stopped, and nothing is left.
     pub fn take<E>(&mut self, send: impl FnOnce(Taken<'_>) -> Result<(), E>) -> Option<Result<(), E>> {
         let memory = &self.ring.memory;
         let word = self.cursor.wait(memory, || self.ring.stop.load(Ordering::SeqCst))?;
         if (word >> 48) as u16 & ELSEWHERE != 0 {
             return Some(self.take_long(send));
         }
-        // Only this process writes here, so lengths are possible.
+        // Only this process writes here, so lengths are valid.
         let end = self.cursor.run(memory, word)?;
         let bytes = (end - self.cursor.position) as usize;
         // SAFETY: published frames up to `end` belong to the consumer; contiguous thanks to the second mapping.
@@ -407,7 +408,7 @@ impl<'r> Consumer<'r> {
         let filling = [0; 8];
         let result = send(Taken::Long(head.bytes(), job.parts, &filling[..filled(body) - body]));
         if let (Ok(()), Bodies::Lent(sent)) = (&result, &self.ring.bodies) {
-            // The last touch: from here on the caller may be gone.
+            // The last access: after this the caller may return.
             job.done.store(true, Ordering::Release);
             sent.fetch_add(1, Ordering::SeqCst);
             futex::wake(sent);
@@ -417,18 +418,18 @@ impl<'r> Consumer<'r> {
     }
 }
 
-/// The consumer in another process: the frames as a stream of bytes, the same that a socket would carry. Whatever the producers'
-/// side writes to the memory, only bytes come of it; who reads them checks them.
+/// The consumer in another process: it reads the frames as a byte stream, like that of a socket. Whatever the
+/// producers' side writes to the memory, the result is only bytes, which the reader validates.
 #[derive(Debug)]
 pub(crate) struct Calls {
     memory: Arc<Memory>,
     cursor: Cursor,
-    /// Up to here the frames can be copied.
+    /// End of the frames that can be copied.
     end: u64,
-    /// How much of them has been.
+    /// Position up to which they have been copied.
     copied: u64,
     bodies: Reader,
-    /// The head of a frame with a long body, until it has been read, then its body and its filling.
+    /// The rest of a frame with a long body: its header, then its body and its padding.
     head: Vec<u8>,
     body: usize,
     filling: usize,
@@ -441,7 +442,7 @@ impl Calls {
         Calls { memory, cursor: Cursor::default(), end: 0, copied: 0, bodies, head: Vec::new(), body: 0, filling: 0, closed }
     }
 
-    /// Waits for frames; false when there will be none.
+    /// Waits for frames; false if there will be none.
     fn more(&mut self) -> io::Result<bool> {
         let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a frame in shared memory has an impossible length");
         let Some(word) = self.cursor.wait(&self.memory, || self.closed.load(Ordering::Acquire)) else { return Ok(false) };

@@ -1,8 +1,9 @@
-//! Memory of a connection: the calls' ring, and for two processes of one machine the pipes beside it (docs/formats.md, "Shared
+//! Memory of a connection: the ring of calls, and for two processes on one machine the pipes (docs/formats.md, "Shared
 //! memory").
 //!
-//! One memfd, which cannot be made smaller once both have it. The other process may write anything there at any time: whatever
-//! is read is copied first and checked then, positions of one's own are kept elsewhere, and offsets are cut to size.
+//! It is one memfd, sealed against shrinking once both processes have it. The other process may write anything there at
+//! any time: whatever is read is copied first and validated then, own positions are kept in private memory, and offsets
+//! are masked.
 
 use crate::sync::{AtomicU32, AtomicU64};
 use std::io;
@@ -10,19 +11,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Bytes of the ring of calls.
 pub const RING: usize = 2 << 20;
-/// Bytes of each pipe: with these sizes what is written is read out of a cache.
+/// Bytes of each pipe; with these sizes, data is read from a cache.
 pub(crate) const PIPE: usize = 1 << 20;
-/// Bytes of which the pages are asked for together.
+/// Bytes of pages that are populated by one call.
 const WARM: usize = 256 << 10;
-/// Bytes before the ring: the words that both sides look at.
+/// Bytes before the ring, for the shared words.
 const WORDS: usize = 4096;
 
-/// A word on a cache line of its own.
+/// A value on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// How one side sleeps and the other wakes it: the sleeper sets `asleep`, looks once more, and sleeps while `bell` is as before.
+/// Sleep and wake-up between the two sides: the sleeper sets `asleep`, checks once more, and sleeps while `bell` is
+/// unchanged.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Sleeper {
@@ -69,11 +71,11 @@ const _: () = assert!(size_of::<Words>() <= WORDS);
 pub(crate) enum Which {
     /// Bodies of calls that are too long for the ring.
     Bodies,
-    /// Everything that the worker says.
+    /// All messages of the worker.
     Answers,
 }
 
-/// The memory: words, the ring mapped twice in a row, the pipes. Not inherited by forked children.
+/// The memory: words, the ring mapped twice in a row, the pipes. Forked children do not inherit it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: *mut u8,
@@ -87,13 +89,13 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of this process alone: a ring of `ring` bytes (a power of two) and no pipes.
+    /// Creates private memory: a ring of `ring` bytes (a power of two) and no pipes.
     pub(crate) fn private(ring: usize) -> io::Result<Memory> {
         let fd = create(WORDS + ring, c"mrcuda-ring")?;
         Memory::map(fd.as_fd(), ring, 0)
     }
 
-    /// Memory to be shared, with the descriptor for the other side.
+    /// Creates memory to be shared; returns the descriptor for the other side.
     pub(crate) fn shared() -> io::Result<(Memory, OwnedFd)> {
         Memory::shared_of(RING, PIPE)
     }
@@ -108,8 +110,8 @@ impl Memory {
         Ok((Memory::map(fd.as_fd(), ring, pipe)?, fd))
     }
 
-    /// The memory that the other side has made. It must have the right size and be unable to shrink: an access beyond its end
-    /// would kill us.
+    /// Maps memory that the other side has created. It must have the right size and be sealed against shrinking: an
+    /// access beyond its end would kill this process.
     pub(crate) fn received(fd: BorrowedFd<'_>) -> io::Result<Memory> {
         // SAFETY: plain system call; what is no memfd has no seals.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
@@ -138,7 +140,7 @@ impl Memory {
             let got = unsafe { libc::mmap(base.byte_add(at), bytes, prot, flags, fd.as_raw_fd(), offset as libc::off_t) };
             if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
         };
-        // No frame of the ring is ever split: what runs over its end is found again at its start. The pipes follow.
+        // A frame of the ring is always contiguous: what runs beyond its end continues at its start. The pipes follow.
         part(0, WORDS + ring, 0)?;
         part(WORDS + ring, ring + 2 * pipe, WORDS)?;
         // A child of fork must not write into its parent's connection.
@@ -149,15 +151,15 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Makes all pages and maps them here. The first touch of one costs several times what copying a page does, and without this the
-    /// first calls pay it that go through the memory. For a thread that nobody waits for.
+    /// Allocates all pages and maps them here. The first access to a page costs several times what copying it does, and
+    /// the first calls would pay for it. For a background thread.
     pub(crate) fn warm(&self) {
         let all = WORDS + 2 * self.ring + 2 * self.pipe;
         for at in (0..all).step_by(WARM) {
             // SAFETY: a part of our own mapping; nothing that lies there changes.
             let rc = unsafe { libc::madvise(self.base.add(at).cast(), WARM.min(all - at), libc::MADV_POPULATE_WRITE) };
             if rc != 0 {
-                // Older kernels do not know how to; without memory whoever touches it will see.
+                // Older kernels do not support this; a lack of memory shows at the first access.
                 return;
             }
         }
@@ -189,7 +191,7 @@ impl Memory {
         }
     }
 
-    /// The byte of the ring at a position; as many as the ring has follow it.
+    /// The byte of the ring at a position; as many bytes as the ring has follow it.
     pub(crate) fn ring_at(&self, position: u64) -> *mut u8 {
         // SAFETY: the remainder is inside the first of the two mappings.
         unsafe { self.base.add(WORDS + (position & (self.ring as u64 - 1)) as usize) }
@@ -222,7 +224,7 @@ fn create(bytes: usize, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes one `rlimit`, to memory that is one.
     if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && (bytes as u64) > limit.rlim_cur {
-        // Asking for more would not only fail: it would kill the job with SIGXFSZ.
+        // A larger size would not only fail: it would kill the job with SIGXFSZ.
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     // SAFETY: plain system call on a descriptor of ours.

@@ -1,4 +1,4 @@
-//! Connections between places, by ticket.
+//! Data connections between places, by ticket.
 
 use crate::conn::Conn;
 use crate::control::Refused;
@@ -10,26 +10,26 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most connections of one ticket.
+/// Maximum connections of one ticket.
 const MOST: u32 = 64;
-/// Most tickets at one time.
+/// Maximum number of tickets.
 const TICKETS: usize = 16;
-/// How long the daemon may take to note a ticket.
+/// Time limit for the daemon to register a ticket.
 const NOTE: Duration = Duration::from_secs(5);
-/// How long connections may take to come.
+/// Time limit for connections to arrive.
 const COME: Duration = Duration::from_secs(30);
 
-/// How long the other end of a round may send nothing: it may have to hash all of its memory first, on a GPU that still works.
+/// How long the other end of a round may send nothing: it may first have to hash all of its memory, on a busy GPU.
 const SILENT: Duration = Duration::from_secs(600);
 
 type Streams = Vec<Box<dyn Stream>>;
 
-/// A connection that a round uses, and that can be ended meanwhile.
+/// A connection that is used by a round and can be closed by another thread meanwhile.
 struct Stripe(Arc<Conn>);
 
 impl Read for Stripe {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        // Its peer may give signs of life elsewhere and send nothing here: that must not hold a move for ever.
+        // Its peer may send heartbeats elsewhere and nothing here, which must not block a move forever.
         (&*self.0).read(to).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => {
                 io::Error::new(io::ErrorKind::TimedOut, format!("the other place has sent nothing for {} s", SILENT.as_secs()))
@@ -52,16 +52,16 @@ impl Write for Stripe {
 #[derive(Default)]
 struct Bundle {
     expected: usize,
-    /// Who lets connections in knows the ticket.
+    /// The process that accepts connections knows the ticket.
     known: bool,
-    /// A round uses the connections.
+    /// A round is using the connections.
     in_use: bool,
     conns: Vec<Arc<Conn>>,
 }
 
 type Table = HashMap<[u8; 32], Bundle>;
 
-/// All connections.
+/// All data connections of a place.
 #[derive(Default)]
 pub(crate) struct Stripes {
     table: Mutex<Table>,
@@ -94,7 +94,7 @@ impl Stripes {
         }
     }
 
-    /// Who lets connections in knows a ticket.
+    /// Marks a ticket as known to the process that accepts connections.
     pub(crate) fn known(&self, ticket: &[u8; 32]) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
             b.known = true;
@@ -102,17 +102,17 @@ impl Stripes {
         self.changed.notify_all();
     }
 
-    /// A connection has come. One that nobody expects is closed.
+    /// Adds a connection that has arrived. One with an unexpected ticket is closed.
     pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
         if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.conns.len() < b.expected) {
-            // Without it a peer that is silent is waited for.
+            // If this fails, there is no time limit for a silent peer.
             let _ = conn.limit_silence(SILENT);
             b.conns.push(Arc::new(conn));
         }
         self.changed.notify_all();
     }
 
-    /// Puts connections in that were made from here.
+    /// Adds connections that were opened from here.
     pub(crate) fn made(&self, ticket: &[u8; 32], conns: Vec<Conn>) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
             conns.iter().for_each(|conn| drop(conn.limit_silence(SILENT)));
@@ -126,14 +126,14 @@ impl Stripes {
             .map_err(|late| late.unwrap_or_else(|| Refused::Other("the server does not answer its worker".into())))
     }
 
-    /// Waits until all connections of a ticket have come.
+    /// Waits until all connections of a ticket have arrived.
     pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), Refused> {
         self.wait(ticket, COME, |b| b.conns.len() == b.expected).map_err(|late| {
             late.unwrap_or_else(|| Refused::Unreachable(format!("the other place has not connected within {COME:?}")))
         })
     }
 
-    /// `Err(None)`: too late.
+    /// `Err(None)`: timeout.
     fn wait(&self, ticket: &[u8; 32], limit: Duration, met: impl Fn(&Bundle) -> bool) -> Result<(), Option<Refused>> {
         let until = Instant::now() + limit;
         let mut t: MutexGuard<'_, Table> = lock(&self.table);
@@ -151,7 +151,7 @@ impl Stripes {
         }
     }
 
-    /// Uses the connections of a ticket for a round. After a failure they are closed: what is on them is unknown.
+    /// Uses the connections of a ticket for a round. After a failure they are closed, because their state is unknown.
     pub(crate) fn with<T>(
         &self,
         ticket: &[u8; 32],
@@ -175,7 +175,7 @@ impl Stripes {
         result
     }
 
-    /// Closes the connections of a ticket. A round that uses them fails, however long the other end has been silent.
+    /// Closes the connections of a ticket. A round that uses them fails, even if the other end is silent.
     pub(crate) fn remove(&self, ticket: &[u8; 32]) {
         if let Some(b) = lock(&self.table).remove(ticket) {
             b.conns.iter().for_each(|c| c.shutdown());

@@ -1,5 +1,5 @@
-//! The atomic words of code whose order of steps has a model: in the tests each access is a step that other threads may come before
-//! (`interleave`), else the standard library's.
+//! Atomic words for code whose interleavings are modelled: in tests each access is a step at which other threads may
+//! run (`interleave`); otherwise they are those of the standard library.
 
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -9,7 +9,7 @@ pub(crate) use interleave::{AtomicBool, AtomicU32, AtomicU64};
 
 use std::time::{Duration, Instant};
 
-/// Whether so much time has passed; in a model, where none does, both are tried.
+/// Whether this time has passed; in a model, which has no time, both results are tried.
 pub(crate) fn has_passed(since: Instant, time: Duration) -> bool {
     #[cfg(test)]
     if let Some(over) = interleave::is_over() {

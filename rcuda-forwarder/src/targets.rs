@@ -1,4 +1,4 @@
-//! Where a worker may connect to when its job moves: what the server allows, not what the job says.
+//! The targets to which a worker may connect when its job moves, as decided by the server.
 
 use crate::conn::Address;
 use std::fmt;
@@ -7,23 +7,23 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Ports of the system's own services: none of them is ours.
+/// Excludes the ports of system services, which mrcuda never uses.
 const PORTS: RangeInclusive<u16> = 1024..=u16::MAX;
 
-/// Addresses that a worker may connect to, as `mrcuda serve --allow-target` says.
+/// Targets that a worker may connect to, as given to `mrcuda serve --allow-target`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// All.
     Any,
     /// None.
     None,
-    /// Addresses of a network: its address and how many bits of it count; and ports.
+    /// A network: its address, the length of its prefix, and ports.
     Net(IpAddr, u8, RangeInclusive<u16>),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// Why a text is no target.
+/// Why a text is not a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a target is any, none, ADDRESS[/BITS][:PORT[-PORT]] (an IPv6 address in brackets if ports follow) or unix:PATH")]
 pub struct TargetError;
@@ -42,7 +42,7 @@ impl FromStr for Target {
             "none" => return Ok(Target::None),
             _ => {}
         }
-        // A bare IPv6 address has no room for ports.
+        // A bare IPv6 address cannot have ports.
         let (network, ports) = match text.rsplit_once(':') {
             Some((network, ports)) if network.contains(']') || !network.contains(':') => (network, Some(ports)),
             _ => (text, None),
@@ -75,16 +75,16 @@ impl fmt::Display for Target {
     }
 }
 
-/// Who sends a worker somewhere.
+/// The job that sends a worker to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// A job of the server's own user, or root, on this machine: it could connect itself.
+    /// A job of the server's user, or of root, on this machine, which could connect by itself.
     SameUser,
     /// A job at this address.
     At(IpAddr),
 }
 
-/// What a server allows. An empty list: the default, see [`Targets::allow`].
+/// The targets that a server allows. An empty list: the default, see [`Targets::allow`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Targets(Vec<Target>);
 
@@ -93,7 +93,7 @@ impl Targets {
         Targets(list.to_vec())
     }
 
-    /// As text, for a worker.
+    /// As text, to pass to a worker.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.0.iter().map(Target::to_string).collect()
     }
@@ -102,9 +102,9 @@ impl Targets {
         texts.iter().map(|t| t.parse()).collect::<Result<_, _>>().map(Targets)
     }
 
-    /// Whether a job may send its worker there. Where nothing is set, a job that came over TCP may name the networks that this
-    /// machine is in and its own address, ports from 1024 on; loopback only if it came from there; no Unix sockets. A job of the
-    /// same user may name anything in any case.
+    /// Whether a job may send its worker to an address. By default, a job that connected over TCP may name addresses in
+    /// this machine's networks and its own address, with ports from 1024 on; loopback only if it connected from there;
+    /// no Unix sockets. A job of the same user may name any address in any case.
     pub(crate) fn allow(&self, sender: Sender, to: Address<'_>) -> bool {
         self.allow_in(sender, to, networks)
     }
@@ -140,8 +140,8 @@ fn inside(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// The networks in which this machine has an address: not loopback, and none of those that need no configuration, where clouds
-/// have services that answer anybody on the machine.
+/// The networks in which this machine has an address, without loopback and link-local ones, where clouds have services
+/// that answer every process on the machine.
 fn networks() -> Vec<(IpAddr, u8)> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     let network = |i: nix::ifaddrs::InterfaceAddress| {
@@ -158,12 +158,12 @@ fn networks() -> Vec<(IpAddr, u8)> {
     all.filter_map(network).collect()
 }
 
-/// Shown where a worker was told to go where it may not.
+/// The error for a target that is not allowed.
 pub(crate) fn not_allowed(to: &str) -> String {
     format!("this server does not connect to {to} (mrcuda serve --allow-target says where it does)")
 }
 
-/// Whether an address is written as a number or a path: then whether it is allowed tells nothing about the network.
+/// Whether a host is an IP address or a path, so that the check of its permission reveals nothing about the network.
 pub(crate) fn is_literal(host: &str) -> bool {
     host.starts_with("unix:") || host.parse::<IpAddr>().is_ok()
 }
@@ -241,7 +241,7 @@ mod tests {
         assert!(!allowed("10.9.9.9", ip("127.0.0.1:7878")) && !allowed("10.9.9.9", ip("[::ffff:127.0.0.1]:7878")));
         assert!(allowed("127.0.0.1", ip("127.0.0.1:7878")) && allowed("::1", ip("127.0.0.1:7878")));
         assert!(!allowed("127.0.0.1", Address::Unix(Path::new("/run/m.sock"))));
-        // Whatever this machine has: no panic, and nothing of the kinds that are left out.
+        // Whatever this machine has: no panic, and none of the excluded networks.
         assert!(super::networks().iter().all(|(ip, bits)| !ip.is_loopback() && *bits > 0));
     }
 }

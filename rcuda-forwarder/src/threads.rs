@@ -1,10 +1,11 @@
-//! Threads of the library: the program that carries us must not notice them.
+//! Threads of this library, which must not affect the program.
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread that takes no signal: the program's handlers run on the program's threads, as without us.
+/// Starts a thread with all signals blocked, so that the program's handlers run on the program's threads, as
+/// natively.
 pub(crate) fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = Builder::new().name(name.to_owned()).spawn(body);

@@ -1,4 +1,4 @@
-//! The secret that a client and a server share.
+//! The secret shared by clients and a server.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -24,24 +24,24 @@ pub enum TokenError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file could not be made.
+    /// The file could not be created.
     #[error("cannot make the token file {path}: {source}")]
     Make {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others can read the secret.
+    /// Other users can read the file.
     #[error("the token file {path} can be read by others; run: chmod 600 {path}")]
     Open {
         /// The file.
         path: PathBuf,
     },
-    /// Something else is in the file.
+    /// The file contains something else.
     #[error(
         "the token file {path} does not hold 64 hexadecimal digits: copy the server's, or remove it and let `mrcuda serve` make one"
     )]
@@ -70,32 +70,32 @@ impl Token {
         config.join("mrcuda").join("token")
     }
 
-    /// Reads the token; a file that others can read is refused.
+    /// Reads the token; a file that other users can read is refused.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
         let failed = |source| TokenError::Read { path: path.into(), source };
-        // A pipe would keep whoever opens it until somebody writes.
+        // Opening a pipe would block until another process writes.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
             return Err(failed(io::Error::other("it is not a file")));
         }
         let mut text = Vec::new();
-        // A token is 64 digits; a file that is longer by more than white space is no token, however long it is.
+        // A token is 64 digits, so a file with more than some white space after them is not read completely.
         file.take(256).read_to_end(&mut text).map_err(failed)?;
         let token = std::str::from_utf8(&text).ok().and_then(|text| parse(text.trim()));
-        // Only of a token it is to be said that nobody else may read it.
+        // The permissions are only reported for a file that contains a token.
         let token = token.ok_or_else(|| TokenError::Content { path: path.into() })?;
         if meta.mode() & 0o077 != 0 { Err(TokenError::Open { path: path.into() }) } else { Ok(token) }
     }
 
-    /// Reads the token, or makes one: the file appears whole, readable by its owner only.
+    /// Reads the token, or creates one: the file appears atomically, readable by its owner only.
     pub fn load_or_create(path: &Path) -> Result<Token, TokenError> {
         match fs::symlink_metadata(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             _ => return Token::load(path),
         }
         match create(path) {
-            // Somebody else was faster: theirs is the one.
+            // Another process was faster; its token is used.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Token::load(path),
             Err(source) => Err(TokenError::Make { path: path.into(), source }),
             Ok(token) => Ok(token),

@@ -1,31 +1,30 @@
-//! What travels to places, counted by call where somebody wants to know: how many calls and bytes a program sends, and for how many
-//! answers it waits.
+//! Optional statistics of the calls and bytes sent to places, and of the answers that the program waits for, by call.
 
 use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Of one kind of call.
+/// Statistics of one kind of call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many were handed over.
+    /// Number of calls sent.
     pub calls: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
-    /// Answers that a thread has waited for: each is a round trip.
+    /// Answers that a thread waited for; each is a round trip.
     pub waits: u64,
 }
 
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
 static COUNTED: Mutex<BTreeMap<u16, Traffic>> = Mutex::new(BTreeMap::new());
 
-/// From now on all links of this process are counted.
+/// Starts counting for all links of this process.
 pub fn count_traffic() {
     IS_COUNTED.store(true, Ordering::Relaxed);
 }
 
-/// What was counted, by row or operation.
+/// The statistics, by row or operation.
 pub fn traffic() -> BTreeMap<u16, Traffic> {
     lock(&COUNTED).clone()
 }

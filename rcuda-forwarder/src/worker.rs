@@ -1,9 +1,10 @@
-//! A worker: the process that carries out the calls of one job on one GPU, and ends with it.
+//! A worker: the process that executes the calls of one job on one GPU.
 //!
-//! Threads: the first one reads calls and applies them in order, or leaves them to the second (late.rs), and looks for what the GPU
-//! has reached while it has nothing to read; one looks for that all the time and writes those answers; one looks for changes of host memory
-//! (host_mirror.rs); one gives signs of life and notices a client that has gone; one listens to the daemon; each control request has one for its
-//! time. Whatever goes wrong with the connection or the daemon ends the process: that frees the GPU.
+//! Threads: the main thread reads calls and applies them in order, or leaves them to the second one (late.rs), and
+//! polls for completions while it has nothing to read; one polls for completions and writes those answers; one scans
+//! for changes of host memory (host_mirror.rs); one sends heartbeats and detects a closed client connection; one
+//! receives messages of the daemon; each control request has a temporary one. Any failure of the connection or the
+//! daemon ends the process, which frees the GPU.
 
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
@@ -46,46 +47,46 @@ mod text;
 
 /// Argument that makes a worker count the GPUs of a driver.
 pub(crate) const PROBE: &str = "--probe";
-/// Time between signs of life.
+/// Heartbeat interval.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-/// How long a client may take to send the memory of the connection.
+/// Time limit for a client to send the memory of the connection.
 const MEMORY: Duration = Duration::from_secs(5);
-/// A buffer for long bodies that is larger than this is not kept.
+/// Larger buffers for long bodies are not kept.
 const KEEP: usize = 64 << 20;
-/// Between two looks at calls that are late.
+/// Poll interval for late calls.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// How long a full queue may stand still while the job has to answer something.
+/// How long a full queue may make no progress while the job has to answer something.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
-/// Control requests at one time.
+/// Maximum number of concurrent control requests.
 const REQUESTS: usize = 16;
 
-/// Why a worker ends before its time.
+/// Why a worker ends prematurely.
 #[derive(Debug, thiserror::Error)]
 enum WorkerError {
-    /// No channel to a daemon.
+    /// There is no channel to a daemon.
     #[error("cannot talk to the server: {0}")]
     Channel(io::Error),
-    /// The daemon said something unexpected.
+    /// The daemon sent an unexpected message.
     #[error("the server said something unexpected")]
     Order,
     /// The connection to the client failed.
     #[error("the connection to the job failed: {0}")]
     Client(io::Error),
-    /// The client's frames make no sense.
+    /// The client's frames are malformed.
     #[error("the job sent a malformed frame: {0}")]
     Frame(&'static str),
-    /// The job needs an address that this process has, and must not learn what lies there.
+    /// The job needs an address that this process uses, and must not learn what lies there.
     #[error("the job has host memory at an address that this worker uses itself (the next worker lies elsewhere)")]
     Collision,
-    /// More is left for later than the server allows.
+    /// More calls are queued than the server allows.
     #[error(
         "more than {} MiB of calls wait for the job, which a stream waits for: a host function, bytes that it reads or takes, or another \
          GPU (mrcuda serve --max-queue)", .0 >> 20
     )]
     Queue(u64),
-    /// What the driver prints could not be caught.
+    /// The driver's output could not be captured.
     #[error("cannot catch what the driver prints: {0}")]
     Text(io::Error),
     /// A thread could not be started.
@@ -93,7 +94,7 @@ enum WorkerError {
     Thread(io::Error),
 }
 
-/// Entry of the hidden subcommand that [`crate::serve`] starts. Gives the exit status.
+/// Entry point of the hidden subcommand that [`crate::serve`] starts. Returns the exit status.
 pub fn worker_main(args: Vec<OsString>) -> i32 {
     match args.as_slice() {
         [flag, driver] if flag == PROBE => match count_gpus(Path::new(driver)) {
@@ -107,7 +108,7 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
             }
         },
         [] => {
-            // Started by a descriptor's name, that is what process lists would show.
+            // The process was started through a descriptor, whose name process lists would show otherwise.
             // SAFETY: a text that ends with a zero; names the first thread.
             unsafe { libc::prctl(libc::PR_SET_NAME, c"mrcuda-worker".as_ptr()) };
             run(open, reach_of_daemon)
@@ -119,12 +120,12 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
     }
 }
 
-/// Main function of the program that [`crate::Link::to_helper`] starts: a worker without a daemon, on the machine of its job. Gives
-/// the exit status.
+/// Main function of the program that [`crate::Link::to_helper`] starts: a worker without a daemon, on the machine of
+/// its job. Returns the exit status.
 pub fn helper_main() -> i32 {
-    // What the GPU prints is the job's.
+    // The GPU's output goes to the job.
     orphan::shed(&[]);
-    // The arguments: the job's process, for people who look at process lists, and its build.
+    // The arguments: the job's process id, for process lists, and its build.
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
     run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
@@ -158,7 +159,7 @@ fn leave(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// A worker's whole life, over any place. Only returns if it never had a client.
+/// Runs a worker on any place until it ends. Returns only if it never had a client.
 pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>, reach: ReachOf) -> i32 {
     match prepare(open, reach) {
         Ok(None) => 0,
@@ -176,21 +177,21 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
     }
 }
 
-/// How a place is reached that is told by a channel, for what a daemon has said and for a client.
+/// How a place is reached, given a channel, the daemon's start message and a client.
 pub(crate) type ReachOf = fn(Arc<Channel>, &Start, &Conn) -> Reach;
 
-/// Of a worker of a daemon.
+/// For a worker of a daemon.
 pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn) -> Reach {
     let sender = conn.ip_peer().map_or(Sender::SameUser, Sender::At);
-    // The daemon has read them before it sent them: what cannot be read allows nothing.
+    // The daemon has parsed them before; a list that cannot be parsed allows nothing.
     let targets = Targets::read(&start.targets).unwrap_or_else(|_| Targets::new(&[Target::None]));
     Reach::Daemon(channel, targets, sender)
 }
 
-/// A worker with its client, and where it reads the calls if not from the socket.
+/// A worker with its client, and the source of the calls if it is not the socket.
 type Prepared<P> = (Arc<Worker<P>>, Option<Calls>);
 
-/// Opens the place, waits for a client. `None`: the daemon wants no worker any more.
+/// Opens the place and waits for a client. `None`: the daemon no longer needs the worker.
 fn prepare<P: Place>(
     open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
     reach: ReachOf,
@@ -206,14 +207,14 @@ fn prepare<P: Place>(
     let opened = open(&start);
     let said = opened.as_ref().err().cloned().unwrap_or_default();
     let heard = channel.send(&Message::Ready(said), None);
-    // A daemon that has ended meanwhile wants no worker, either.
+    // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
     let conn = match next()? {
         Some((Message::Job(_), Some(fd))) => Conn::new(fd),
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
-    // From here on nobody else gets this job. A daemon that has ended is noticed below.
+    // From here on this worker serves the job. If the daemon has ended, that is detected below.
     let _ = channel.send(&Message::Taken, None);
     let text = Text::capture().map_err(WorkerError::Text)?;
     faults::at(Point::Serve);
@@ -237,24 +238,24 @@ fn prepare<P: Place>(
     Ok(Some((worker, calls)))
 }
 
-/// Takes the memory that a client of this machine has made for the connection, and the file of its pinned memory.
+/// Receives the memory that a client on this machine has created for the connection, and the file of its pinned memory.
 fn share(conn: &Conn, place: &impl Place) -> io::Result<(Out, Option<Calls>)> {
     let (fd, pinned) = conn.receive_descriptors(Instant::now() + MEMORY)?;
     let memory = Arc::new(Memory::received(fd.as_fd())?);
     let warm = memory.clone();
-    // Without it the first calls take longer.
+    // On failure the first calls are only slower.
     let _ = crate::threads::spawn("mrcuda-warm", move || warm.warm());
     pinned.map_or(Ok(()), |file| place.set_pinned_file(file))?;
-    // Nobody closes it: when the client goes, so does this process.
+    // It is never set: when the client ends, so does this process.
     let closed = Closed::default();
     let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());
     Ok((Out::Shared(answers), Some(Calls::new(memory, closed))))
 }
 
-/// Where messages to the client go.
+/// Destination of messages to the client.
 #[derive(Debug)]
 enum Out {
-    /// The connection's own socket.
+    /// The connection's socket.
     Socket,
     /// Memory shared with the client.
     Shared(Writer),
@@ -265,25 +266,25 @@ enum Out {
 struct Worker<P: Place> {
     place: Arc<P>,
     conn: Conn,
-    /// Held over a message to the client.
+    /// Held while a message is sent to the client.
     out: Mutex<Out>,
     completion: Completion<P::Pending>,
     late: Late,
     attendant: Attendant<P>,
     text: Text,
-    /// Held while changes of host memory are looked for and told.
+    /// Held while changes of host memory are collected and sent.
     telling: Mutex<()>,
     channel: Arc<Channel>,
-    /// The last error that stays: it is reported once, not for every call that it spoils.
+    /// The last sticky error, which is reported once, not for every call that fails because of it.
     sticky: AtomicI32,
-    /// Control requests that are being carried out.
+    /// Number of control requests in progress.
     requests: AtomicUsize,
 }
 
 impl<P: Place> Worker<P> {
-    /// Serves until the client has gone.
+    /// Serves until the client has disconnected.
     fn serve(self: &Arc<Self>, calls: Option<Calls>) -> Result<(), WorkerError> {
-        // A panic must not leave half a worker: the client learns of it by the end of the connection.
+        // After a panic the process must not continue: the client detects the end of the connection.
         std::panic::set_hook(Box::new(move |info| {
             complain(info);
             leave(101);
@@ -349,8 +350,8 @@ impl<P: Place> Worker<P> {
         self.apply(head, body, reply)
     }
 
-    /// Leaves a call for later. Where there is no room it waits as long as others are applied: behind a kernel that takes its time, for
-    /// example. If none is while the job has to answer something, the answer lies behind this call.
+    /// Queues a call. If the queue is full, it waits as long as other calls are applied, for example behind a long
+    /// kernel. If none is applied while the job has to answer something, the answer lies behind this call.
     fn leave_for_later(&self, head: Head, body: &[u8]) -> Result<(), WorkerError> {
         let (mut left, mut since) = (self.late.left(), Instant::now());
         while !self.late.push(head, body) {
@@ -365,20 +366,20 @@ impl<P: Place> Worker<P> {
         Ok(())
     }
 
-    /// What is left for later would take more memory than the server gives: the job is told, and lost.
+    /// Ends the job with an error, because its queued calls would take more memory than the server allows.
     fn queue_is_full(&self) -> WorkerError {
         let why = WorkerError::Queue(self.late.limit());
         self.tell(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
         why
     }
 
-    /// Applies a call: by the reader or, while there are late calls, by their thread.
+    /// Applies a call: on the reading thread or, while there are late calls, on their thread.
     fn apply(&self, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
         if head.id == GOODBYE {
             self.goodbye(head.ticket);
         }
         if head.id == ops::id::CONTEXT_RESET {
-            // After it, the same error is a new one.
+            // A later error with the same code is a new one.
             self.sticky.store(code::SUCCESS, Ordering::Relaxed);
         }
         reply.clear();
@@ -390,15 +391,15 @@ impl<P: Place> Worker<P> {
             Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => {
                 self.answer(head.ticket, head.id, rc, reply)
             }
-            // The answer must not overtake the bytes of a copy that the GPU has done before.
+            // The answer must not overtake the bytes of a copy that the GPU completed before.
             outcome => self.completion.add(Item { ticket: head.ticket, id: head.id, reply: std::mem::take(reply), outcome }),
         }
         Ok(())
     }
 
-    /// Tells the client how a call ended, if it wants to know or the call failed; before it, what was printed.
+    /// Sends the result of a call to the client, if it expects one or the call failed; printed text is sent first.
     fn answer(&self, ticket: u64, id: u16, rc: Code, body: &[u8]) {
-        // The text of a failed assertion comes with the error.
+        // The text of a failed assertion belongs to the error.
         if self.place.prints() && ticket != NO_TICKET || code::is_sticky(rc) {
             self.pass_text_on();
         }
@@ -429,7 +430,7 @@ impl<P: Place> Worker<P> {
         }
     }
 
-    /// Whether a sign of life can be written without waiting.
+    /// Whether a heartbeat can be written without waiting.
     fn has_room(&self, out: &Out) -> bool {
         match out {
             Out::Socket => self.conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen == PollFlags::POLLOUT),
@@ -441,9 +442,9 @@ impl<P: Place> Worker<P> {
         self.text.pass_on(&|to, text| self.tell(to, TEXT, text));
     }
 
-    /// Frees everything and ends; the client hears when it is done.
+    /// Frees everything and exits; the client gets an answer when that is done.
     fn goodbye(&self, ticket: u64) -> ! {
-        // A round that still runs uses the place, and a stream may wait for the job: then the end of the process frees it.
+        // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
         if self.requests.load(Ordering::Acquire) == 0 && self.place.host_calls() == 0 {
             self.completion.stop_while(|| self.place.clone().close());
         }
@@ -452,14 +453,14 @@ impl<P: Place> Worker<P> {
         leave(0);
     }
 
-    /// Gives signs of life; ends the process when the client has gone, whatever the other threads wait for.
+    /// Sends heartbeats; ends the process when the client has disconnected, whatever the other threads wait for.
     fn beat(&self) {
         loop {
             if self.conn.wait_gone(HEARTBEAT_EVERY) {
                 leave(0);
             }
-            // A client that does not read must not block this thread; while another message is being written, that is
-            // the sign of life.
+            // A client that does not read must not block this thread; while another message is being written, that
+            // serves as the heartbeat.
             let Ok(mut out) = self.out.try_lock() else { continue };
             if self.has_room(&out) {
                 let head = AnswerHead { len: ANSWER_HEAD as u32, code: code::SUCCESS, ticket: HEARTBEAT };
@@ -468,7 +469,7 @@ impl<P: Place> Worker<P> {
         }
     }
 
-    /// Takes what the daemon hands over; without a daemon the worker ends.
+    /// Receives messages of the daemon; without a daemon the worker ends.
     fn listen(&self) {
         loop {
             match self.channel.receive() {
@@ -483,7 +484,7 @@ impl<P: Place> Worker<P> {
         }
     }
 
-    /// Carries a control request out, beside the calls.
+    /// Executes a control request, concurrently with the calls.
     fn request(self: &Arc<Self>, ticket: u64, body: &[u8]) -> Result<(), WorkerError> {
         let request = Control::decode(body).map_err(|_| WorkerError::Frame("a control request"))?;
         if self.requests.fetch_add(1, Ordering::AcqRel) >= REQUESTS {
@@ -500,7 +501,7 @@ impl<P: Place> Worker<P> {
         threads::spawn("control", body).map(drop).map_err(WorkerError::Thread)
     }
 
-    /// Carries a request out; the GPU has been given everything only when no call is late.
+    /// Executes a request; the GPU has received all work only when no call is late.
     fn carry_out(&self, request: Control) -> Result<ControlReply, Refused> {
         let Control::Drain { limit_ms } = request else { return self.attendant.carry_out(request) };
         let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));

@@ -1,4 +1,4 @@
-//! Replaying a journal: the same calls in the same order, with the same answers.
+//! Replays a journal: the same calls in the same order, whose answers must be the same.
 
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
@@ -11,51 +11,51 @@ use std::time::Instant;
 pub struct Record<'a> {
     /// Its number in the journal.
     pub seq: u64,
-    /// Row or operation.
+    /// Id of the row or operation.
     pub id: u16,
     /// Encoded arguments.
     pub body: &'a [u8],
-    /// The answer that the job was given; empty if there was none that a place decides (addresses, sizes).
+    /// The answer that the job received; empty if it contains nothing that a place decides (addresses, sizes).
     pub reply: &'a [u8],
 }
 
-/// Where records go. Calls are answered in the order in which they were submitted.
+/// A destination of replayed calls. Results come in the order in which the calls were submitted.
 pub trait Sink {
-    /// Why a call cannot be handed over, or has no result.
+    /// Why a call cannot be submitted, or has no result.
     type Error;
-    /// Hands a call over, without waiting for it.
+    /// Submits a call without waiting for it.
     ///
     /// # Errors
-    /// The place is lost, say.
+    /// For example, the place is lost.
     fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), Self::Error>;
-    /// The result of the oldest call that has not been asked for.
+    /// Returns the result of the oldest call whose result has not been taken.
     ///
     /// # Errors
-    /// The place is lost, say.
+    /// For example, the place is lost.
     fn next_result(&mut self) -> Result<(Code, Vec<u8>), Self::Error>;
 }
 
-/// Why a replay has not come to its end.
+/// Why a replay did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError<E> {
-    /// The place did not answer as the first one did.
+    /// The place answered differently from the first one.
     #[error(transparent)]
     Diverged(#[from] Divergence),
-    /// The place took no call or gave no result.
+    /// The sink did not accept a call or returned no result.
     #[error("{0}")]
     Sink(E),
 }
 
-/// How a replay went.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReplayReport {
     /// Records replayed.
     pub records: u64,
-    /// Milliseconds it took.
+    /// Duration in milliseconds.
     pub ms: f64,
 }
 
-/// The place did not answer as the first one did: it must not be used.
+/// The place answered differently from the first one, so it must not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("record {seq} ({call}) came out differently: expected {expected}, got {got}")]
 pub struct Divergence {
@@ -63,9 +63,9 @@ pub struct Divergence {
     pub seq: u64,
     /// The call's name.
     pub call: String,
-    /// What the journal says.
+    /// The answer in the journal.
     pub expected: String,
-    /// What the place answered.
+    /// The answer of the place.
     pub got: String,
 }
 
@@ -79,7 +79,7 @@ fn code_name(rc: Code) -> String {
     code::describe(rc).map_or_else(|| format!("error {rc}"), |(name, _)| format!("{} ({rc})", name.trim_end_matches('\0')))
 }
 
-/// The first bytes of an answer, in hexadecimal.
+/// Formats the first bytes of an answer in hexadecimal.
 fn bytes(reply: &[u8]) -> String {
     let shown: String = reply.iter().take(32).map(|b| format!("{b:02x}")).collect();
     format!("{} bytes {shown}{}", reply.len(), if reply.len() > 32 { "…" } else { "" })
@@ -96,10 +96,11 @@ fn check(record: &Record<'_>, (rc, reply): (Code, Vec<u8>)) -> Result<(), Diverg
     Ok(())
 }
 
-/// Replays records in their order, with up to `window` on their way at once.
+/// Replays records in order, with up to `window` of them in flight.
 ///
 /// # Errors
-/// The first record that fails or is answered differently, or what the sink says. What follows that record may have been applied.
+/// The first record that fails or is answered differently, or an error of the sink. Records after it may have been
+/// applied.
 pub fn replay<'a, S: Sink>(
     records: impl Iterator<Item = Record<'a>>,
     sink: &mut S,
@@ -147,7 +148,7 @@ impl Sink for LocalSink<'_> {
     }
 }
 
-/// A result was asked for, and every call has been asked for already.
+/// A result was requested, but there is no outstanding call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no call is without its result")]
 pub struct NothingSubmitted;
@@ -160,7 +161,7 @@ pub struct LocalSink<'a> {
 }
 
 impl<'a> LocalSink<'a> {
-    /// A sink that applies to `exec`.
+    /// Creates a sink that applies calls to `exec`.
     pub fn new(exec: &'a executor::Executor) -> Self {
         LocalSink { exec, results: VecDeque::new() }
     }
@@ -170,7 +171,7 @@ impl<'a> LocalSink<'a> {
 mod tests {
     use super::*;
 
-    /// Answers from a list and remembers how many calls were on their way at once.
+    /// Answers from a list and records how many calls were in flight at once.
     #[derive(Default)]
     struct Fake {
         answers: VecDeque<(Code, Vec<u8>)>,
@@ -179,7 +180,7 @@ mod tests {
         most: usize,
     }
 
-    /// There are no more answers.
+    /// No more answers are left.
     #[derive(Debug, PartialEq, Eq)]
     struct Gone;
 

@@ -18,7 +18,7 @@
 
 use std::sync::OnceLock;
 
-/// Most devices of one machine: the address plan of moves has room for 32.
+/// Maximum number of devices of a machine: the address layout of moves has room for 32.
 pub(crate) const MAX_DEVICES: usize = 32;
 
 /// The settings of this process.
@@ -26,7 +26,7 @@ pub(crate) const MAX_DEVICES: usize = 32;
 pub(crate) struct Config {
     pub devices: usize,
     pub memory: u64,
-    /// Most page-locked memory.
+    /// Maximum amount of page-locked memory.
     pub pinned: u64,
     pub compute: (u32, u32),
     pub driver_version: i32,
@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub seed_id: String,
     pub seed: u64,
     pub max_delay_us: u64,
-    /// What variables are moved by.
+    /// The offset added to addresses of variables.
     pub displaced: u64,
     pub visible: Option<String>,
     pub eager: bool,
@@ -78,12 +78,12 @@ fn pairs(list: &str) -> Vec<(u32, i32)> {
     list.split(',').map_while(pair).collect()
 }
 
-/// Whether this process runs a program of this file name.
+/// Whether this process runs a program with this file name.
 fn is_program(name: &str) -> bool {
     std::env::current_exe().is_ok_and(|path| path.file_name().is_some_and(|own| own == name))
 }
 
-/// The settings, read at the first call.
+/// The settings, read on the first call.
 pub(crate) fn get() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| Config::read(|name| std::env::var(name).ok()))

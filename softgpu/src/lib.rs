@@ -1,12 +1,13 @@
-//! A strict CUDA driver on the CPU: a second `libcuda.so.1`, for machines without a GPU.
+//! softgpu: a strict CUDA driver on the CPU, a second `libcuda.so.1` for machines without a GPU.
 //!
-//! It is a test bed, not a product: as unforgiving as hardware, and a little more random. Bad pointers and handles fail,
-//! asynchronous work starts late and independent streams interleave at random by seed, so that a missing wait shows.
+//! It is a test bed, not a product: as strict as hardware, and somewhat more random. Bad pointers and handles fail,
+//! asynchronous work starts late, and independent streams interleave at random by seed, so that a missing wait is
+//! detected.
 //!
-//! * [`abi`]: the exported functions, by subject. They check arguments and call the rest.
+//! * [`abi`]: the exported functions, by subject. They check arguments and call the other modules.
 //! * [`gpu`]: devices, contexts, streams, memory, modules, launches, as plain Rust.
-//! * [`nvml`]: what a place asks of NVML, exported as well.
-//! * [`ptx`]: parsing and running PTX.
+//! * [`nvml`]: the NVML functions that a place calls, exported as well.
+//! * [`ptx`]: parsing and executing PTX.
 //!
 //! Device memory is memory of this process at the device address; there is no second address space. Settings are
 //! environment variables, listed at [`config`].

@@ -1,4 +1,4 @@
-//! The few functions of NVML by which a place asks for what CUDA does not tell: the link of an H200.
+//! The few NVML functions with which a place queries what CUDA does not report: here, the link of an H200.
 //!
 //! With a real driver they are in a library beside it; this driver brings its own.
 
@@ -11,19 +11,19 @@ const SUCCESS: c_int = 0;
 const INVALID_ARGUMENT: c_int = 2;
 const NOT_FOUND: c_int = 6;
 
-/// Starts NVML, which has nothing to start.
+/// Initializes NVML; there is nothing to do.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit_v2() -> c_int {
     SUCCESS
 }
 
-/// Ends it.
+/// Shuts NVML down.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> c_int {
     SUCCESS
 }
 
-/// The driver's own version, if this one is told to have one.
+/// The driver's version, if one is configured.
 ///
 /// # Safety
 /// So many bytes can be written.

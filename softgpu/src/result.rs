@@ -2,5 +2,5 @@
 
 use cuda_api::sys::CUresult;
 
-/// Result of a driver operation: the error is the code that the caller gets.
+/// Result of a driver operation: the error is the code returned to the caller.
 pub(crate) type Res<T = ()> = Result<T, CUresult>;

@@ -1,13 +1,13 @@
-//! Time limits that do not depend on how busy the machine is.
+//! Time limits that are independent of the machine's load.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often the machine's load is looked at.
+/// Interval between readings of the machine's load.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Measures how much time processes had in which they could have worked: where more threads want to run than there are processors,
-/// only the share counts that each of them gets. A limit in this time is for work that does not go on, not for a busy machine.
+/// Measures the CPU time that was available to processes: if more threads are runnable than there are processors, only
+/// the share of one thread counts. A limit in this time detects work that makes no progress, and not a busy machine.
 #[derive(Debug)]
 pub struct Clock {
     counted: Duration,
@@ -22,17 +22,17 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Begins now.
+    /// Starts a clock.
     pub fn new() -> Clock {
         Clock { counted: Duration::ZERO, last: Instant::now(), share: share() }
     }
 
-    /// What has been counted so far. To be asked often: the load is taken to be the same in between.
+    /// The time counted so far. Must be called often, because the load is assumed constant between calls.
     pub fn counted(&mut self) -> Duration {
         let since = self.last.elapsed();
         if since >= SAMPLE {
             let before = std::mem::replace(&mut self.share, share());
-            // The larger load of both ends: what is counted is surely there.
+            // The larger load of both readings, so that the counted time was certainly available.
             self.counted += since.mul_f64(before.min(self.share));
             self.last = Instant::now();
         }
@@ -43,7 +43,7 @@ impl Clock {
 /// Waits for a message.
 ///
 /// # Errors
-/// None came in this time, as a [`Clock`] counts it, or none can come any more.
+/// No message arrived within this time, as a [`Clock`] counts it, or none can arrive any more.
 pub fn receive<T>(from: &Receiver<T>, limit: Duration) -> Result<T, RecvTimeoutError> {
     let mut clock = Clock::new();
     loop {
@@ -54,14 +54,14 @@ pub fn receive<T>(from: &Receiver<T>, limit: Duration) -> Result<T, RecvTimeoutE
     }
 }
 
-/// The part of a processor that a thread gets.
+/// The share of a processor that a thread gets.
 fn share() -> f64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     share_of(processors, runnable(&load).unwrap_or(1))
 }
 
-/// Threads that run or want to, from `0.31 0.24 0.20 3/243 9798`.
+/// Number of runnable threads, from `0.31 0.24 0.20 3/243 9798`.
 fn runnable(load: &str) -> Option<usize> {
     load.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Transcripts of the program `conformance`, and how they compare.
+//! Transcripts of the program `conformance`, and their comparison.
 
 use crate::{Job, Outcome, Scene, Server};
 use cuda_api::Class;
@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Differences under mrcuda that have a reason: `[reason]`, then the beginnings of the lines that differ for it.
+/// Explained differences under mrcuda: `[reason]`, then the beginnings of the lines that differ for it.
 const DIFFERENCES: &str = include_str!("../conformance/differences.txt");
-/// What an H200 with driver 580 answers; numbers of mappings, which are the machine's, left out.
+/// The answers of an H200 with driver 580, without numbers of mappings, which depend on the machine.
 const H200: &str = include_str!("../conformance/h200.txt");
-/// Differences between that and softgpu.
+/// Explained differences between that and softgpu.
 const SOFTGPU: &str = include_str!("../conformance/softgpu.txt");
 
 /// Where the program's GPU is.
@@ -69,16 +69,16 @@ fn transcript(mode: &str, outcome: Outcome) -> Result<String, String> {
     Err(format!("{mode}: code {:?}, signal {:?}, hung {}: {}", outcome.code, outcome.signal, outcome.hung, outcome.stderr))
 }
 
-/// How a transcript differs from the native one.
+/// The differences of a transcript from the native one.
 #[derive(Debug, Default)]
 pub struct Comparison {
-    /// Cases of both.
+    /// Number of common cases.
     pub cases: usize,
-    /// Differences with a reason: how many for each.
+    /// Number of explained differences, by reason.
     pub explained: BTreeMap<String, usize>,
-    /// Differences without one.
+    /// Unexplained differences.
     pub unexplained: Vec<String>,
-    /// Every difference, for reading.
+    /// Every difference, as text.
     pub lines: String,
 }
 
@@ -139,7 +139,7 @@ fn by_key(text: &str) -> HashMap<&str, Vec<&str>> {
 }
 
 struct Reasons {
-    /// Functions that may answer "not supported".
+    /// Functions that may return "not supported".
     refused: HashMap<&'static str, &'static Row>,
     listed: Vec<(&'static str, &'static str)>,
     /// Whether the other one may lack functions.
@@ -177,7 +177,7 @@ impl Reasons {
     }
 }
 
-/// Whether a line begins with this, in which `*` stands for any characters.
+/// Whether a line begins with this pattern, in which `*` matches any characters.
 fn begins(line: &str, start: &str) -> bool {
     let mut parts = start.split('*');
     let rest = parts.next().and_then(|first| line.strip_prefix(first));

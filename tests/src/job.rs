@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// How long a move may take: a job that waits for itself refuses it much earlier.
 const MOVE: Duration = Duration::from_secs(150);
 
-/// Why a job, or `mrcuda` about it, has not said what was asked.
+/// Why a job, or `mrcuda` on its behalf, gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// The program was over before there was a job.
+    /// The program ended before it became a job.
     #[error("{name} ended before it made a CUDA call: {stderr}")]
     Ended {
         /// The process under test.
@@ -25,7 +25,7 @@ pub enum JobError {
         /// What it wrote.
         stderr: String,
     },
-    /// It runs and does not answer.
+    /// It runs but does not answer.
     #[error("{name} does not answer: {stderr}")]
     Silent {
         /// The process under test.
@@ -33,7 +33,7 @@ pub enum JobError {
         /// What it wrote.
         stderr: String,
     },
-    /// A move took longer than any move takes.
+    /// A move exceeded its time limit.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
     /// The job is ending or has ended: there is no report of a move.
@@ -50,7 +50,7 @@ pub enum JobError {
     /// `mrcuda` could not be run.
     #[error("cannot run mrcuda: {0}")]
     Run(#[from] io::Error),
-    /// The job has not moved.
+    /// The job did not move.
     #[error("no moves")]
     NoMoves,
 }
@@ -122,7 +122,7 @@ impl<'a> Job<'a> {
         Job { scene, child, start: Instant::now(), name: name.to_owned(), over: false }
     }
 
-    /// Process id: `mrcuda run` becomes the program, so it is the program's.
+    /// Process id: `mrcuda run` executes the program in the same process, so it is the program's.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -152,14 +152,14 @@ impl<'a> Job<'a> {
         answer.unwrap_or_else(|| Err(JobError::Silent { name: self.name.clone(), stderr: self.stderr() }))
     }
 
-    /// What `mrcuda ps` says about it.
+    /// The output of `mrcuda ps` for it.
     pub fn status(&self) -> Option<Value> {
         let output = self.scene.mrcuda().args(["ps", "--json"]).output().ok()?;
         let jobs: Value = serde_json::from_slice(&output.stdout).ok()?;
         jobs.as_array()?.iter().find(|job| job.get("pid").and_then(Value::as_u64) == Some(u64::from(self.pid()))).cloned()
     }
 
-    /// Moves it and waits for the report; the error is what `mrcuda migrate` said instead of a report.
+    /// Moves it and waits for the report; the error is the message of `mrcuda migrate` if there is none.
     pub fn migrate(&self, to: &str) -> Result<Report, JobError> {
         self.migrate_with(to, &[])
     }
@@ -171,7 +171,7 @@ impl<'a> Job<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut asker = command.spawn()?;
         if wait_for(MOVE, || asker.try_wait().transpose()).is_none() {
-            // It may end in this instant.
+            // It may end at this moment.
             let _ = asker.kill();
             let _ = asker.wait();
             return Err(JobError::Late(MOVE));
@@ -216,7 +216,7 @@ impl<'a> Job<'a> {
         self.read("out")
     }
 
-    /// The file with its stderr, for whoever wants to follow it.
+    /// The file with its stderr, for following it.
     pub fn stderr_file(&self) -> PathBuf {
         self.scene.path.join(format!("{}.err", self.name))
     }

@@ -1,8 +1,9 @@
-//! The kill matrix: every named point × everyone who takes part × everything that can happen to them.
+//! The kill matrix: every named point × every process involved × every action.
 //!
-//! In each cell real processes run `mill`; when one of them passes the point it asks here and waits, the victim gets its
-//! share, and the answer lets everybody go on. Then the job must end with native's output, or with a CUDA error where the
-//! victim was where it ran; and nothing may be left of it: no process, no memory of a GPU, no socket, no file.
+//! In each cell real processes run `mill`; when one of them passes the point it asks the referee and waits, the action
+//! is applied to the victim, and the answer lets all continue. Then the job must end with the native output, or with a
+//! CUDA error if the victim was where it ran; and nothing may be left of it: no process, no GPU memory, no socket, no
+//! file.
 
 mod cell;
 mod left;
@@ -33,7 +34,7 @@ pub fn shuffle(cells: &mut [Cell], seed: u64) {
     }
 }
 
-/// Tries cells, some at a time: most of them mostly wait. `tell` hears of each.
+/// Tries cells, some at a time: most of them mostly wait. `tell` is called with the outcome of each.
 ///
 /// # Errors
 /// The program of the cells fails natively.

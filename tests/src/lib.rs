@@ -1,14 +1,16 @@
-//! What the whole-system tests, the demo and the soak share: servers, jobs and test programs as real processes.
+//! Common code of the whole-system tests, the demo and the soak test: servers, jobs and test programs as real
+//! processes.
 //!
-//! * [`install`]: where `mrcuda` and its libraries are; builds them when nobody else has.
-//! * [`scene`]: a scratch folder with a runtime folder and a token of its own, so that tests do not see each other.
+//! * [`install`]: locates `mrcuda` and its libraries; builds them if necessary.
+//! * [`scene`]: a scratch directory with a separate runtime directory and token, which isolates tests from each
+//! other.
 //! * [`server`], [`job`]: processes under test.
-//! * [`json`]: reading what they print.
-//! * [`report`]: what a move reports.
+//! * [`json`]: reads their JSON output.
+//! * [`report`]: the report of a move.
 //! * [`programs`], [`toolchain`]: the programs in `programs/` and the compiler for them.
-//! * [`clock`]: time limits that do not depend on how busy the machine is.
+//! * [`clock`]: time limits that are independent of the machine's load.
 //! * [`conformance`]: transcripts of the program that calls everything.
-//! * [`driver`]: what programs share that call the driver's functions one by one.
+//! * [`driver`]: helpers of programs that call the driver's functions directly.
 //! * [`random`]: repeatable random numbers.
 //! * [`kill`]: the kill matrix.
 

@@ -1,4 +1,4 @@
-//! What a move reports, as `mrcuda migrate --json` and `mrcuda moves --json` print it.
+//! The report of a move, as printed by `mrcuda migrate --json` and `mrcuda moves --json`.
 
 use crate::json;
 use serde_json::Value;
@@ -13,22 +13,22 @@ impl Report {
         self.0.get("ok").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Its name in the job.
+    /// Its id in the job.
     pub fn id(&self) -> &str {
         self.text("id")
     }
 
-    /// How far it is: `queued`, `running`, `stopping`, `committed`, `done`, `failed`, `cancelled`.
+    /// Its state: `queued`, `running`, `stopping`, `committed`, `done`, `failed`, `cancelled`.
     pub fn state(&self) -> &str {
         self.text("state")
     }
 
-    /// Why it did not.
+    /// Why it did not commit.
     pub fn reason(&self) -> &str {
         self.text("reason")
     }
 
-    /// The same for programs; empty if it did.
+    /// The reason as a code; empty if it committed.
     pub fn code(&self) -> &str {
         self.text("code")
     }
@@ -43,7 +43,7 @@ impl Report {
         self.text("to")
     }
 
-    /// What carries the calls to it.
+    /// The transport to the target.
     pub fn transport(&self) -> &str {
         self.text("transport")
     }
@@ -58,12 +58,12 @@ impl Report {
         self.0.get("bytes").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// How long the job stood still, in milliseconds.
+    /// The downtime, in milliseconds.
     pub fn downtime_ms(&self) -> f64 {
         self.0.get("downtime_ms").and_then(Value::as_f64).unwrap_or(0.0)
     }
 
-    /// Whether a kernel was unfinished when the calls were stopped.
+    /// Whether a kernel was still running when calls were blocked.
     pub fn kernel_running(&self) -> bool {
         self.0.get("kernel_running").and_then(Value::as_bool).unwrap_or(false)
     }

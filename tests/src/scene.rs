@@ -1,4 +1,4 @@
-//! A scratch folder in which one test plays.
+//! A scratch directory for one test.
 
 use crate::clock::Clock;
 use crate::install::Install;
@@ -7,13 +7,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The CPU driver's name of the machine on which jobs are.
+/// softgpu's name of the machine on which jobs run.
 pub(crate) const MACHINE: &str = "local";
 
 /// Which driver is behind servers and jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hardware {
-    /// The CPU driver.
+    /// softgpu.
     Soft,
     /// The driver of this machine.
     Real,
@@ -139,7 +139,7 @@ impl Drop for Scene {
     }
 }
 
-/// A path that nobody else uses.
+/// A unique path.
 fn unique(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -155,7 +155,7 @@ fn make_folder(path: &Path) {
         .unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
 }
 
-/// Asks again until the answer is there or the time is over: time as [`Clock`] counts it.
+/// Polls until the answer is available or the time limit is over, in time as [`Clock`] counts it.
 pub fn wait_for<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let mut clock = Clock::new();
     loop {

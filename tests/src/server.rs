@@ -9,16 +9,16 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a server may take to say where it listens, or which worker a job has.
+/// Timeout for a server to print its address, or to log which worker a job has.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to end when it is asked to.
+/// Timeout for its orderly end.
 const END: Duration = Duration::from_secs(10);
 
 /// A running server; ended when it goes out of scope.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     /// What it said when it was ready.
     pub announcement: String,
@@ -69,7 +69,7 @@ impl Server {
         // The thread reads to the end, so that the server never waits for a reader.
         std::thread::spawn(move || {
             for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-                // Nobody listens any more after the first lines.
+                // After the first lines there is no listener.
                 let _ = tell.send(line);
             }
         });
@@ -112,7 +112,7 @@ impl Server {
         wait_for(START, || workers_of(&self.log, job).first().copied()).expect("a worker is named")
     }
 
-    /// Ends it and all its workers at once, without a word, as a machine that loses power.
+    /// Kills it and all its workers at once, as in a power failure.
     pub fn kill(&mut self) {
         for pid in self.workers().into_iter().chain([self.pid()]) {
             signal(pid, libc::SIGKILL);
@@ -177,7 +177,7 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The helper processes of a job: they are nobody's children, but they carry its process id as their argument.
+/// The helper processes of a job: they are not its children, but have its process id as an argument.
 pub fn helpers(job: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

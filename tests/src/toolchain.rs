@@ -1,4 +1,4 @@
-//! nvcc and the runtime libraries, installed from PyPI into the target folder when they are first needed.
+//! nvcc and the runtime libraries, installed from PyPI into the target directory on first use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ const NVCC: [&str; 5] = [
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-cccl==13.0.85",
 ];
-/// The runtime of the CUDA before: programs built for one may run with the other.
+/// The runtime of the previous CUDA version: programs built for one may run with the other.
 const CUDART_12: [&str; 1] = ["nvidia-cuda-runtime-cu12==12.9.79"];
 /// The last runtime that loads modules instead of libraries.
 const CUDART_11: [&str; 1] = ["nvidia-cuda-runtime-cu11==11.8.89"];
@@ -74,7 +74,8 @@ pub fn pynvml(target: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Installs packages into a folder of their own; a mark tells a whole installation from one that was cut short.
+/// Installs packages into a separate directory; a marker file distinguishes a complete installation from an
+/// interrupted one.
 fn install(folder: &Path, packages: &[&str]) -> Result<(), String> {
     let mark = folder.join("installed");
     let want = packages.join("\n");

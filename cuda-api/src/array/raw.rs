@@ -1,6 +1,7 @@
-//! The structures of cuda.h that say what arrays and objects are, with enums as plain numbers since C can put anything there.
+//! The structures of cuda.h that describe arrays and objects, with enums as plain numbers, since a C program can store
+//! any value.
 //!
-//! This is where CUDA's promise is relied upon: a pointer that is not null points at what the header says.
+//! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
 use super::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View};
 use crate::code::{self, Code};
@@ -29,7 +30,7 @@ struct RawShape3 {
     flags: u32,
 }
 
-/// `CUDA_RESOURCE_DESC`: the union's fields as words, an enum and the channels in one.
+/// `CUDA_RESOURCE_DESC`: the union as words, an enum and the channels in one of them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawResource {
@@ -93,7 +94,7 @@ pub fn shape(p: *const sys::CUDA_ARRAY3D_DESCRIPTOR) -> Result<Shape, Code> {
     Ok(Shape { width, height, depth, format: r.format, channels: r.channels, flags: r.flags })
 }
 
-/// Writes a shape: whole, or without depth and flags.
+/// Writes a shape: all of it, or without depth and flags.
 ///
 /// # Errors
 /// `INVALID_VALUE` if both are null.
@@ -110,7 +111,7 @@ pub fn give_shape(
     give(whole.cast(), RawShape3 { width, height, depth, format, channels, flags: s.flags })
 }
 
-/// Reads what an object sees.
+/// Reads a resource description.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null and kinds that do not exist.
@@ -128,7 +129,7 @@ pub fn resource(p: *const sys::CUDA_RESOURCE_DESC) -> Result<Resource, Code> {
     })
 }
 
-/// Writes what an object sees.
+/// Writes a resource description.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
@@ -140,7 +141,7 @@ pub fn give_resource(to: *mut sys::CUDA_RESOURCE_DESC, r: &Resource) -> Result<(
     give(to.cast(), RawResource { kind, first, format, channels, sizes, rest: [0; 11], flags })
 }
 
-/// Reads how an object samples.
+/// Reads a texture description.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
@@ -158,7 +159,7 @@ pub fn sampling(p: *const sys::CUDA_TEXTURE_DESC) -> Result<Sampling, Code> {
     })
 }
 
-/// Writes how an object samples.
+/// Writes a texture description.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
@@ -179,10 +180,10 @@ pub fn give_sampling(to: *mut sys::CUDA_TEXTURE_DESC, s: &Sampling) -> Result<()
     )
 }
 
-/// Reads a view; null is none.
+/// Reads a resource view; null means none.
 ///
 /// # Errors
-/// None: the result fits its siblings.
+/// None; the return type is that of the sibling functions.
 pub fn view(p: *const sys::CUDA_RESOURCE_VIEW_DESC) -> Result<Option<View>, Code> {
     if p.is_null() {
         return Ok(None);
@@ -191,7 +192,7 @@ pub fn view(p: *const sys::CUDA_RESOURCE_VIEW_DESC) -> Result<Option<View>, Code
     Ok(Some(View { format: r.format, size: r.size, levels: r.levels, layers: r.layers }))
 }
 
-/// Writes a view.
+/// Writes a resource view.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.

@@ -1,8 +1,8 @@
-//! Arrays without memory of their own: sparse ones, whose tiles the program maps to memory of its choice, and those that are
-//! mapped later as a whole.
+//! Arrays without their own memory: sparse arrays, to whose tiles the program maps memory, and arrays with deferred
+//! mapping, which are mapped as a whole.
 //!
-//! What the program asks for in boxes of many tiles travels as rows of tiles, in the order of x, y and z, in which the memory is
-//! used. So parts of it can be mapped again later, and nothing depends on the order that a driver has inside a box.
+//! A request for a box of many tiles is sent as rows of tiles, in the order of x, y and z, in which the memory is used.
+//! Parts of it can thus be mapped again later, independently of the order that a driver uses inside a box.
 
 use super::{CUBEMAP, DEFERRED, LAYERED, Shape};
 use crate::code::{self, Code};
@@ -13,7 +13,7 @@ use crate::{sys, wire_struct};
 pub const TILE_POOL: u16 = 1;
 /// `CU_ARRAY_SPARSE_PROPERTIES_SINGLE_MIPTAIL`
 pub const ONE_TAIL: u32 = 1;
-/// In the place of a mask of devices: each driver sees one of ours.
+/// Used as device mask: each driver sees one of our devices.
 const FIRST_DEVICE: u32 = 1;
 /// `CU_RESOURCE_TYPE_ARRAY`, `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`
 const RESOURCES: [u32; 2] = [super::OF_ARRAY, super::OF_MIPMAP];
@@ -25,30 +25,30 @@ const UNMAP: u32 = 2;
 pub const OF_LEVEL: u32 = 0;
 /// `CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL`
 pub const OF_TAIL: u32 = 1;
-/// An array that is mapped as a whole.
+/// An array with deferred mapping, as a whole.
 pub const OF_WHOLE: u32 = 2;
 
 wire_struct! {
-    /// How an array without memory is laid out: `CUDA_ARRAY_SPARSE_PROPERTIES` or `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
+    /// Layout of an array without memory: `CUDA_ARRAY_SPARSE_PROPERTIES` or `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Layout {
         /// Width, height and depth of a tile, in elements.
         pub tile: [u32; 3],
-        /// First level of the tail.
+        /// First level of the mip tail.
         pub tail_level: u32,
-        /// Bytes of a tail.
+        /// Bytes of a mip tail.
         pub tail_bytes: u64,
         /// `CU_ARRAY_SPARSE_PROPERTIES_…`
         pub flags: u32,
-        /// Bytes of the whole, of one that is mapped as a whole.
+        /// Total bytes of an array with deferred mapping.
         pub bytes: u64,
-        /// What its memory is aligned to.
+        /// Required alignment of its memory.
         pub alignment: u64,
     }
 }
 
 wire_struct! {
-    /// A row of tiles, a piece of a tail, or a whole array, and what memory it has.
+    /// A row of tiles, a piece of a mip tail, or a whole array, and the memory mapped to it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Tiles {
         /// Handle of the array or mipmapped array.
@@ -61,13 +61,13 @@ wire_struct! {
         pub layer: u32,
         /// First element of a level.
         pub at: [u32; 3],
-        /// Elements of a level, as the program has counted them at the edges.
+        /// Elements of a level, as the program has given them at the edges.
         pub size: [u32; 3],
-        /// First byte of a tail, and bytes.
+        /// Offset and bytes of a piece of a mip tail.
         pub tail: [u64; 2],
-        /// Handle of the memory; 0: none.
+        /// Handle of the memory; 0: unmapped.
         pub pool: u64,
-        /// First byte of the memory.
+        /// Offset in the memory.
         pub offset: u64,
     }
 }
@@ -76,38 +76,38 @@ wire_struct! {
     /// Maps or unmaps tiles.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TilesMap {
-        /// Stream as it travels; none in a journal.
+        /// Stream, encoded; none in a journal.
         pub stream: Option<u64>,
-        /// What is mapped where.
+        /// The mappings.
         pub tiles: Vec<Tiles>,
     }
 }
 
 wire_struct! {
-    /// Makes memory that tiles can be mapped to.
+    /// Allocates memory that tiles can be mapped to.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TilePool {
         /// Its handle.
         pub handle: u64,
-        /// First number of the window that stands for its bytes.
+        /// First number of the window of its bytes.
         pub window: u64,
         /// Bytes.
         pub bytes: u64,
     }
 }
 
-/// Whose tiles, and where in them: array, then part, level, layer, and the row of a level.
+/// Identifies a row of tiles: array, then part, level, layer, and the row in the level.
 pub type Row = (u64, [u32; 5]);
 
 impl Layout {
-    /// Bytes of a tile with elements of so many bytes.
+    /// Bytes of a tile with elements of this size.
     pub fn tile_bytes(&self, element: u64) -> u64 {
         self.tile.iter().fold(element, |bytes, n| bytes.saturating_mul(u64::from(*n)))
     }
 }
 
 impl Tiles {
-    /// The row that it lies in, the first tile there, and how many tiles it has. `tile` is bytes of a tile.
+    /// The row that it lies in, its first tile there, and its number of tiles. `tile` is the size of a tile in bytes.
     pub fn place(&self, layout: &Layout, tile: u64) -> (Row, u64, u64) {
         let row = |y, z| (self.array, [self.part, self.level, self.layer, z, y]);
         match self.part {
@@ -120,7 +120,7 @@ impl Tiles {
         }
     }
 
-    /// So many tiles of it from its tile `skip` on. A whole array is one tile.
+    /// The part of it with `count` tiles from tile `skip` on. A whole array is one tile.
     pub fn part(&self, layout: &Layout, tile: u64, skip: u64, count: u64) -> Tiles {
         let mut part = *self;
         match self.part {
@@ -182,7 +182,7 @@ impl MapInfo {
     /// Reads a list.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for null, nothing, and what cannot be right whatever the array is.
+    /// `INVALID_VALUE` for null, an empty list, and entries that are invalid for any array.
     pub fn list(p: *const sys::CUarrayMapInfo, count: u32) -> Result<Vec<MapInfo>, Code> {
         if p.is_null() || count == 0 {
             return Err(code::ERROR_INVALID_VALUE);
@@ -197,12 +197,12 @@ impl MapInfo {
         (0..count).map(one).collect()
     }
 
-    /// The array, and whether it is a mipmapped one.
+    /// The array, and whether it is mipmapped.
     pub fn array(&self) -> (u64, bool) {
         (self.resource, self.kind == super::OF_MIPMAP)
     }
 
-    /// The memory; none if something is unmapped.
+    /// The memory; none for an unmapping.
     pub fn memory(&self) -> Option<u64> {
         (self.operation == MAP).then_some(self.memory)
     }
@@ -212,10 +212,11 @@ impl MapInfo {
         self.devices.trailing_zeros()
     }
 
-    /// What is mapped or unmapped of an array of this shape and so many levels, row by row, and how much memory it needs.
+    /// The mapped or unmapped tiles of an array of this shape and number of levels, row by row, and the bytes of memory
+    /// needed.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for what does not lie in the array, or not at the edges of tiles.
+    /// `INVALID_VALUE` for tiles outside of the array or not aligned to tiles.
     pub fn tiles(&self, shape: &Shape, levels: u32, layout: &Layout) -> Result<(Vec<Tiles>, u64), Code> {
         let bad = Err(code::ERROR_INVALID_VALUE);
         let (pool, offset) = self.memory().map_or((0, 0), |memory| (memory, self.offset));
@@ -269,7 +270,7 @@ impl MapInfo {
         Ok((rows, bytes))
     }
 
-    /// For a driver that has one device, with its own handles of array and memory.
+    /// The request for a driver with one device, with its own handles of array and memory.
     pub fn of(tiles: &Tiles, array: u64, mipmapped: bool, memory: u64) -> MapInfo {
         let half = |n: u64| [n as u32, (n >> 32) as u32];
         let [[low, high], [size_low, size_high]] = tiles.tail.map(half);
@@ -296,7 +297,7 @@ impl MapInfo {
     }
 }
 
-/// Reads how a sparse array is tiled.
+/// Reads the tiling of a sparse array.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
@@ -305,7 +306,7 @@ pub fn sparse(p: *const sys::CUDA_ARRAY_SPARSE_PROPERTIES) -> Result<Layout, Cod
     Ok(Layout { tile: r.tile, tail_level: r.tail_level, tail_bytes: r.tail_bytes, flags: r.flags, ..Layout::default() })
 }
 
-/// Writes how a sparse array is tiled.
+/// Writes the tiling of a sparse array.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
@@ -314,7 +315,7 @@ pub fn give_sparse(to: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES, l: &Layout) -> Re
     give(to.cast(), RawSparse { tile, tail_level, tail_bytes, flags, reserved: [0; 4] })
 }
 
-/// Reads what memory an array needs.
+/// Reads the memory requirements of an array.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
@@ -323,7 +324,7 @@ pub fn need(p: *const sys::CUDA_ARRAY_MEMORY_REQUIREMENTS) -> Result<Layout, Cod
     Ok(Layout { bytes: r.bytes, alignment: r.alignment, ..Layout::default() })
 }
 
-/// Writes what memory an array needs.
+/// Writes the memory requirements of an array.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.

@@ -1,4 +1,4 @@
-//! Stream capture and graphs. The shim has the graphs themselves; instances live in the place (docs/execution.md, "Graphs").
+//! Stream capture and graphs. The recorder holds the graphs; instances are at the place (docs/execution.md, "Graphs").
 
 calls! { $ for_each_graph_call graph GraphCalls;
 

@@ -1,8 +1,9 @@
 //! Managed variables of cubins.
 //!
-//! A bit of the symbol marks them. Code gets their addresses by relocations: of 8-byte words in constant memory or among the values of
-//! variables, or of the halves that instructions have in themselves. The address is written where each points, the relocation goes (a
-//! 580 driver takes none that does nothing), and the symbol is that of an ordinary variable, which nothing uses.
+//! A bit of the symbol marks them. Code gets their addresses by relocations: of 8-byte words in constant memory or
+//! among the values of variables, or of the halves that instructions contain. The address is written where each
+//! relocation points, the relocation is removed (a 580 driver rejects relocations without an effect), and the symbol
+//! becomes that of an ordinary, unused variable.
 
 use super::super::cubin::MANAGED;
 use super::super::size::{self, SECTION_ROW};
@@ -13,29 +14,30 @@ const SYMBOL: usize = 24;
 /// Symbol types of variables: ordinary, and the vendor's own.
 const OBJECT: u8 = 1;
 const CUDA_OBJECT: u8 = 13;
-// Section types; the later ones are of the second form of the code, from which a driver may compile anew.
+// Section types; the later ones belong to the second form of the code, from which a driver may compile anew.
 const SYMTAB: u32 = 2;
 const RELA: u32 = 4;
 const REL: u32 = 9;
 const SECOND_RELA: u32 = 0x7000_0082;
 const SECOND_SYMTAB: u32 = 0x7000_0085;
 
-/// Where an instruction has its number, and the bytes of that.
+/// Offset and size of the number in an instruction.
 const HALF: (u64, u64) = (4, 4);
 
-/// Where the bytes of an address go.
+/// The part of an address that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
     Whole,
-    /// Its lower or upper half, which an instruction has in itself.
+    /// Its lower or upper half, contained in an instruction.
     Low,
     High,
 }
 
-/// What a relocation writes. Instructions of the second form are compressed: what points into them is not known here.
+/// The part that a relocation writes. Instructions of the second form are compressed: relocations into them are not
+/// supported.
 fn field(kind: u32) -> Option<Field> {
     Some(match kind {
-        // R_CUDA_64, R_CUDA_G64 and the first one's like in the second form.
+        // R_CUDA_64, R_CUDA_G64 and the equivalent of the first one in the second form.
         2 | 4 | 0x1_0002 => Field::Whole,
         // R_CUDA_ABS32_LO_32, R_CUDA_ABS32_HI_32
         0x38 => Field::Low,
@@ -47,7 +49,7 @@ fn field(kind: u32) -> Option<Field> {
 /// A row of the section table.
 #[derive(Debug, Clone, Copy)]
 struct Section {
-    /// Where this row is.
+    /// Offset of this row.
     row: u64,
     kind: u32,
     at: u64,
@@ -90,7 +92,7 @@ struct Symbol {
     bytes: u64,
 }
 
-/// The managed variable whose symbol this is, if it is one's.
+/// The managed variable of a symbol, if it is one.
 fn symbol(bytes: &[u8], sections: &[Section], table: &Section, number: u64) -> Result<Option<Symbol>, String> {
     let cut = "a symbol is not there";
     let within = number.checked_mul(SYMBOL as u64).filter(|at| at + SYMBOL as u64 <= table.bytes).ok_or(cut)?;
@@ -105,7 +107,7 @@ fn symbol(bytes: &[u8], sections: &[Section], table: &Section, number: u64) -> R
     Ok(Some(Symbol { name, section: u16_at(row, 6), at: u64_at(row, 8), bytes: u64_at(row, 16) }))
 }
 
-/// Managed variables that the cubin has; others that it wants from elsewhere are not among them.
+/// Managed variables defined in the cubin; external ones are not included.
 pub(super) fn variables(bytes: &[u8]) -> Result<Variables, String> {
     let sections = sections(bytes)?;
     let mut all = Variables::new();
@@ -128,7 +130,7 @@ pub(super) fn variables(bytes: &[u8]) -> Result<Variables, String> {
             all.insert(symbol.name, Managed::new(symbol.bytes, initial.to_vec())?);
         }
     }
-    // A first value that is an address is known when the code has been loaded, which is too late.
+    // An initial value that is an address is known only after the code has been loaded, which is too late.
     for table in sections.iter().filter(|s| matches!(s.kind, RELA | REL)) {
         let row = if table.kind == REL { 16 } else { 24 };
         let rows = slice(bytes, table.at, table.bytes).ok_or("relocations are cut off")?;
@@ -140,7 +142,7 @@ pub(super) fn variables(bytes: &[u8]) -> Result<Variables, String> {
     Ok(all)
 }
 
-/// The cubin with its managed variables at these addresses.
+/// Returns the cubin with its managed variables at these addresses.
 pub(super) fn place(original: &[u8], at: &Places) -> Result<Vec<u8>, String> {
     let sections = sections(original)?;
     let mut bytes = original.to_vec();
@@ -174,7 +176,7 @@ pub(super) fn place(original: &[u8], at: &Places) -> Result<Vec<u8>, String> {
             let there = there.filter(|_| inside).ok_or("a relocation lies outside of its section")?;
             let addend = match (table.kind, field) {
                 (REL, Field::Whole) => u64_at(there, 0),
-                // A half does not say what is added to the whole.
+                // A half does not contain the full addend.
                 (REL, _) if u32_at(there, 0) != 0 => return Err(format!("half an addend to the address of {}", symbol.name)),
                 (REL, _) => 0,
                 _ => u64_at(r, 16),

@@ -1,17 +1,18 @@
 //! Managed variables of PTX text.
 //!
-//! Their declarations go. A statement that names one gets the address from a register: it stands in a block of its own, where the
-//! register is loaded first. First values of other variables, and tables for debuggers, name the address as a number.
+//! Their declarations are removed. A statement that names one gets the address from a register: it is put into a block
+//! in which the register is loaded first. In initial values of other variables and in tables for debuggers, the address
+//! is written as a number.
 
 use super::super::ptx::{Token, Tokens, is_name, number, type_size};
 use super::variables::{MAX_INITIAL, Managed, Places, Variables};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Deeper lists of first values are taken for damage.
+/// Maximum nesting of initializer lists; a deeper one is damaged.
 const MAX_DEPTH: usize = 16;
 
-/// A token and where it is in the text.
+/// A token and its range in the text.
 #[derive(Debug, Clone)]
 struct Piece<'a> {
     token: Token<'a>,
@@ -43,7 +44,7 @@ fn shown(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-/// Managed variables that the text declares; others that it wants from elsewhere are not among them.
+/// Managed variables defined in the text; external ones are not included.
 pub(super) fn variables(text: &[u8]) -> Result<Variables, String> {
     let all = pieces(text);
     let mut found = Variables::new();
@@ -68,7 +69,7 @@ fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, String> {
         }
         match piece.token {
             Token::Word(b".visible" | b".extern" | b".weak" | b".common") if depth == 0 => from = i,
-            // The words before it are part of it.
+            // The preceding words are part of the declaration.
             Token::Word(b".global") if depth == 0 => from = if from + 1 == i { from } else { i },
             Token::Word(b".managed") => {
                 // `.attribute(.managed)`: one deep.
@@ -83,7 +84,7 @@ fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, String> {
     Ok(found)
 }
 
-/// Name and contents; no contents if it is declared to be elsewhere.
+/// Name and contents; no contents if it is external.
 fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), String> {
     let unknown = || "a managed variable is declared in a way that is not known".to_owned();
     let mut element = None;
@@ -135,7 +136,7 @@ fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), String> {
     }
 }
 
-/// Reads a value, or a list of values in braces, into `to`; where it ends.
+/// Reads a value, or a list of values in braces, into `to`; returns the end.
 fn values(all: &[Piece<'_>], mut at: usize, dimensions: &[u64], size: usize, kind: &[u8], to: &mut [u8]) -> Option<usize> {
     if !all.get(at)?.is(b'{') {
         let (bits, next) = value(all, at, kind)?;
@@ -149,7 +150,7 @@ fn values(all: &[Piece<'_>], mut at: usize, dimensions: &[u64], size: usize, kin
     while !all.get(at)?.is(b'}') {
         let is_list = all[at].is(b'{');
         let room = to.get_mut(offset..)?;
-        // A list is of the next dimension; values alone fill one element after the other.
+        // A list is of the next dimension; single values fill consecutive elements.
         let len = if is_list { step } else { size };
         at = values(all, at, inner, size, kind, room.get_mut(..len)?)?;
         offset += len;
@@ -160,7 +161,7 @@ fn values(all: &[Piece<'_>], mut at: usize, dimensions: &[u64], size: usize, kin
     Some(at + 1)
 }
 
-/// The bits of a number as it is written.
+/// The bits of a number.
 fn value(all: &[Piece<'_>], mut at: usize, kind: &[u8]) -> Option<(u128, usize)> {
     let negative = all.get(at)?.is(b'-');
     at += usize::from(negative);
@@ -168,7 +169,7 @@ fn value(all: &[Piece<'_>], mut at: usize, kind: &[u8]) -> Option<(u128, usize)>
     let bits = match word {
         [b'0', b'f' | b'F', digits @ ..] if kind == b".f32" && digits.len() == 8 => hex(digits)?,
         [b'0', b'd' | b'D', digits @ ..] if kind == b".f64" && digits.len() == 16 => hex(digits)?,
-        // Numbers for floating point are written as bits by every compiler.
+        // Every compiler writes floating-point numbers as bits.
         _ if kind.starts_with(b".f") && kind != b".f16" || kind.starts_with(b".bf") => return None,
         word => number(word)?,
     };
@@ -180,7 +181,7 @@ fn hex(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The text with its managed variables at these addresses.
+/// Returns the text with its managed variables at these addresses.
 pub(super) fn place(text: &[u8], at: &Places) -> Result<Vec<u8>, String> {
     let all = pieces(text);
     let mut known = HashMap::new();
@@ -230,7 +231,7 @@ impl Scan<'_> {
         Err(format!("{} is named {how}", self.all[i].word().map(shown).unwrap_or_default()))
     }
 
-    /// What is added to the name at `i`, and the piece behind that.
+    /// The addend of the name at `i`, and the index of the next piece.
     fn offset(&self, i: usize) -> Result<(u64, usize), String> {
         let plus = self.is(i + 1, b'+');
         if !plus && !self.is(i + 1, b'-') {
@@ -252,7 +253,7 @@ impl Scan<'_> {
         self.edits.iter().any(|(range, new)| new.is_empty() && range.contains(&start))
     }
 
-    /// Everything at module level.
+    /// Copies everything at module level.
     fn module(&mut self) -> Result<(), String> {
         let (mut i, mut is_function) = (0, false);
         let mut is_value = false;
@@ -284,7 +285,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Writes a number for the name at `i`; the piece behind that.
+    /// Writes a number for the name at `i`; returns the index of the next piece.
     fn number(&mut self, i: usize, is_value: bool) -> Result<usize, String> {
         let Some(address) = self.named(i) else { return Ok(i + 1) };
         let is_generic = i > 1 && self.is(i - 1, b'(') && self.all[i - 2].word() == Some(b"generic");
@@ -305,7 +306,7 @@ impl Scan<'_> {
         Ok(behind)
     }
 
-    /// A table for debuggers; the piece behind it.
+    /// Copies a table for debuggers; returns the index of the next piece.
     fn section(&mut self, from: usize) -> Result<usize, String> {
         let mut i = from;
         while i < self.all.len() && !self.is(i, b'{') {
@@ -317,7 +318,7 @@ impl Scan<'_> {
         Ok(i + 1)
     }
 
-    /// The body of a function, behind its brace; the piece behind it.
+    /// Copies the body of a function after its brace; returns the index of the next piece.
     fn body(&mut self, mut i: usize) -> Result<usize, String> {
         let mut depth = 1;
         while depth > 0 {
@@ -325,7 +326,7 @@ impl Scan<'_> {
             match piece.token {
                 Token::Mark(b'{') => depth += 1,
                 Token::Mark(b'}') => depth -= 1,
-                // The one directive that ends with its line.
+                // The only directive that ends with its line.
                 Token::Word(b".loc") => {
                     let rest = &self.text[piece.at.start..];
                     let end = piece.at.start + rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
@@ -349,7 +350,7 @@ impl Scan<'_> {
         Ok(i)
     }
 
-    /// A statement; the piece behind its semicolon.
+    /// Copies a statement; returns the index of the piece after its semicolon.
     fn statement(&mut self, from: usize) -> Result<usize, String> {
         let end = from + self.all[from..].iter().position(|p| p.is(b';')).ok_or("a statement does not end")?;
         let is_declaration = self.all[from].word().is_some_and(|w| w[0] == b'.');

@@ -1,4 +1,4 @@
-//! Text and cubins as compilers write them, made here.
+//! Tests with text and cubins in the form that compilers write, created here.
 
 use super::*;
 

@@ -3,17 +3,17 @@
 use crate::kind::trim_zeros;
 use std::collections::BTreeMap;
 
-/// A variable that is larger is taken for damage.
+/// Maximum size of a variable; a larger one is damaged.
 const MAX_BYTES: u64 = 1 << 40;
-/// Values that are not zero of one variable.
+/// Maximum size of a variable's nonzero initial values.
 pub(super) const MAX_INITIAL: u64 = 1 << 30;
 
 /// A managed variable of some code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Managed {
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What its first bytes are before anybody has written to it; the others are zero.
+    /// The initial value of its first bytes; the others are zero.
     pub initial: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ pub type Variables = BTreeMap<String, Managed>;
 pub type Places = BTreeMap<String, u64>;
 
 impl Managed {
-    /// Zeros at the end need no bytes: so equal values are equal.
+    /// Trailing zeros are not stored, so equal values have equal representations.
     pub(super) fn new(bytes: u64, mut initial: Vec<u8>) -> Result<Managed, String> {
         if bytes == 0 || bytes > MAX_BYTES || initial.len() as u64 > bytes {
             return Err(format!("a managed variable of {bytes} bytes"));

@@ -1,9 +1,9 @@
-//! Compiled code that NVIDIA's run-time compilers have the driver keep: NVRTC since CUDA 12.9, nvJitLink, and through them cuDNN and
-//! cuFFT. They make a key of what they compile, ask for it, and hand over what they have made where nothing was found. Without this
-//! table they compile the same code again in every process, and where nothing in the process remembers it, at every use.
+//! A cache of code compiled at run time: for NVRTC since CUDA 12.9, nvJitLink, and through them cuDNN and cuFFT. They
+//! create a key from the input, look it up, and store the result if nothing was found. Without this table they compile
+//! the same code again in every process, and, unless the process caches it itself, at every use.
 //!
-//! What the slots take was seen from outside, with NVRTC 12.9 and 13.0 and nvJitLink 13.0. Whatever does not look like that is
-//! refused, and the compiler compiles.
+//! The arguments of the slots were observed with NVRTC 12.9 and 13.0 and nvJitLink 13.0. Anything else is refused, and
+//! the compiler then compiles.
 
 mod store;
 #[cfg(test)]
@@ -16,14 +16,14 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use store::{Key, MOST, Store};
 
-/// Where everything lies, if this process has a place for it. Threads that ask for the first time at once look for it each for itself:
-/// a process that is forked meanwhile has none of the threads that it would have to wait for.
+/// The store, if this process has a place for it. Threads that call this concurrently for the first time each look it
+/// up: a process forked meanwhile has none of the threads that it would have to wait for.
 fn store() -> Option<&'static Store> {
     static STORE: AtomicPtr<Option<Store>> = AtomicPtr::new(std::ptr::null_mut());
     once(&STORE, Store::of_environment).as_ref()
 }
 
-/// A value that is made at the first use, without waiting for another thread that makes it.
+/// Initializes a value at its first use, without waiting for another thread that does the same.
 fn once<T>(value: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T {
     let made = value.load(Ordering::Acquire);
     // SAFETY: null, or from `into_raw` below, and never dropped.
@@ -43,25 +43,25 @@ fn once<T>(value: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'static T
     }
 }
 
-/// Whether anything can be kept: else the table is refused, as by a driver whose cache is switched off.
+/// Whether anything can be stored; otherwise the table is refused, as by a driver with its cache disabled.
 pub(super) fn is_available() -> bool {
     store().is_some()
 }
 
-/// What kind of result a key is of: machine code, and PTX.
+/// The kind of result of a key: machine code, and PTX.
 const MACHINE_CODE: u32 = 1;
 const PTX: u32 = 2;
-/// How LLVM bitcode begins.
+/// Magic number of LLVM bitcode.
 const BITCODE: &[u8] = b"BC\xC0\xDE";
 
 thread_local! {
-    /// The last key that this thread has made of PTX, and the hash of the code that it is of.
+    /// The last key that this thread has created for PTX, and the hash of its code.
     static LAST_PTX: Cell<Option<(blake3::Hash, Key)>> = const { Cell::new(None) };
 }
 
-/// The key of a compilation. NVRTC names the options of its first half (`-ftz`, `-prec-div`, …) only where it asks for PTX. Right after that it
-/// asks for machine code of the same bitcode with the options of the assembler alone (seen with 12.9 and 13.0): that key has the first one in
-/// it. Bitcode without one has no key.
+/// The key of a compilation. NVRTC passes the options of its first stage (`-ftz`, `-prec-div`, …) only when it requests
+/// PTX. Right after that it requests machine code for the same bitcode with only the assembler's options (seen with
+/// 12.9 and 13.0), so that key includes the first one. Bitcode without a preceding PTX key has no key.
 fn key_of(numbers: [u32; 3], code: &[u8], texts: [&[u8]; 3]) -> Option<Key> {
     let [kind, ..] = numbers;
     let hash = blake3::hash(code);
@@ -79,7 +79,7 @@ fn key_of(numbers: [u32; 3], code: &[u8], texts: [&[u8]; 3]) -> Option<Key> {
     Some(key)
 }
 
-/// Makes the key of a compilation: of what kind the result is, the code, the options, and what compiles it.
+/// Creates the key of a compilation: kind of the result, code, options, and compiler version.
 ///
 /// # Safety
 /// `to` must be null or valid for a write, `bytes` bytes at `data` readable, and the texts null or NUL-terminated.
@@ -127,7 +127,7 @@ pub(super) unsafe extern "C" fn end_key(key: *mut Key) -> Code {
     })
 }
 
-/// Gives what is kept under a key, in memory that [`free_data`] gives back.
+/// Returns what is stored under a key, in memory that [`free_data`] frees.
 ///
 /// # Safety
 /// `key` as for [`end_key`]; the other pointers must be null or valid for a write.
@@ -153,7 +153,7 @@ pub(super) unsafe extern "C" fn find(key: *const Key, other: u32, to: *mut *mut 
     })
 }
 
-/// Keeps what was compiled.
+/// Stores the result of a compilation.
 ///
 /// # Safety
 /// `key` as for [`end_key`]; `bytes` bytes must be readable at `data`.
@@ -164,7 +164,7 @@ pub(super) unsafe extern "C" fn keep(key: *const Key, other: u32, data: *const u
         let key = unsafe { key.as_ref() }.filter(|_| sound).ok_or(code::ERROR_INVALID_VALUE)?;
         // SAFETY: not null, and the caller vouches for the bytes.
         let data = unsafe { std::slice::from_raw_parts(data, bytes) };
-        // What cannot be kept is compiled again.
+        // What cannot be stored is compiled again next time.
         store().and_then(|store| store.keep(key, data).ok()).ok_or(code::ERROR_OPERATING_SYSTEM)
     })
 }

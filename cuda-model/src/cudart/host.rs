@@ -1,11 +1,12 @@
-//! Whom the tables belong to, and how their slots answer.
+//! The library that provides the tables, and how their slots answer.
 
 use cuda_api::code::{self, Code};
 use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// What identifies a device, as the program sees it. It must stay the same while the process lives, wherever its calls run.
+/// The identity of a device, as the program sees it. It must not change during the life of the process, wherever its
+/// calls execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceIdentity {
     /// What `cuDeviceGetUuid` answers.
@@ -18,7 +19,7 @@ pub struct DeviceIdentity {
     pub pci_device: i32,
 }
 
-/// What the tables need to know of the driver that they belong to. Codes are those of `CUresult`.
+/// What the tables need from the driver that provides them. Codes are those of `CUresult`.
 pub trait Host: Sync {
     /// What `cuDriverGetVersion` answers.
     fn driver_version(&self) -> i32;
@@ -26,28 +27,28 @@ pub trait Host: Sync {
     fn devices(&self) -> Vec<DeviceIdentity>;
     /// The calling thread's current context; 0: none.
     fn current_context(&self) -> usize;
-    /// Handle of a device's primary context, which is not retained or activated by this.
+    /// Handle of a device's primary context, without retaining or activating it.
     fn primary_context(&self, ordinal: i32) -> Result<usize, Code>;
     /// Loads a module from a fat binary, given by its wrapper or by its header, into the current context.
     fn load_fatbin(&self, wrapper_or_header: *const c_void) -> Result<usize, Code>;
     /// Functions of a module, in its order, with names that live as long as the module.
     fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code>;
-    /// A table was asked for that is not known: worth a line in a log.
+    /// Reports the request of an unknown table, for a log.
     fn unknown_table(&self, uuid: &[u8; 16]);
-    /// A slot was called of which nothing is known: worth a line in a log.
+    /// Reports the call of an unknown slot, for a log.
     fn unknown_slot(&self, uuid: &[u8; 16], slot: usize);
 }
 
-/// Whom the tables belong to.
+/// The library that provides the tables.
 pub(super) static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
 
-/// Says whom the tables belong to. The first call counts; until then every slot answers "not initialized".
+/// Sets the host. Only the first call has an effect; until then every slot answers "not initialized".
 pub fn install(host: &'static dyn Host) {
     // A second call can only come from the same library, with the same host.
     let _ = HOST.set(host);
 }
 
-/// Runs the body of a slot: nothing unwinds into the caller.
+/// Runs the body of a slot and catches panics, which must not unwind into the caller.
 pub(super) fn guard(body: impl FnOnce(&'static dyn Host) -> Result<(), Code>) -> Code {
     let run = || HOST.get().map_or(Err(code::ERROR_NOT_INITIALIZED), |host| body(*host));
     match catch_unwind(AssertUnwindSafe(run)) {

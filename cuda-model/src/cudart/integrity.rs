@@ -1,14 +1,14 @@
-//! The runtime's question whether the driver that answers is the one that was loaded: HMAC-MD2 over what both know.
+//! The runtime's check that the responding driver is the one that was loaded: HMAC-MD2 over values known to both.
 
 use super::host::DeviceIdentity;
 use hmac::{Hmac, KeyInit, Mac};
 use md2::Md2;
 
 const KEY: [u8; 16] = 0x146ADDAE_53A9A752_AA084136_0BF55A9F_u128.to_be_bytes();
-/// Second half of the answers that are constants.
+/// Second half of constant answers.
 const CONSTANT: u64 = 0x8ED3_83AA_1F4C_D1E8;
 
-/// What both sides know, besides the devices.
+/// The values known to both sides, besides the devices.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) driver_version: u32,

@@ -1,13 +1,13 @@
-//! Values that runtime libraries attach to contexts, each library under a key of its own.
+//! Values that runtime libraries attach to contexts, each library under its own key.
 //!
-//! Nearly every runtime call reads one, so a read takes a shared lock and no more.
+//! Nearly every runtime call reads one, so a read takes only a shared lock.
 
 use super::host::{Host, give, guard};
 use cuda_api::code::{self, Code};
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-/// What a library wants called when the context goes: (context, key, value).
+/// A library's destructor for the value, called when the context is destroyed: (context, key, value).
 type Destructor = unsafe extern "C" fn(usize, usize, usize);
 
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +17,10 @@ struct Value {
     destructor: Option<Destructor>,
 }
 
-/// Values by context, in the order in which they were attached: there are as many as runtime libraries, a handful.
+/// Values by context, in the order in which they were attached; there are only a few, one for each runtime library.
 static VALUES: RwLock<BTreeMap<usize, Vec<Value>>> = RwLock::new(BTreeMap::new());
 
-/// The context meant: the given one, or the calling thread's current one for 0.
+/// Resolves a context: the given one, or the calling thread's current one for 0.
 fn meant(host: &dyn Host, context: usize) -> Result<usize, Code> {
     match if context == 0 { host.current_context() } else { context } {
         0 => Err(code::ERROR_INVALID_CONTEXT),
@@ -28,7 +28,7 @@ fn meant(host: &dyn Host, context: usize) -> Result<usize, Code> {
     }
 }
 
-/// Attaches a value, in the place of an earlier one with this key.
+/// Attaches a value, replacing an earlier one with this key.
 pub(super) extern "C" fn put(context: usize, key: usize, value: usize, destructor: Option<Destructor>) -> Code {
     guard(|host| {
         let context = meant(host, context)?;
@@ -43,7 +43,7 @@ pub(super) extern "C" fn put(context: usize, key: usize, value: usize, destructo
     })
 }
 
-/// Forgets a value. Its destructor is not called: whoever deletes it frees it.
+/// Removes a value. Its destructor is not called: the caller frees it.
 pub(super) extern "C" fn delete(context: usize, key: usize) -> Code {
     guard(|host| {
         let context = meant(host, context)?;
@@ -73,10 +73,10 @@ pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) 
     })
 }
 
-/// Forgets all values of a context that was reset or destroyed, and calls their destructors.
+/// Removes all values of a context that was reset or destroyed, and calls their destructors.
 ///
-/// Call it without holding locks: runtimes call back into the driver. Each value is out of the table before its destructor
-/// runs, so that it runs once, and what a destructor attaches anew stays.
+/// Must be called without holding locks, because runtimes call back into the driver. Each value is removed from the
+/// table before its destructor runs, so it runs once, and values that a destructor attaches are kept.
 pub fn context_destroyed(context: usize) {
     let gone = VALUES.write().unwrap_or_else(PoisonError::into_inner).remove(&context);
     for Value { key, value, destructor } in gone.unwrap_or_default() {

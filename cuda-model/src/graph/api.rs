@@ -1,5 +1,5 @@
-//! The functions of cuda.h about captures and graphs, over any [`Host`]. Arguments are the program's own, enums as
-//! integers; every one follows the CUDA driver API reference.
+//! The functions of cuda.h about captures and graphs, over any [`Host`]. Arguments are those of the program, with
+//! enums as integers; every function follows the CUDA driver API reference.
 
 mod build;
 mod condition;
@@ -28,7 +28,7 @@ const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 type Done = Result<(), Code>;
 
-/// Work with the context that it belongs to, checked by the host.
+/// Work and its context, checked by the host.
 fn checked<H: Host>(h: &mut H, work: Work<u64>) -> Result<(Work<u64>, u64), Code> {
     let context = match &work {
         Work::Kernel(k) => h.check_kernel(k)?,
@@ -48,12 +48,12 @@ fn kernel<H: Host>(h: &mut H, args: KernelArgs, attributes: Vec<Attribute>) -> R
     checked(h, Work::Kernel(kernel))
 }
 
-/// What a node does, if it is of the kind that `pick` knows.
+/// The work of a node, if it is of the kind that `pick` selects.
 fn work_of<H: Host, T>(h: &H, node: u64, pick: impl Fn(&Work<u64>) -> Option<T>) -> Result<T, Code> {
     h.shared().with(|g| pick(&g.store.node(node)?.work).ok_or(INVALID))
 }
 
-/// Changes what a node does; it stays of its kind.
+/// Changes the work of a node without changing its kind.
 fn set_work<H: Host>(h: &H, node: u64, (work, context): (Work<u64>, u64)) -> Done {
     h.shared().with(|g| {
         let n = g.store.node_mut(node)?;
@@ -70,7 +70,7 @@ fn attributes_of<H: Host>(h: &H, node: u64) -> Result<Vec<Attribute>, Code> {
     work_of(h, node, |w| if let Work::Kernel(k) = w { Some(k.attributes.clone()) } else { None })
 }
 
-/// Parameters of any kind for a node that exists; embedded graphs do not change this way.
+/// Parameters of any kind for an existing node; embedded graphs cannot be changed this way.
 fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u64>, u64), Code> {
     match params {
         AnyParams::Kernel(args) => {
@@ -84,7 +84,7 @@ fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u6
     }
 }
 
-/// Adds a node and tells the program its handle.
+/// Adds a node and returns its handle to the program.
 fn add<H: Host>(
     h: &H,
     to: *mut cuda_api::sys::CUgraphNode,
@@ -104,7 +104,7 @@ fn is_conditional(n: &Node) -> bool {
     matches!(n.work, Work::Conditional(_))
 }
 
-/// Graphs with such nodes belong to one place only: they are not copied.
+/// Whether a graph with this node cannot be copied.
 fn is_single(n: &Node) -> bool {
     is_conditional(n) || matches!(n.work, Work::MemAlloc(_) | Work::MemFree(_))
 }

@@ -1,5 +1,5 @@
-//! Stream capture: calls on a capturing stream become nodes. All rules of CUDA's that a capture can break are here; they hold
-//! for each thread of the program, so no driver elsewhere could keep them.
+//! Stream capture: calls on a stream being captured become nodes. All of CUDA's rules about captures are implemented
+//! here, because they depend on the program's threads, which a driver in another process does not see.
 
 use super::model::{Owner, Store};
 use super::{Graphs, Stream};
@@ -18,7 +18,7 @@ pub enum Mode {
     Global,
     /// Those of the thread that began.
     ThreadLocal,
-    /// None.
+    /// No calls.
     Relaxed,
 }
 
@@ -33,41 +33,41 @@ thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
 }
 
-/// Changes the calling thread's mode; the one before.
+/// Changes the calling thread's mode; returns the previous one.
 pub fn exchange_mode(mode: Mode) -> Mode {
-    // A thread that is ending has no mode any more.
+    // A thread that is ending no longer has a mode.
     MODE.try_with(|m| m.replace(mode)).unwrap_or(Mode::Global)
 }
 
-/// A number for the calling thread that no other thread has.
+/// A number that identifies the calling thread.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
     NUMBER.try_with(|n| *n).unwrap_or(0)
 }
 
-/// A sequence from begin to end.
+/// A capture, from begin to end.
 #[derive(Debug)]
 struct Capture {
     graph: u64,
-    /// Whether the graph came to be with the capture.
+    /// Whether the graph was created by the capture.
     own_graph: bool,
-    /// The stream where it began and must end.
+    /// The stream in which it began and must end.
     origin: u64,
     thread: u64,
     mode: Mode,
     invalid: bool,
 }
 
-/// A stream that takes part.
+/// A stream that is part of a capture.
 #[derive(Debug)]
 struct Part {
     capture: u64,
-    /// The next node comes after these.
+    /// The predecessors of the next node.
     after: Vec<(u64, Edge)>,
     context: u64,
     blocking: bool,
-    /// What pointers that were handed out point at.
+    /// The targets of pointers returned to the program.
     lent: Vec<Box<[u64]>>,
 }
 
@@ -112,7 +112,8 @@ impl Captures {
         self.open.values_mut().filter(|c| which(c)).for_each(|c| c.invalid = true);
     }
 
-    /// The legacy stream waits for the blocking streams of its context, so nothing may be done in it while one captures.
+    /// The legacy stream waits for the blocking streams of its context, so it cannot be used while one of them is being
+    /// captured.
     fn check_legacy(&mut self, stream: &Stream) -> Result<(), Code> {
         let hit: Vec<u64> =
             self.parts.values().filter(|p| p.blocking && p.context == stream.context).map(|p| p.capture).collect();
@@ -123,7 +124,7 @@ impl Captures {
         Err(code::ERROR_STREAM_CAPTURE_IMPLICIT)
     }
 
-    /// The capture that a stream takes part in, while it is valid.
+    /// The capture of a stream, if it is valid.
     fn of(&mut self, stream: &Stream) -> Result<Option<u64>, Code> {
         self.check_legacy(stream)?;
         let Some(part) = self.parts.get(&stream.key) else { return Ok(None) };
@@ -135,7 +136,7 @@ impl Captures {
 }
 
 impl Graphs {
-    /// Begins a capture, into `graph` behind some of its nodes or into a new graph.
+    /// Begins a capture, into `graph` after some of its nodes, or into a new graph.
     pub(super) fn begin(&mut self, stream: &Stream, mode: Mode, into: Option<(u64, Vec<(u64, Edge)>)>) -> Result<(), Code> {
         if stream.legacy {
             return Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -165,13 +166,13 @@ impl Graphs {
         Ok(())
     }
 
-    /// Whether the capture of a stream makes a graph of its own.
+    /// Whether the capture of a stream creates a graph.
     pub(super) fn makes_a_graph(&self, stream: &Stream) -> bool {
         let part = self.captures.parts.get(&stream.key);
         part.and_then(|p| self.captures.open.get(&p.capture)).is_some_and(|c| c.own_graph)
     }
 
-    /// Ends a capture: the graph, which is the program's now.
+    /// Ends a capture and returns the graph, which the program now owns.
     pub(super) fn end(&mut self, stream: &Stream) -> Result<u64, Code> {
         if stream.legacy {
             self.captures.check_legacy(stream)?;
@@ -196,7 +197,7 @@ impl Graphs {
         result
     }
 
-    /// Takes a capture out of the books, with its own graph if nobody gets that.
+    /// Removes a capture, with the graph that it created unless the program owns it.
     fn forget(&mut self, id: u64, failed: bool) {
         let Some(c) = self.captures.open.remove(&id) else { return };
         self.captures.parts.retain(|_, p| p.capture != id);
@@ -209,7 +210,7 @@ impl Graphs {
         }
     }
 
-    /// Takes a call on a stream into its capture. False: the stream does not capture, the call is to be carried out.
+    /// Adds a call on a stream to its capture. False: the stream is not being captured, so the call must be executed.
     pub(super) fn add_captured(&mut self, stream: &Stream, work: Work<u64>) -> Result<bool, Code> {
         let Some(id) = self.captures.of(stream)? else { return Ok(false) };
         self.append(id, stream, work)?;
@@ -250,12 +251,12 @@ impl Graphs {
         Ok(self.captures.open.get(&id).map(|c| c.graph))
     }
 
-    /// Whether a stream captures now.
+    /// Whether a stream is being captured.
     pub(super) fn takes_part(&mut self, stream: &Stream) -> Result<bool, Code> {
         self.captures.of(stream).map(|c| c.is_some())
     }
 
-    /// A call that does not go with a capture: if the stream captures the capture is void.
+    /// Handles a call that cannot be captured: if the stream is being captured, the capture is invalidated.
     pub(super) fn forbid_on(&mut self, stream: &Stream) -> Result<(), Code> {
         match self.captures.of(stream)? {
             Some(id) => {
@@ -266,8 +267,8 @@ impl Graphs {
         }
     }
 
-    /// A call that works on the whole context, or that no capture sees: void are the captures whose mode forbids it to this
-    /// thread.
+    /// Handles a call that affects the whole context, or that captures do not see: invalidates the captures whose mode
+    /// forbids it in this thread.
     pub(super) fn forbid_unsafe(&mut self) -> Result<(), Code> {
         let mode = MODE.try_with(Cell::get).unwrap_or(Mode::Global);
         if mode == Mode::Relaxed {
@@ -286,7 +287,7 @@ impl Graphs {
         Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// A wait for everything in a context: no capture of it goes with that, whatever its mode.
+    /// Handles a wait for all work of a context, which invalidates all its captures, whatever their mode.
     pub(super) fn forbid_in(&mut self, context: u64) -> Result<(), Code> {
         let hit: Vec<u64> = self.captures.parts.values().filter(|p| p.context == context).map(|p| p.capture).collect();
         if hit.is_empty() {
@@ -296,7 +297,7 @@ impl Graphs {
         Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// An event is recorded in a stream. True: the capture has taken note, or a node was added for it.
+    /// Records an event in a stream. True: the capture has recorded it, or a node was added for it.
     pub(super) fn record_event(&mut self, event: u64, stream: &Stream, external: bool) -> Result<bool, Code> {
         let Some(id) = self.captures.of(stream)? else {
             self.captures.events.remove(&event);
@@ -311,7 +312,8 @@ impl Graphs {
         Ok(true)
     }
 
-    /// A stream waits for an event; `recorded` says whether the event was ever recorded. True: it was a matter of captures.
+    /// Makes a stream wait for an event; `recorded` says whether the event was ever recorded. True: this was handled by
+    /// captures.
     pub(super) fn wait_event(&mut self, event: u64, stream: &Stream, external: bool, recorded: bool) -> Result<bool, Code> {
         let of_stream = self.captures.of(stream)?;
         if external && let Some(id) = of_stream {
@@ -352,7 +354,8 @@ impl Graphs {
         }
     }
 
-    /// Whether an event was last recorded in a capture: the host must not ask for it. It voids the capture to try.
+    /// Checks whether an event was last recorded in a capture: the host must not query it. The attempt invalidates the
+    /// capture.
     pub(super) fn check_event(&mut self, event: u64) -> Result<(), Code> {
         match self.captures.events.get(&event) {
             Some(point) => {
@@ -364,12 +367,12 @@ impl Graphs {
         }
     }
 
-    /// An event is gone.
+    /// Removes an event that was destroyed.
     pub(super) fn forget_event(&mut self, event: u64) {
         self.captures.events.remove(&event);
     }
 
-    /// A stream is gone; a capture that began in it can never end and goes with it.
+    /// Removes a stream that was destroyed; a capture that began in it can never end and is removed, too.
     pub(super) fn forget_stream(&mut self, key: u64) {
         let Some(part) = self.captures.parts.remove(&key) else { return };
         if self.captures.open.get(&part.capture).is_some_and(|c| c.origin == key) {
@@ -389,14 +392,14 @@ impl Graphs {
         }
     }
 
-    /// Keeps what a pointer that is handed out points at, until the next call on the stream that does so.
+    /// Keeps the targets of returned pointers until the next such call on the stream.
     pub(super) fn lend(&mut self, stream: &Stream, words: Vec<Box<[u64]>>) {
         if let Some(part) = self.captures.parts.get_mut(&stream.key) {
             part.lent = words;
         }
     }
 
-    /// Changes what the next node of a stream comes after.
+    /// Changes the predecessors of the next node of a stream.
     pub(super) fn set_after(&mut self, stream: &Stream, nodes: Vec<(u64, Edge)>, replace: bool) -> Result<(), Code> {
         let id = self.captures.of(stream)?.ok_or(code::ERROR_ILLEGAL_STATE)?;
         let graph = self.captures.open.get(&id).map(|c| c.graph).ok_or(code::ERROR_ILLEGAL_STATE)?;
@@ -431,7 +434,8 @@ impl Part {
     }
 }
 
-/// Takes the attribute that lets a kernel overlap the one before it out of a launch: in a graph it is a matter of edges.
+/// Removes the attribute that lets a kernel overlap its predecessor from a launch: in a graph this is expressed by
+/// edges.
 fn take_overlap(work: &mut Work<u64>) -> bool {
     const OVERLAP: u32 = 6;
     let Work::Kernel(k) = work else { return false };
@@ -461,7 +465,7 @@ mod tests {
         Graphs::new(0)
     }
 
-    /// A capture of one node, forked by an event that was recorded behind it.
+    /// A capture of one node, forked by an event that was recorded after it.
     fn forked(g: &mut Graphs, mode: Mode) {
         g.begin(&PLAIN, mode, None).unwrap();
         assert_eq!(g.add_captured(&PLAIN, Work::Empty), Ok(true));
@@ -489,7 +493,7 @@ mod tests {
         let plain = Edge::default();
         let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
         assert_eq!(edges, [(a, b, plain), (a, c, plain), (b, c, plain)]);
-        // A fork without work of its own has nothing to join.
+        // A fork without work needs no join.
         forked(&mut g, Mode::Global);
         assert!(g.end(&PLAIN).is_ok());
     }

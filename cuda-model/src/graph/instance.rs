@@ -1,4 +1,4 @@
-//! Instances: a frozen copy of each instantiated graph, and what may be changed in it.
+//! Instances: a frozen copy of each instantiated graph, and the changes that are allowed.
 
 use super::memory::Effect;
 use super::model::{Node, Owner};
@@ -15,24 +15,24 @@ const AUTO_FREE: u64 = 1;
 pub(super) const UPLOAD: u64 = 2;
 /// Launchable by device code.
 pub(super) const DEVICE_LAUNCH: u64 = 4;
-/// Nodes have priorities of their own.
+/// Nodes have individual priorities.
 const NODE_PRIORITY: u64 = 8;
 
 /// An instantiated graph.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// A copy that only this instance has.
+    /// The copy, used only by this instance.
     pub(super) graph: u64,
-    /// The graph that it was made of.
+    /// The graph that it was instantiated from.
     source: u64,
     pub(super) flags: u64,
     pub(super) context: u64,
-    /// Nodes of the copy by the node that they were copied from.
+    /// Nodes of the copy, by the node that they were copied from.
     of: HashMap<u64, u64>,
-    /// Where each node of the copy is.
+    /// Position of each node of the copy.
     places: HashMap<u64, At>,
     off: HashSet<u64>,
-    /// What its launches allocate and free.
+    /// The allocations and frees of its launches.
     pub(super) effect: Effect,
 }
 
@@ -46,8 +46,8 @@ pub(super) struct Prepared {
     instance: Instance,
 }
 
-/// Why an instance cannot be made or changed: what the call returns, `CUgraphInstantiateResult` or
-/// `CUgraphExecUpdateResult`, the node.
+/// Why an instance cannot be created or changed: the call's result, `CUgraphInstantiateResult` or
+/// `CUgraphExecUpdateResult`, and the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) code: Code,
@@ -59,7 +59,7 @@ fn refuse(code: Code, result: u32, node: u64) -> Refusal {
     Refusal { code, result, node }
 }
 
-/// A node of an instance with what it is to do from now on.
+/// A node of an instance with its new work.
 #[derive(Debug)]
 pub(super) struct Change {
     node: u64,
@@ -69,7 +69,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The work as it travels.
+    /// The work in encoded form.
     pub(super) fn travels(&self) -> Work<u32> {
         self.work.renamed(|_| 0)
     }
@@ -122,19 +122,19 @@ impl Graphs {
         Ok(Prepared { spec, context, home, instance })
     }
 
-    /// Takes conditions out of the books that nothing needs any more.
+    /// Removes and returns conditions that are no longer needed.
     pub(super) fn unused_conditions(&mut self) -> Vec<(u64, Conditions)> {
         let (store, instances) = (&self.store, &self.instances);
         let gone = |home: &u64| store.graphs.get(*home).is_none() && !instances.values().any(|i| i.source == *home);
         self.conditions.extract_if(|home, _| gone(home)).collect()
     }
 
-    /// The instance exists.
+    /// Registers an instance that the host has created.
     pub(super) fn made(&mut self, handle: u64, prepared: Prepared) {
         self.instances.insert(handle, prepared.instance);
     }
 
-    /// It could not be made.
+    /// Undoes the preparation of an instance that could not be created.
     pub(super) fn not_made(&mut self, prepared: Prepared) {
         let held = self.store.drop_graph(prepared.instance.graph);
         self.release_objects(held);
@@ -149,7 +149,7 @@ impl Graphs {
         self.instances.get(&handle).is_some_and(|i| !self.store.held_inside(i.graph).is_empty())
     }
 
-    /// Forgets an instance; gives the user objects that it held.
+    /// Removes an instance; returns the user objects that it held.
     pub(super) fn drop_instance(&mut self, handle: u64) -> Vec<(u64, u32)> {
         let Some(gone) = self.instances.remove(&handle) else { return Vec::new() };
         self.store.drop_graph(gone.graph)
@@ -160,13 +160,13 @@ impl Graphs {
         self.instances.iter().filter(|(_, i)| i.context == context).map(|(h, _)| *h).collect()
     }
 
-    /// Whether an instance may be launched now, as far as memory of graphs is concerned.
+    /// Checks whether an instance may be launched now, as far as memory of graphs is concerned.
     pub(super) fn check_launch(&self, handle: u64) -> Result<(), Code> {
         let i = self.instance(handle)?;
         self.memories.check(&i.effect, i.flags & AUTO_FREE != 0)
     }
 
-    /// It was launched.
+    /// Records a launch.
     pub(super) fn launched(&mut self, handle: u64) {
         if let Some(i) = self.instances.get(&handle) {
             self.memories.launched(&i.effect);
@@ -181,13 +181,13 @@ impl Graphs {
         Ok((own, *i.places.get(&own).ok_or(INVALID)?))
     }
 
-    /// What a node of an instance does.
+    /// The work of a node of an instance.
     pub(super) fn work_of(&self, instance: u64, node: u64) -> Result<&Work<u64>, Code> {
         let (own, _) = self.node_of(instance, node)?;
         Ok(&self.store.node(own)?.work)
     }
 
-    /// A change of one node, checked.
+    /// A checked change of one node.
     pub(super) fn change_one(&self, instance: u64, node: u64, work: Work<u64>, context: u64) -> Result<Vec<Change>, Code> {
         let (own, at) = self.node_of(instance, node)?;
         let old = self.store.node(own)?;
@@ -198,7 +198,7 @@ impl Graphs {
         Ok(if old.work == work { Vec::new() } else { vec![Change { node: own, at, plain: plain(&old.work, &work), work }] })
     }
 
-    /// Changes of a child graph node to be as another graph.
+    /// The changes that make a child graph node equal to another graph.
     pub(super) fn change_child(&self, instance: u64, node: u64, graph: u64) -> Result<Vec<Change>, Code> {
         let (own, _) = self.node_of(instance, node)?;
         let Work::Child(inner) = &self.store.node(own)?.work else { return Err(INVALID) };
@@ -207,7 +207,7 @@ impl Graphs {
         Ok(changes)
     }
 
-    /// The changes that make an instance as another graph.
+    /// The changes that make an instance equal to another graph.
     pub(super) fn change_all(&self, instance: u64, graph: u64) -> Result<Vec<Change>, Refusal> {
         let i = self.instance(instance).map_err(|rc| refuse(rc, 1, 0))?;
         self.store.graph(graph).map_err(|rc| refuse(rc, 1, 0))?;
@@ -216,7 +216,7 @@ impl Graphs {
         Ok(changes)
     }
 
-    /// Pairs the nodes of two graphs in the order in which they were made: the same calls give the same order.
+    /// Pairs the nodes of two graphs in creation order, which is the same for the same calls.
     fn compare(&self, i: &Instance, old: u64, new: u64, changes: &mut Vec<Change>) -> Result<(), Refusal> {
         let failed = |result, node| refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, result, node);
         let lost = |rc| refuse(rc, 1, 0);
@@ -260,14 +260,14 @@ impl Graphs {
         Ok(())
     }
 
-    /// A change has been made.
+    /// Applies a change that the host has made.
     pub(super) fn changed(&mut self, change: Change) {
         if let Some(n) = self.store.nodes.get_mut(change.node) {
             n.work = change.work;
         }
     }
 
-    /// Where a node is that may be switched on and off: kernels, copies and fills.
+    /// Position of a node that can be enabled and disabled: kernels, copies and fills.
     pub(super) fn switch(&self, instance: u64, node: u64) -> Result<(At, bool), Code> {
         let (own, at) = self.node_of(instance, node)?;
         match self.store.node(own)?.work {
@@ -289,7 +289,7 @@ impl Graphs {
     }
 }
 
-/// Whether a node of an instance may change like this; else the `CUgraphExecUpdateResult`.
+/// Checks whether a node of an instance may change like this; otherwise returns the `CUgraphExecUpdateResult`.
 fn allowed(old: &Work<u64>, new: &Work<u64>) -> Result<(), u32> {
     const TYPE: u32 = 3;
     const PARAMETERS: u32 = 5;
@@ -315,12 +315,12 @@ fn flat_fill(f: &Fill) -> bool {
     f.rows <= 1
 }
 
-/// Kinds of memory of both ends, which must stay as they are.
+/// Kinds of memory of both ends, which must not change.
 fn ends(c: &Copy3) -> (u32, u32, bool, bool) {
     (c.src.memory, c.dst.memory, c.src.array != 0, c.dst.array != 0)
 }
 
-/// Whether only values change that every driver takes: nothing is left for it to object to.
+/// Whether only values change that every driver accepts, so that it need not check them.
 fn plain(old: &Work<u64>, new: &Work<u64>) -> bool {
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) => a.function == b.function,
@@ -331,7 +331,7 @@ fn plain(old: &Work<u64>, new: &Work<u64>) -> bool {
     }
 }
 
-/// Whether the value of a fill has as many bytes as its elements.
+/// Whether the value of a fill fits into its element size.
 fn fits(f: &Fill) -> bool {
     f.value.checked_shr(8 * f.element).unwrap_or(0) == 0
 }

@@ -1,6 +1,6 @@
-//! Memory that belongs to graphs. It has its address, and the memory behind that, from the making of its node until nothing can use
-//! it any more: neither a graph or an instance that allocates it, nor the program after a launch that did not free it. So an
-//! allocation in a launch is book-keeping, done when the launch is asked for.
+//! Memory that is allocated by graphs. Its address and the memory behind it exist from the creation of its node until
+//! it can no longer be used: by a graph or an instance that allocates it, or by the program after a launch that did not
+//! free it. An allocation in a launch is therefore only bookkeeping, done when the launch is submitted.
 
 use super::Graphs;
 use super::model::Store;
@@ -15,13 +15,14 @@ const INVALID: Code = code::ERROR_INVALID_VALUE;
 struct Memory {
     alloc: MemAlloc,
     context: u64,
-    /// A launch has allocated it, and nobody has freed it since.
+    /// A launch has allocated it, and it has not been freed since.
     live: bool,
-    /// Its node is still to be made.
+    /// Its node has not been created yet.
     coming: bool,
 }
 
-/// Bytes in use and their highest number, then bytes held and their highest number, of a device: `CUgraphMem_attribute`.
+/// Bytes in use and their high watermark, then bytes reserved and their high watermark, of a device:
+/// `CUgraphMem_attribute`.
 type Levels = [u64; 4];
 
 /// All memory of graphs.
@@ -31,7 +32,7 @@ pub(super) struct Memories {
     levels: HashMap<i32, Levels>,
 }
 
-/// What launches of an instance allocate and free.
+/// The allocations and frees of an instance's launches.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
     allocs: Vec<u64>,
@@ -39,7 +40,7 @@ pub(super) struct Effect {
 }
 
 impl Store {
-    /// What launches of a graph allocate and free, with everything inside it.
+    /// The allocations and frees of a graph's launches, including embedded graphs.
     pub(super) fn effect(&self, graph: u64) -> Effect {
         let mut effect = Effect::default();
         let mut open = vec![graph];
@@ -55,7 +56,7 @@ impl Store {
         effect
     }
 
-    /// Whether a graph allocates or frees: then it can be copied by nobody, and loses no nodes.
+    /// Whether a graph allocates or frees: then it cannot be copied, and its nodes cannot be removed.
     pub(super) fn has_memory(&self, graph: u64) -> bool {
         self.any(graph, &|n| matches!(n.work, Work::MemAlloc(_) | Work::MemFree(_)))
     }
@@ -76,7 +77,8 @@ impl Memories {
         *high = (*high).max(*now);
     }
 
-    /// The host has allocated it for a node that is made next: until [`Memories::arrived`] nobody takes it for unused.
+    /// Records an allocation by the host for a node that is created next: until [`Memories::arrived`] it counts as
+    /// used.
     pub(super) fn made(&mut self, alloc: MemAlloc, context: u64) {
         self.known.insert(alloc.address, Memory { alloc, context, live: false, coming: true });
         let [.., held, high] = self.levels(alloc.device);
@@ -84,7 +86,7 @@ impl Memories {
         *high = (*high).max(*held);
     }
 
-    /// Its node has been made, or is not made after all.
+    /// The node of an allocation has been created, or its creation has failed.
     pub(super) fn arrived(&mut self, address: u64) {
         if let Some(m) = self.known.get_mut(&address) {
             m.coming = false;
@@ -102,7 +104,7 @@ impl Memories {
         if live { self.use_more(device, bytes, 0) } else { self.use_more(device, 0, bytes) }
     }
 
-    /// Whether a launch may do this now; with `again`, what an earlier launch has left is freed first.
+    /// Checks whether a launch may do this now; with `again`, memory left by an earlier launch is freed first.
     pub(super) fn check(&self, effect: &Effect, again: bool) -> Result<(), Code> {
         let live = |a: &u64| self.known.get(a).is_some_and(|m| m.live);
         let left = effect.allocs.iter().any(live) && !again;
@@ -110,13 +112,13 @@ impl Memories {
         if left || nothing { Err(INVALID) } else { Ok(()) }
     }
 
-    /// A launch was handed over.
+    /// Records a launch.
     pub(super) fn launched(&mut self, effect: &Effect) {
         effect.allocs.iter().for_each(|a| self.set_live(*a, true));
         effect.frees.iter().for_each(|a| self.set_live(*a, false));
     }
 
-    /// The program frees an address by itself; false: it is none of a graph's.
+    /// Frees an address for the program; false: it was not allocated by a graph.
     pub(super) fn free(&mut self, address: u64) -> Result<bool, Code> {
         let Some(m) = self.known.get(&address) else { return Ok(false) };
         if !m.live {
@@ -126,7 +128,7 @@ impl Memories {
         Ok(true)
     }
 
-    /// The context has ended, and all its memory with it.
+    /// Removes all memory of a context that was destroyed.
     pub(super) fn forget_context(&mut self, context: u64) {
         let gone: Vec<u64> = self.known.iter().filter(|(_, m)| m.context == context).map(|(a, _)| *a).collect();
         gone.into_iter().for_each(|a| self.forget(a));
@@ -143,7 +145,7 @@ impl Memories {
         self.levels(device).get(attribute as usize).copied().ok_or(INVALID)
     }
 
-    /// A high watermark goes back to what is there now.
+    /// Resets a high watermark to the current value.
     pub(super) fn reset(&mut self, device: i32, attribute: u32) -> Result<(), Code> {
         let levels = self.levels(device);
         match attribute {
@@ -155,7 +157,7 @@ impl Memories {
 }
 
 impl Graphs {
-    /// Takes memory out of the books that nothing can use any more; the host is to free it.
+    /// Removes and returns memory that can no longer be used, for the host to free.
     pub(super) fn unused(&mut self) -> Vec<u64> {
         let store = &self.store;
         let gone = |(a, m): (&u64, &Memory)| (!m.live && !m.coming && !store.allocates(*a)).then_some(*a);

@@ -1,4 +1,4 @@
-//! Graphs as the program builds them: nodes, what they do, what comes before what.
+//! Graphs as the program builds them: nodes, their work, and edges.
 
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, slot};
@@ -6,7 +6,7 @@ use cuda_api::work::{At, Edge, MAX_DEPTH, Spec, SpecNode, Work};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Objects of one kind under handles that are told apart after reuse.
+/// Objects of one kind, with handles that stay distinct after a slot is reused.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     kind: Kind,
@@ -15,7 +15,7 @@ pub(super) struct Slab<T> {
     free: VecDeque<u32>,
 }
 
-/// Freed slots rest until so many others are free.
+/// Freed slots are reused only when this many others are free.
 const REST: usize = 64;
 
 impl<T> Slab<T> {
@@ -59,14 +59,14 @@ impl<T> Slab<T> {
     }
 }
 
-/// Whose graph it is.
+/// The owner of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The program's: it may destroy it.
+    /// The program, which may destroy it.
     Program,
-    /// A node's, with which it goes.
+    /// A node; the graph is destroyed with it.
     Node(u64),
-    /// An instance's; no program ever sees it.
+    /// An instance; the program never sees the graph.
     Instance,
 }
 
@@ -74,13 +74,13 @@ pub(super) enum Owner {
 #[derive(Debug)]
 pub(super) struct Graph {
     pub(super) owner: Owner,
-    /// In the order in which they were made.
+    /// In creation order.
     pub(super) nodes: Vec<u64>,
-    /// User objects that it keeps, with how many references each.
+    /// User objects that it holds, with the number of references.
     pub(super) objects: Vec<(u64, u32)>,
-    /// Captures that add to it now.
+    /// Number of captures that are adding to it.
     pub(super) captures: u32,
-    /// Conditional handles that were made for it, and whether a node has each.
+    /// Conditional handles that were created for it, and whether a node uses each.
     pub(super) conditions: Vec<(u64, bool)>,
 }
 
@@ -89,12 +89,12 @@ pub(super) struct Graph {
 pub(super) struct Node {
     pub(super) graph: u64,
     pub(super) work: Work<u64>,
-    /// Which context it runs in, as the host numbers them; 0 for those that belong to none.
+    /// Its context, in the host's numbering; 0 for nodes without a context.
     pub(super) context: u64,
     pub(super) after: Vec<(u64, Edge)>,
     /// The node that it is a copy of.
     pub(super) origin: u64,
-    /// What pointers that were handed out point at: kept as long as the node.
+    /// The targets of pointers returned to the program; kept as long as the node.
     pub(super) lent: Vec<Box<[u64]>>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Node {
 pub(super) struct Store {
     pub(super) graphs: Slab<Graph>,
     pub(super) nodes: Slab<Node>,
-    /// How many nodes allocate at each address.
+    /// Number of nodes that allocate at each address.
     allocs: HashMap<u64, usize>,
 }
 
@@ -119,7 +119,7 @@ impl Store {
         self.graphs.insert(graph)
     }
 
-    /// A graph that the program may name: its own, or one inside a node.
+    /// A graph that the program may name: its own, or one embedded in a node.
     pub(super) fn graph(&self, graph: u64) -> Result<&Graph, Code> {
         self.graphs.get(graph).filter(|g| g.owner != Owner::Instance).ok_or(INVALID)
     }
@@ -136,7 +136,7 @@ impl Store {
         self.nodes.get_mut(node).ok_or(INVALID)
     }
 
-    /// Adds a node behind others of the same graph.
+    /// Adds a node after others of the same graph.
     pub(super) fn add(&mut self, graph: u64, after: Vec<(u64, Edge)>, work: Work<u64>, context: u64) -> Result<u64, Code> {
         self.graphs.get(graph).ok_or(INVALID)?;
         let mut seen = HashSet::new();
@@ -168,7 +168,7 @@ impl Store {
         self.allocs.contains_key(&address)
     }
 
-    /// A node is gone.
+    /// Removes the allocation of a node that is removed.
     fn forget_alloc(&mut self, work: &Work<u64>) {
         if let Work::MemAlloc(m) = work
             && let Entry::Occupied(mut left) = self.allocs.entry(m.address)
@@ -180,7 +180,7 @@ impl Store {
         }
     }
 
-    /// Removes a node with its edges and what is inside it; gives the user objects that nothing keeps any more.
+    /// Removes a node with its edges and embedded graphs; returns the user objects that are no longer held.
     pub(super) fn remove_node(&mut self, node: u64) -> Result<Vec<(u64, u32)>, Code> {
         let gone = self.nodes.remove(node).ok_or(INVALID)?;
         self.forget_alloc(&gone.work);
@@ -200,7 +200,7 @@ impl Store {
         Ok(released)
     }
 
-    /// Forgets a graph with all its nodes; gives the user objects that it kept.
+    /// Removes a graph with all its nodes; returns the user objects that it held.
     pub(super) fn drop_graph(&mut self, graph: u64) -> Vec<(u64, u32)> {
         let Some(gone) = self.graphs.remove(graph) else { return Vec::new() };
         let mut released = gone.objects;
@@ -233,7 +233,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes edges away: all of them or none.
+    /// Removes edges: all of them or none.
     pub(super) fn disconnect(&mut self, graph: u64, edges: &[(u64, u64, Edge)]) -> Result<(), Code> {
         self.graph(graph)?;
         for (from, to, edge) in edges {
@@ -267,7 +267,7 @@ impl Store {
         Ok(edges.collect())
     }
 
-    /// Whether every one of `nodes` is among `ends` or comes before one of them.
+    /// Whether every one of `nodes` is among `ends` or precedes one of them.
     pub(super) fn all_before(&self, nodes: impl Iterator<Item = u64>, ends: impl Iterator<Item = u64>) -> bool {
         let mut seen: HashSet<u64> = HashSet::new();
         let mut open: Vec<u64> = ends.collect();
@@ -278,11 +278,11 @@ impl Store {
                 open.extend(node.after.iter().map(|(before, _)| *before));
             }
         }
-        // A node that the program has removed is nobody's to wait for.
+        // A removed node is not waited for.
         nodes.into_iter().all(|n| seen.contains(&n) || self.nodes.get(n).is_none())
     }
 
-    /// The graph that contains a graph, and is inside none.
+    /// The outermost graph that contains a graph.
     pub(super) fn outermost(&self, mut graph: u64) -> Result<u64, Code> {
         for _ in 0..=MAX_DEPTH {
             match self.graph(graph)?.owner {
@@ -293,7 +293,7 @@ impl Store {
         Err(INVALID)
     }
 
-    /// The graph for which a condition was made that a node of `graph` can have: this one or one around it.
+    /// The graph for which a condition was created that a node of `graph` may use: this one or one that contains it.
     pub(super) fn condition_owner(&self, mut graph: u64, handle: u64) -> Result<u64, Code> {
         for _ in 0..=MAX_DEPTH {
             let g = self.graph(graph)?;
@@ -308,7 +308,7 @@ impl Store {
         Err(INVALID)
     }
 
-    /// Whether a condition of the graph, or of one inside it, is in no node.
+    /// Whether a condition of the graph, or of one embedded in it, is used by no node.
     pub(super) fn has_loose_condition(&self, graph: u64) -> bool {
         self.graphs.get(graph).is_some_and(|g| {
             let inner = g.nodes.iter().filter_map(|n| self.nodes.get(*n)).flat_map(|n| n.work.inner());
@@ -316,7 +316,7 @@ impl Store {
         })
     }
 
-    /// Whether a node like this is anywhere inside.
+    /// Whether any node in the graph or its embedded graphs satisfies `wanted`.
     pub(super) fn any(&self, graph: u64, wanted: &dyn Fn(&Node) -> bool) -> bool {
         self.graphs.get(graph).is_some_and(|g| {
             g.nodes
@@ -326,8 +326,8 @@ impl Store {
         })
     }
 
-    /// A node that must not be where it is: in the graphs of conditional nodes there are only kernels, copies, fills, empty nodes and
-    /// graphs of such (CUDA driver API reference, `CUDA_CONDITIONAL_NODE_PARAMS`).
+    /// Finds a node that is not allowed: graphs of conditional nodes contain only kernels, copies, fills, empty nodes
+    /// and graphs of these (CUDA driver API reference, `CUDA_CONDITIONAL_NODE_PARAMS`).
     pub(super) fn unfit(&self, graph: u64, conditional: bool) -> Option<u64> {
         self.graphs.get(graph)?.nodes.iter().find_map(|n| {
             let work = &self.nodes.get(*n)?.work;
@@ -339,14 +339,14 @@ impl Store {
         })
     }
 
-    /// The user objects that a graph and what is inside it keep.
+    /// The user objects that a graph and its embedded graphs hold.
     pub(super) fn held_inside(&self, graph: u64) -> Vec<(u64, u32)> {
         let Some(g) = self.graphs.get(graph) else { return Vec::new() };
         let inner = g.nodes.iter().filter_map(|n| self.nodes.get(*n)).flat_map(|n| n.work.inner());
         g.objects.iter().copied().chain(inner.flat_map(|inner| self.held_inside(*inner))).collect()
     }
 
-    /// A copy of a graph with everything inside it; user objects get no new references here.
+    /// Copies a graph with its embedded graphs, without new references to user objects.
     pub(super) fn copy(&mut self, graph: u64, owner: Owner) -> Result<u64, Code> {
         self.copy_inside(graph, owner, 0)
     }
@@ -384,7 +384,7 @@ impl Store {
         Ok(copy)
     }
 
-    /// A graph as it travels, with the node behind each place in it.
+    /// The encoded form of a graph, with the node of each position.
     pub(super) fn spec(&self, graph: u64) -> Result<(Spec, HashMap<u64, At>), Code> {
         let mut spec = Spec::default();
         let mut places = HashMap::new();

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
-/// What is called when the last reference is gone.
+/// The destructor, called when the last reference is released.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Destructor {
     pub(super) function: unsafe extern "C" fn(*mut c_void),
@@ -21,7 +21,7 @@ pub(super) struct Object {
     destructor: Destructor,
 }
 
-/// Runs destructors on a thread of their own: they may take locks that the caller holds.
+/// Runs destructors on a separate thread, because they may take locks that the caller holds.
 pub(super) fn run(due: Vec<Destructor>) {
     if due.is_empty() {
         return;
@@ -32,7 +32,7 @@ pub(super) fn run(due: Vec<Destructor>) {
             unsafe { (d.function)(d.data as *mut c_void) };
         }
     };
-    // Without a thread they never run: what they free is left to the end of the process.
+    // Without a thread they never run: their memory is freed at the end of the process.
     let _ = std::thread::Builder::new().name("cuda-objects".into()).spawn(call);
 }
 
@@ -61,15 +61,15 @@ impl Graphs {
         Ok(())
     }
 
-    /// Gives back what a graph held.
+    /// Releases the references of a graph.
     pub(super) fn release_objects(&mut self, held: Vec<(u64, u32)>) {
         for (object, count) in held {
-            // Objects live as long as somebody holds them, so this cannot fail.
+            // Objects exist as long as they are referenced, so this cannot fail.
             let _ = self.release_object(object, count);
         }
     }
 
-    /// A graph takes references: new ones, or (`moved`) the caller's.
+    /// Adds references of a graph: new ones, or (`moved`) the caller's.
     pub(super) fn graph_retains(&mut self, graph: u64, object: u64, count: u32, moved: bool) -> Result<(), Code> {
         self.store.graph(graph)?;
         if moved {
@@ -85,7 +85,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// A graph gives references back.
+    /// Releases references of a graph.
     pub(super) fn graph_releases(&mut self, graph: u64, object: u64, count: u32) -> Result<(), Code> {
         let held = &mut self.store.graph_mut(graph)?.objects;
         let at = held.iter().position(|(o, n)| *o == object && count > 0 && *n >= count).ok_or(INVALID)?;
@@ -96,11 +96,11 @@ impl Graphs {
         self.release_object(object, count)
     }
 
-    /// A copy of a graph was made: it holds what the original holds, in all its parts.
+    /// Adds the references of a copied graph: it holds what the original holds, including embedded graphs.
     pub(super) fn copy_retains(&mut self, copy: u64) {
         let held = self.store.held_inside(copy);
         for (object, count) in held {
-            // Alive: the original holds it.
+            // It exists, because the original holds it.
             let _ = self.retain_object(object, count);
         }
     }

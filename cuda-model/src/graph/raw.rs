@@ -1,7 +1,7 @@
-//! The structures of cuda.h that graph calls take, with enums as plain numbers since C can put anything there, and the
-//! pointers to them.
+//! The structures of cuda.h that graph calls use, with enums as plain numbers, since a C program can store any value,
+//! and access to them through pointers.
 //!
-//! This is where CUDA's promise is relied upon: a pointer that is not null points at what the header says.
+//! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
 use cuda_api::code::{self, Code};
 use cuda_api::copy::copy_3d;
@@ -13,7 +13,8 @@ use std::ffi::c_void;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
-/// Gives a list as graph queries do: without room the number alone, else as many as there is room for, the rest null.
+/// Returns a list as graph queries do: without an array only the number, otherwise as many elements as fit, the rest
+/// null.
 pub(super) fn give_list<T: Copy, const N: usize>(
     to: [*mut u64; N],
     edges: *mut T,
@@ -41,7 +42,7 @@ pub(super) fn give_list<T: Copy, const N: usize>(
     give(count, all.len().min(room))
 }
 
-/// Nodes with the edges to them; no array of edges means plain ones.
+/// Nodes with their edges; without an array of edge data they are plain edges.
 pub(super) fn nodes(
     nodes: *const sys::CUgraphNode,
     edges: *const sys::CUgraphEdgeData,
@@ -85,7 +86,7 @@ struct RawKernel2 {
 const _: () = assert!(size_of::<RawKernel>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v1>());
 const _: () = assert!(size_of::<RawKernel2>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS>());
 
-/// What a program gives for a kernel node; the parameters wait for the function's layout.
+/// The program's arguments for a kernel node; reading the parameters needs the function's layout.
 pub(super) struct KernelArgs {
     pub(super) function: u64,
     raw: RawKernel,
@@ -97,7 +98,7 @@ pub(super) fn kernel_1(p: *const RawKernel) -> Result<KernelArgs, Code> {
     Ok(KernelArgs { function: raw.func, raw })
 }
 
-/// Reads the second version: a kernel of a library may stand for the function.
+/// Reads the second version, in which a kernel of a library may replace the function.
 pub(super) fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelArgs, Code> {
     let raw = read(p.cast::<RawKernel2>())?;
     let function = if raw.first.func == 0 { raw.kernel } else { raw.first.func };
@@ -165,8 +166,8 @@ pub unsafe fn pack(layout: &[(u32, u32)], params: *const *const u8, extra: *cons
     Ok(bytes)
 }
 
-/// What a kernel node's parameters look like to the program: the structure, and what its pointers point at, which has to live
-/// as long as the node.
+/// A kernel node's parameters for the program: the structure, and the targets of its pointers, which must be kept as
+/// long as the node.
 pub(super) fn raw_kernel(k: &Kernel, function: u64, layout: &[(u32, u32)]) -> (RawKernel, Vec<Box<[u64]>>) {
     let mut values = vec![0u64; k.params.len().div_ceil(8)].into_boxed_slice();
     for (word, bytes) in values.iter_mut().zip(k.params.chunks(8)) {
@@ -247,7 +248,7 @@ const _: () = assert!(size_of::<[u64; 6]>() == size_of::<sys::CUstreamBatchMemOp
 
 /// Reads a batch of memory operations.
 pub(super) fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Vec<[u64; 6]>, Code> {
-    /// More are not taken in one batch (CUDA driver API reference, `cuStreamBatchMemOp`).
+    /// Maximum number of operations in one batch (CUDA driver API reference, `cuStreamBatchMemOp`).
     const MOST: u32 = 256;
     let raw = read(p.cast::<RawMemOps>())?;
     if raw.flags != 0 || raw.count > MOST {
@@ -256,7 +257,7 @@ pub(super) fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Ve
     list(raw.array, raw.count as usize)
 }
 
-/// Writes a batch; `lent` is what its pointer points at.
+/// Writes a batch; `lent` is the target of its pointer.
 pub(super) fn give_mem_ops(to: *mut sys::CUDA_BATCH_MEM_OP_NODE_PARAMS, ops: &[[u64; 6]]) -> Result<Box<[u64]>, Code> {
     let words: Box<[u64]> = ops.concat().into_boxed_slice();
     give(to.cast(), RawMemOps { context: 0, count: ops.len() as u32, array: words.as_ptr().cast(), flags: 0 })?;
@@ -282,7 +283,7 @@ pub(super) struct RawAlloc {
 
 const _: () = assert!(size_of::<RawAlloc>() == size_of::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>());
 
-/// The parameters of memory for the program.
+/// The parameters of an allocation, for the program.
 pub(super) fn raw_alloc(m: &MemAlloc) -> RawAlloc {
     RawAlloc {
         kind: 1,
@@ -312,12 +313,12 @@ pub(super) struct RawConditional {
 
 const _: () = assert!(size_of::<RawConditional>() == size_of::<sys::CUDA_CONDITIONAL_NODE_PARAMS>());
 
-/// Where those of a condition are in those of a node of any kind.
+/// The parameters of a condition within those of a node of any kind.
 pub(super) fn conditional_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawConditional {
     p.cast::<u8>().wrapping_add(UNION).cast()
 }
 
-/// Where the parameters of memory are in those of a node of any kind.
+/// The parameters of an allocation within those of a node of any kind.
 pub(super) fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
     p.cast::<u8>().wrapping_add(UNION).cast()
 }
@@ -333,11 +334,11 @@ pub(super) enum AnyParams {
         graph: u64,
         moved: bool,
     },
-    /// Memory, which is read and told in its place.
+    /// An allocation, whose parameters are read and written in place.
     Alloc,
-    /// Frees that.
+    /// Frees an allocation.
     Free(u64),
-    /// A condition with graphs, which are told in their place.
+    /// A condition with graphs, whose parameters are read and written in place.
     Conditional,
     Ready(Work<u64>),
 }

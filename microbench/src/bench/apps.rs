@@ -1,4 +1,4 @@
-//! Whole programs in the patterns of real ones (tests/apps), beside native runs: the same comparison as `cargo xtask apps`.
+//! Whole programs in the patterns of real ones (tests/apps), compared with native runs like in `cargo xtask apps`.
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(300);
 /// Rest between the end of a move and the next one.
 const EVERY: Duration = Duration::from_millis(20);
-/// The largest time that a program should take in a place, as a multiple of native.
+/// Goal for the time of a program in a place, as a multiple of native.
 const GOALS: [(Mode, f64); 3] = [(Mode::Local, 1.1), (Mode::Unix, 1.2), (Mode::Tcp, 1.5)];
 
 /// Compares all programs of the folder; small ones on a CPU driver.

@@ -1,4 +1,4 @@
-//! What calls cost on every path, and the raw controls beside them.
+//! Costs of calls on every path, and the raw controls.
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
@@ -22,7 +22,7 @@ struct Client {
 
 /// The largest copy.
 const LARGE: usize = 512 << 20;
-/// Calls that go to the driver in the process at once: they may cost little more than the driver's own.
+/// Calls that go directly to the driver in-process, so they should cost little more than the driver's.
 const HOT: [Case; 6] = [Case::Launch, Case::Record, Case::Fill, Case::QueryEvent, Case::QueryStream, Case::Event];
 
 /// Rounds, and batches and milliseconds of a case in a round.
@@ -104,7 +104,7 @@ pub(super) fn run(
         pings.entry("unix").or_default().extend(controls.ping(Way::Unix, 10 * count).map_err(failed)?);
         pings.entry("shared memory").or_default().extend(controls.shared(10 * count).map_err(failed)?);
         for case in &cases {
-            // Every round another path begins.
+            // Each round begins with another path.
             clients.rotate_left(1);
             for client in &mut clients {
                 let answer = client.process.ask(&format!("{case} {count} {ms}"))?;

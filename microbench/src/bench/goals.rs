@@ -1,4 +1,4 @@
-//! Goals, beside what was measured.
+//! Goals, compared with the results.
 
 use serde_json::{Value, json};
 

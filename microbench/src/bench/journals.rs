@@ -1,4 +1,4 @@
-//! What recording costs: appending to a journal, as the shim does it at every call that builds state.
+//! The cost of recording: appending to a journal, as the recorder does at every state-building call.
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// Bytes of a typical record's arguments: those of an event.
 const TYPICAL: usize = 20;
-/// Id of the records: nobody replays them.
+/// Id of the records, which are never replayed.
 const ID: u16 = 1;
 
 /// Appends records of several lengths, many times.

@@ -1,10 +1,10 @@
-//! The machine that is measured.
+//! Describes the measured machine.
 
 use super::stage::Stage;
 use models::Machine;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Name that the CPU driver gives its GPU.
+/// Name of softgpu's GPU.
 const SOFT: &str = "softgpu";
 
 /// What it is; asks the driver itself for its GPU.

@@ -1,7 +1,7 @@
-//! Moves of jobs that keep much: what replay, memsync and the pause cost, by bytes, regions, records and path.
+//! Moves of jobs with much memory: the costs of replay, memsync and the quiesce, by bytes, regions, records and path.
 //!
-//! One job for each load. It makes a tour over the places that are there, working all the time, and checks every word at its
-//! end. Loads take turns; if time is left they are all done again, so that medians are of runs that lie apart.
+//! One job for each load. It visits the available places, working all the time, and checks every word at its end. Loads
+//! alternate; if time is left they are all repeated, so that medians are of runs at different times.
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a job keeps.
+/// The memory and objects of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Load {
     mib: u64,

@@ -1,4 +1,5 @@
-//! Processes of a benchmark: servers, jobs, clients; all with a runtime folder and a token of their own, all ended with it.
+//! Processes of a benchmark: servers, jobs, clients; all with a separate runtime directory and token, all ended with
+//! it.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -43,9 +44,9 @@ impl Stage {
             .env("MRCUDA_TOKEN_FILE", self.token())
             .env("MRCUDA_DRIVER", &self.driver)
             .env_remove("MRCUDA_SERVERS")
-            // CPU drivers of one name are one machine; on hardware nobody reads it.
+            // softgpus of one name are one machine; on hardware the variable is not read.
             .env("SOFTGPU_SEED_ID", "local")
-            // Servers over TCP stand for other machines.
+            // Servers over TCP represent other machines.
             .env("MRCUDA_FAULT_TCP_IS_FAR", "1");
     }
 
@@ -165,7 +166,7 @@ impl Process {
     /// Sends a line and reads one.
     pub(crate) fn ask(&mut self, line: &str) -> Result<Value, String> {
         let input = self.input.as_mut().ok_or("its input is closed")?;
-        // If it is gone, reading says why.
+        // If it has ended, reading returns the reason.
         let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         self.answer()
     }
@@ -204,7 +205,7 @@ fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (tell, told) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            // Nobody may listen any more.
+            // There may be no listener any more.
             let _ = tell.send(line);
         }
     });

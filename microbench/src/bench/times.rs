@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Longest time that is told apart, in nanoseconds.
+/// Maximum duration that the histogram resolves, in nanoseconds.
 const LONGEST: u64 = 600_000_000_000;
 
 /// Nanoseconds of each run.

@@ -1,17 +1,17 @@
-//! What was found.
+//! Findings of the checks.
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// Works, with something to know.
+    /// Works, with a remark.
     Note,
     /// Will not work.
     Bad,
 }
 
-/// One thing looked at.
+/// The result of one check.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) subject: &'static str,

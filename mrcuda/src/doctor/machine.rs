@@ -1,13 +1,13 @@
-//! What the kernel and the limits of this session allow.
+//! Checks what the kernel and the limits of this session allow.
 
 use super::finding::Finding;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-/// The address ranges that a job holds: its own allocations and what the driver places, 512 GiB each for each GPU.
+/// Size of the address ranges that a job reserves: one for its own allocations and one for the driver's, for each GPU.
 const RANGE: usize = 512 << 30;
-/// Where the first one begins; docs/memory.md, "Addresses", has the plan.
+/// Start of the first range; docs/memory.md, "Addresses", describes the layout.
 const FIRST: usize = 0x2000_0000_0000;
-/// A job uses a mapping for each 2 MiB of GPU memory at worst; the usual setting suffices for 64 GiB in one piece each.
+/// A job uses one mapping for each 2 MiB of GPU memory at worst; the usual limit suffices for 64 GiB in the worst case.
 const FEWEST_MAPPINGS: u64 = 65_530;
 
 /// All findings about the machine.
@@ -23,7 +23,7 @@ fn kernel() -> Finding {
                 let mut parts = release.split(['.', '-']);
                 Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
             };
-            // 4.17 has MAP_FIXED_NOREPLACE, the youngest thing that placing memory needs.
+            // 4.17 introduced MAP_FIXED_NOREPLACE, the newest feature that memory placement needs.
             match version() {
                 Some(v) if v < (4, 17) => Finding::bad("kernel", format!("{release} is too old: 4.17 or newer is needed")),
                 _ => Finding::good("kernel", release),
@@ -33,7 +33,7 @@ fn kernel() -> Finding {
     }
 }
 
-/// Tries what a job does first: to hold a range of addresses that costs no memory.
+/// Tries the first step of a job: reserving a range of addresses that takes no memory.
 fn address_space() -> Finding {
     const SUBJECT: &str = "address space";
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
@@ -73,7 +73,7 @@ fn mappings() -> Finding {
     }
 }
 
-/// membarrier(2) lets calls pass the gate without a fence.
+/// membarrier(2) lets calls pass the gate without a memory fence.
 fn barrier() -> Finding {
     const QUERY: libc::c_int = 0;
     const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
@@ -97,7 +97,7 @@ fn memfd() -> Finding {
     Finding::good("memfd", "allowed")
 }
 
-/// A preloaded driver comes before every search path.
+/// A preloaded driver takes precedence over every search path.
 fn preload() -> Finding {
     let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
     let beats = preload.split([':', ' ']).find(|p| p.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so")));

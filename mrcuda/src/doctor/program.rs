@@ -1,4 +1,4 @@
-//! Whether a given program would find our library: a few ways of linking go past LD_LIBRARY_PATH.
+//! Checks whether a given program would find the recorder: some ways of linking bypass LD_LIBRARY_PATH.
 
 use super::finding::Finding;
 use crate::elf::Elf;
@@ -26,7 +26,7 @@ pub(super) fn look(name: &OsStr) -> Vec<Finding> {
     findings
 }
 
-/// The file that a shell would run.
+/// The file that a shell would execute.
 fn find(name: &OsStr) -> Option<PathBuf> {
     let plain = Path::new(name);
     if plain.components().count() > 1 {
@@ -36,7 +36,7 @@ fn find(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(plain)).find(runs)
 }
 
-/// What a script's first line names; `/usr/bin/env NAME` is looked up.
+/// The interpreter in a script's first line; `/usr/bin/env NAME` is resolved.
 fn interpreter(path: &Path) -> Option<PathBuf> {
     use std::io::Read;
     let mut head = Vec::new();

@@ -1,10 +1,10 @@
-//! Who may greet at one time: connections that have not yet proved who they are.
+//! Limits the number of connections that are greeting and have not yet proved their identity.
 //!
-//! Each costs a thread and a descriptor until it has greeted or its time is over, and anybody can make one. Nobody is refused for
-//! that: where there are too many, one of those that are there already is dropped, chosen at random (random early drop). A client
-//! that means it greets within a few round trips, so it is rarely the one; if it is, it is told that the server is busy, and tries
-//! again. Who is dropped comes from the source that has the most, and each listener has a budget of its own: strangers on the
-//! network cannot lock out clients of other addresses, nor those of this machine.
+//! Each costs a thread and a descriptor until it has greeted or timed out, and anyone can open one. New connections are
+//! not refused: if there are too many, one of the existing ones is dropped, chosen at random (random early drop). A
+//! genuine client greets within a few round trips, so it is rarely chosen; if it is, it is told that the server is
+//! busy, and retries. The dropped connection is one of the source that has the most, and each listener has its own
+//! budget: strangers on the network cannot lock out clients of other addresses, nor those of this machine.
 
 use crate::conn::Conn;
 use crate::lock::lock;
@@ -15,10 +15,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Where a connection comes from, as far as clients can be told apart by it.
+/// The source of a connection, as far as clients can be distinguished by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    /// An address; of IPv6 the network of 64 bits, in which one machine can have any.
+    /// An address; for IPv6 the /64 network, in which one machine can use any address.
     Address(IpAddr),
     /// This machine, by a Unix socket.
     Here,
@@ -46,9 +46,9 @@ impl fmt::Display for Source {
 /// The budget of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
-    /// Connections that may be greeting at one time.
+    /// Maximum number of connections that are greeting.
     pub(super) all: usize,
-    /// Of one source.
+    /// Maximum from one source.
     pub(super) of_one: usize,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Door {
     random: RandomState,
 }
 
-/// A connection's place at the door, until it has greeted.
+/// The slot of a connection among those that are greeting.
 #[derive(Debug)]
 pub(super) struct Greeting {
     door: Arc<Door>,
@@ -80,7 +80,7 @@ impl Door {
         Arc::new(Door { budget, guests: Mutex::default(), random: RandomState::new() })
     }
 
-    /// Lets a connection greet; another one may have to go for it.
+    /// Admits a connection to the greeting; another one may be dropped for it.
     pub(super) fn admit(self: &Arc<Self>, conn: &Arc<Conn>) -> Greeting {
         let source = Source::of(conn);
         let dropped = Arc::new(AtomicBool::new(false));
@@ -99,7 +99,7 @@ impl Door {
         };
         if let Some(from) = from {
             let mut those: Vec<u64> = table.iter().filter(|(_, g)| g.source == from).map(|(number, _)| *number).collect();
-            // Which one an outsider cannot foresee: the hasher has a secret.
+            // Unpredictable to outsiders, because the hasher has a secret.
             let chosen = self.random.hash_one(number) as usize % those.len().max(1);
             if let Some(guest) = those.drain(..).nth(chosen).and_then(|number| table.remove(&number)) {
                 guest.dropped.store(true, Ordering::Release);
@@ -111,7 +111,7 @@ impl Door {
         Greeting { door: self.clone(), number, dropped }
     }
 
-    /// How many are greeting.
+    /// Number of connections that are greeting.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         lock(&self.guests).1.len()
@@ -119,7 +119,7 @@ impl Door {
 }
 
 impl Greeting {
-    /// Whether it had to go for another one.
+    /// Whether it was dropped in favour of another one.
     pub(super) fn was_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
@@ -173,13 +173,13 @@ mod tests {
             assert_eq!(ends.iter().filter(|d| **d).count(), n, "one goes for each that comes");
             assert!(!ends[ends.len() - 1], "and never the newcomer");
         }
-        // Others come in beside it; when all is full the one that has the most gives way.
+        // Others are admitted beside it; when all slots are taken, the source with the most loses one.
         for n in 0..8 {
             let ends = enter(&format!("127.0.0.{}", 10 + n));
             assert!(ends[24..].iter().all(|d| !d) || n >= 7, "{n}: {ends:?}");
         }
         assert_eq!(door.count(), 8);
-        // Those that had to go read the end at once.
+        // Dropped connections read the end of the stream at once.
         let (conn, ..) = kept.iter().find(|(.., g)| g.was_dropped()).unwrap();
         assert_eq!(conn.try_read(&mut [0; 8]).unwrap(), 0);
         drop(kept);

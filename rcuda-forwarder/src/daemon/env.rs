@@ -1,7 +1,7 @@
-//! Which environment variables a worker gets: those of lists, nothing else.
+//! Selects the environment variables that a worker gets: only those on lists.
 
-/// What a job may set for the driver. None of them names a file, a library or a GPU, or asks for dumps: those of the job's machine
-/// mean nothing here, or something else.
+/// Variables that a job may set for the driver. None of them names a file, a library or a GPU, or requests dumps: such
+/// values refer to the job's machine.
 const OF_JOB: [&str; 17] = [
     "CUDA_AUTO_BOOST",
     "CUDA_BINARY_LOADER_THREAD_COUNT",
@@ -21,7 +21,7 @@ const OF_JOB: [&str; 17] = [
     "CUDA_MODULE_LOADING_CALLBACK_MODE",
     "CUDA_SCALE_LAUNCH_QUEUES",
 ];
-/// What a worker takes over from the server: where the driver is found and keeps its cache, MPS, how messages look.
+/// Variables that a worker inherits from the server: location of the driver and its cache, MPS, format of messages.
 const OF_SERVER: [&str; 18] = [
     "CUDA_CACHE_DISABLE",
     "CUDA_CACHE_MAXSIZE",
@@ -42,14 +42,14 @@ const OF_SERVER: [&str; 18] = [
     "USER",
     "XDG_CACHE_HOME",
 ];
-/// Our own, of the CPU driver and of tests.
+/// Variables of softgpu and of tests.
 const OURS: [&str; 2] = ["MRCUDA_FAULT", "SOFTGPU_"];
-/// Variables that an opening may carry are at most this long.
+/// Maximum length of the variables in an opening.
 const LONGEST: usize = 4096;
-/// A value that a driver understands is a word or a number.
+/// Maximum length of a value; the driver's values are words or numbers.
 const LONGEST_KEPT: usize = 64;
 
-/// The variables of a job that count, sorted. An error is for the client.
+/// The accepted variables of a job, sorted. An error is for the client.
 pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
     let mut kept = Vec::new();
     for (name, value) in env {
@@ -67,7 +67,7 @@ pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>
     Ok(kept)
 }
 
-/// Whether a worker takes a variable over from its server.
+/// Whether a worker inherits a variable from its server.
 pub(super) fn is_servers(name: &str) -> bool {
     OF_SERVER.contains(&name) || OURS.iter().any(|start| name.starts_with(start))
 }

@@ -1,18 +1,19 @@
-//! The daemon's log. What anybody can cause is limited, so that nobody can fill a disk with it; what was left out is counted.
+//! The daemon's log. Lines that anyone can cause are rate-limited so that they cannot fill a disk; suppressed lines are
+//! counted.
 
 use crate::lock::lock;
 use crate::threads;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Lines of one kind that may come at once.
+/// Maximum burst of lines of one kind.
 const AT_ONCE: u32 = 20;
-/// Time in which one more becomes possible.
+/// Time after which one more line is allowed.
 const ONE_MORE: Duration = Duration::from_millis(500);
-/// How long after the first line that was left out it is said how many were.
+/// Delay between the first suppressed line and the line that reports their number.
 const SUMMARY: Duration = Duration::from_secs(10);
 
-/// When it is, as RFC 3339 has it, in UTC.
+/// The current time in UTC, as in RFC 3339.
 pub(super) fn now() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
@@ -24,11 +25,11 @@ struct Allowance {
     left_out: u64,
 }
 
-/// Lines of one kind, of which only so many are written.
+/// A rate limit for lines of one kind.
 #[derive(Debug)]
 pub(super) struct Limited {
     write: fn(&str),
-    /// What is counted, in the plural.
+    /// The name of what is counted, in the plural.
     what: &'static str,
     allowance: Mutex<Allowance>,
 }
@@ -60,7 +61,7 @@ impl Limited {
                 std::thread::sleep(SUMMARY);
                 this.sum_up();
             };
-            // Without a thread the next one that is left out after a summary tells.
+            // Without a thread, the next suppressed line after a summary reports the number.
             let _ = threads::spawn("log", later);
         }
     }

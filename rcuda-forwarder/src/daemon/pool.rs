@@ -1,4 +1,4 @@
-//! Worker processes: starting them, keeping one ready for each GPU, noticing their end.
+//! Worker processes: starts them, keeps one warm for each GPU, and detects their end.
 
 use super::admission::Source;
 use super::log::Limited;
@@ -21,16 +21,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a client waits at most for a worker that has opened its GPU; it is told when that is over.
+/// Maximum time that a client waits for a worker to open its GPU; it gets an error after that.
 pub(super) const OPENING: Duration = Duration::from_secs(100);
-/// How long a worker may take to end once its channel is closed;
+/// Time limit for a worker to end once its channel is closed;
 const ENDING: Duration = Duration::from_secs(2);
-/// and one that has served a job, unless the daemon ends: a context with much memory takes time on a busy machine, and a worker that is
-/// killed looks like one that has failed.
+/// and for one that has served a job, unless the daemon ends: destroying a context with much memory takes time on a
+/// busy machine, and a worker that is killed looks like one that has failed.
 const LEAVING: Duration = Duration::from_secs(30);
-/// Longest line of a worker that is passed on in one piece.
+/// Maximum length of a worker's line that is passed on in one piece.
 const LINE: u64 = 16 << 10;
-/// Most descriptors that a worker may have open: each piece of memory that travels by descriptor takes one for a while.
+/// Maximum number of open descriptors of a worker: each piece of memory that is passed by descriptor uses one for a
+/// while.
 const DESCRIPTORS: u64 = 1 << 16;
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
@@ -43,16 +44,16 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// A command without the server's variables, but for those that a worker takes over.
+    /// Creates a command without the server's variables, except those that a worker inherits.
     fn prepare(&self) -> std::process::Command {
         let mut c = std::process::Command::new(&self.program);
-        // The program may be given by another name than its own.
+        // The program's path may not be its name.
         c.arg0("mrcuda").args(&self.arguments).env_clear();
         c.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(env::is_servers)));
         // SAFETY: between fork and exec only these system calls are made.
         unsafe {
             c.pre_exec(|| {
-                // The daemon's threads block signals; a worker must die of them.
+                // The daemon's threads block signals, which must end a worker.
                 let none = nix::sys::signal::SigSet::empty();
                 none.thread_set_mask()?;
                 confine()
@@ -62,7 +63,7 @@ impl Command {
     }
 }
 
-/// Takes from a worker, before it starts, what it has no use for. Only system calls: other threads may hold any lock.
+/// Drops privileges of a worker before it starts. Only system calls: other threads may hold any lock.
 fn confine() -> io::Result<()> {
     // SAFETY: plain numbers.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
@@ -80,16 +81,16 @@ fn confine() -> io::Result<()> {
             if libc::setrlimit(what, &raw const now) != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         }
     };
-    // A dump would hold the memory of somebody's job.
+    // A core dump would contain the memory of a job.
     limit(libc::RLIMIT_CORE, 0)?;
     limit(libc::RLIMIT_NOFILE, DESCRIPTORS)
 }
 
-/// Counts the GPUs of a driver in a process of its own, and chooses those to lend.
+/// Counts the GPUs of a driver in a separate process, and chooses those to offer.
 pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
     let failed = |why: String| ServeError::Driver { driver: driver.into(), why };
     let mut probe = command.prepare();
-    // Here it chooses; a worker selects by the machine's numbers.
+    // Here it selects GPUs; a worker selects by the machine's numbers.
     probe.envs(std::env::var_os(VISIBLE).map(|list| (VISIBLE, list)));
     let out = probe.arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
     let text = String::from_utf8_lossy(&out.stdout);
@@ -99,10 +100,10 @@ pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Re
     lent(there, visible.as_deref(), wanted)
 }
 
-/// What a worker must be like for a client.
+/// The properties of a worker that matter to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Profile {
-    /// Number among the GPUs that are lent.
+    /// Number among the offered GPUs.
     pub(super) gpu: u32,
     pub(super) virtual_device: u32,
     pub(super) env: Vec<(String, String)>,
@@ -115,9 +116,9 @@ enum Phase {
     /// It has its client's connection.
     Serving,
     Refused(String),
-    /// Its channel has ended.
+    /// Its channel is closed.
     Ended,
-    /// Its process has, too.
+    /// Its process has ended too.
     Gone,
 }
 
@@ -127,13 +128,13 @@ pub(crate) struct Worker {
     pid: u32,
     profile: Profile,
     channel: Channel,
-    /// Who its job is, once it has one, and the job's place among the clients.
+    /// Description of its job, once it has one, and the client's seat.
     client: Mutex<Option<(String, Seat)>>,
     phase: Mutex<Phase>,
     changed: Condvar,
-    /// Whether it has opened its GPU, be it gone since.
+    /// Whether it has opened its GPU, even if it has ended since.
     opened: AtomicBool,
-    /// Whether it has taken its client's connection, be it gone since.
+    /// Whether it has received its client's connection, even if it has ended since.
     taken: AtomicBool,
 }
 
@@ -151,7 +152,7 @@ impl Worker {
         self.opened.load(Ordering::SeqCst)
     }
 
-    /// Waits until the worker has opened its GPU, or `until`: then it is ended.
+    /// Waits until the worker has opened its GPU; at `until` it is ended.
     pub(super) fn wait_ready(&self, until: Instant) -> Result<(), String> {
         let mut phase = lock(&self.phase);
         loop {
@@ -170,8 +171,9 @@ impl Worker {
         }
     }
 
-    /// Gives the worker its client, of whom `words` are for the log, and waits until it has it, or `until`. If it does not get it,
-    /// its process has ended when this returns, so that another one can have the client; without the seat that cannot be told.
+    /// Hands the worker its client, described by `words` in the log, and waits until it has received it, or `until`. If
+    /// it has not received it, its process has ended when this returns, so that another worker can serve the client;
+    /// the error then holds the seat. An error without the seat leaves open whether the worker received the client.
     pub(super) fn serve(
         &self,
         hello: &JobHello,
@@ -180,10 +182,10 @@ impl Worker {
         seat: Seat,
         until: Instant,
     ) -> Result<(), (String, Option<Seat>)> {
-        // Noted first: the worker may end at once.
+        // Recorded first, because the worker may end at once.
         *lock(&self.client) = Some((words.to_owned(), seat));
         let sent = self.channel.send(&Message::Job(hello.clone()), Some(conn.as_fd()));
-        // A short job may be over by now.
+        // A short job may have ended already.
         let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
         if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {
             return Ok(());
@@ -195,7 +197,8 @@ impl Worker {
         Err((why, seat.filter(|_| gone)))
     }
 
-    /// Waits while the phase is so, until then; whether it is as `wanted` afterwards. False if the time is over.
+    /// Waits while the phase satisfies `so`, until the deadline; returns whether it is `wanted` afterwards. False on
+    /// timeout.
     fn wait_while(&self, until: Instant, so: impl Fn(&Phase) -> bool, wanted: impl Fn(&Phase) -> bool) -> bool {
         let mut phase = lock(&self.phase);
         while so(&phase) {
@@ -212,7 +215,7 @@ impl Worker {
         self.channel.send(message, fd)
     }
 
-    /// Ends the worker: it sees its channel closed.
+    /// Ends the worker by closing its channel.
     fn end(&self) {
         self.channel.close();
     }
@@ -220,16 +223,16 @@ impl Worker {
 
 #[derive(Debug, Default)]
 struct Workers {
-    /// All that live.
+    /// All workers that have not ended.
     all: Vec<Arc<Worker>>,
-    /// Those without a client: one for each GPU.
+    /// Warm workers without a client, one for each GPU.
     warm: Vec<Arc<Worker>>,
 }
 
-/// How many workers each client has, and all together.
+/// Number of workers of each client, and in total.
 type Clients = Arc<Mutex<HashMap<Source, u32>>>;
 
-/// A client's place among all, for one worker; free again when dropped.
+/// A client's seat: one worker counted against the limits; released on drop.
 #[derive(Debug, Default)]
 pub(super) struct Seat(Option<(Clients, Source)>);
 
@@ -251,11 +254,11 @@ impl Drop for Seat {
 pub(super) struct Pool {
     command: Command,
     driver: PathBuf,
-    /// Number for the driver of each GPU that is lent.
+    /// Number in the driver of each offered GPU.
     gpus: Vec<u32>,
     workers: Arc<Mutex<Workers>>,
     clients: Clients,
-    /// All workers end now.
+    /// All workers are ending.
     ending: Arc<AtomicBool>,
     limits: Limits,
     targets: Targets,
@@ -284,11 +287,11 @@ impl Pool {
         }
     }
 
-    /// A place for one more worker of a client. The error is for the client.
+    /// Acquires a seat for one more worker of a client. The error is for the client.
     pub(super) fn seat(&self, source: Source) -> Result<Seat, String> {
         let mut clients = lock(&self.clients);
         let (all, own) = (clients.values().sum::<u32>(), clients.get(&source).copied().unwrap_or(0));
-        // Who is on this machine as the server's user could start as many without us.
+        // A process on this machine with the server's user could start as many by itself.
         if matches!(source, Source::Address(_)) && own >= self.limits.client_workers {
             return Err(format!(
                 "{source} has {own} workers here, and one client gets no more (mrcuda serve --max-client-workers)"
@@ -301,12 +304,12 @@ impl Pool {
         Ok(Seat(Some((self.clients.clone(), source))))
     }
 
-    /// Number of GPUs that are lent.
+    /// Number of offered GPUs.
     pub(super) fn gpus(&self) -> u32 {
         self.gpus.len() as u32
     }
 
-    /// Starts a worker. `heard` gets what it says later; it ends when the worker does.
+    /// Starts a worker. `heard` receives its later messages; it ends when the worker does.
     pub(super) fn start(
         &self,
         profile: Profile,
@@ -320,7 +323,7 @@ impl Pool {
         let mut command = self.command.prepare();
         command.stdin(theirs).stdout(input.try_clone().map_err(failed)?).stderr(input);
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
-        // Before there is a child: without the thread nobody would wait for its end.
+        // Before there is a child: without the thread its end would not be waited for.
         let (log, workers, ending) = (self.log, self.workers.clone(), self.ending.clone());
         let (give, given) = mpsc::channel::<(Arc<Worker>, Child)>();
         let watched = move || {
@@ -338,7 +341,7 @@ impl Pool {
         };
         threads::spawn("output", passed).map_err(failed)?;
         let child = command.spawn().map_err(failed)?;
-        // The command holds our copies of the worker's ends: while they are open, its end cannot be seen.
+        // The command holds our copies of the worker's ends: while they are open, its end cannot be detected.
         drop(command);
         let worker = Arc::new(Worker {
             pid: child.id(),
@@ -351,7 +354,7 @@ impl Pool {
             taken: AtomicBool::new(false),
         });
         lock(&self.workers).all.push(worker.clone());
-        // Both threads wait for this; they cannot have ended.
+        // Both threads are waiting for this, so they cannot have ended.
         let _ = (named.send(worker.pid), give.send((worker.clone(), child)));
         let start = Start {
             driver,
@@ -369,19 +372,19 @@ impl Pool {
         }
     }
 
-    /// Takes the ready worker of this profile, if there is one.
+    /// Takes the warm worker with this profile, if there is one.
     pub(super) fn take_warm(&self, profile: &Profile) -> Option<Arc<Worker>> {
         let mut w = lock(&self.workers);
         let i = w.warm.iter().position(|w| w.profile == *profile)?;
         Some(w.warm.swap_remove(i))
     }
 
-    /// The worker that is kept for clients of this profile, be it still being made ready.
+    /// The worker kept for clients with this profile, even if it is not ready yet.
     pub(super) fn warm(&self, profile: &Profile) -> Option<Arc<Worker>> {
         lock(&self.workers).warm.iter().find(|w| w.profile == *profile).cloned()
     }
 
-    /// Keeps a worker for a client to come, instead of the one that was kept for this GPU.
+    /// Keeps a worker warm, replacing the one that was kept for this GPU.
     pub(super) fn keep_warm(&self, worker: Arc<Worker>) {
         let mut w = lock(&self.workers);
         if matches!(*lock(&worker.phase), Phase::Ended | Phase::Gone) {
@@ -394,7 +397,7 @@ impl Pool {
         old.iter().for_each(|o| o.end());
     }
 
-    /// Ends all workers and waits for that, but not long.
+    /// Ends all workers and waits for that for a limited time.
     pub(super) fn end_all(&self) {
         self.ending.store(true, Ordering::SeqCst);
         let until = Instant::now() + 2 * ENDING;
@@ -405,7 +408,7 @@ impl Pool {
     }
 }
 
-/// Listens to a worker until it ends.
+/// Receives a worker's messages until it ends.
 fn watch(
     worker: &Arc<Worker>,
     mut child: Child,
@@ -434,7 +437,7 @@ fn watch(
     }
     let served = matches!(*lock(&worker.phase), Phase::Serving);
     worker.end();
-    // Whoever looks for a worker must not find this one while its end takes its time.
+    // Set before the process has ended, so that this worker is no longer found.
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Ended);
     }
@@ -444,7 +447,7 @@ fn watch(
         worker.set(Phase::Gone);
     }
     lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
-    // A client that it has not got is given to another one.
+    // A client that it has not received is handed to another worker.
     let client = served.then(|| lock(&worker.client).take()).flatten().map(|(words, _)| words);
     match status {
         Ok(status) if status.success() => {
@@ -452,7 +455,8 @@ fn watch(
                 log(&format!("worker {}: {job} has left GPU {}", worker.pid, worker.profile.gpu));
             }
         }
-        // A terminal's or a launcher's signal is for the daemon, too; one that serves nobody takes nothing with it.
+        // A signal of a terminal or launcher is sent to the daemon, too; if the worker serves no client, nothing is
+        // lost.
         Ok(status) if client.is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
         status => {
             let how = status.map_or_else(|e| format!("exit status unknown: {e}"), |s| s.to_string());
@@ -462,7 +466,7 @@ fn watch(
     }
 }
 
-/// Waits for the end of a worker whose channel is closed; kills it if it takes longer than it may.
+/// Waits for the end of a worker whose channel is closed; kills it on timeout.
 fn reap(child: &mut Child, patience: impl Fn() -> Duration) -> io::Result<ExitStatus> {
     let since = Instant::now();
     while since.elapsed() < patience() {
@@ -475,7 +479,7 @@ fn reap(child: &mut Child, patience: impl Fn() -> Duration) -> io::Result<ExitSt
     child.wait()
 }
 
-/// Passes a worker's output on, line by line.
+/// Passes on a worker's output line by line.
 fn pass_on(output: PipeReader, line: &dyn Fn(&str)) {
     let mut lines = BufReader::new(output);
     let mut bytes = Vec::new();
@@ -483,7 +487,7 @@ fn pass_on(output: PipeReader, line: &dyn Fn(&str)) {
         bytes.clear();
         match lines.by_ref().take(LINE).read_until(b'\n', &mut bytes) {
             Ok(0) | Err(_) => return,
-            // Some of it may be a client's words: these must not end lines or steer a terminal.
+            // It may contain a client's text, which must not insert line breaks or terminal control codes.
             Ok(_) => line(&String::from_utf8_lossy(&bytes).trim_end().replace(char::is_control, " ")),
         }
     }

@@ -1,4 +1,4 @@
-//! The Unix socket of a daemon: its file, and who may use it.
+//! The Unix socket of a daemon: its file and its access check.
 
 use crate::conn::Conn;
 use crate::greet::GreetError;
@@ -10,9 +10,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// Binds a Unix socket; one that a dead daemon left is replaced. Any other file that is there is somebody's, and stays.
+/// Binds a Unix socket; one that a dead daemon has left is replaced. Any other existing file is left alone.
 pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
-    // Of two daemons that start at once, one must not remove what the other has just bound: they look one after the other.
+    // If two daemons start at once, one must not remove what the other has just bound: a lock serializes them.
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _turn = Flock::lock(File::open(folder)?, FlockArg::LockExclusive).map_err(|(_, e)| io::Error::from(e))?;
     let listener = match UnixListener::bind(path) {
@@ -33,13 +33,13 @@ pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     Ok((listener, identity(path)?))
 }
 
-/// What tells a file from another one that has come to its path since: device and inode.
+/// The identity of a file, by which a replacement at the same path is detected: device and inode.
 pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let meta = std::fs::symlink_metadata(path)?;
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Whether the peer of a Unix socket is our user or root.
+/// Whether the peer of a Unix socket is the server's user or root.
 pub(super) fn same_user(conn: &Conn) -> Result<(), GreetError> {
     let peer = getsockopt(&conn.as_fd(), sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
     may_use(peer.uid(), nix::unistd::geteuid().as_raw())
@@ -67,7 +67,7 @@ mod tests {
     fn of_daemons_that_start_at_once_one_has_the_socket() {
         let path = std::env::temp_dir().join(format!("mrcuda-at-once-{}", std::process::id()));
         for _ in 0..20 {
-            // What a dead daemon has left.
+            // Left by a dead daemon.
             let _ = std::fs::remove_file(&path);
             drop(UnixListener::bind(&path).unwrap());
             let bound: Vec<_> = std::thread::scope(|s| {

@@ -1,4 +1,4 @@
-//! The daemon, real worker processes over a fake place, and links to them.
+//! Tests of the daemon with real worker processes over a fake place, and links to them.
 
 use super::*;
 use crate::control::{Control, ControlReply};
@@ -22,7 +22,7 @@ use std::time::Instant;
 
 mod bounds;
 
-/// No test by itself: the daemons of the tests start this program again with this test alone, as their worker.
+/// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]
 fn worker_process() {
     let stdin = io::stdin();
@@ -43,7 +43,8 @@ fn logged(wanted: impl Fn(&str) -> bool) -> bool {
     soon(|| lock(&LOG).iter().any(|l| wanted(l)))
 }
 
-/// Waits for what comes at once on an idle machine. The limit is for what never comes: a busy machine takes its time.
+/// Waits for a condition that is met at once on an idle machine. The limit is generous, because the machine may be
+/// busy.
 fn soon(met: impl Fn() -> bool) -> bool {
     let until = Instant::now() + Duration::from_secs(120);
     while Instant::now() < until {
@@ -55,7 +56,7 @@ fn soon(met: impl Fn() -> bool) -> bool {
     met()
 }
 
-/// A daemon with a folder of its own.
+/// A daemon with its own directory.
 struct Scene {
     daemon: Daemon,
     folder: PathBuf,
@@ -131,7 +132,7 @@ fn pid(link: &Link) -> i32 {
 }
 
 fn runs(pid: i32) -> bool {
-    // A zombie is dead: its parent just has not looked yet.
+    // A zombie counts as dead: its parent has not reaped it yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
 }
 
@@ -263,7 +264,7 @@ fn a_failed_send_is_told_at_once() {
     link.send(fake::FAIL, &[&700i32.to_le_bytes()]).unwrap();
     assert!(soon(|| !link.is_lost() && link.take_fault().is_some_and(|f| f.code == 700 && f.id == fake::FAIL)));
     link.set_fault_hook(move |f| lock(&ours).push(f.code));
-    // The same lasting error is told once; others each time.
+    // A sticky error is reported once; others each time.
     for rc in [700, 700, 1, 1, 719] {
         link.send(fake::FAIL, &[&i32::to_le_bytes(rc)]).unwrap();
     }
@@ -293,7 +294,7 @@ fn control_answers_while_calls_are_stuck() {
     let link = s.link(0);
     let before = Instant::now();
     let busy = link.request(fake::STUCK, &[&2000u64.to_le_bytes()]).unwrap();
-    // In order behind the stuck call, so it comes late; but the connection stays alive.
+    // It is behind the blocked call, so its answer is late; but the connection stays alive.
     assert!(busy.wait_for(Duration::from_millis(50)).is_none());
     link.control(&Control::FreeBytes).unwrap();
     assert!(before.elapsed() >= Duration::from_millis(1900) && busy.is_here() && !link.is_lost());
@@ -374,7 +375,7 @@ fn a_silent_worker_is_lost() {
     let worker = nix::unistd::Pid::from_raw(pid(&link));
     let began = Instant::now();
     nix::sys::signal::kill(worker, Signal::SIGSTOP).unwrap();
-    // A thread that is just running takes notice a little later.
+    // A running thread changes state a little later.
     let stat = format!("/proc/{worker}/stat");
     assert!(soon(|| std::fs::read_to_string(&stat).unwrap().contains(") T ")));
     let lost = link.request(fake::ECHO, &[]).unwrap().wait().unwrap_err();
@@ -408,7 +409,7 @@ fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
 
 #[test]
 fn another_user_is_refused_in_words() {
-    // Only root can be somebody else.
+    // Only root can become another user.
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -450,7 +451,7 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
     let began = Instant::now();
     let first = connect();
     assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
-    // The next one of this kind is made ready as soon as this one has had some time for itself: it is older than the next connection.
+    // The next worker with this profile is started some time after this one: it is older than the next connection.
     let ready = || {
         let profile = Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())] };
         s.daemon.state.pool.warm(&profile).map(|w| w.pid() as i32)
@@ -541,7 +542,7 @@ fn memory_goes_from_worker_to_worker() {
     });
     assert_eq!(get(&target, 5, 2), [9, 9]);
     target.control(&Control::HangUp { ticket }).unwrap();
-    // Both ends number the connections alike, however busy the machine is.
+    // Both ends number the connections equally, however busy the machine is.
     for _ in 0..20 {
         target.control(&Control::Expect { ticket, stripes: 4 }).unwrap();
         let mut streams = bulk_connect(&t.at(1), &ticket, 4).unwrap();
@@ -558,7 +559,7 @@ fn memory_goes_from_worker_to_worker() {
         assert_eq!([first(0), first(1), first(2), first(3)], [0, 1, 2, 3]);
         target.control(&Control::HangUp { ticket }).unwrap();
     }
-    // A ticket that was hung up is forgotten by the daemon.
+    // The daemon has forgotten a ticket whose connections were closed.
     target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     target.control(&Control::HangUp { ticket }).unwrap();
     assert!(soon(|| lock(&t.daemon.state.tickets).is_empty()));
@@ -594,7 +595,7 @@ fn frames_that_make_no_sense_end_their_worker_only() {
         assert!(soon(|| !runs(worker)));
         assert!(logged(|l| l.starts_with(&format!("worker {worker}: the job sent a malformed frame"))));
     }
-    // A frame that never ends: the worker waits, with little memory, until the client has gone.
+    // A frame that never ends: the worker waits, with little memory, until the client disconnects.
     let (mut conn, worker) = raw(&s);
     conn.write_all(&Head { len: 24 + crate::frame::MAX_BODY as u32, ..head }.bytes()).unwrap();
     conn.write_all(&[0; 1000]).unwrap();
@@ -641,7 +642,7 @@ fn a_file_that_is_no_socket_of_ours_stays() {
         assert!(bind(path).unwrap_err().to_string().contains("no socket"), "{}", path.display());
     }
     assert_eq!(std::fs::read_to_string(&link).unwrap(), "somebody's");
-    // Another daemon has taken the path over since: ours leaves its socket alone.
+    // Another daemon has replaced the socket since: ours must not remove it.
     let path = s.folder.join("socket");
     std::fs::remove_file(&path).unwrap();
     let (_theirs, _) = bind(&path).unwrap();
@@ -656,6 +657,6 @@ fn gpus_are_chosen_from_what_is_visible() {
     assert_eq!(lent(2, Some("5, 3"), None).unwrap(), [5, 3]);
     assert!(matches!(lent(1, None, Some(2)), Err(ServeError::Gpus { there: 1, wanted: 2 })));
     assert!(matches!(lent(1, Some("GPU-1234"), None), Err(ServeError::Visible(_))));
-    // The driver stops at the first number that it does not know.
+    // The driver stops at the first unknown number.
     assert_eq!(lent(1, Some("0,99"), None).unwrap(), [0]);
 }

@@ -1,4 +1,5 @@
-//! Who sleeps and who wakes, in all orders of their steps (`interleave`): nobody sleeps while what it waits for has happened.
+//! A model of sleepers and wakers in all interleavings (`interleave`): no thread sleeps while what it waits for has
+//! happened.
 
 use crate::pipe::{Closed, Reader, Writer};
 use crate::shm::{Memory, Sleeper, Which};
@@ -11,31 +12,31 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(1000);
 
-/// Somebody waits for a count, others count up and wake it.
+/// One thread waits for a count, others increment it and wake the waiter.
 #[derive(Default)]
 struct World {
     count: AtomicU32,
     sleeper: Sleeper,
 }
 
-/// How those who count do it.
+/// The behaviour of the incrementing threads.
 #[derive(Clone, Copy, PartialEq)]
 enum Waker {
     Wakes,
-    /// It leaves a sleeper alone that will look again soon.
+    /// It does not wake a sleeper that will poll soon.
     WakesLater,
-    /// It looks for a sleeper before its store can be seen: what must be found.
+    /// It checks for a sleeper before its store is visible: an error that the model must find.
     StoresLate,
 }
 
-/// How the sleeper waits.
+/// The behaviour of the sleeper.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
     Sleeps,
     Naps,
-    /// It naps first and sleeps then, as the consumer of a ring does.
+    /// It naps first and then sleeps, as the consumer of a ring does.
     Both,
-    /// It sleeps without another look: what must be found.
+    /// It sleeps without a second check: an error that the model must find.
     Blindly,
 }
 
@@ -94,7 +95,7 @@ fn in_no_order_does_somebody_sleep_who_has_been_woken() {
     }
 }
 
-/// Bytes go through a pipe that holds two.
+/// Sends bytes through a pipe that holds two.
 fn piped(closes: bool) -> Result<usize, String> {
     explore(2, Barrier::Works, || {
         let (memory, closed) = (Arc::new(Memory::small(4096, 2)), Closed::default());

@@ -1,5 +1,5 @@
-//! Answers through shared memory: a thread that waits for one reads them itself, as long as it looks; when nobody looks, a
-//! thread of ours does. Another thread watches the socket beside the memory: it ends when the worker does.
+//! Answers through shared memory: a waiting thread reads them itself while it polls; otherwise the link's receiver
+//! thread does. Another thread watches the socket beside the memory, which is closed when the worker ends.
 
 use super::Shared;
 use super::reply::Waiter;
@@ -14,33 +14,33 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread looks before it sleeps: about what two wake-ups cost.
+/// How long a waiting thread polls before it sleeps: about the cost of two wake-ups.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// After this time it lets others have the processor between two looks.
+/// After this time it yields between two polls.
 const POLITE: Duration = Duration::from_micros(5);
-/// How long the thread of ours sleeps without looking.
+/// How long the receiver thread sleeps without polling.
 const NAP: Duration = Duration::from_millis(500);
 
-/// Where the answers are read.
+/// State of the reader.
 #[derive(Debug)]
 struct Desk {
     inbox: Inbox<Reader>,
-    /// No more is read.
+    /// Reading has ended.
     over: bool,
 }
 
-/// The answers' side of shared memory.
+/// The receiving side of shared memory.
 #[derive(Debug)]
 pub(super) struct Answers {
     memory: Arc<Memory>,
-    /// The worker has gone, or is of no use any more.
+    /// The worker has ended, or is unusable.
     closed: Closed,
     desk: Mutex<Desk>,
-    /// Messages lie in the inbox.
+    /// Messages are left in the inbox.
     left: AtomicBool,
-    /// Threads that look.
+    /// Number of polling threads.
     lookers: AtomicU32,
-    /// The thread of ours sleeps, or is about to.
+    /// The receiver thread sleeps, or is about to.
     napping: AtomicBool,
 }
 
@@ -62,13 +62,13 @@ impl Answers {
         self.memory.pipe_words(Which::Answers)
     }
 
-    /// Whether there seems to be something to read.
+    /// Whether there may be something to read.
     fn something(&self) -> bool {
         let words = self.words();
         words.written.0.load(Ordering::SeqCst) != words.read.0.load(Ordering::SeqCst) || self.left.load(Ordering::SeqCst)
     }
 
-    /// Everybody who sleeps here looks again, and finds the connection closed.
+    /// Wakes all sleepers, which then find the connection closed.
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.words().reader.ring();
@@ -102,10 +102,10 @@ impl Shared {
         answers.left.store(!desk.over && !desk.inbox.is_empty(), Ordering::SeqCst);
     }
 
-    /// Looks for the answer that `mine` waits for, for a short time.
+    /// Polls for the answer that `mine` waits for, for a short time.
     pub(super) fn look_for(&self, answers: &Answers, mine: &Waiter) {
         answers.lookers.fetch_add(1, Ordering::SeqCst);
-        // While somebody looks the worker need wake nobody.
+        // While a thread polls, the worker need not wake any.
         answers.words().reader.asleep.store(0, Ordering::SeqCst);
         let began = Instant::now();
         while !mine.is_here() {
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Reads when nobody else does, until the connection is over.
+    /// Reads when no other thread does, until the connection is closed.
     pub(super) fn receive_shared(&self, answers: &Answers) {
         let reader = &answers.words().reader;
         loop {
@@ -151,7 +151,8 @@ impl Shared {
             let mut alone = answers.lookers.load(Ordering::SeqCst) == 0;
             reader.asleep.store(u32::from(alone), Ordering::SeqCst);
             if !alone && answers.lookers.load(Ordering::SeqCst) == 0 {
-                // The last one who looked has gone meanwhile: it may have said that we sleep before we took that back.
+                // The last polling thread has stopped meanwhile: it may have marked this thread as asleep before this
+                // thread undid that.
                 alone = true;
                 reader.asleep.store(1, Ordering::SeqCst);
             }
@@ -164,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Watches whether the worker is there, and says something from time to time.
+    /// Watches whether the worker exists, and sends heartbeats.
     pub(super) fn watch(&self, answers: &Answers) {
         let silence = self.patience.silence;
         let look = (silence / 4).min(Duration::from_secs(1));
@@ -174,7 +175,7 @@ impl Shared {
                 break "it has ended".to_owned();
             }
             let written = answers.words().written.0.load(Ordering::SeqCst);
-            // What lies unread says that we are the ones who are late.
+            // Unread messages show that it is this process that is late.
             if written != seen || answers.something() {
                 (seen, since) = (written, Instant::now());
             } else if since.elapsed() >= silence {
@@ -189,7 +190,7 @@ impl Shared {
 #[cfg(test)]
 mod model;
 
-/// Makes the memory of a connection and gives the worker its descriptor, and that of the job's pinned memory.
+/// Creates the memory of a connection and sends the worker its descriptor, and that of the job's pinned memory.
 pub(super) fn share(conn: &Conn, pinned: Option<BorrowedFd<'_>>) -> io::Result<Arc<Memory>> {
     let (memory, fd) = Memory::shared()?;
     conn.send_descriptors(fd.as_fd(), pinned)?;

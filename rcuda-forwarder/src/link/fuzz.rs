@@ -1,4 +1,4 @@
-//! What a worker may say to its client.
+//! Fuzz target for what a worker may send to its client.
 
 use super::tests::linked;
 use super::{Landing, Shared};
@@ -8,12 +8,12 @@ use fuzz::Limit;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// An inbox has a buffer of 256 KiB, and takes a long body in pieces of 4 MiB.
+/// An inbox has a buffer of 256 KiB, and reads a long body in pieces of 4 MiB.
 const LIMIT: Limit = Limit { bytes: 6 << 20, each: 64 };
-/// Bytes around memory that an answer may change.
+/// Value of the bytes around memory that an answer may change.
 const GUARD: u8 = 0xa7;
 
-/// Messages with tickets 1 and 2, as answers to requests whose tickets begin with `first`.
+/// Messages with tickets 1 and 2, as answers to requests whose tickets begin at `first`.
 fn addressed(input: &[u8], first: u64) -> Vec<u8> {
     let (mut bytes, mut at) = (input.to_vec(), 0);
     while let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk::<ANSWER_HEAD>()) {
@@ -42,7 +42,7 @@ fn messages_of_workers() {
     ];
     let (link, peer) = linked(Duration::from_secs(1 << 20));
     link.set_text_hook(|_, _| ());
-    // Somebody must take what the link sends.
+    // The data that the link sends must be drained.
     let taken = std::thread::spawn(move || std::io::copy(&mut &peer, &mut std::io::sink()));
     fuzz::run("messages-of-workers", seeds, LIMIT, |input| {
         let ticket = link.tickets.load(Ordering::Relaxed);

@@ -1,7 +1,8 @@
-//! Host memory of the job that the worker has its own of: the job's end of keeping the two alike ([`executor::host_mirror`]).
+//! The job's end of host memory that is mirrored at the worker ([`executor::host_mirror`]).
 //!
-//! What the job has changed is told before each call whose work may see it, in the ring before that call, and from time to time, since a
-//! kernel may be looking at it. What the worker tells is taken over by the thread that receives answers: whoever sees an answer finds it.
+//! The job's changes are sent before each call whose work may read them, in the ring before that call, and
+//! periodically, since a kernel may be polling the memory. The worker's changes are applied by the thread that receives
+//! answers, so they are visible to every thread that has seen a later answer.
 
 use super::{Link, Lost, Shared};
 use crate::frame::NO_TICKET;
@@ -17,25 +18,25 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Lines of one call: what goes through the ring.
+/// Maximum number of lines of one message, which goes through the ring.
 const LINES: usize = 1600;
-/// Of more lines than this nobody keeps account: only who changes a byte on both sides at the same time would be concerned.
+/// Maximum number of lines tracked; beyond it, only a byte that is changed at both ends at the same time is affected.
 const MOST_ON_THEIR_WAY: usize = 1 << 16;
 
-/// In the place of a message's number: found, and not handed over yet.
+/// In place of a message's number: found, and not sent yet.
 const NOT_YET: u64 = u64::MAX;
 
 type Watch = Box<dyn Fn(&[Line]) -> bool + Send + Sync>;
 
-/// The memory of a link.
+/// The mirrored memory of a link.
 #[derive(Default)]
 pub(super) struct Alike {
-    /// Whether there is any.
+    /// Whether there is any mirrored memory.
     used: AtomicBool,
-    /// Held while changes are looked for and handed over: what is found later is handed over later.
+    /// Held while changes are found and sent, so that they are sent in the order in which they are found.
     order: Mutex<()>,
     state: Mutex<State>,
-    /// Calls whose work may see it, or change it.
+    /// Number of calls whose work may read or change the memory.
     calls: AtomicU64,
     running: AtomicBool,
     watch: Mutex<Option<Watch>>,
@@ -50,9 +51,10 @@ impl std::fmt::Debug for Alike {
 #[derive(Debug)]
 struct State {
     twins: Twins,
-    /// Messages handed over so far.
+    /// Number of messages sent.
     told: u64,
-    /// What the worker may not have taken over: number of the message, lines and their bytes in order.
+    /// Changes that the worker may not have applied: number of the message, then lines and masks of their bytes in
+    /// order.
     on_their_way: VecDeque<(u64, Vec<(u64, u64)>)>,
 }
 
@@ -62,7 +64,7 @@ impl Default for State {
     }
 }
 
-/// Whether the work of a call, or what it lets go on, may look at host memory.
+/// Whether the work of a call, or work that it lets continue, may access host memory.
 fn may_look(call: u16) -> bool {
     matches!(
         call,
@@ -83,7 +85,7 @@ fn may_look(call: u16) -> bool {
 }
 
 impl Alike {
-    /// Takes over what the worker says; false if that makes no sense.
+    /// Applies the worker's changes; false if the message is malformed.
     pub(super) fn take_over(&self, message: &[u8]) -> bool {
         let Some((taken, lines)) = message.split_first_chunk() else { return false };
         let mut state = lock(&self.state);
@@ -96,7 +98,7 @@ impl Alike {
             let bits = |lines: &Vec<(u64, u64)>| lines.binary_search_by_key(&at, |l| l.0).map_or(0, |i| lines[i].1);
             on_their_way.iter().fold(0, |all, (_, lines)| all | bits(lines))
         };
-        // Memory that the program has just freed is not known here any more.
+        // Memory that the program has just freed is no longer registered here.
         twins.take_over(lines, own);
         lines.len() % executor::host_mirror::LINE_BYTES == 0
     }
@@ -109,7 +111,7 @@ impl Alike {
 }
 
 impl State {
-    /// Looks for changes. What the worker says of their bytes from now on does not count.
+    /// Finds changes. From now on the worker's changes of these bytes are ignored.
     fn look(&mut self) -> (Vec<Line>, bool) {
         let (lines, whole) = self.twins.collect();
         if lines.len() <= MOST_ON_THEIR_WAY {
@@ -118,7 +120,7 @@ impl State {
         (lines, whole)
     }
 
-    /// Notes that lines, which are all that has been found, are about to be handed over, in messages of [`LINES`].
+    /// Records that lines, which are all that have been found, are about to be sent, in messages of [`LINES`].
     fn note(&mut self, lines: &[Line]) {
         self.on_their_way.retain(|(number, _)| *number != NOT_YET);
         let few = lines.len() <= MOST_ON_THEIR_WAY;
@@ -143,7 +145,7 @@ impl State {
 }
 
 impl Shared {
-    /// Before a call is handed over: what its work may look at is told.
+    /// Sends changes before a call whose work may read them.
     pub(super) fn before(&self, call: u16) -> Result<(), PushError> {
         if !self.alike.used.load(Ordering::Acquire) || !may_look(call) {
             return Ok(());
@@ -152,7 +154,7 @@ impl Shared {
         self.tell_changes().map(drop)
     }
 
-    /// Tells the worker what the job has changed.
+    /// Sends the job's changes to the worker.
     fn tell_changes(&self) -> Result<Look, PushError> {
         let asked = Instant::now();
         let _in_order = lock(&self.alike.order);
@@ -164,8 +166,8 @@ impl Shared {
             if lines.is_empty() {
                 break;
             }
-            // The changes may name memory that the worker did not need so far. What that holds is told with them; it takes a while to
-            // have it, and meanwhile what was found may have changed again.
+            // The changes may refer to memory that the worker did not need before. Its contents are sent with them;
+            // registering it takes a while, during which the changed bytes may have changed again.
             let asked = Instant::now();
             let more = lock(&self.alike.watch).as_ref().is_some_and(|watch| watch(&lines));
             looks.push(lines);
@@ -193,7 +195,8 @@ impl Shared {
 }
 
 impl Link {
-    /// Keeps memory of this process and the worker's at the same address alike, by whole pages. The worker's holds zeros.
+    /// Mirrors memory of this process at the worker, at the same address, by whole pages. The worker's copy must be
+    /// zero at first.
     ///
     /// # Safety
     /// The memory stays mapped, readable and writable until [`Link::forget_memory`] or the link's end.
@@ -213,26 +216,26 @@ impl Link {
         Ok(())
     }
 
-    /// As [`Link::forget_memory`]; also nothing that was found in it is on its way to the ring.
+    /// As [`Link::forget_memory`]; also waits until no change found in it is being sent.
     pub fn give_up_memory(&self, at: u64) {
         let _nobody_tells = lock(&self.shared.alike.order);
         self.forget_memory(at);
     }
 
-    /// The memory may go: it is not looked at any more. What the worker does to it is of no consequence.
+    /// Stops mirroring, so the memory may be freed. What the worker does to its copy no longer matters.
     pub fn forget_memory(&self, at: u64) {
         let mut state = lock(&self.shared.alike.state);
         state.twins.remove(at);
         self.shared.alike.used.store(!state.twins.is_empty(), Ordering::Release);
     }
 
-    /// Tells the worker now what the job has changed.
+    /// Sends the job's changes to the worker now.
     pub fn tell_changes(&self) -> Result<(), Lost> {
         self.shared.tell_changes().map(drop).map_err(|e| self.not_sent(e))
     }
 
-    /// Shows `watch` what the job has changed before the worker is told; true: it has made the link keep more memory alike, which is
-    /// told first. It may wait for answers, and must not hand over work.
+    /// Sets a callback that sees the job's changes before they are sent; it returns true if it has made the link mirror
+    /// more memory, whose contents are sent first. It may wait for answers, and must not send work.
     pub fn set_watch(&self, watch: impl Fn(&[Line]) -> bool + Send + Sync + 'static) {
         *lock(&self.shared.alike.watch) = Some(Box::new(watch));
     }

@@ -1,4 +1,4 @@
-//! Receiving: completes answers, passes faults on, notices a worker that is silent or gone.
+//! Receiving: completes answers, passes on faults, detects a worker that is silent or has ended.
 
 use super::reply::Landing;
 use super::{Fault, Shared};
@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Reads a connection; a peer that says nothing for too long is an error.
+/// Reads a connection; a peer that sends nothing for too long is an error.
 #[derive(Debug)]
 pub(super) struct Patient {
     conn: Arc<Conn>,
@@ -25,20 +25,21 @@ impl Patient {
     }
 }
 
-/// The worker has said nothing for too long.
+/// The error for a worker that has sent nothing for too long.
 pub(super) fn silent(silence: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("no sign of life for {silence:?}"))
 }
 
 impl Read for Patient {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        // Mostly something is there.
+        // Data is usually available.
         match self.conn.try_read(to) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             read => return read,
         }
         let began = Instant::now();
-        // A stopped and continued job has waited long, too: only if nothing lies ready now, the worker was silent.
+        // A job that was stopped and continued has waited long, too: the worker was silent only if no data is available
+        // now.
         while self.conn.ready(PollFlags::POLLIN, self.silence)?.is_empty() {
             if began.elapsed() >= self.silence && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
                 return Err(silent(self.silence));
@@ -52,7 +53,7 @@ fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("malformed message from the worker: {what}"))
 }
 
-/// Most bytes of one message with text, and of one with changes of host memory.
+/// Maximum bytes of one message with text, and of one with changes of host memory.
 const MOST_TEXT: usize = 1 << 20;
 const MOST_CHANGES: usize = 2 << 20;
 
@@ -68,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// One message; false at the end of the connection.
+    /// Receives one message; false at the end of the connection.
     pub(super) fn receive<R: Read>(&self, inbox: &mut Inbox<R>) -> io::Result<bool> {
         let Some(head) = inbox.head::<ANSWER_HEAD>()? else { return Ok(false) };
         let head = AnswerHead::read(&head);

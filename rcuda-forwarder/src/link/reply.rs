@@ -1,4 +1,4 @@
-//! Answers on their way.
+//! Outstanding answers.
 
 use super::{Lost, Shared, Source};
 use crate::lock::lock;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Host memory for the bytes of an answer: `rows` rows of `width` bytes, `pitch` bytes from one to the next.
+/// Destination in host memory for the bytes of an answer: `rows` rows of `width` bytes, at a distance of `pitch` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Landing {
     /// First byte.
@@ -29,7 +29,7 @@ unsafe impl Send for Landing {}
 unsafe impl Sync for Landing {}
 
 impl Landing {
-    /// Bytes that fit.
+    /// Number of bytes that fit.
     pub(super) fn bytes(&self) -> Option<usize> {
         self.width.checked_mul(self.rows)
     }
@@ -39,12 +39,12 @@ type Outcome = Result<(Code, Vec<u8>), Lost>;
 
 type Then = Box<dyn FnOnce(Outcome) + Send>;
 
-/// Where an answer is waited for.
+/// The state of one outstanding answer.
 pub(super) struct Waiter {
     pub(super) landing: Option<Landing>,
-    /// Nobody looks at the result: an error is told as that of a call without an answer, of this number.
+    /// The result is not awaited: an error is reported as the fault of a call with this id.
     pub(super) unread: Option<u16>,
-    /// Gets the answer instead of who waits.
+    /// Called with the answer, in place of a waiting thread.
     then: Mutex<Option<Then>>,
     here: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
@@ -69,7 +69,7 @@ impl Waiter {
         }
     }
 
-    /// For bytes whose arrival is all that anybody asks about.
+    /// For bytes of which only the arrival is awaited.
     pub(super) fn unread(id: u16, landing: Landing) -> Waiter {
         Waiter { unread: Some(id), ..Waiter::new(Some(landing)) }
     }
@@ -93,7 +93,7 @@ impl Waiter {
     }
 }
 
-/// An answer on its way. Dropping it does not call it off.
+/// An outstanding answer. Dropping it does not cancel the call.
 #[derive(Debug)]
 pub struct Reply {
     /// Row or operation.
@@ -108,7 +108,7 @@ impl Reply {
         Reply { id, waiter, link, span }
     }
 
-    /// Where the call begins and ends in the job's order ([`super::Link::position`]).
+    /// The call's range of positions ([`super::Link::position`]).
     pub fn span(&self) -> Range<u64> {
         self.span.clone()
     }
@@ -131,7 +131,7 @@ impl Reply {
         }
     }
 
-    /// Waits at most `limit`; `None` if the answer has not come.
+    /// Waits for at most `limit`; `None` if the answer has not arrived.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<(Code, Vec<u8>), Lost>> {
         traffic::waited(self.id);
         let until = Instant::now() + limit;
@@ -153,7 +153,7 @@ impl Reply {
     }
 }
 
-/// The answers that are waited for, until the link is lost.
+/// The outstanding answers, until the link is lost.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     table: Mutex<Table>,
@@ -164,12 +164,12 @@ pub(super) struct Replies {
 #[derive(Debug, Default)]
 struct Table {
     waiters: HashMap<u64, Arc<Waiter>>,
-    /// Why the link is of no use.
+    /// Why the link is lost.
     lost: Option<Lost>,
 }
 
 impl Replies {
-    /// Adds an answer to wait for.
+    /// Registers an outstanding answer.
     pub(super) fn expect(&self, ticket: u64, waiter: Arc<Waiter>) -> Result<(), Lost> {
         let mut t = lock(&self.table);
         if let Some(lost) = &t.lost {
@@ -180,12 +180,13 @@ impl Replies {
         Ok(())
     }
 
-    /// The waiter for an answer: it stays listed until [`Replies::forget`], so that `outstanding` counts it until then.
+    /// The waiter for an answer. It stays registered until [`Replies::forget`], so that `outstanding` counts it until
+    /// then.
     pub(super) fn find(&self, ticket: u64) -> Option<Arc<Waiter>> {
         lock(&self.table).waiters.get(&ticket).cloned()
     }
 
-    /// Takes an answer off the list; false if it was not there any more, because it has come or cannot come.
+    /// Removes an answer; false if it was not registered, because it has arrived or cannot arrive.
     pub(super) fn forget(&self, ticket: u64) -> bool {
         let mut t = lock(&self.table);
         let was_there = t.waiters.remove(&ticket).is_some();
@@ -193,13 +194,13 @@ impl Replies {
         was_there
     }
 
-    /// Nothing more can be expected; the first reason is kept.
+    /// Marks the link as lost; the first reason is kept.
     pub(super) fn lose(&self, why: &str) {
         lock(&self.table).lost.get_or_insert_with(|| Lost { why: why.into() });
         self.is_lost.store(true, Ordering::Release);
     }
 
-    /// Fails whoever waits. Only for the thread that writes to landings, when it will write no more.
+    /// Fails all waiters. Only for the thread that writes to landings, when it will write no more.
     pub(super) fn fail_all(&self) {
         let (waiters, lost) = {
             let mut t = lock(&self.table);
@@ -211,7 +212,7 @@ impl Replies {
         waiters.into_values().for_each(|w| w.complete(Err(lost.clone())));
     }
 
-    /// Why the link is of no use.
+    /// Why the link is lost.
     pub(super) fn lost(&self) -> Option<Lost> {
         lock(&self.table).lost.clone()
     }

@@ -1,5 +1,4 @@
-//! Answers off a socket: a thread that waits for one reads them itself, as long as it looks; when nobody looks, a thread of ours
-//! does.
+//! Answers from a socket: a waiting thread reads them itself while it polls; otherwise the link's receiver thread does.
 
 use super::Shared;
 use super::receive::{Patient, silent};
@@ -14,30 +13,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread looks before it sleeps: about what a wake-up through our thread costs.
+/// How long a waiting thread polls before it sleeps: about the cost of a wake-up by the receiver thread.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// How long our thread sleeps while others look.
+/// How long the receiver thread sleeps while others poll.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Where the answers are read.
+/// State of the reader.
 #[derive(Debug)]
 struct Desk {
     inbox: Inbox<Patient>,
-    /// No more is read.
+    /// Reading has ended.
     over: bool,
 }
 
-/// The reading side of a connection.
+/// The receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct Socket {
     conn: Arc<Conn>,
     desk: Mutex<Desk>,
-    /// Threads that look.
+    /// Number of polling threads.
     lookers: AtomicU32,
-    /// Our thread sleeps until nobody looks any more.
+    /// The receiver thread sleeps until no thread polls.
     napping: AtomicBool,
     bell: AtomicU32,
-    /// Messages read so far.
+    /// Number of messages read so far.
     messages: AtomicU64,
 }
 
@@ -54,29 +53,29 @@ impl Socket {
         }
     }
 
-    /// Whether there is something to read, be it the end.
+    /// Whether there is something to read, including the end of the stream.
     fn something(&self) -> bool {
         !self.conn.ready(PollFlags::POLLIN, Duration::ZERO).is_ok_and(|seen| seen.is_empty())
     }
 
-    /// Waits until there is something to read; true if nobody has read anything for so long.
+    /// Waits until there is something to read; true if no thread has read anything for `silence`.
     fn is_silent(&self, silence: Duration) -> bool {
         let look = (silence / 4).min(Duration::from_secs(1));
         let (mut seen, mut since) = (self.messages.load(Ordering::Relaxed), Instant::now());
-        // Errors are found by reading.
+        // Errors are detected by reading.
         while self.conn.ready(PollFlags::POLLIN, look).is_ok_and(|ready| ready.is_empty()) {
             let now = self.messages.load(Ordering::Relaxed);
             if now != seen {
                 (seen, since) = (now, Instant::now());
             } else if since.elapsed() >= silence && !self.something() {
-                // A job that was stopped and continued has waited long, too, and finds something.
+                // A job that was stopped and continued has waited long, too, and finds data.
                 return true;
             }
         }
         false
     }
 
-    /// Leaves the looking to others.
+    /// Leaves the polling to other threads.
     fn leave(&self) {
         if self.lookers.fetch_sub(1, Ordering::SeqCst) == 1 && self.napping.load(Ordering::SeqCst) {
             self.bell.fetch_add(1, Ordering::SeqCst);
@@ -84,7 +83,7 @@ impl Socket {
         }
     }
 
-    /// Our thread lets those who look read what has come, until they have gone; not longer than [`NAP`].
+    /// Makes the receiver thread yield to polling threads until there are none, for at most [`NAP`].
     fn make_way(&self) {
         let began = Instant::now();
         while self.lookers.load(Ordering::SeqCst) != 0 {
@@ -104,8 +103,8 @@ impl Socket {
 }
 
 impl Shared {
-    /// Reads the messages that have come, until `mine` is answered. What has been read ahead is dealt with in any case: nobody could
-    /// see it on the socket any more.
+    /// Reads the messages that have arrived, until `mine` is answered. What has been read ahead is processed in any
+    /// case, because polling the socket would not show it.
     fn read_messages(&self, socket: &Socket, desk: &mut Desk, mine: Option<&Waiter>) {
         let wanted = || !mine.is_some_and(Waiter::is_here) && socket.something();
         while !desk.over && (!desk.inbox.is_empty() || wanted()) {
@@ -121,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// Looks for the answer that `mine` waits for, for a short time.
+    /// Polls for the answer that `mine` waits for, for a short time.
     pub(super) fn look_at(&self, socket: &Socket, mine: &Waiter) {
         socket.lookers.fetch_add(1, Ordering::SeqCst);
         let began = Instant::now();
@@ -131,7 +130,8 @@ impl Shared {
                 Err(TryLockError::Poisoned(desk)) => self.read_messages(socket, &mut desk.into_inner(), Some(mine)),
                 Err(TryLockError::WouldBlock) => {}
             }
-            // It keeps the processor: on a busy machine it would be long until it gets it back, and who sleeps is woken soon.
+            // It does not yield the processor: on a busy machine it would take long to get it back, and a sleeper is
+            // woken soon.
             if began.elapsed() >= POLL_INTERVAL {
                 break;
             }
@@ -139,7 +139,7 @@ impl Shared {
         socket.leave();
     }
 
-    /// Reads when nobody else does, until the connection ends or fails; then nobody waits any more.
+    /// Reads when no other thread does, until the connection ends or fails; then fails all waiters.
     pub(super) fn receive_all(&self, socket: &Socket) {
         loop {
             {

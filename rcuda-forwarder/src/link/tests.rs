@@ -1,4 +1,4 @@
-//! The link against a peer that the test plays itself.
+//! Tests of the link against a peer that the test plays itself.
 
 use super::*;
 use crate::conn::pair;
@@ -119,7 +119,7 @@ fn the_rows_of_an_answer_land_and_nothing_between_them() {
     assert_eq!(reply.wait().unwrap(), (0, vec![]));
     let expected: Vec<u8> = (0..64).map(|i| if (8..48).contains(&i) && (i - 8) % 16 < 4 { 1 } else { GUARD }).collect();
     assert_eq!(host[..], expected);
-    // Nobody waits for another answer to the same call.
+    // No thread waits for a second answer to the same call.
     answer(&mut peer, 0, ticket, &[2; 12]);
     let lost = link.request(7, &[]).and_then(Reply::wait).unwrap_err();
     assert!(lost.why.contains("to no request"), "{lost}");
@@ -146,7 +146,7 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     answer(&mut peer, 0, CHANGES, &message);
     let reply = link.request(7, &[]).unwrap();
     let head = loop {
-        // What the job has changed itself may be told meanwhile.
+        // The job's own changes may be sent meanwhile.
         let head = call(&mut peer);
         let mut rest = vec![0; (head.body().unwrap()).next_multiple_of(8)];
         peer.read_exact_by(&mut rest, Instant::now() + LONG).unwrap();
@@ -161,7 +161,7 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     assert!(pages.0[..4096].iter().chain(&pages.0[8192..]).all(|b| *b == GUARD), "memory beside it has changed");
     assert_eq!((&pages.0[4096..4160], &pages.0[8128..8192]), (&told[..], &told[..]));
     assert!(pages.0[4160..8128].iter().all(|b| *b == 0));
-    // Part of a line is nonsense.
+    // A message with a partial line is malformed.
     answer(&mut peer, 0, CHANGES, &message[..message.len() - 8]);
     let lost = link.request(7, &[]).and_then(Reply::wait).unwrap_err();
     assert!(lost.why.contains("changes"), "{lost}");
@@ -187,13 +187,13 @@ fn random_messages_write_nowhere_but_where_an_answer_lands() {
             let said = bytes + [0, 0, 0, 1, 16, 1 << 20][draw(6) as usize];
             let head = AnswerHead { len: 16 + said, code: draw(3) as i32, ticket: tickets[draw(7) as usize] };
             let body: Vec<u8> = (0..bytes).map(|_| draw(256) as u8).collect();
-            // The link may have had enough.
+            // The link may have closed the connection.
             if peer.write_all(&[&head.bytes()[..], &body].concat()).is_err() {
                 break;
             }
         }
         drop(peer);
-        // Every wait ends, also that of a call whose ticket the peer has guessed before it was made.
+        // Every wait ends, even that of a call whose ticket the peer guessed before the call was made.
         let _ = reply.wait();
         assert!(
             host[..32].iter().chain(&host[64..]).all(|b| *b == GUARD),
@@ -341,7 +341,7 @@ fn silence_and_the_end_of_the_life_line_lose_a_shared_link() {
 
     let (link, life, _calls, mut answers) = shared(LONG);
     let (last, never) = (link.request(7, &[]).unwrap(), link.request(7, &[]).unwrap());
-    // What was said before the end counts.
+    // Messages sent before the end are processed.
     say(&mut answers, 5, 1, b"last");
     drop(life);
     assert_eq!(last.wait().unwrap(), (5, b"last".to_vec()));
@@ -384,7 +384,7 @@ fn nonsense_in_shared_memory_loses_the_worker() {
     }
 }
 
-/// Pages of its own, which stay.
+/// Pages that are never unmapped.
 fn pages(count: usize) -> &'static mut [u8] {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a fresh mapping anywhere.
@@ -399,7 +399,7 @@ fn set(memory: &AtomicPtr<u8>, at: usize, value: u32) {
     unsafe { memory.load(Ordering::Relaxed).add(at).cast::<u32>().write_volatile(value) };
 }
 
-/// The worker's view of the next changes that the job tells.
+/// Applies the next changes of the job to the worker's copy.
 fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) {
     let mut head = [0; HEAD];
     peer.read_exact_by(&mut head, Instant::now() + LONG).unwrap();
@@ -421,7 +421,8 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
     let memory = pages(2);
     let at = memory.as_ptr() as u64;
     let shared = Arc::new(AtomicPtr::new(memory.as_mut_ptr()));
-    // The first change names the second page; until that is known the program changes the word again.
+    // The first change refers to the second page; before that is registered, the program changes the word
+    // again.
     set(&shared, 64, 0x1b8);
     let (known, seen, looks) = (Arc::downgrade(&link), shared.clone(), AtomicUsize::new(0));
     link.set_watch(move |_| {
@@ -430,7 +431,7 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
         }
         set(&seen, 64, 0x210);
         set(&seen, 4096, 7);
-        // What the worker has found of the first word before it heard of ours, which it will hear of.
+        // A change of the first word that the worker found before it received ours.
         let mut line: executor::host_mirror::Line = [0; 10];
         (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
         let link = known.upgrade().unwrap();
@@ -445,7 +446,7 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
     while theirs[4096] == 0 || theirs[64] == 0 {
         taken_over(&mut peer, at, &mut theirs);
     }
-    // A later change of one byte, which shows that nothing else is on its way.
+    // A later change of one byte, which shows that no other change is outstanding.
     set(&shared, 64, 0x270);
     while theirs[64] != 0x70 {
         taken_over(&mut peer, at, &mut theirs);

@@ -1,4 +1,4 @@
-//! The executor on a CUDA driver as a place.
+//! The executor on a CUDA driver, as a place.
 
 use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo, Refused};

@@ -1,4 +1,4 @@
-//! A place without a driver, for tests of what lies before it: memory, streams that are busy for a while, and calls that fail.
+//! A place without a driver, for tests: memory, streams that are busy for a while, and calls that fail.
 
 use super::{Outcome, Place};
 use crate::channel::Start;
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 /// Bytes of memory.
 pub(crate) const MEMORY: usize = 32 << 20;
-/// Body: a stream, microseconds (u64 each). The stream is busy for so long.
+/// Body: a stream, microseconds (u64 each). The stream is busy for this time.
 pub(crate) const KERNEL: u16 = id::LAUNCH;
 /// Body: a code. The call returns it.
 pub(crate) const FAIL: u16 = 0x0fe0;
-/// Body: milliseconds (u64). The executor itself is stuck for so long.
+/// Body: milliseconds (u64). The executor itself blocks for this time.
 pub(crate) const STUCK: u16 = 0x0fe1;
 /// Body: anything. The reply is the number of calls so far and the body.
 pub(crate) const ECHO: u16 = 0x0fe2;
@@ -30,7 +30,7 @@ pub(crate) const ECHO: u16 = 0x0fe2;
 pub(crate) const PRINT: u16 = 0x0fe4;
 /// The call itself waits until no host call is outstanding, as a driver's call may.
 pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
-/// The process ends in the middle of the call.
+/// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
 /// The place.
@@ -38,14 +38,14 @@ pub(crate) const PANIC: u16 = 0x0fe3;
 pub(crate) struct Fake {
     info: DeviceInfo,
     memory: Mutex<Vec<u8>>,
-    /// When each stream is through with its work.
+    /// The time at which each stream becomes idle.
     streams: Mutex<HashMap<u64, Instant>>,
     calls: Mutex<u64>,
-    /// Tokens of host calls that are not over; their streams get to them at once.
+    /// Tokens of host calls that have not completed; their streams reach them at once.
     host_calls: Mutex<HashSet<u64>>,
 }
 
-/// What a stream must get to.
+/// A point that a stream must reach.
 #[derive(Debug)]
 pub(crate) struct Due {
     at: Instant,
@@ -54,7 +54,7 @@ pub(crate) struct Due {
 }
 
 impl Fake {
-    /// A GPU; there are four.
+    /// Opens a GPU; there are four.
     pub(crate) fn open(start: &Start) -> Result<Arc<Fake>, String> {
         if start.gpu >= 4 {
             return Err(format!("GPU {} has fallen off the bus", start.gpu));
@@ -133,7 +133,7 @@ impl Fake {
                 reply.extend_from_slice(body);
             }
             PRINT => {
-                // Through C's stream, which keeps it: what a driver does with its text is its affair.
+                // Through C's stream, which buffers it, as a driver's text may be.
                 unsafe extern "C" {
                     static stdout: *mut libc::FILE;
                 }

@@ -1,4 +1,5 @@
-//! The ring in all orders of its steps (`interleave`): calls come out whole, once, in one order, and nobody waits for ever.
+//! A model of the ring in all interleavings (`interleave`): calls arrive complete, once, in one order, and no thread
+//! waits forever.
 
 use super::*;
 use crate::inbox::Inbox;
@@ -12,12 +13,12 @@ const HALF: usize = BYTES / 2 - HEAD;
 /// Calls of one producer: bytes of each body.
 type Calls = &'static [usize];
 
-/// What the consumer does.
+/// The consumer's behaviour.
 #[derive(Clone, Copy, PartialEq)]
 enum Takes {
-    /// As it should.
+    /// Correct.
     Well,
-    /// It gives back what it has not looked at yet: what must be found.
+    /// It releases what it has not read yet: an error that the model must find.
     Early,
 }
 
@@ -25,7 +26,7 @@ fn body(producer: usize, n: usize, bytes: usize) -> Vec<u8> {
     vec![(1 + producer * 16 + n) as u8; bytes]
 }
 
-/// Checks that the frames are those of the producers, each one's in its order.
+/// Checks that the frames are those of the producers, in each one's order.
 struct Checked {
     producers: &'static [Calls],
     next: Vec<usize>,
@@ -73,7 +74,7 @@ fn pushes(ring: &Arc<Ring>, producers: &'static [Calls], ticket: u64) -> Vec<Bod
     each.collect()
 }
 
-/// Producers beside a consumer of the same process. With a ticket their callers wait for answers.
+/// Producers with a consumer of the same process. With a ticket their callers wait for answers.
 fn own(producers: &'static [Calls], ticket: u64, takes: Takes, most_preemptions: usize) -> Result<usize, String> {
     explore(most_preemptions, Barrier::Works, || {
         let memory = Arc::new(Memory::small(BYTES, 2));
@@ -88,7 +89,7 @@ fn own(producers: &'static [Calls], ticket: u64, takes: Takes, most_preemptions:
                     ring.words().tail.0.store(consumer.cursor.position + (BYTES / 2) as u64, Ordering::SeqCst);
                 }
                 let taken = consumer.take(|taken| {
-                    // Others may do something while the frames are looked at.
+                    // Others may run while the frames are read.
                     ring.is_gone();
                     match taken {
                         Taken::Frames(frames) => checked.take_all(frames),
@@ -103,7 +104,7 @@ fn own(producers: &'static [Calls], ticket: u64, takes: Takes, most_preemptions:
     })
 }
 
-/// Producers beside a worker, which reads a stream of bytes until the connection is closed.
+/// Producers with a worker, which reads a byte stream until the connection is closed.
 fn apart(producers: &'static [Calls], most_preemptions: usize) -> Result<usize, String> {
     explore(most_preemptions, Barrier::Works, || {
         let (memory, closed) = (Arc::new(Memory::small(BYTES, 2)), Closed::default());
@@ -150,7 +151,7 @@ fn the_model_of_the_ring_finds_what_is_given_back_too_early() {
     assert!(found.contains("a frame of something else") || found.contains("total order"), "{found}");
 }
 
-/// A consumer that has gone lets producers go, whatever they wait for.
+/// When the consumer is dropped, producers stop waiting, whatever they wait for.
 #[test]
 fn in_no_order_does_anybody_wait_for_a_consumer_that_has_gone() {
     for sizes in [&[HALF, HALF, HALF][..], &[INLINE + 1]] {

@@ -1,11 +1,11 @@
-//! Both ways of draining a ring.
+//! Tests of both ways of draining a ring.
 
 use super::*;
 use crate::inbox::Inbox;
 use std::sync::Arc;
 use std::thread;
 
-/// Consumes into a list of (head, body) until told to stop.
+/// Consumes into a list of (header, body) until stopped.
 fn collect(ring: Arc<Ring>, pause: Duration) -> thread::JoinHandle<Vec<(Head, Vec<u8>)>> {
     thread::spawn(move || {
         // SAFETY: the only one.
@@ -37,14 +37,14 @@ fn collect(ring: Arc<Ring>, pause: Duration) -> thread::JoinHandle<Vec<(Head, Ve
     })
 }
 
-/// A body that tells its producer, its number and its own length.
+/// A body that contains its producer, its number and its length.
 fn body(producer: u32, n: u32, bytes: usize) -> Vec<u8> {
     let mut b = [producer.to_le_bytes(), n.to_le_bytes()].concat();
     b.resize(bytes.max(8), (producer ^ n) as u8);
     b
 }
 
-/// A worker's side: reads frames off the stream until the connection is closed.
+/// A worker's side: reads frames from the stream until the connection is closed.
 fn collect_shared(memory: Arc<Memory>, closed: Closed, pause: Duration) -> thread::JoinHandle<Vec<(Head, Vec<u8>)>> {
     thread::spawn(move || {
         let mut inbox = Inbox::new(Calls::new(memory, closed));
@@ -171,8 +171,8 @@ fn sizes_are_checked() {
     assert_eq!(ring.push(1, 0, &parts), Err(PushError::TooLong));
 }
 
-/// What the reader makes of memory that the other side has filled with `fill`: an error, or bytes; never a crash, never more
-/// than there can be.
+/// Reads from memory that the other side has filled with `fill`: the result is an error, or bytes; never a crash, never
+/// more bytes than there can be.
 fn reads(fill: impl FnOnce(&Memory)) -> io::Result<usize> {
     let memory = Arc::new(Memory::small(4 * INLINE, 4096));
     fill(&memory);
@@ -207,7 +207,7 @@ fn what_a_hostile_client_writes_harms_nobody_else() {
         };
         assert!(reads(long).is_err(), "a long body of {length}");
     }
-    // A body that never comes, positions that lie.
+    // A body that never arrives, and false positions.
     let missing = |m: &Memory| {
         write(m, HEAD as u64, INLINE as u64 + 1);
         write(m, 0, head(HEAD as u64 + 8, u64::from(ELSEWHERE)));
@@ -218,7 +218,7 @@ fn what_a_hostile_client_writes_harms_nobody_else() {
         m.pipe_words(Which::Bodies).written.0.store(u64::MAX, Ordering::SeqCst);
     };
     assert!(reads(lying).is_err());
-    // Noise of all kinds.
+    // Random contents.
     let mut random = 7u64;
     for _ in 0..300 {
         let noise = |m: &Memory| {
@@ -234,7 +234,7 @@ fn what_a_hostile_client_writes_harms_nobody_else() {
 #[test]
 fn frames_that_change_while_they_are_read_stay_bytes() {
     let memory = Arc::new(Memory::small(4 * INLINE, 4096));
-    // So that nobody waits for what does not come.
+    // So that no thread waits for what does not arrive.
     let closed = Arc::new(AtomicBool::new(true));
     let stop = Arc::new(AtomicBool::new(false));
     let vandal = {
@@ -253,7 +253,7 @@ fn frames_that_change_while_they_are_read_stay_bytes() {
     while began.elapsed() < Duration::from_millis(300) {
         let mut calls = Calls::new(memory.clone(), closed.clone());
         let mut buffer = [0; 5000];
-        // Until it finds something impossible.
+        // Until it finds an invalid value.
         for _ in 0..1000 {
             if !matches!(calls.read(&mut buffer), Ok(1..)) {
                 break;
@@ -276,7 +276,7 @@ fn a_worker_that_lies_about_its_position_only_stops_its_job() {
         };
         thread::sleep(Duration::from_millis(20));
         closed.store(true, Ordering::SeqCst);
-        // It was put in, or there was no room until the end: either is fine.
+        // It was added, or there was no room until the end: either is correct.
         let _ = pushing.join().unwrap();
         closed.store(false, Ordering::SeqCst);
     }
@@ -291,7 +291,7 @@ fn a_call_for_a_position_is_put_there_or_nowhere() {
     assert_eq!((next.start, next.end), (span.end, ring.position()));
     assert_eq!(ring.push_at(next.end, 4, &[&[0; INLINE], &[0]]), Ok(None), "too long");
     let consumer = collect(ring.clone(), Duration::ZERO);
-    // Of several who want a position one gets it.
+    // Of several threads that want a position, one gets it.
     let position = ring.position();
     let threads: Vec<_> = (0..4)
         .map(|n| {
@@ -313,7 +313,7 @@ fn what_nobody_waits_for_is_taken_soon_all_the_same() {
         for _ in 0..20 {
             ring.push(1, 0, &[&[1; 10]]).unwrap();
             let (position, began) = (ring.position(), Instant::now());
-            // Long after it is due: the machine may be busy.
+            // With a generous limit, because the machine may be busy.
             while ring.words().tail.0.load(Ordering::SeqCst) != position {
                 assert!(began.elapsed() < Duration::from_secs(120), "nobody takes it, {pause} us after the one before");
                 thread::yield_now();
@@ -325,7 +325,7 @@ fn what_nobody_waits_for_is_taken_soon_all_the_same() {
     assert_eq!(consumer.join().unwrap().len(), 120);
 }
 
-/// Memory of which the second page cannot be read.
+/// Memory whose second page cannot be read.
 fn half_readable() -> &'static [u8] {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a fresh mapping that stays; its first page is readable. The slice over both is what a program's bad pointer looks like.
@@ -337,10 +337,10 @@ fn half_readable() -> &'static [u8] {
     }
 }
 
-/// Threads that have met memory which cannot be read.
+/// Number of threads that have accessed unreadable memory.
 static FAULTED: AtomicU32 = AtomicU32::new(0);
 
-/// What a program's handler may do that leaves a call by `siglongjmp`: it never returns to where the fault was.
+/// Like a program's handler that leaves a call by `siglongjmp`: it never returns to the fault.
 extern "C" fn never_return(_: i32) {
     FAULTED.fetch_add(1, Ordering::SeqCst);
     loop {
@@ -379,7 +379,7 @@ fn a_source_that_faults_holds_nobody_up() {
     closed.store(true, Ordering::SeqCst);
     apart.stop();
     own.stop();
-    // Without the look beforehand these wait for ever: the limit is only there so that the test ends.
+    // Without the read beforehand these would wait forever: the limit only ends the test.
     let began = Instant::now();
     while !(theirs.is_finished() && ours.is_finished()) {
         assert!(began.elapsed() < Duration::from_secs(60), "a call that was left by its program holds up the ones behind it");

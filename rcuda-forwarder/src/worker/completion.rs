@@ -1,9 +1,10 @@
-//! Calls that the GPU has not reached: a thread looks, and answers in an order that clients can rely on. The thread that reads the
-//! calls looks first, for a short time while it has nothing to read: a wait that is over at once needs no other thread.
+//! Calls that the GPU has not reached: a thread polls them, and answers in an order that clients can rely on. The
+//! thread that reads the calls polls first, for a short time while it has nothing to read, so that a short wait needs
+//! no other thread.
 //!
-//! The rule: before an answer goes out, every earlier call is looked at again, and those that are done are answered first.
-//! A call that followed a copy on the GPU is seen done only after the copy was, so its answer cannot overtake the copy's
-//! bytes. Calls that need not wait take part while others do.
+//! The rule: before an answer is sent, every earlier call is polled again, and those that are complete are answered
+//! first. A call that followed a copy on the GPU is seen as complete only after the copy was, so its answer cannot
+//! overtake the copy's bytes. Calls that complete at once take part while others are pending.
 
 use crate::lock::lock;
 use crate::place::{Outcome, Place};
@@ -13,19 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After the last success: so long the thread looks without pause,
+/// How long the thread spins after the last completion,
 const SPIN: Duration = Duration::from_micros(20);
-/// so long it lets others run between two looks,
+/// how long it then yields between two polls,
 const YIELD: Duration = Duration::from_micros(1000);
-/// then it sleeps this long between two looks,
+/// the poll interval after that,
 const NAP: Duration = Duration::from_micros(10);
-/// and after a while this long.
+/// and after a longer time.
 const LONG_NAP: Duration = Duration::from_micros(50);
 const WHILE: Duration = Duration::from_millis(20);
-/// So long the thread that reads the calls looks, about what it costs to wake another one.
+/// How long the reading thread polls: about the cost of waking another thread.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// A call on its way.
+/// A pending call.
 #[derive(Debug)]
 pub(super) struct Item<T> {
     pub(super) ticket: u64,
@@ -34,16 +35,16 @@ pub(super) struct Item<T> {
     pub(super) outcome: Outcome<T>,
 }
 
-/// The calls on their way.
+/// The pending calls.
 #[derive(Debug)]
 pub(super) struct Completion<T> {
     fresh: Mutex<VecDeque<Item<T>>>,
     arrived: Condvar,
-    /// The thread sleeps until something arrives.
+    /// The thread sleeps until a call arrives.
     asleep: AtomicBool,
-    /// Calls that are not answered yet.
+    /// Number of calls that are not answered yet.
     held: AtomicUsize,
-    /// Those that are looked at; held while the place is.
+    /// The calls that are polled; locked while the place is polled.
     looking: Mutex<VecDeque<Item<T>>>,
 }
 
@@ -60,29 +61,29 @@ impl<T> Default for Completion<T> {
 }
 
 impl<T> Completion<T> {
-    /// Whether every call is answered.
+    /// Whether every call has been answered.
     pub(super) fn is_empty(&self) -> bool {
         self.held.load(Ordering::SeqCst) == 0
     }
 
-    /// Adds a call. Only the thread that applies calls does so: its order is theirs. It then has to [look](Completion::look_while) or
-    /// to [wake](Completion::wake) the thread that does.
+    /// Adds a call. Only the thread that applies calls may do so, which defines their order. It must then
+    /// [poll](Completion::look_while) or [wake](Completion::wake) the polling thread.
     pub(super) fn add(&self, item: Item<T>) {
         self.held.fetch_add(1, Ordering::SeqCst);
         lock(&self.fresh).push_back(item);
     }
 
-    /// Wakes the thread if there is something to look at.
+    /// Wakes the thread if there are calls to poll.
     pub(super) fn wake(&self) {
         if !self.is_empty() && self.asleep.swap(false, Ordering::SeqCst) {
-            // Whoever is about to sleep holds the lock until it does.
+            // A thread that is about to sleep holds the lock until it does.
             let _fresh = lock(&self.fresh);
             self.arrived.notify_one();
         }
     }
 
-    /// Looks and answers while `idle` says so and there is something to look at, for a short time; the rest is the thread's. So it is
-    /// when that one looks already.
+    /// Polls and answers while `idle` returns true and calls are pending, for a short time; the thread does the rest.
+    /// Does nothing if the thread is polling already.
     pub(super) fn look_while<P: Place<Pending = T>>(
         &self,
         place: &P,
@@ -102,15 +103,15 @@ impl<T> Completion<T> {
         self.wake();
     }
 
-    /// Runs `body` while nobody looks at the place.
+    /// Runs `body` while no thread polls the place.
     pub(super) fn stop_while(&self, body: impl FnOnce()) {
         let _nobody = lock(&self.looking);
         body();
-        // The place is of no use any more: nobody looks at it again.
+        // The place is no longer usable, so polling stays locked.
         std::mem::forget(_nobody);
     }
 
-    /// Looks, and answers what is done with `answer`. Never returns.
+    /// Polls, and answers completed calls with `answer`. Never returns.
     pub(super) fn run<P: Place<Pending = T>>(&self, place: &P, answer: impl Fn(&Item<T>, Code)) {
         // SAFETY: affects only how late this thread's sleeps may end.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
@@ -132,11 +133,11 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Sleeps until [`Completion::wake`] finds something to look at.
+    /// Sleeps until [`Completion::wake`] signals pending calls.
     fn sleep(&self) {
         let mut fresh = lock(&self.fresh);
         self.asleep.store(true, Ordering::SeqCst);
-        // Who adds a call and then finds nobody asleep has added it before this look.
+        // A thread that adds a call and then finds no sleeper has added it before this check.
         if !self.is_empty() {
             self.asleep.store(false, Ordering::SeqCst);
         }
@@ -145,7 +146,7 @@ impl<T> Completion<T> {
         }
     }
 
-    /// One look at everything; whether anything was answered.
+    /// Polls all calls once; returns whether any was answered.
     fn look<P: Place<Pending = T>>(&self, place: &P, list: &mut VecDeque<Item<T>>, answer: &impl Fn(&Item<T>, Code)) -> bool {
         let mut poll = |pending: &mut T, reply: &mut Vec<u8>| place.poll(pending, reply);
         let mut tell = |item: &Item<T>, rc| {
@@ -161,11 +162,11 @@ impl<T> Completion<T> {
     }
 }
 
-/// Looks whether the GPU has got to a call.
+/// Polls whether the GPU has reached a call.
 type Poll<'a, T> = &'a mut dyn FnMut(&mut T, &mut Vec<u8>) -> Option<Code>;
 
-/// Answers call `k`, and before it every earlier one that is done by now. Gives the number of calls answered: as many have left
-/// the list, and one look can find more of them than the look before.
+/// Answers call `k`, and before it every earlier one that is complete by now. Returns the number of calls answered,
+/// which is the number removed from the list; one poll can find more of them than the poll before.
 fn answer_in_order<T>(
     list: &mut VecDeque<Item<T>>,
     mut k: usize,
@@ -185,14 +186,14 @@ fn answer_in_order<T>(
     answered
 }
 
-/// The first of the first `n` calls that is done, and how it ended.
+/// The first of the first `n` calls that is complete, with its result.
 fn first_done<T>(list: &mut VecDeque<Item<T>>, n: usize, poll: Poll<'_, T>) -> Option<(usize, Code)> {
     list.iter_mut().take(n).enumerate().find_map(|(i, item)| {
         let rc = match &mut item.outcome {
             Outcome::Done(rc) => Some(*rc),
             Outcome::Pending(p) => poll(p, &mut item.reply),
         }?;
-        // A call that was seen done is not looked at twice.
+        // A call that was seen as complete is not polled again.
         item.outcome = Outcome::Done(rc);
         Some((i, rc))
     })
@@ -213,8 +214,8 @@ mod tests {
     use super::*;
     use cuda_api::code;
 
-    /// Calls on several streams that end while they are being looked at: whatever the moments, each is answered once, with its
-    /// own bytes, and not before an earlier one of its stream.
+    /// Calls on several streams that complete while they are being polled: whatever the timing, each is answered once,
+    /// with its own bytes, and not before an earlier one of its stream.
     #[test]
     fn each_call_gets_its_own_answer_in_the_order_of_its_stream() {
         let mut random = 1u64;

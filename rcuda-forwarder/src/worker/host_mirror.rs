@@ -1,5 +1,5 @@
-//! Host memory of the job's that this place does not reach: the place has its own, and tells the job what has changed in it, before each
-//! answer that shows how far the GPU has got, and from time to time, since the job may be looking at it without a call.
+//! Host memory of the job that this place cannot access: the place has a copy, and sends its changes to the job before
+//! each answer that shows the GPU's progress, and periodically, since the job may poll the memory without a call.
 
 use super::Worker;
 use crate::frame::CHANGES;
@@ -11,12 +11,12 @@ use cuda_api::ops::id;
 use executor::host_mirror::bytes_of;
 use std::time::Duration;
 
-/// Lines of one message: about 1 MiB.
+/// Maximum number of lines of one message: about 1 MiB.
 const LINES: usize = 13_000;
-/// Between two looks whether there is such memory.
+/// Interval between checks whether there is such memory.
 const NONE: Duration = Duration::from_millis(5);
 
-/// Whether the answer to a call says that the GPU has got somewhere: then the job must find what was written before.
+/// Whether the answer to a call shows the GPU's progress, so that the job must find what was written before.
 pub(super) fn shows_progress(call: u16) -> bool {
     matches!(
         call,
@@ -39,7 +39,7 @@ pub(super) fn shows_progress(call: u16) -> bool {
 }
 
 impl<P: Place> Worker<P> {
-    /// Tells the job what has changed; whether anything has.
+    /// Sends changes to the job; returns whether there were any.
     pub(super) fn tell_changes(&self) -> bool {
         let _in_order = lock(&self.telling);
         let (taken, lines) = self.place.look_apart();
@@ -50,7 +50,7 @@ impl<P: Place> Worker<P> {
         !lines.is_empty()
     }
 
-    /// Tells it from time to time.
+    /// Sends changes periodically.
     pub(super) fn keep_alike(&self) {
         let mut pace = Pace::default();
         loop {

@@ -1,8 +1,9 @@
-//! Calls that are applied by a thread of their own while a stream waits for the job.
+//! Late calls: calls that a second thread applies while a stream waits for the job.
 //!
-//! A driver's call may wait for the GPU: a module load does, and so does any launch when the stream's queue is full. If the GPU
-//! waits for a host function of the job, the word that it is done lies behind that call in the connection. So from a host call
-//! on until it is over, the reader only reads: it takes that word at once and leaves the rest, in order, to this thread.
+//! A driver's call may wait for the GPU: a module load does, and so does any launch when the stream's queue is full. If
+//! the GPU waits for a host function of the job, the message that it has completed lies behind that call in the
+//! connection. Therefore, while a host call is outstanding, the reader only reads: it processes that message at once
+//! and leaves the other calls, in order, to this thread.
 
 use crate::frame::Head;
 use crate::lock::lock;
@@ -10,22 +11,22 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The calls that wait for that thread, and the one that it is applying.
+/// The queued calls, and the one being applied.
 #[derive(Debug)]
 pub(super) struct Late {
-    /// Most bytes that wait.
+    /// Maximum bytes in the queue.
     limit: u64,
-    /// Bytes that wait, and are being applied.
+    /// Bytes in the queue and being applied.
     waiting: AtomicU64,
     queue: Mutex<VecDeque<(Head, Vec<u8>)>>,
     arrived: Condvar,
     left: AtomicUsize,
-    /// How many there have been.
+    /// Total number of calls queued so far.
     count: AtomicU64,
 }
 
 impl Late {
-    /// Room for so many bytes.
+    /// Creates a queue for this many bytes.
     pub(super) fn new(limit: u64) -> Late {
         Late {
             limit,
@@ -37,7 +38,7 @@ impl Late {
         }
     }
 
-    /// Most bytes that wait.
+    /// Maximum bytes in the queue.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
@@ -47,17 +48,17 @@ impl Late {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// How many calls have not been applied.
+    /// Number of calls that have not been applied.
     pub(super) fn left(&self) -> usize {
         self.left.load(Ordering::Acquire)
     }
 
-    /// How many calls were left to that thread.
+    /// Total number of calls queued so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Leaves a call; false if there is no room. Only the reader does.
+    /// Queues a call; false if there is no room. Only for the reader.
     pub(super) fn push(&self, head: Head, body: &[u8]) -> bool {
         let bytes = cost(body);
         if self.waiting.load(Ordering::Relaxed).saturating_add(bytes) > self.limit {
@@ -87,7 +88,7 @@ impl Late {
     }
 }
 
-/// What a waiting call takes: its body, and its place in the queue.
+/// What a queued call costs: its body, and its entry in the queue.
 fn cost(body: &[u8]) -> u64 {
     body.len() as u64 + 64
 }

@@ -1,8 +1,8 @@
-//! What the driver writes to the worker's standard output and error: text of device code and of failed assertions. In a native
-//! run it is the job's own output, so it goes to the job.
+//! Captures what the driver writes to the worker's standard output and error: text of device code and of failed
+//! assertions. Natively it is part of the job's own output, so it is sent to the job.
 //!
-//! Both are pipes. One thread passes on whatever comes; and before an answer that the job may wait for, what is in the pipes
-//! is passed on first ([`Text::pass_on`]): the text of a kernel is there before the wait for the kernel is over.
+//! Both are pipes. One thread sends whatever arrives; before an answer that the job may wait for, the contents of the
+//! pipes are sent first ([`Text::pass_on`]), so that a kernel's text arrives before the wait for the kernel ends.
 
 use crate::lock::lock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -12,15 +12,15 @@ use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
-/// Bytes that travel in one message.
+/// Maximum bytes of one message.
 const MOST: usize = 64 << 10;
 /// Descriptors of standard output and error.
 const STREAMS: [i32; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Standard error as the daemon gave it: its log.
+/// Standard error as inherited from the daemon: its log.
 static LOG: OnceLock<File> = OnceLock::new();
 
-/// Writes a line for the daemon's log, which may be gone.
+/// Writes a line to the daemon's log, which may be closed.
 pub(crate) fn complain(why: &dyn Display) {
     let line = format!("{why}\n");
     let _ = match LOG.get() {
@@ -33,12 +33,12 @@ pub(crate) fn complain(why: &dyn Display) {
 #[derive(Debug)]
 pub(super) struct Text {
     pipes: Mutex<[PipeReader; 2]>,
-    /// The same, to wait for.
+    /// The same, for polling.
     ready: [OwnedFd; 2],
 }
 
 impl Text {
-    /// Replaces the process's standard output and error: from now on what is written there is the job's.
+    /// Replaces the process's standard output and error, so that text written there is sent to the job.
     pub(super) fn capture() -> io::Result<Text> {
         let log = io::stderr().as_fd().try_clone_to_owned()?;
         LOG.get_or_init(|| File::from(log));
@@ -59,8 +59,8 @@ impl Text {
         Ok(Text { pipes: Mutex::new([out, err]), ready })
     }
 
-    /// Passes on what has been written so far, to `send(1 or 2, text)`. What another thread has read before has been sent
-    /// before this returns.
+    /// Sends what has been written so far, with `send(1 or 2, text)`. What another thread has read before has been sent
+    /// when this returns.
     pub(super) fn pass_on(&self, send: &dyn Fn(i32, &[u8])) {
         // SAFETY: flushes all of C's streams, each under its lock. A driver may print without flushing.
         unsafe { libc::fflush(std::ptr::null_mut()) };
@@ -82,11 +82,11 @@ impl Text {
         }
     }
 
-    /// Passes on whatever comes. Never returns.
+    /// Sends whatever arrives. Never returns.
     pub(super) fn run(&self, send: &dyn Fn(i32, &[u8])) {
         loop {
             let mut fds = self.ready.each_ref().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN));
-            // An interrupted wait begins again.
+            // An interrupted wait is repeated.
             let _ = poll(&mut fds, PollTimeout::NONE);
             // Without flushing: a thread that holds a stream's lock may be waiting for room in the pipe.
             self.read(send);

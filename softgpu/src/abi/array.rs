@@ -152,7 +152,7 @@ fn of_device(at: CUdeviceptr) -> CopyEnd {
 /// A copy inside the first row.
 fn line(target: &Target, dst: CopyEnd, src: CopyEnd, size: usize, waits: bool) -> Res {
     if size == 0 {
-        // Nobody looks at the array then, as on hardware.
+        // The array is not checked then, as on hardware.
         return Ok(());
     }
     copy_3d(target, Copy3 { src, dst, width: size as u64, rows: 1, depth: 1 }, waits)

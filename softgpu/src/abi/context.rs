@@ -260,7 +260,7 @@ fn create(out: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Res {
     out.set(context.handle as CUcontext)
 }
 
-/// No share of the multiprocessors is offered, as `cuDeviceGetExecAffinitySupport` says.
+/// Shares of the multiprocessors are not supported, as `cuDeviceGetExecAffinitySupport` reports.
 fn check_affinity(nothing: bool, count: c_int) -> Res {
     match count {
         0 => Ok(()),
@@ -269,13 +269,13 @@ fn check_affinity(nothing: bool, count: c_int) -> Res {
     }
 }
 
-/// A stream that nobody else has: what is to come after something has its place there.
+/// A private stream, to which work that depends on other work is submitted.
 fn beside(live: &Arc<Live>) -> Target {
     let stream = Stream::new(0, Kind::Created, stream::NON_BLOCKING, 0, (Arc::downgrade(live), 0));
     Target { stream: Arc::new(stream), live: live.clone() }
 }
 
-/// Records an event behind everything in a context.
+/// Records an event after all work in a context.
 pub(super) fn record_whole(context: &Context, event: CUevent) -> Res {
     let (live, event) = (context.live()?, event::resolve(event)?);
     live.check()?;
@@ -291,7 +291,7 @@ pub(super) fn record_whole(context: &Context, event: CUevent) -> Res {
     Ok(())
 }
 
-/// Lets everything that comes later in a context wait for an event.
+/// Makes all later work in a context wait for an event.
 pub(super) fn wait_whole(context: &Context, event: CUevent) -> Res {
     let (live, event) = (context.live()?, event::resolve(event)?);
     live.check()?;
@@ -309,7 +309,7 @@ pub(super) fn wait_whole(context: &Context, event: CUevent) -> Res {
     Ok(())
 }
 
-/// The context that a handle names, NULL being the current one.
+/// The context of a handle; NULL is the current one.
 pub(super) fn named(ctx: CUcontext) -> Res<Arc<Context>> {
     if ctx.is_null() { context::top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT) } else { context::resolve(ctx) }
 }

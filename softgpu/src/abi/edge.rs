@@ -1,13 +1,13 @@
-//! Pointers that C hands in, checked for NULL and used through safe methods.
+//! Pointers from C, checked for NULL and used through safe methods.
 //!
-//! This is the island where the ABI's promise is relied upon: a caller that passes a non-NULL pointer says that it points
-//! to the type that the header names and stays valid during the call.
+//! Only this module relies on the ABI's contract: a non-NULL pointer points to the type that the header names and stays
+//! valid during the call.
 
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::ffi::{CStr, c_char, c_void};
 
-/// `T *`: where a result goes.
+/// `T *`: an output.
 #[repr(transparent)]
 pub(super) struct Out<T>(*mut T);
 
@@ -19,12 +19,12 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Whether the caller does not want the result.
+    /// Whether the pointer is NULL, so the result is not wanted.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// NULL is `INVALID_VALUE`: for results that must be stored, checked before anything is done.
+    /// NULL is `INVALID_VALUE`: for mandatory outputs, checked before anything is done.
     pub fn check(self) -> Res {
         if self.0.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
     }
@@ -37,7 +37,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Stores `value` unless the caller does not want it.
+    /// Stores `value` unless the pointer is NULL.
     pub fn set_if_wanted(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: as in `set`.
@@ -45,7 +45,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// The present value, for in-out parameters; NULL is `INVALID_VALUE`.
+    /// The current value, for in-out parameters; NULL is `INVALID_VALUE`.
     pub fn get(self) -> Res<T>
     where
         T: Copy,
@@ -79,7 +79,7 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
-    /// Nothing given, for calls without this parameter.
+    /// A NULL pointer, for calls without this parameter.
     pub fn none() -> In<T> {
         In(std::ptr::null())
     }
@@ -90,7 +90,7 @@ impl<T: Copy> In<T> {
         In(self.0.cast())
     }
 
-    /// Whether nothing was given.
+    /// Whether the pointer is NULL.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -100,7 +100,7 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// Element `index`, which the caller has said is there; NULL is `INVALID_VALUE`.
+    /// Element `index`, which exists according to the caller; NULL is `INVALID_VALUE`.
     pub fn at(self, index: usize) -> Res<T> {
         if self.0.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -111,14 +111,14 @@ impl<T: Copy> In<T> {
 }
 
 impl In<u64> {
-    /// The value where the caller has but 4 bytes.
+    /// The value, if the caller provides only 4 bytes.
     pub fn narrow(self) -> Res<u32> {
         In(self.0.cast::<u32>()).get()
     }
 }
 
 impl In<usize> {
-    /// Element `index` of a list that mixes numbers and pointers, where a pointer is.
+    /// Element `index` of a list of numbers and pointers, where it is a pointer.
     pub fn pointer_at<T>(self, index: usize) -> Res<In<T>> {
         Ok(In(self.at(index)? as *const T))
     }
@@ -130,7 +130,7 @@ impl In<usize> {
 pub(super) struct Text(*const c_char);
 
 impl Text {
-    /// The text; NULL or no UTF-8 is `INVALID_VALUE`.
+    /// The text; NULL or invalid UTF-8 is `INVALID_VALUE`.
     pub fn get<'a>(self) -> Res<&'a str> {
         if self.0.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -155,7 +155,7 @@ pub(super) fn get_bytes(from: *const c_void, to: &mut [u8]) -> Res {
     Ok(())
 }
 
-/// Writes `text`, cut to fit, with its NUL into a buffer of `len` bytes.
+/// Writes `text`, truncated to fit, with its NUL into a buffer of `len` bytes.
 pub(super) fn put_text(to: Out<c_char>, len: i32, text: &str) -> Res {
     let room = usize::try_from(len).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if room == 0 {

@@ -1,4 +1,5 @@
-//! External memory: descriptors of physical memory that are mapped as buffers. Nothing else makes such descriptors here.
+//! External memory: descriptors of physical memory that are mapped as buffers. Only such descriptors can be imported
+//! here.
 
 use super::{In, Out, Res, abi, res};
 use crate::gpu::context::{self, Live};
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
-/// What was imported: the handle of the memory, and its size as the program has said it.
+/// Imported memory: the handle of the memory, and the size given by the program.
 static IMPORTED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 /// Buffers: the mapping around each, and its size.
 static BUFFERS: Mutex<Option<HashMap<u64, (u64, u64)>>> = Mutex::new(None);
@@ -70,7 +71,7 @@ fn imported(handle: u64) -> Res<u64> {
     lock(&IMPORTED).as_ref().and_then(|all| all.get(&handle)).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The end of a buffer; true if there is one at this address.
+/// Destroys a buffer; true if there is one at this address.
 pub(super) fn free(live: &Live, address: u64) -> Res<bool> {
     let Some((start, size)) = lock(&BUFFERS).as_mut().and_then(|all| all.remove(&address)) else { return Ok(false) };
     context::wait_for_device(live.device.ordinal as usize);

@@ -163,7 +163,7 @@ pub(super) fn set_attribute(info: &FunctionInfo, attributes: &Attributes, which:
     Ok(())
 }
 
-/// Cache preferences exist and change nothing.
+/// Cache preferences are accepted and have no effect.
 pub(super) fn check_cache_config(config: c_uint) -> Res {
     if config <= 3 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }

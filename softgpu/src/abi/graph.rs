@@ -1,4 +1,4 @@
-//! Captures and graphs: the rows of the driver API over the graphs that all drivers of ours share.
+//! Captures and graphs: the rows of the driver API on top of `cuda_model`'s graphs.
 
 use super::Export;
 use crate::abi::Res;
@@ -144,7 +144,8 @@ impl Host for Soft {
     }
 }
 
-/// An allocation in a stream that captures is one of the graph; none: the stream does not capture.
+/// An allocation in a stream that is being captured becomes a graph node; `None`: the stream is not being
+/// captured.
 pub(super) fn capture_alloc(target: &Target, bytes: u64) -> Res<Option<u64>> {
     if !GRAPHS.capturing() {
         return Ok(None);
@@ -160,7 +161,7 @@ pub(super) fn capture_free(target: &Target, address: u64) -> Res<bool> {
     api::capture_free(&mut Soft { default: Default::Legacy }, &seen(target), address).map_err(error)
 }
 
-/// The program frees an address outside of graphs; false: it is none of theirs.
+/// Frees an address outside of graphs; false: it was not allocated by a graph.
 pub(super) fn free_of_graph(address: u64) -> Res<bool> {
     api::free_of_graph(&mut Soft { default: Default::Legacy }, address).map_err(error)
 }
@@ -176,7 +177,7 @@ fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Co
     if guarded == CUresult::CUDA_SUCCESS || outcome == code::SUCCESS { code(guarded) } else { outcome }
 }
 
-/// Runs a call; if it fails, the error is the one that the driver would tell.
+/// Runs a call; a failure returns the error that has precedence in the driver.
 macro_rules! told {
     ($name:ident ($($p:ident),*) $run:expr) => {{
         let rc = $run;
@@ -201,7 +202,7 @@ macro_rules! per_thread {
         extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
             told!($name ($($p),*) run(Default::PerThread, |h| api::$name(h, $($p),*)))
         }
-        /// The form whose default stream is the thread's.
+        /// The form whose default stream is that of the thread.
         pub(super) const FORM: &[super::Export] =
             &[super::Export { name: concat!(stringify!($name), "_ptsz"), address: per_thread as *const () }];
     };

@@ -1,4 +1,4 @@
-//! Green contexts, and what drivers are asked of links and notifications.
+//! Green contexts, and queries about links and notifications.
 
 use super::{Out, Res, abi, context as whole, res};
 use crate::config;
@@ -14,17 +14,17 @@ use cuda_model::parts::{self, Part};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-/// Tells the handle of a green context from that of the context which stands for it.
+/// Distinguishes the handle of a green context from that of its ordinary context.
 const GREEN: usize = 1 << 5;
 /// `CU_GREEN_CTX_DEFAULT_STREAM`
 const DEFAULT_STREAM: u32 = 1;
 
-/// The handle of the green context that a context stands for.
+/// The handle of the green context of a context.
 pub(super) fn of_context(context: &Context) -> usize {
     context.handle | GREEN
 }
 
-/// The context that stands for a green one.
+/// The context of a green context.
 fn find(green: CUgreenCtx) -> Res<Arc<Context>> {
     let handle = green as usize;
     let found = if handle & GREEN != 0 { context::CONTEXTS.get(handle & !GREEN) } else { None };

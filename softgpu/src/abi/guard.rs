@@ -26,7 +26,7 @@ pub(super) fn enter(body: impl FnOnce() -> Res) -> CUresult {
     }
 }
 
-/// The error that a call tells which has failed with `found`.
+/// The error that a call returns which has failed with `found`.
 pub(super) fn told(steps: &[Check], args: &[u64], found: CUresult) -> CUresult {
     let error = |rc| match rc {
         code::SUCCESS => CUresult::CUDA_SUCCESS,
@@ -43,7 +43,7 @@ fn in_host_function() -> bool {
     IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs a host function or callback of the program: it may make no calls.
+/// Runs a host function or callback of the program, which may make no CUDA calls.
 pub(super) fn host_function(body: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
     body();

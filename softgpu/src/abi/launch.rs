@@ -12,7 +12,7 @@ use cuda_api::sys::{CUfunction, CUlaunchConfig, CUresult, CUstream};
 use cuda_api::work as graph;
 use std::ffi::{c_uint, c_void};
 
-/// Marks in the `extra` list of a launch.
+/// Keys in the `extra` list of a launch.
 const END: usize = 0;
 const BUFFER: usize = 1;
 const BUFFER_SIZE: usize = 2;
@@ -22,7 +22,7 @@ const LAST_ATTRIBUTE: c_uint = 17;
 /// Blocks of the largest cluster of any kernel.
 const LARGEST_CLUSTER: u32 = 8;
 
-/// More attributes than there are kinds: the count is damaged.
+/// Maximum number of attributes: a larger count than there are kinds is damaged.
 const MAX_ATTRIBUTES: u32 = 64;
 
 abi! {
@@ -75,7 +75,7 @@ pub(super) struct Config {
     count: c_uint,
 }
 
-/// `CUlaunchAttribute`: a number and 64 bytes whose meaning it says.
+/// `CUlaunchAttribute`: a number and 64 bytes whose meaning it determines.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Attribute {
@@ -93,19 +93,19 @@ impl Config {
         self.block.iter().fold(1, |n, b| n.saturating_mul(*b))
     }
 
-    /// The attributes as they are.
+    /// The attributes, unchanged.
     fn bytes(&self) -> Res<Vec<graph::Attribute>> {
         let list: In<graph::Attribute> = self.attributes.cast();
         (0..self.count as usize).map(|i| list.at(i)).collect()
     }
 
-    /// Whether clusters of a size divide the grid, and are not too large.
+    /// Whether clusters of this size divide the grid and are within the limit.
     fn fits(&self, cluster: [u32; 3]) -> bool {
         let divides = cluster.iter().zip(self.grid).all(|(c, g)| *c != 0 && g % c == 0);
         divides && cluster.iter().fold(1, |n: u32, c| n.saturating_mul(*c)) <= LARGEST_CLUSTER
     }
 
-    /// Checks that all attributes are known; whether one asks for a cooperative launch.
+    /// Checks that all attributes are known; returns whether one requests a cooperative launch.
     pub fn check_attributes(&self) -> Res<bool> {
         if self.count > MAX_ATTRIBUTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -124,7 +124,7 @@ impl Config {
                 }
                 // Clusters of one block.
                 4 | 11 if attribute.value[..3] == [1, 1, 1] => {}
-                // A setting of streams, and what nobody knows.
+                // A setting of streams, and unknown attributes.
                 3 | LAST_ATTRIBUTE.. => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
                 _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             }
@@ -194,7 +194,7 @@ fn size_of_params(infos: &[ParamInfo]) -> usize {
     infos.iter().map(|p| p.offset as usize + p.size as usize).max().unwrap_or(0)
 }
 
-/// Parameters given one by one.
+/// Parameters as an array of pointers.
 fn pack(infos: &[ParamInfo], params: In<In<u8>>) -> Res<Vec<u8>> {
     let mut bytes = vec![0; size_of_params(infos)];
     for (index, info) in infos.iter().enumerate() {

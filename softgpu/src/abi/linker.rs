@@ -1,4 +1,4 @@
-//! Linking at run time, of PTX: the parts become one text.
+//! Run-time linking of PTX: the inputs are concatenated.
 
 use super::edge::In;
 use super::{Out, Res, Text, abi};
@@ -10,9 +10,9 @@ use std::ffi::{c_char, c_uint, c_void};
 use std::sync::Mutex;
 
 const PTX: c_uint = 1;
-/// Kinds of parts that CUDA knows.
+/// Kinds of inputs that CUDA defines.
 const KINDS: c_uint = 6;
-/// More options than there are kinds: the count is damaged.
+/// Maximum number of options: a larger count than there are kinds is damaged.
 const MOST_OPTIONS: c_uint = 64;
 const FIRST: usize = 0x6c69_0000;
 

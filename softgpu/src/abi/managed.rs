@@ -1,4 +1,4 @@
-//! Managed memory: it is the host's, so advice and prefetches are checked and kept, and change nothing.
+//! Managed memory: it is host memory, so advice and prefetches are checked and recorded, and have no effect.
 
 use super::memcpy::not_legacy;
 use super::{Out, Res, abi};
@@ -27,7 +27,7 @@ struct Location {
 
 const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
 
-/// What was advised.
+/// The recorded advice.
 static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
 
 abi! {
@@ -136,7 +136,7 @@ fn prefetch_all(stream: CUstream, default: Default, ranges: impl FnOnce() -> Res
     Ok(())
 }
 
-/// Whether all of a range is managed memory of one allocation.
+/// Whether a whole range is managed memory of one allocation.
 fn check_range(at: u64, size: usize) -> Res {
     let memory = memory::read();
     let found = memory.find(at).filter(|(_, alloc)| alloc.is_managed());

@@ -152,7 +152,7 @@ pub(super) fn not_legacy(stream: CUstream, default: Default) -> Res<Target> {
     if target.stream.kind == Kind::Legacy { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(target) }
 }
 
-/// The contexts of a copy between devices must be some, if anything is copied.
+/// The contexts of a copy between devices must be valid, if anything is copied.
 fn contexts(both: [CUcontext; 2], size: usize) -> Res {
     if size == 0 {
         return Ok(());
@@ -163,7 +163,7 @@ fn contexts(both: [CUcontext; 2], size: usize) -> Res {
     })
 }
 
-/// A plain copy, as a described one.
+/// A plain copy in the form of a described one.
 fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, waits: bool) -> Res {
     let end = |(space, address)| match space {
         Space::Host => CopyEnd { memory: 1, host: address, ..CopyEnd::default() },

@@ -5,7 +5,7 @@ use crate::gpu::{context, graph, host, memory};
 use cuda_api::sys::{CUdeviceptr, CUresult};
 use std::ffi::{c_uint, c_void};
 
-/// Rows of `cuMemAllocPitch` begin at multiples of this.
+/// Alignment of the rows of `cuMemAllocPitch`.
 const PITCH: usize = 512;
 
 abi! {

@@ -211,7 +211,7 @@ abi! {
     }
 }
 
-/// Ordinal of the device at a location where there are pools.
+/// Ordinal of the device at a location that supports pools.
 fn place(location: In<Location>, kind: c_uint) -> Res<usize> {
     let location = In::get(location)?;
     if location.kind == 0 || kind == 0 {
@@ -223,7 +223,7 @@ fn place(location: In<Location>, kind: c_uint) -> Res<usize> {
     Ok(location.device()?.ordinal as usize)
 }
 
-/// Checks the kind of a handle by which processes share pools.
+/// Checks the handle type with which processes share pools.
 fn shareable(kind: c_uint, flags: u64) -> Res {
     match kind {
         _ if flags != 0 => Err(BAD),

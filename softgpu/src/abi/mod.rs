@@ -1,8 +1,8 @@
 //! The exported functions.
 //!
-//! [`abi!`] declares one subject's functions: it makes the ELF symbols, compares each signature with the CUDA header's at
-//! compile time, and lists the symbols for `cuGetProcAddress`. Bodies are ordinary Rust that returns [`Res`]; a panic
-//! never crosses the boundary. Nothing in this crate calls an exported symbol.
+//! [`abi!`] declares one subject's functions: it creates the ELF symbols, compares each signature with that of the CUDA
+//! header at compile time, and lists the symbols for `cuGetProcAddress`. Bodies are ordinary Rust that returns [`Res`];
+//! a panic never crosses the boundary. Nothing in this crate calls an exported symbol.
 
 mod array;
 mod context;
@@ -41,7 +41,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::sys::CUresult;
 use edge::{In, Out, Text};
 
-/// A refusal of the parts that are shared with others (`cuda_model`, `cuda_image`) as this driver answers it.
+/// Converts an error of the shared crates (`cuda_model`, `cuda_image`) to this driver's result.
 fn res<T>(outcome: Result<T, Code>) -> Res<T> {
     outcome.map_err(|rc| match rc {
         code::ERROR_INVALID_CONTEXT => CUresult::CUDA_ERROR_INVALID_CONTEXT,
@@ -98,7 +98,7 @@ macro_rules! compare {
     };
 }
 
-/// The header's type of a parameter.
+/// The type of a parameter in the header.
 macro_rules! header_type {
     ($ty:ty) => {
         $ty
@@ -143,7 +143,7 @@ macro_rules! define {
     };
 }
 
-/// Runs the body of a function that needs `cuInit`; if it fails, the error is the one that the driver would tell.
+/// Runs the body of a function that needs `cuInit`; a failure returns the error that has precedence in the driver.
 macro_rules! run {
     ($name:ident ($($arg:ident),*) $body:block) => {{
         let result = $crate::abi::guard::enter(move || $body);

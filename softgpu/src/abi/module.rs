@@ -82,7 +82,7 @@ fn load(out: Out<CUmodule>, text: String, log: impl FnOnce(&str)) -> Res {
     out.set(module::load(&live, image, None)?.handle as CUmodule)
 }
 
-/// Where a caller wants to read what is wrong with its code.
+/// The caller's buffer for error messages about its code.
 struct JitLog {
     buffer: *mut c_void,
     size: usize,

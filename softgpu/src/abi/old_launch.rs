@@ -1,4 +1,4 @@
-//! The launches of CUDA 3.
+//! Launches in the style of CUDA 3.
 
 use super::launch::start_packed;
 use super::{Res, abi, res};

@@ -1,4 +1,4 @@
-//! What is known about a pointer.
+//! Pointer attributes.
 
 use super::edge::put_bytes;
 use super::{In, Res, abi};
@@ -55,7 +55,7 @@ abi! {
     }
 }
 
-/// The value of an attribute, in its own width: 4 bytes or 8, booleans too (measured on an H200 machine).
+/// The value of an attribute, in its width: 4 or 8 bytes, for booleans too (measured on an H200 machine).
 fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u8>> {
     let word = |n: u32| n.to_le_bytes().to_vec();
     let long = |n: u64| n.to_le_bytes().to_vec();
@@ -89,7 +89,8 @@ fn value(attribute: c_uint, address: u64, base: u64, alloc: &Alloc) -> Res<Vec<u
     })
 }
 
-/// What `cuPointerGetAttributes` stores for a pointer that is not the driver's; empty for outputs that it leaves alone.
+/// What `cuPointerGetAttributes` stores for a pointer that is unknown to the driver; empty for outputs that it does not
+/// change.
 fn absent(attribute: c_uint, address: u64) -> Res<Vec<u8>> {
     Ok(match attribute {
         1 | 3 | 7 | 14 | 17..=20 => vec![0; 8],

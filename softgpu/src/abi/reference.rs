@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// The reference of a module that has this name.
+/// The reference of a module with this name.
 fn named(module: CUmodule, name: Text, kind: Reference) -> Res<usize> {
     let (module, live) = module::resolve(module as usize)?;
     let name = name.get()?;

@@ -140,7 +140,7 @@ abi! {
     }
 }
 
-/// The context of a stream: of a default one that of the thread.
+/// The context of a stream; for a default stream, that of the thread.
 fn home(stream: CUstream, default: Default) -> Res<Arc<Context>> {
     let target = resolve(stream, default)?;
     let found = match target.stream.kind {

@@ -1,4 +1,5 @@
-//! Attributes of streams: checked and kept. They say how work is carried out, which makes no difference here.
+//! Attributes of streams: checked and stored. They affect how work is executed, which makes no difference
+//! here.
 
 use super::{Res, abi};
 use crate::gpu::lock;
@@ -17,7 +18,7 @@ const MOST_DOMAINS: u8 = 4;
 /// Attribute 109.
 const LARGEST_WINDOW: u64 = 134_213_632;
 
-/// Bytes of an attribute's value; others are no attributes of streams.
+/// Bytes of an attribute's value; other sizes are invalid.
 fn width(id: c_uint) -> Res<usize> {
     match id {
         WINDOW => Ok(size_of::<CUaccessPolicyWindow>()),
@@ -61,7 +62,7 @@ fn value_of(stream: &Stream, id: c_uint) -> Attribute {
     value
 }
 
-/// What a kernel that is captured in a stream gets from it.
+/// The attributes that a captured kernel gets from its stream.
 pub(super) fn of_kernels(stream: &Stream) -> Vec<(u32, Attribute)> {
     let mut all = lock(&stream.attributes).clone();
     let priority = value_of(stream, PRIORITY);

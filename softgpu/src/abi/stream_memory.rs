@@ -73,7 +73,7 @@ abi! {
     }
 }
 
-/// Drivers of CUDA 12 and later no longer offer the first version (device attributes 92 to 94).
+/// Drivers of CUDA 12 and later no longer support the first version (device attributes 92 to 94).
 fn first_version(stream: CUstream, default: Default) -> Res {
     resolve(stream, default)?;
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
@@ -98,7 +98,7 @@ fn batch_of(stream: CUstream, default: Default, count: c_uint, parts: In<Part>, 
     batch(stream, default, &parts)
 }
 
-/// All of them or, if one is wrong, none.
+/// Submits all of them or, if one is invalid, none.
 fn batch(stream: CUstream, default: Default, parts: &[Part]) -> Res {
     let target = resolve(stream, default)?;
     parts.iter().try_for_each(|p| p.check())?;

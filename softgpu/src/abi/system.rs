@@ -1,4 +1,4 @@
-//! Start-up, versions, names of errors.
+//! Initialization, versions, names of errors.
 
 use super::{Out, Res, abi};
 use crate::config;

@@ -1,4 +1,5 @@
-//! The private tables that NVIDIA's runtime libraries want; [`cuda_model::cudart`] has them, this tells it about the driver.
+//! The private tables that NVIDIA's runtime libraries require: [`cuda_model::cudart`] implements them, this module is
+//! its host.
 
 use super::{In, Out, Res, abi};
 use crate::config;

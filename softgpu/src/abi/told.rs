@@ -1,4 +1,4 @@
-//! What a driver only keeps for the program: its error log, and settings of dumps.
+//! Settings that a driver only stores for the program: its error log, and settings of core dumps.
 
 use super::edge::Out;
 use super::{abi, res};
@@ -8,7 +8,7 @@ use cuda_api::sys::{CUcoredumpSettings, CUlogIterator, CUlogsCallback, CUlogsCal
 use cuda_model::{coredump, logs};
 use std::ffi::{c_char, c_uint, c_void};
 
-/// The context whose settings are meant.
+/// The context whose settings are accessed.
 fn current() -> Result<u64, Code> {
     context::current().map(|live| live.number).map_err(|_| code::ERROR_INVALID_CONTEXT)
 }

@@ -179,7 +179,7 @@ abi! {
             win32: 0,
             compression: 0,
             rdma: 0,
-            // Memory for tiles is not told apart (measured, 580 driver).
+            // Memory for tiles is not distinguished (measured, 580 driver).
             usage: 0,
             reserved: [0; 4],
         })

@@ -44,7 +44,7 @@ impl Drop for Storage {
     }
 }
 
-/// An array, or a level of a mipmapped one.
+/// An array, or a level of a mipmapped array.
 pub(crate) struct Array {
     pub handle: usize,
     /// Number of its context.
@@ -54,15 +54,15 @@ pub(crate) struct Array {
     pub mipmap: usize,
     /// Ordinal of its device.
     pub device: usize,
-    /// Keeps its bytes.
+    /// Keeps its memory allocated.
     pub storage: Keeper,
     /// Address of its first byte, if it has memory.
     pub base: u64,
-    /// What it is instead, if it has none.
+    /// Its tiles, if it has no memory.
     pub tiles: Option<Arc<LevelTiles>>,
 }
 
-/// Keeps the bytes of an array.
+/// Keeps the memory of an array allocated.
 pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 
 /// A mipmapped array.
@@ -110,7 +110,7 @@ fn check(shape: &Shape) -> Res<u64> {
     shape.bytes().map_err(error)
 }
 
-/// What keeps the bytes of levels of these shapes, the address of the first, and the tiles if they have no memory.
+/// Allocates the memory of levels of these shapes: the owner, the address, and the tiles if they have no memory.
 fn store(live: &Live, shapes: &[Shape], bytes: u64) -> Res<(Keeper, u64, Option<Arc<Tiling>>)> {
     if shapes.iter().any(|shape| shape.flags & WITHOUT_MEMORY != 0) {
         let tiling = Tiling::new(shapes)?;
@@ -121,7 +121,7 @@ fn store(live: &Live, shapes: &[Shape], bytes: u64) -> Res<(Keeper, u64, Option<
     Ok((storage, base, None))
 }
 
-/// Makes an array.
+/// Creates an array.
 pub(crate) fn create(live: &Live, shape: Shape) -> Res<Arc<Array>> {
     let bytes = check(&shape)?;
     let (storage, base, tiling) = store(live, &[shape], bytes)?;
@@ -130,7 +130,8 @@ pub(crate) fn create(live: &Live, shape: Shape) -> Res<Arc<Array>> {
     Ok(ARRAYS.insert_with(|handle| Array { handle, owner, shape, mipmap: 0, device, storage, base, tiles }))
 }
 
-/// Makes a mipmapped array of so many levels, at least one; of fewer, if the smallest comes before.
+/// Creates a mipmapped array with at most this many levels, at least one; with fewer, if the smallest level comes
+/// earlier.
 pub(crate) fn create_mipmap(live: &Live, shape: Shape, levels: u32) -> Res<Arc<Mipmap>> {
     check(&shape)?;
     let shapes: Vec<Shape> = (0..levels.clamp(1, shape.most_levels())).map(|n| shape.level(n)).collect();
@@ -149,7 +150,7 @@ pub(crate) fn create_mipmap(live: &Live, shape: Shape, levels: u32) -> Res<Arc<M
     }))
 }
 
-/// Ends an array. A level stays as long as its mipmapped array, as on hardware.
+/// Destroys an array. A level exists as long as its mipmapped array, as on hardware.
 pub(crate) fn destroy(handle: usize) -> Res {
     if resolve(handle)?.mipmap != 0 {
         return Ok(());
@@ -159,7 +160,7 @@ pub(crate) fn destroy(handle: usize) -> Res {
     Ok(())
 }
 
-/// Ends a mipmapped array and its levels.
+/// Destroys a mipmapped array and its levels.
 pub(crate) fn destroy_mipmap(handle: usize) -> Res {
     let mipmap = MIPMAPS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     for level in &mipmap.levels {
@@ -170,7 +171,7 @@ pub(crate) fn destroy_mipmap(handle: usize) -> Res {
     Ok(())
 }
 
-/// A context has ended.
+/// Removes the arrays of a context that was destroyed.
 pub(crate) fn end_context(live: &Live) {
     ARRAYS.remove_if(|a| a.owner == live.number);
     MIPMAPS.remove_if(|m| m.owner == live.number);

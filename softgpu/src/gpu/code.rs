@@ -1,4 +1,4 @@
-//! Finding the PTX in what programs load.
+//! Extracts the PTX from what programs load.
 
 use super::context;
 use crate::config;
@@ -7,7 +7,7 @@ use cuda_api::sys::CUresult;
 use cuda_image::{Entry, EntryKind, Image, ImageError, Kind};
 use std::ffi::c_void;
 
-/// As [`from_pointer`], for a module: a driver takes no wrapper for that.
+/// As [`from_pointer`], for a module: a driver rejects wrappers there.
 pub(crate) fn for_module(pointer: *const c_void) -> Res<String> {
     let image = measured(pointer)?;
     if image.is_wrapped() {
@@ -17,7 +17,7 @@ pub(crate) fn for_module(pointer: *const c_void) -> Res<String> {
     choose(&image)
 }
 
-/// PTX text of the image at `pointer`, whatever kind it is.
+/// PTX text of the image at `pointer`, of any kind.
 pub(crate) fn from_pointer(pointer: *const c_void) -> Res<String> {
     choose(&measured(pointer)?)
 }
@@ -66,7 +66,7 @@ fn newest(entries: &[Entry], sm: u32) -> Option<&Entry> {
     entries.iter().filter(fits).max_by_key(|e| (e.sm, e.arch_specific))
 }
 
-/// Says on stderr why code was refused: a program often reports no more than a number.
+/// Reports on stderr why code was refused: a program often reports only a number.
 pub(crate) fn complain(message: &str) {
     context::complain(&format!("softgpu: code refused: {message}\n"));
 }

@@ -1,4 +1,4 @@
-//! Conditions of graphs: values that device code sets and conditional nodes look at.
+//! Conditions of graphs: values that device code sets and conditional nodes evaluate.
 
 use super::lock;
 use std::sync::Mutex;
@@ -6,13 +6,13 @@ use std::sync::Mutex;
 #[derive(Clone, Copy)]
 struct Condition {
     value: u32,
-    /// What it is at the start of a launch.
+    /// Its value at the start of a launch.
     default: Option<u32>,
 }
 
 static ALL: Mutex<Vec<Option<Condition>>> = Mutex::new(Vec::new());
 
-/// Handles are not addresses, and not small numbers that a program could have by accident.
+/// Handles are neither addresses nor small numbers that a program could use by accident.
 const FIRST: u64 = 0xc0d1_0000_0000_0010;
 
 fn with<T>(handle: u64, f: impl FnOnce(&mut Option<Condition>) -> T) -> Option<T> {
@@ -20,7 +20,7 @@ fn with<T>(handle: u64, f: impl FnOnce(&mut Option<Condition>) -> T) -> Option<T
     lock(&ALL).get_mut(index).filter(|c| c.is_some() && handle.is_multiple_of(16)).map(f)
 }
 
-/// A new condition; the lowest number that is free.
+/// Creates a condition with the lowest free number.
 pub(crate) fn create(default: u32, flags: u32) -> u64 {
     let condition = Some(Condition { value: default, default: (flags & 1 != 0).then_some(default) });
     let mut all = lock(&ALL);
@@ -32,22 +32,22 @@ pub(crate) fn create(default: u32, flags: u32) -> u64 {
     FIRST + 16 * index as u64
 }
 
-/// It is not used any more.
+/// Destroys a condition.
 pub(crate) fn end(handle: u64) {
     with(handle, |c| *c = None);
 }
 
-/// Device code sets it; false: there is none.
+/// Sets a condition from device code; false: it does not exist.
 pub(crate) fn set(handle: u64, value: u32) -> bool {
     with(handle, |c| c.as_mut().map(|c| c.value = value)).is_some()
 }
 
-/// Its value; 0 if there is none.
+/// Its value; 0 if it does not exist.
 pub(crate) fn get(handle: u64) -> u32 {
     with(handle, |c| c.map_or(0, |c| c.value)).unwrap_or(0)
 }
 
-/// A launch begins.
+/// Sets the initial value for a launch.
 pub(crate) fn begin(handle: u64) {
     with(handle, |c| c.as_mut().map(|c| c.value = c.default.unwrap_or(c.value)));
 }

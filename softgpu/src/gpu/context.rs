@@ -1,7 +1,7 @@
 //! Contexts, and the calling thread's stack of them.
 //!
-//! A [`Context`] is the identity behind a handle; a [`Live`] is what it owns while it is active. The primary context of a
-//! device has its handle from the start and a new `Live` after each reset, as programs rely upon.
+//! A [`Context`] is the identity behind a handle; a [`Live`] is what it owns while it is active. The primary context of
+//! a device has its handle from the start and a new `Live` after each reset, as programs expect.
 
 use super::device::Device;
 use super::heap::{self, Heap};
@@ -27,7 +27,7 @@ pub(crate) static CONTEXTS: LazyLock<Table<Context>> = LazyLock::new(|| Table::n
 
 /// Flags of a context that exist: scheduling 0 to 2 and 4, map host, resize local memory, core dumps, memory operations.
 const FLAGS: u32 = 0xff;
-/// The flag that a primary context always reports set, and that it refuses to be given.
+/// The flag that a primary context always reports, and that it rejects as an argument.
 const MAP_HOST: u32 = 8;
 
 /// The identity of a context.
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub handle: usize,
     pub device: Arc<Device>,
     pub is_primary: bool,
-    /// What a green context has; it shares all but its streams with the primary one.
+    /// The resources of a green context, which shares everything but its streams with the primary one.
     pub part: Option<Part>,
     state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Context {
 struct State {
     live: Option<Arc<Live>>,
     references: u32,
-    /// Further references by `cuCtxAttach`.
+    /// Additional references by `cuCtxAttach`.
     attached: u32,
     flags: u32,
 }
@@ -54,45 +54,45 @@ struct State {
 pub(crate) struct Limits {
     pub stack: usize,
     pub printf: usize,
-    /// Whether code that prints has been launched: its buffer keeps its size then.
+    /// Whether code that prints has been launched, after which its buffer has a fixed size.
     pub printf_used: bool,
     pub heap: usize,
-    /// Only kept, like the next two: launches from device code, and preferences for the cache.
+    /// Only stored, like the next two: launches from device code, and cache preferences.
     pub pending_launches: usize,
     pub l2_fetch: usize,
     pub persisting_l2: usize,
 }
 
-/// What an active context owns.
+/// The state of an active context.
 pub(crate) struct Live {
     /// Handle of the context.
     pub context: usize,
     pub device: Arc<Device>,
-    /// Unique in the process; another one after a reset.
+    /// Unique in the process; changes on a reset.
     pub number: u64,
     /// The legacy default stream.
     pub legacy: Arc<Stream>,
     streams: Mutex<Vec<Arc<Stream>>>,
     /// First fault of a kernel; every later call returns it.
     error: AtomicU32,
-    /// Set when running kernels shall stop.
+    /// Set when running kernels must stop.
     pub cancel: Arc<AtomicBool>,
     dead: AtomicBool,
-    /// Text of kernels that has not been shown.
+    /// Kernels' text that has not been written.
     pub output: Arc<Output>,
     pub limits: Mutex<Limits>,
-    /// Preference between cache and shared memory: only kept.
+    /// Preference between cache and shared memory: only stored.
     pub cache_config: AtomicU32,
-    /// Where its heap goes.
+    /// Address slot of its heap.
     pub slot: Option<u32>,
     heap: OnceLock<Arc<Heap>>,
-    /// Where globals and code go.
+    /// Placement of globals and code.
     pub place: Mutex<Place>,
     /// Code of all loaded modules.
     pub code: Mutex<Arc<CodeMap>>,
     /// Bit set of device ordinals whose memory this context may use.
     pub peers: AtomicU32,
-    /// What later work in a context waits for, by context; in the primary one's also work of green ones.
+    /// What later work in a context waits for, by context; in the primary one's, also work of green contexts.
     awaited: Mutex<Vec<(usize, Arc<Mark>)>>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn top() -> Option<Arc<Context>> {
     with_stack(|stack| stack.last().cloned())
 }
 
-/// The current context, alive and without a fault.
+/// The current context, active and without a fault.
 pub(crate) fn current() -> Res<Arc<Live>> {
     let live = top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.live()?;
     live.check()?;
@@ -137,7 +137,7 @@ pub(crate) fn resolve(handle: CUcontext) -> Res<Arc<Context>> {
     CONTEXTS.get(handle as usize).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// Makes `context` the top of the stack in place of what was there; `None` only takes the top away.
+/// Replaces the top of the stack by `context`; `None` only removes the top.
 pub(crate) fn set_current(context: Option<Arc<Context>>) -> Res {
     with_stack(|stack| {
         stack.pop();
@@ -146,18 +146,18 @@ pub(crate) fn set_current(context: Option<Arc<Context>>) -> Res {
     Ok(())
 }
 
-/// Puts `context` on the stack.
+/// Pushes `context` onto the stack.
 pub(crate) fn push(context: Arc<Context>) -> Res {
     with_stack(|stack| stack.push(context));
     Ok(())
 }
 
-/// Takes the top of the stack.
+/// Pops the top of the stack.
 pub(crate) fn pop() -> Res<Arc<Context>> {
     with_stack(Vec::pop).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// Makes a context that is not a primary one.
+/// Creates a context that is not a primary one.
 pub(crate) fn create(device: &Arc<Device>, flags: u32) -> Res<Arc<Context>> {
     check_flags(flags)?;
     Ok(CONTEXTS.insert_with(|handle| {
@@ -172,7 +172,7 @@ pub(crate) fn create(device: &Arc<Device>, flags: u32) -> Res<Arc<Context>> {
     }))
 }
 
-/// Makes a green context.
+/// Creates a green context.
 pub(crate) fn create_green(device: &Arc<Device>, part: Part) -> Res<Arc<Context>> {
     device.primary().retain();
     let live = Some(device.primary().live()?);
@@ -185,7 +185,7 @@ pub(crate) fn create_green(device: &Arc<Device>, part: Part) -> Res<Arc<Context>
     }))
 }
 
-/// Destroys a green context; nobody can name its streams any more.
+/// Destroys a green context; its streams can no longer be named.
 pub(crate) fn destroy_green(context: &Arc<Context>) -> Res {
     CONTEXTS.remove(context.handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     stream::STREAMS.each(|stream| {
@@ -198,7 +198,7 @@ pub(crate) fn destroy_green(context: &Arc<Context>) -> Res {
     context.device.primary().release()
 }
 
-/// Destroys a context made with [`create`].
+/// Destroys a context created with [`create`].
 pub(crate) fn destroy(context: &Arc<Context>) -> Res {
     if context.is_primary || context.part.is_some() || CONTEXTS.remove(context.handle).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
@@ -248,7 +248,7 @@ impl Context {
         CONTEXTS.insert_with(|handle| Context { handle, device, is_primary: true, part: None, state: Mutex::default() })
     }
 
-    /// What the context owns; an inactive one is `CONTEXT_IS_DESTROYED`.
+    /// The state of the context; an inactive one is `CONTEXT_IS_DESTROYED`.
     pub fn live(&self) -> Res<Arc<Live>> {
         lock(&self.state).live.clone().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }
@@ -277,7 +277,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes a reference of a primary context, activating it.
+    /// Retains a primary context, which activates it.
     pub fn retain(&self) {
         let mut state = lock(&self.state);
         state.references += 1;
@@ -286,12 +286,12 @@ impl Context {
         }
     }
 
-    /// `cuCtxAttach`: one more user of a context that is active.
+    /// `cuCtxAttach`: adds a reference to an active context.
     pub fn attach(&self) {
         lock(&self.state).attached += 1;
     }
 
-    /// `cuCtxDetach`; true: nobody uses a context of the program any more.
+    /// `cuCtxDetach`; true: the last reference to a context of the program was released.
     pub fn detach(&self) -> Res<bool> {
         let mut state = lock(&self.state);
         match state.attached.checked_sub(1) {
@@ -302,7 +302,7 @@ impl Context {
         Ok(false)
     }
 
-    /// Gives a reference back; the last one deactivates.
+    /// Releases a reference; the last one deactivates the context.
     pub fn release(&self) -> Res {
         let last = {
             let mut state = lock(&self.state);
@@ -318,7 +318,7 @@ impl Context {
         Ok(())
     }
 
-    /// Destroys everything that a primary context owns, whoever holds references; these stay.
+    /// Destroys everything that a primary context owns, regardless of references; these remain.
     pub fn reset(&self) {
         self.deactivate();
     }
@@ -364,13 +364,13 @@ impl Live {
         })
     }
 
-    /// Destroyed, or failed by a fault: the code that calls return then.
+    /// The code that calls return if the context is destroyed or has failed with a fault.
     pub fn check(&self) -> Res {
         if self.dead.load(Ordering::Acquire) {
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
         self.error().map_or(Ok(()), |error| {
-            // Whoever hears of a failed assertion finds its text.
+            // The text of a failed assertion must be available once the failure is reported.
             self.output.show();
             Err(error)
         })
@@ -381,17 +381,17 @@ impl Live {
         launch::fault_from_number(self.error.load(Ordering::Acquire))
     }
 
-    /// Records a fault; the first one stays.
+    /// Records a fault; the first one is kept.
     pub fn fail(&self, code: CUresult) {
         let _ = self.error.compare_exchange(0, code as u32, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether work shall end without being done.
+    /// Whether work must end without being executed.
     pub fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Acquire)
     }
 
-    /// After a wait: shows what kernels printed and reports the fault, if any.
+    /// After a wait: writes what kernels printed and returns the fault, if any.
     pub fn settle(&self) -> Res {
         self.output.show();
         self.check()
@@ -404,7 +404,7 @@ impl Live {
         streams.push(stream);
     }
 
-    /// One of the default streams; a per-thread one is made at its first use.
+    /// One of the default streams; a per-thread one is created on first use.
     pub fn default_stream(self: &Arc<Self>, kind: Kind) -> Arc<Stream> {
         if kind == Kind::Legacy {
             return self.legacy.clone();
@@ -418,14 +418,14 @@ impl Live {
         made
     }
 
-    /// Calls `f` for every stream but the legacy one.
+    /// Calls `f` for every stream except the legacy one.
     pub fn each_stream(&self, mut f: impl FnMut(&Stream)) {
         for stream in lock(&self.streams).iter() {
             f(stream);
         }
     }
 
-    /// Marks of all work that has not ended.
+    /// Marks of all work that has not completed.
     pub fn outstanding(&self) -> Vec<Arc<Mark>> {
         self.outstanding_in(self.context)
     }
@@ -442,7 +442,7 @@ impl Live {
         marks
     }
 
-    /// All later work of a context that has this starts after `mark`.
+    /// Makes all later work of a context start after `mark`.
     pub fn wait_for(&self, context: usize, mark: Arc<Mark>) {
         let mut awaited = lock(&self.awaited);
         awaited.retain(|(_, mark)| !mark.done());
@@ -456,14 +456,14 @@ impl Live {
         lock(&self.awaited).iter().filter(|(c, mark)| of(*c) && !mark.done()).map(|(_, mark)| mark.clone()).collect()
     }
 
-    /// Waits for all work and reports the fault, if any.
+    /// Waits for all work and returns the fault, if any.
     pub fn synchronise(&self) -> Res {
         sched::wait(&self.outstanding());
         mempool::trim();
         self.settle()
     }
 
-    /// The device heap, placed at the first call.
+    /// The device heap, placed on the first call.
     pub fn heap(&self) -> Res<Arc<Heap>> {
         // Under the lock of the limits, so that the size cannot change while the heap is made.
         let limits = lock(&self.limits);
@@ -474,12 +474,12 @@ impl Live {
         Ok(self.heap.get_or_init(|| heap).clone())
     }
 
-    /// Whether the heap has its place, so that its size can change no more.
+    /// Whether the heap has been placed, so that its size can no longer change.
     pub fn has_heap(&self) -> bool {
         self.heap.get().is_some()
     }
 
-    /// Ends the context: kernels stop, work that waits is dropped, everything it owns is gone.
+    /// Destroys the context: kernels stop, queued work is dropped, everything it owns is freed.
     fn end(self: &Arc<Self>) {
         self.cancel.store(true, Ordering::Release);
         sched::wake();
@@ -499,6 +499,6 @@ impl Live {
 
 /// Text of assertions and faults goes to stderr, whose buffer is the system's.
 pub(crate) fn complain(text: &str) {
-    // Nobody can be told that stderr is closed.
+    // A closed stderr cannot be reported.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

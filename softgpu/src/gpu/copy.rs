@@ -1,9 +1,9 @@
 //! Copies and fills.
 //!
-//! When host memory is read and written is part of CUDA's rules, and programs that get it wrong must notice: pageable
+//! CUDA's rules define when host memory is read and written, and programs that violate them must be detected: pageable
 //! sources are read at the call, page-locked ones when the copy runs; pageable destinations are written before the call
-//! returns, page-locked ones later. Copies between device memories and fills of it do not wait, even in their synchronous
-//! forms.
+//! returns, page-locked ones later. Copies between device memories and fills of device memory do not wait, even in
+//! their synchronous forms.
 
 use super::array::{self, Keeper};
 use super::graph;
@@ -27,14 +27,14 @@ const READ_EARLY: u64 = 4096;
 /// The table is locked for at most this many bytes at a time.
 const PIECE: u64 = 4 << 20;
 
-/// What the caller says that an address is.
+/// The caller's statement about an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Space {
     /// Host memory, page-locked or not.
     Host,
-    /// Memory that the device can use: page-locked host memory is too.
+    /// Memory that the device can use, including page-locked host memory.
     Device,
-    /// The address decides.
+    /// Determined by the address.
     Unified,
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct Side {
     pub address: u64,
     pub pitch: u64,
     pub slice: u64,
-    /// The array's memory, which stays as long as somebody has this.
+    /// Owner of the array's memory.
     pub array: Option<Keeper>,
     /// If it is made of tiles: these, and where the copy begins (byte of a row, row, slice).
     pub tiles: Option<(Arc<LevelTiles>, [u64; 3])>,
 }
 
-/// How much is copied: bytes of a row, rows of a slice, slices.
+/// The extent of a copy: bytes of a row, rows of a slice, slices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub width: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Shape {
 }
 
 impl Side {
-    /// Bytes from the first to the last that is used.
+    /// Bytes from the first to the last one used.
     fn extent(&self, shape: &Shape) -> Option<u64> {
         let slices = self.slice.checked_mul(shape.depth - 1)?;
         self.pitch.checked_mul(shape.height - 1)?.checked_add(slices)?.checked_add(shape.width)
@@ -70,7 +70,7 @@ impl Side {
         self.address + z * self.slice + y * self.pitch
     }
 
-    /// Where a byte of a row is, and how many follow it there.
+    /// The location of a byte of a row, and how many bytes follow it there.
     fn spot(&self, x: u64, y: u64, z: u64) -> (Spot, u64) {
         match &self.tiles {
             None => (Spot::At(self.row(y, z) + x), u64::MAX),
@@ -79,7 +79,7 @@ impl Side {
     }
 }
 
-/// What an end really is.
+/// The actual kind of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Device,
@@ -150,14 +150,14 @@ fn of_array(e: &CopyEnd, c: &Copy3) -> Res<Side> {
 fn sides(c: &Copy3) -> Res<(Side, Side, Shape)> {
     let shape = Shape { width: c.width, height: c.rows, depth: c.depth };
     if [c.width, c.rows, c.depth].contains(&0) && (c.dst.memory == 0 || c.src.memory == 0) {
-        // Where nothing is copied nobody asks what kind of memory it is.
+        // If nothing is copied, the kind of memory does not matter.
         let none = Side { space: Space::Unified, address: 0, pitch: 0, slice: 0, array: None, tiles: None };
         return Ok((none.clone(), none, shape));
     }
     Ok((side(&c.dst, c)?, side(&c.src, c)?, shape))
 }
 
-/// Whether a copy can be made, as far as that can be told before.
+/// Checks a copy as far as possible beforehand.
 pub(crate) fn check(c: &Copy3) -> Res {
     let (to, from, shape) = sides(c)?;
     if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
@@ -187,7 +187,7 @@ pub(crate) fn at_launch(c: &Copy3) -> Option<(Copy3, Vec<u8>)> {
     Some((Copy3 { src, ..*c }, bytes))
 }
 
-/// A copy that is made now, by the thread that runs a graph.
+/// A copy that is executed now, by the thread that runs a graph.
 pub(crate) fn perform(c: &Copy3) -> Res {
     let (to, from, shape) = sides(c)?;
     if shape.width == 0 || shape.height == 0 || shape.depth == 0 {
@@ -200,7 +200,7 @@ pub(crate) fn perform(c: &Copy3) -> Res {
     run(&to, to_end, &from, from_end, &shape)
 }
 
-/// A described copy in the stream of `target`, or in its capture; `waits` for the synchronous forms.
+/// Submits a described copy to the stream of `target`, or to its capture; `waits` for the synchronous forms.
 pub(crate) fn copy_3d(target: &Target, c: Copy3, waits: bool) -> Res {
     let (to, from, shape) = sides(&c)?;
     if graph::take(target, waits, || check(&c).map(|()| GraphWork::Copy(c)))? {
@@ -209,7 +209,7 @@ pub(crate) fn copy_3d(target: &Target, c: Copy3, waits: bool) -> Res {
     copy(target, to, from, shape, waits, None)
 }
 
-/// The copies of a batch, which no capture takes.
+/// The copies of a batch, which cannot be captured.
 pub(crate) fn copy_all(target: &Target, items: &[Item]) -> Result<(), Fault<CUresult>> {
     graph::refuse(target)?;
     for (i, item) in items.iter().enumerate() {
@@ -356,7 +356,7 @@ impl From<&cuda_api::work::Fill> for Fill {
     }
 }
 
-/// What a fill touches, checked; none if it is empty.
+/// The memory of a fill, checked; `None` if it is empty.
 fn filled(what: &Fill) -> Res<Option<End>> {
     let Fill { address, pitch, size, width, height, .. } = *what;
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -371,12 +371,12 @@ fn filled(what: &Fill) -> Res<Option<End>> {
     end(&memory::read(), &side, &Shape { width, height, depth: 1 }).map(Some)
 }
 
-/// Whether a fill can be made, as far as that can be told before.
+/// Checks a fill as far as possible beforehand.
 pub(crate) fn check_fill(what: &Fill) -> Res {
     filled(what).map(drop)
 }
 
-/// A fill that is made now, by the thread that runs it.
+/// A fill that is executed now, by the calling thread.
 pub(crate) fn perform_fill(what: &Fill) -> Res {
     for y in 0..what.height {
         fill_row(what.address + y * what.pitch, what.value, what.size, what.width * what.size)?;
@@ -384,7 +384,7 @@ pub(crate) fn perform_fill(what: &Fill) -> Res {
     Ok(())
 }
 
-/// A fill in the stream of `target`, or in its capture; `waits` for the synchronous forms.
+/// Submits a fill to the stream of `target`, or to its capture; `waits` for the synchronous forms.
 pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
     let Some(kind) = filled(&what)? else { return Ok(()) };
     if graph::take(target, waits, || Ok(GraphWork::Fill(what.into())))? {
@@ -437,7 +437,7 @@ pub(crate) fn check_word(address: u64, size: u64) -> Res {
     }
 }
 
-/// Reads a value of 4 or 8 bytes that kernels and the host may be changing.
+/// Reads a value of 4 or 8 bytes that kernels and the host may be changing concurrently.
 pub(crate) fn load_word(address: u64, size: u64) -> Res<u64> {
     use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     let memory = memory::read();

@@ -7,17 +7,17 @@ use cuda_api::sys::{CUdevice, CUresult};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Threads of a multiprocessor at most.
+/// Maximum threads of a multiprocessor.
 pub(crate) const THREADS_PER_SM: u32 = 2048;
-/// Blocks of a multiprocessor at most.
+/// Maximum blocks of a multiprocessor.
 pub(crate) const BLOCKS_PER_SM: u32 = 32;
 /// Shared memory of a multiprocessor.
 pub(crate) const SHARED_PER_SM: u32 = 233_472;
-/// Shared memory that the system takes of each block.
+/// Shared memory of each block reserved by the system.
 pub(crate) const SHARED_RESERVED: u32 = 1024;
-/// Shared memory of a block without asking.
+/// Default maximum of shared memory of a block.
 pub(crate) const SHARED_PER_BLOCK: u32 = 49_152;
-/// Shared memory of a block on request.
+/// Opt-in maximum of shared memory of a block.
 pub(crate) const SHARED_OPTIN: u32 = 232_448;
 /// Multiprocessors.
 pub(crate) const MULTIPROCESSORS: u32 = 132;
@@ -50,7 +50,7 @@ pub(crate) fn all() -> &'static [Arc<Device>] {
     })
 }
 
-/// Devices of the machine that this process does not see: memory of theirs may be imported. Their ordinals are nobody's.
+/// Devices of the machine that this process does not see, whose memory may be imported. Their ordinals are unused.
 pub(crate) fn unseen() -> &'static [Arc<Device>] {
     static UNSEEN: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
     UNSEEN.get_or_init(|| {
@@ -94,7 +94,7 @@ fn uuid_text(uuid: &[u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
 }
 
-/// Which devices of the machine `CUDA_VISIBLE_DEVICES` lets through: everything up to the first bad or repeated word.
+/// The machine's devices that `CUDA_VISIBLE_DEVICES` selects: everything up to the first invalid or repeated word.
 fn visible(machine: &[[u8; 16]], setting: Option<&str>) -> Vec<usize> {
     let Some(setting) = setting else {
         return (0..machine.len()).collect();
@@ -136,7 +136,7 @@ impl Device {
         self.primary.get_or_init(|| Context::primary(self.clone()))
     }
 
-    /// Takes `bytes` of the device's memory.
+    /// Takes `bytes` from the device's memory.
     pub fn take(&self, bytes: u64) -> Res {
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| used.checked_add(bytes).filter(|n| *n <= self.total))
@@ -144,7 +144,7 @@ impl Device {
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes` to the device's memory.
     pub fn give(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -154,7 +154,7 @@ impl Device {
         self.total.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Where it is: domain, bus, device.
+    /// PCI address: domain, bus, device.
     pub fn pci(&self) -> [i32; 3] {
         [self.pci_domain, self.pci_bus, 0]
     }

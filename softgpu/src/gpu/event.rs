@@ -1,4 +1,4 @@
-//! Events: a mark in a stream, with its time.
+//! Events: a mark in a stream, with a time.
 
 use super::context::{self, Live};
 use super::sched::{self, Mark, Work};
@@ -26,7 +26,7 @@ pub(crate) struct Event {
     flags: u32,
     live: Arc<Live>,
     recorded: Mutex<Option<Arc<Mark>>>,
-    /// For an event of several processes.
+    /// State of an event shared by several processes.
     shared: Option<Arc<Shared>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn resolve(handle: CUevent) -> Res<Arc<Event>> {
     EVENTS.get(handle as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// Makes an event of the current context.
+/// Creates an event of the current context.
 pub(crate) fn create(flags: u32) -> Res<Arc<Event>> {
     if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -53,12 +53,12 @@ pub(crate) fn open(handle: &Handle) -> Res<Arc<Event>> {
     Ok(EVENTS.insert_with(|handle| Event { handle, flags, live, recorded: Mutex::new(None), shared }))
 }
 
-/// What names an event to other processes: mark, process, descriptor there, device and inode of the file.
+/// Interprocess handle of an event: mark, process, descriptor there, device and inode of the file.
 pub(crate) type Handle = [u64; 8];
 const MARK: u64 = u64::from_le_bytes(*b"softgpuE");
 const PAGE: u64 = 4096;
 
-/// Records of an event that several processes have: how many were submitted, and up to which all are done, in a memory file.
+/// Records of a shared event, in a memory file: how many were submitted, and up to which all are complete.
 struct Shared {
     fd: OwnedFd,
     at: u64,
@@ -119,12 +119,12 @@ impl Drop for Shared {
 }
 
 impl Event {
-    /// Whether the event belongs to this context.
+    /// Whether it is an event of this context.
     pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
         Arc::ptr_eq(&self.live, live)
     }
 
-    /// Records the present end of a stream of the same context.
+    /// Records the current end of a stream of the same context.
     pub fn record(&self, target: &Target) -> Res {
         self.record_after(target, Vec::new())
     }
@@ -150,12 +150,12 @@ impl Event {
         Ok(())
     }
 
-    /// What names it to other processes.
+    /// Its interprocess handle.
     pub fn handle_for_others(&self) -> Res<Handle> {
         self.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.handle()
     }
 
-    /// For an event of several processes: whether its present record is done, to be asked again and again.
+    /// For a shared event: a condition that is true once its current record has completed.
     pub fn present(&self) -> Option<impl Fn() -> bool + Send + use<>> {
         let shared = self.shared.clone()?;
         let record = shared.submitted().load(Ordering::Acquire);
@@ -167,17 +167,17 @@ impl Event {
         self.live.number
     }
 
-    /// A graph has recorded it.
+    /// Records the event from a graph.
     pub fn recorded_at(&self, mark: Arc<Mark>) {
         *lock(&self.recorded) = Some(mark);
     }
 
-    /// The last recording, if there was one.
+    /// The last record, if any.
     pub fn mark(&self) -> Option<Arc<Mark>> {
         lock(&self.recorded).clone()
     }
 
-    /// `NOT_READY` while the last recording has not been reached.
+    /// `NOT_READY` while the last record has not completed.
     pub fn query(&self) -> Res {
         self.live.check()?;
         if let Some(done) = self.present() {
@@ -189,7 +189,7 @@ impl Event {
         }
     }
 
-    /// Waits for the last recording.
+    /// Waits for the last record.
     pub fn synchronise(&self) -> Res {
         self.live.check()?;
         if let Some(done) = self.present() {

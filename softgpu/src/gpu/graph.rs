@@ -1,5 +1,5 @@
-//! Captures as streams see them, and instances of graphs: their nodes run as their edges allow, each in a queue of its own, so
-//! that independent ones come in random order.
+//! Captures as streams see them, and instances of graphs: nodes run as their edges allow, each in a separate queue, so
+//! that independent ones run in random order.
 
 use super::context::Live;
 use super::event::Event;
@@ -20,12 +20,12 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
-/// Handles of graphs start with 0x4c here, so that no shim's are mistaken for them.
+/// Handles of graphs start with 0x4c here, so that they cannot be mistaken for the recorder's.
 pub(crate) static GRAPHS: LazyLock<Shared> = LazyLock::new(|| Shared::new(1 << 60));
 /// Instances by handle.
 pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(|| Table::new(8));
 
-/// The codes that captures add to those of ordinary calls.
+/// Adds the result codes of captures to those of ordinary calls.
 pub(crate) fn error(rc: Code) -> CUresult {
     use CUresult as E;
     match rc {
@@ -52,7 +52,7 @@ pub(crate) fn seen(target: &Target) -> Stream {
     }
 }
 
-/// Takes work into the capture of a stream; true if there is one. A call that `waits` cannot be taken.
+/// Adds work to the capture of a stream; true if there is one. A call that `waits` cannot be captured.
 pub(crate) fn take(target: &Target, waits: bool, work: impl FnOnce() -> Res<NodeWork<u64>>) -> Res<bool> {
     if !GRAPHS.capturing() {
         return Ok(false);
@@ -68,12 +68,12 @@ pub(crate) fn take(target: &Target, waits: bool, work: impl FnOnce() -> Res<Node
     GRAPHS.captured(&stream, work()?).map_err(error)
 }
 
-/// For calls on a stream that no capture can take.
+/// For calls on a stream that cannot be captured.
 pub(crate) fn forbid_on(target: &Target) -> Res {
     if GRAPHS.capturing() { GRAPHS.forbid_on(&seen(target)).map_err(error) } else { Ok(()) }
 }
 
-/// For batches of copies, which no capture takes: the call is refused, and the capture goes on without it.
+/// For batches of copies, which cannot be captured: the call is refused, and the capture stays valid.
 pub(crate) fn refuse(target: &Target) -> Res {
     let captured = GRAPHS.capturing() && GRAPHS.in_capture(&seen(target)).map_err(error)?;
     if captured { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
@@ -89,24 +89,24 @@ pub(crate) fn forbid_in(live: &Live) -> Res {
     if GRAPHS.capturing() { GRAPHS.forbid_in(live.number).map_err(error) } else { Ok(()) }
 }
 
-/// An event is recorded in a stream; true if its capture has taken note.
+/// Records an event in a stream; true if this was handled by its capture.
 pub(crate) fn record(target: &Target, event: &Event, external: bool) -> Res<bool> {
     // Also after the last capture: the event is no longer one of a capture's.
     GRAPHS.record_event(event.handle as u64, &seen(target), external).map_err(error)
 }
 
-/// A stream waits for an event; true if that is a matter of captures.
+/// Makes a stream wait for an event; true if this was handled by captures.
 pub(crate) fn wait(target: &Target, event: &Event, external: bool) -> Res<bool> {
     GRAPHS.wait_event(event.handle as u64, &seen(target), external, event.mark().is_some()).map_err(error)
 }
 
-/// The host asks about an event.
+/// Checks a query of an event by the host.
 pub(crate) fn ask(event: &Event) -> Res {
     forbid_unsafe()?;
     GRAPHS.check_event(event.handle as u64).map_err(error)
 }
 
-/// What a node does, with everything found that it needs.
+/// The work of a node, with resolved handles.
 #[derive(Clone)]
 enum Op {
     Nothing,
@@ -142,7 +142,7 @@ pub(crate) struct Instance {
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// The shape of a kernel; attributes that change results are refused.
+/// The shape of a kernel; attributes that would change results are refused.
 pub(crate) fn shape(k: &Kernel) -> Res<Shape> {
     let mut shape = Shape { grid: k.grid, block: k.block, shared: k.shared, cooperative: false };
     for a in &k.attributes {
@@ -188,7 +188,7 @@ fn node(n: &SpecNode) -> Res<Node> {
     Ok(Node { op: op(&n.work)?, after: n.after.iter().map(|(before, _)| *before).collect(), on: true })
 }
 
-/// Makes an instance in a context.
+/// Creates an instance in a context.
 pub(crate) fn instantiate(live: &Arc<Live>, spec: &Spec) -> Res<Arc<Instance>> {
     spec.check().map_err(|_| INVALID)?;
     let orders = spec.graphs.iter().map(|g| order(g).ok_or(INVALID)).collect::<Res<Vec<_>>>()?;
@@ -202,14 +202,14 @@ pub(crate) fn resolve(handle: u64) -> Res<Arc<Instance>> {
     INSTANCES.get(handle as usize).ok_or(INVALID)
 }
 
-/// A queue that nobody else uses.
+/// A private queue.
 fn fresh_queue() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Instance {
-    /// Whether it belongs to this context.
+    /// Whether it is an instance of this context.
     pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
         std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
     }
@@ -226,7 +226,7 @@ impl Instance {
         self.with_node(at, |n| n.op = op)
     }
 
-    /// Switches a node on or off for later launches.
+    /// Enables or disables a node for later launches.
     pub fn enable(&self, at: At, on: bool) -> Res {
         self.with_node(at, |n| n.on = on)
     }
@@ -264,7 +264,7 @@ impl All {
         self.graphs.iter().flatten().filter_map(handle).collect()
     }
 
-    /// Runs one of a conditional node's graphs at once, or none, or one again and again.
+    /// Runs one of a conditional node's graphs at once, none, or one repeatedly.
     fn choose(&self, handle: u64, kind: u32, bodies: &[u32], live: &Live) -> Res {
         const IF: u32 = 0;
         const WHILE: u32 = 1;
@@ -300,7 +300,7 @@ impl All {
         Ok(())
     }
 
-    /// Submits a graph that starts after some marks; the marks at which it has ended.
+    /// Submits a graph that starts after some marks; returns the marks at which it has completed.
     fn submit(&self, number: u32, start: &[Arc<Mark>], live: &Arc<Live>) -> Vec<Arc<Mark>> {
         let nodes = &self.graphs[number as usize];
         let mut marks: Vec<Vec<Arc<Mark>>> = vec![Vec::new(); nodes.len()];
@@ -348,7 +348,7 @@ impl All {
     }
 }
 
-/// Takes memory of a graph away when the work that was submitted before is done.
+/// Frees memory of a graph when the work submitted before has completed.
 pub(crate) fn release(live: &Arc<Live>, address: u64) -> Res {
     memory::mark_freed(address)?;
     let before = live.outstanding();
@@ -360,7 +360,7 @@ pub(crate) fn release(live: &Arc<Live>, address: u64) -> Res {
     Ok(())
 }
 
-/// A context has ended, and its instances with it.
+/// Removes the instances of a context that was destroyed.
 pub(crate) fn end_context(live: &Arc<Live>) {
     GRAPHS.forget_memory(live.number);
     INSTANCES.remove_if(|instance| instance.belongs_to(live));

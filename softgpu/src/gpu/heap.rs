@@ -1,7 +1,8 @@
 //! The heap of device-side `malloc`.
 //!
-//! It lies at a fixed address for the first context of a process ([`FIRST`]), 4 GiB further for each next one, and **all**
-//! its bookkeeping is in its own bytes: copy the bytes to the same address in another process and allocation goes on there.
+//! It lies at a fixed address for the first context of a process ([`FIRST`]), 4 GiB further for each next one, and
+//! **all** its bookkeeping is in the heap itself: after a copy of the bytes to the same address in another process,
+//! allocation continues there.
 //!
 //! Layout: a header of 32 bytes (magic, size, offset of the first free block, unused), then blocks without gaps. A block is
 //! a head of 16 bytes, its length with bit 0 set while in use and the length of the block before it, and its payload. A free
@@ -16,13 +17,13 @@ use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::Mutex;
 
-/// Where the first context's heap begins.
+/// Address of the first context's heap.
 pub(crate) const FIRST: u64 = 0x2_0540_0000;
 /// Distance of heaps.
 const STEP: u64 = 4 << 30;
-/// Contexts that can have a place of their own at the same time.
+/// Maximum number of contexts with a heap slot.
 const SLOTS: u32 = 64;
-/// Size unless `cuCtxSetLimit` says otherwise.
+/// Default size, unless changed by `cuCtxSetLimit`.
 pub(crate) const DEFAULT_SIZE: u64 = 8 << 20;
 
 const MAGIC: u64 = 0x3170_6165_6874_6673;
@@ -32,7 +33,7 @@ const HEAD: u64 = 16;
 const SMALLEST: u64 = 32;
 const IN_USE: u64 = 1;
 
-/// Which slots belong to contexts.
+/// The slots in use by contexts.
 static TAKEN: Mutex<u64> = Mutex::new(0);
 
 /// A context's right to a place for its heap: the lowest that is free when the context is made, so that the order of
@@ -44,16 +45,16 @@ pub(crate) fn take_slot() -> Option<u32> {
     free
 }
 
-/// Gives the right back, once nothing is at the place any more.
+/// Releases the slot, once nothing is mapped there.
 pub(crate) fn give_slot(slot: Option<u32>) {
     *lock(&TAKEN) &= !slot.map_or(0, |slot| 1 << slot);
 }
 
-/// A heap at its place.
+/// A placed heap.
 pub(crate) struct Heap {
     base: u64,
     size: u64,
-    /// Orders the kernels' calls; nothing of the heap's state is here.
+    /// Serializes the kernels' calls; the heap's state is not stored here.
     turn: Mutex<()>,
 }
 
@@ -94,7 +95,7 @@ impl Heap {
         unsafe { std::ptr::write_volatile((self.base + offset) as *mut u64, value) };
     }
 
-    /// Length of the block at `offset`, if that is a sound block.
+    /// Length of the block at `offset`, if its header is valid.
     fn block(&self, offset: u64) -> Option<(u64, bool)> {
         if offset < HEADER || offset > self.size - SMALLEST || !offset.is_multiple_of(16) {
             return None;
@@ -108,7 +109,7 @@ impl Heap {
         self.get(0) == MAGIC && self.get(8) == self.size
     }
 
-    /// Takes a free block out of the list.
+    /// Removes a free block from the list.
     fn unlink(&self, offset: u64) -> Option<()> {
         let (next, previous) = (self.get(offset + 16), self.get(offset + 24));
         if next != 0 {
@@ -126,7 +127,7 @@ impl Heap {
         Some(())
     }
 
-    /// Puts a free block at the front of the list.
+    /// Adds a free block at the front of the list.
     fn link(&self, offset: u64, len: u64) -> Option<()> {
         let first = self.get(16);
         if first != 0 {
@@ -141,7 +142,7 @@ impl Heap {
         Some(())
     }
 
-    /// Tells the block behind how long this one is.
+    /// Updates the length of this block in the header of the next one.
     fn tell_next(&self, offset: u64, len: u64) {
         if offset + len <= self.size - SMALLEST {
             self.set(offset + len + 8, len);

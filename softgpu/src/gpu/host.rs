@@ -1,4 +1,5 @@
-//! Page-locked host memory: made here, or the program's own and registered. The device sees it at its host address.
+//! Page-locked host memory: allocated here, or registered memory of the program. The device sees it at its host
+//! address.
 
 use super::context::Live;
 use super::memory::{self, Kind, Memory};
@@ -28,7 +29,7 @@ pub(crate) fn allocate(live: &Live, size: u64, flags: u32) -> Res<u64> {
     make(Some(live), size, Kind::Pinned(flags))
 }
 
-/// Whether so much more memory may be page-locked.
+/// Whether this much more memory may be page-locked.
 fn check_room(memory: &Memory, size: u64) -> Res {
     let most = config::get().pinned;
     let locked =
@@ -43,7 +44,7 @@ fn make(live: Option<&Live>, size: u64, kind: Kind) -> Res<u64> {
     Ok(address)
 }
 
-/// `cuMemAllocManaged`: memory of the host's that kernels use as it is.
+/// `cuMemAllocManaged`: host memory that kernels use directly.
 pub(crate) fn allocate_managed(live: &Live, size: u64) -> Res<u64> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -59,13 +60,13 @@ pub(crate) fn allocate_variable(live: Option<&Live>, value: &[u8]) -> Res<u64> {
     Ok(address)
 }
 
-/// Takes away the memory of managed variables, which nothing uses any more.
+/// Frees the memory of managed variables, which is no longer in use.
 pub(crate) fn release_variables(addresses: &[u64]) {
     let mut memory = memory::write();
     addresses.iter().for_each(|address| release(&mut memory, *address));
 }
 
-/// Whether page-locked memory that was made here begins at an address.
+/// Whether page-locked memory that was allocated here begins at an address.
 pub(crate) fn check_pinned(address: u64) -> Res {
     match memory::read().allocs.get(&address).is_some_and(|a| matches!(a.kind, Kind::Pinned(_))) {
         true => Ok(()),
@@ -73,7 +74,7 @@ pub(crate) fn check_pinned(address: u64) -> Res {
     }
 }
 
-/// Whether memory that was registered begins at an address; memory that was made here is another error.
+/// Whether registered memory begins at an address; memory that was allocated here is a different error.
 pub(crate) fn check_registered(address: u64) -> Res {
     match memory::read().allocs.get(&address).map(|a| &a.kind) {
         Some(Kind::Registered) => Ok(()),
@@ -107,7 +108,7 @@ fn free_if(live: &Live, address: u64, fits: impl Fn(&Kind) -> bool) -> Res {
     Ok(())
 }
 
-/// Takes away memory that was made here.
+/// Frees memory that was allocated here.
 pub(crate) fn release(memory: &mut Memory, address: u64) {
     if let Some(alloc) = memory.remove(address) {
         memory.retired.take_away(address, alloc.size.next_multiple_of(PAGE), Then::Unmap);
@@ -152,7 +153,7 @@ pub(crate) fn unregister(live: &Live, address: u64) -> Res {
     Ok(())
 }
 
-/// Whether an address is in page-locked memory, which managed memory is not.
+/// Whether an address is in page-locked memory; managed memory does not count.
 pub(crate) fn check_page_locked(address: u64) -> Res {
     match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
         Some(Kind::Pinned(_) | Kind::Registered) => Ok(()),
@@ -160,7 +161,8 @@ pub(crate) fn check_page_locked(address: u64) -> Res {
     }
 }
 
-/// Flags of a pinned address: every one is mapped, and of what it was made with only this is told; managed memory counts, too (measured).
+/// Flags of a page-locked address: every one is mapped, and only this is reported of the allocation flags; managed
+/// memory counts, too (measured).
 pub(crate) fn flags(address: u64) -> Res<u32> {
     const DEVICE_MAPPED: u32 = 2;
     const WRITE_COMBINED: u32 = 4;

@@ -1,4 +1,4 @@
-//! Launching: limits checked at the call, running in stream order, faults.
+//! Launches: limits are checked at the call, execution is in stream order, faults are recorded.
 
 use super::context::{self, Live};
 use super::device;
@@ -13,10 +13,10 @@ use cuda_api::sys::CUresult;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// What `cuFuncSetAttribute` and its kin set.
+/// The attributes that `cuFuncSetAttribute` and similar functions set.
 #[derive(Debug)]
 pub(crate) struct Attributes {
-    /// Most dynamic shared memory, in bytes.
+    /// Maximum dynamic shared memory, in bytes.
     pub max_dynamic_shared: AtomicI32,
     /// Preferred part of the cache for shared memory, in percent; -1 for no preference. Only reported.
     pub carveout: AtomicI32,
@@ -28,7 +28,7 @@ impl Attributes {
     /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET`.
     pub const FIRST_OF_CLUSTERS: u32 = 10;
 
-    /// What applies before anything is set, for each function of an image.
+    /// The defaults for each function of an image.
     pub fn fresh(image: &Image) -> Vec<Arc<Attributes>> {
         let of = |info: &FunctionInfo| {
             let dynamic = device::SHARED_PER_BLOCK.saturating_sub(info.static_shared) as i32;
@@ -49,11 +49,11 @@ pub(crate) struct Shape {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, in bytes.
     pub shared: u32,
-    /// Whether all blocks run at once and may wait for each other.
+    /// Whether all blocks run concurrently and may wait for each other.
     pub cooperative: bool,
 }
 
-/// Threads that a block of a function may have.
+/// Maximum threads of a block of a function.
 pub(crate) fn max_threads(info: &FunctionInfo) -> u32 {
     info.max_threads.unwrap_or(1024).min(1024)
 }
@@ -85,7 +85,7 @@ pub(crate) fn check(function: &Function, shape: &Shape) -> Res {
     Ok(())
 }
 
-/// A kernel in the stream of `target`, with its parameters packed as the code wants them.
+/// Submits a kernel to the stream of `target`, with its parameters packed in the code's layout.
 pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, params: Vec<u8>) -> Res {
     if !function.belongs_to(&target.live) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -100,7 +100,7 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
     Ok(())
 }
 
-/// CPU threads for a kernel; asked for once, since the system reads files to answer.
+/// Number of CPU threads for a kernel; queried once, since the system reads files to answer.
 static THREADS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// Counts a kernel as running for as long as it exists.
@@ -117,7 +117,7 @@ impl Running {
         (Running { context: live.number }, ranges)
     }
 
-    /// Whether memory was used that had been taken away meanwhile.
+    /// Whether memory was accessed that had been unmapped meanwhile.
     fn end(self) -> bool {
         let context = self.context;
         std::mem::forget(self);
@@ -126,14 +126,14 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Only when the interpreter panicked.
+    /// Set only if the interpreter panicked.
     fn drop(&mut self) {
         memory::write().retired.kernel_ends(self.context);
         context::complain("softgpu: the interpreter failed\n");
     }
 }
 
-/// The heap of a context in which no code allocates.
+/// The heap of a context without code that allocates.
 struct NoHeap;
 
 impl DeviceHeap for NoHeap {
@@ -211,7 +211,7 @@ fn fail(live: &Live, function: &Function, fault: Fault) -> Res {
     Err(report(function, code, &what))
 }
 
-/// The error that a context's failure number means; faults of kernels and what else work can end with.
+/// The error of a context's failure number: faults of kernels and other failures of work.
 pub(crate) fn fault_from_number(number: u32) -> Option<CUresult> {
     use CUresult as E;
     let codes = [

@@ -1,4 +1,4 @@
-//! The table of everything that an address may point to, and who may use it.
+//! The table of all valid memory, and its access rights.
 //!
 //! One table for the process, under one lock. Calls read it to check pointers, copies hold it while they run (in pieces),
 //! kernels take a snapshot. The lock comes after the scheduler's: nothing is submitted while it is held.
@@ -15,23 +15,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What an allocation is.
+/// Kind of an allocation.
 pub(crate) enum Kind {
-    /// Made by `cuMemAlloc`.
+    /// Allocated by `cuMemAlloc`.
     Device,
     /// Allocated from the pool of this handle, in stream order.
     Pooled(usize),
-    /// Freed in a stream that has not reached it: work before that may use it.
+    /// Freed in a stream that has not reached the free: earlier work may use it.
     Freed,
     /// Physical memory mapped into a reservation.
     Mapped(Mapping),
     /// Page-locked memory made by `cuMemHostAlloc`, with its flags.
     Pinned(u32),
-    /// Memory of the host's, managed: made by `cuMemAllocManaged`.
+    /// Managed memory of the host, allocated by `cuMemAllocManaged`.
     Managed,
     /// A managed variable of a module.
     ManagedVariable,
-    /// The program's own memory, registered.
+    /// Registered memory of the program.
     Registered,
     /// A module's variable.
     Variable,
@@ -43,9 +43,9 @@ pub(crate) enum Kind {
 pub(crate) struct Alloc {
     pub size: u64,
     pub kind: Kind,
-    /// Ordinal of the device that it belongs to.
+    /// Ordinal of its device.
     pub device: usize,
-    /// Number of the context that made it; 0 for mappings, which have none.
+    /// Number of the context that created it; 0 for mappings, which have none.
     pub owner: u64,
     /// Handle of that context, or 0.
     pub context: usize,
@@ -54,12 +54,12 @@ pub(crate) struct Alloc {
 }
 
 impl Alloc {
-    /// Whether it is page-locked host memory, or managed, which is the same here.
+    /// Whether it is page-locked host memory, or managed memory, which is the same here.
     pub fn is_host(&self) -> bool {
         matches!(self.kind, Kind::Pinned(_) | Kind::Registered) || self.is_managed()
     }
 
-    /// Whether host and kernels use it at one address, without being told.
+    /// Whether host and kernels may access it at one address.
     pub fn is_managed(&self) -> bool {
         matches!(self.kind, Kind::Managed | Kind::ManagedVariable)
     }
@@ -77,7 +77,7 @@ impl Alloc {
     }
 }
 
-/// What a context's kernels may use: made for which generation and which peers.
+/// The memory that a context's kernels may use, with the generation and peers for which it was computed.
 struct Snapshot {
     generation: u64,
     peers: u32,
@@ -89,7 +89,7 @@ struct Snapshot {
 pub(crate) struct Memory {
     pub allocs: BTreeMap<u64, Alloc>,
     pub reservations: BTreeMap<u64, Reservation>,
-    /// Where `cuMemAlloc` cuts from, by device ordinal.
+    /// The pools of `cuMemAlloc`, by device ordinal.
     pub pools: HashMap<usize, Pool>,
     pub retired: Retired,
     generation: u64,
@@ -100,18 +100,18 @@ pub(crate) struct Memory {
 
 static MEMORY: LazyLock<RwLock<Memory>> = LazyLock::new(RwLock::default);
 
-/// The table, for looking.
+/// The table, for reading.
 pub(crate) fn read() -> RwLockReadGuard<'static, Memory> {
     MEMORY.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The table, for changing.
+/// The table, for writing.
 pub(crate) fn write() -> RwLockWriteGuard<'static, Memory> {
     MEMORY.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Memory {
-    /// Adds an allocation made in `live`'s context, or in none.
+    /// Adds an allocation of `live`'s context, or of none.
     pub fn add(&mut self, address: u64, size: u64, kind: Kind, device: usize, live: Option<&Live>) {
         self.generation += 1;
         self.buffers += 1;
@@ -125,18 +125,18 @@ impl Memory {
         self.allocs.remove(&address)
     }
 
-    /// To be called when who may use what has changed.
+    /// Must be called when access rights have changed.
     pub fn changed(&mut self) {
         self.generation += 1;
     }
 
-    /// The allocation that contains `address`; the device heap is none.
+    /// The allocation that contains `address`; the device heap does not count.
     pub fn find(&self, address: u64) -> Option<(u64, &Alloc)> {
         let (base, alloc) = self.allocs.range(..=address).next_back()?;
         (address - base < alloc.size && !matches!(alloc.kind, Kind::Heap)).then_some((*base, alloc))
     }
 
-    /// Whether any byte of a range belongs to an allocation.
+    /// Whether any byte of a range is allocated.
     pub fn overlaps(&self, address: u64, len: u64) -> bool {
         let end = address.saturating_add(len);
         self.allocs.range(..end).next_back().is_some_and(|(base, alloc)| base + alloc.size > address)
@@ -223,7 +223,7 @@ pub(crate) fn allocate_as(live: &Live, size: u64, device: usize, kind: Kind) -> 
     Ok(address)
 }
 
-/// An allocation is freed in a stream: it cannot be freed again, and work before the free may still use it.
+/// Marks an allocation as freed in a stream: it cannot be freed again, and work before the free may still use it.
 pub(crate) fn mark_freed(address: u64) -> Res {
     let mut memory = write();
     let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -270,7 +270,7 @@ fn device_of_start(memory: &Memory, address: u64) -> Res<usize> {
     alloc.map(|alloc| alloc.device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Takes device memory away.
+/// Frees device memory.
 pub(crate) fn release_device(memory: &mut Memory, address: u64) {
     let Some(alloc) = memory.remove(address) else {
         return;
@@ -287,7 +287,7 @@ pub(crate) fn release_device(memory: &mut Memory, address: u64) {
     }
 }
 
-/// Frees what belonged to a context that has ended.
+/// Frees the memory of a context that was destroyed.
 pub(crate) fn end_context(live: &Live) {
     let mut memory = write();
     let mine: Vec<u64> = memory.allocs.iter().filter(|(_, a)| a.owner == live.number).map(|(base, _)| *base).collect();

@@ -41,7 +41,7 @@ impl Part {
         Part { operation: 0, short_flags: 0, address, value, flags: 0, padding: 0, alias: [0; 2] }
     }
 
-    /// Bytes of its word: 0 for barriers.
+    /// Size of its word in bytes; 0 for barriers.
     fn size(&self) -> u64 {
         match self.operation {
             1 | 2 => 4,
@@ -50,14 +50,14 @@ impl Part {
         }
     }
 
-    /// As it is in a node of a graph.
+    /// Its form in a node of a graph.
     pub(crate) fn words(&self) -> [u64; 6] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let [a, b] = self.alias;
         [pair(self.operation, self.short_flags), self.address, self.value, pair(self.flags, self.padding), a, b]
     }
 
-    /// One of a node of a graph, checked.
+    /// Converts and checks an operation of a graph node.
     pub(crate) fn of(words: &[u64; 6]) -> Res<Part> {
         let [head, address, value, flags, a, b] = *words;
         let (operation, short_flags) = (head as u32, (head >> 32) as u32);
@@ -65,7 +65,7 @@ impl Part {
         part.check().map(|()| part)
     }
 
-    /// What a stream does.
+    /// The action of a stream.
     pub(crate) fn work(&self) -> Work {
         let (at, size) = (self.address, self.size());
         let value = if size == 4 { self.value & u64::from(u32::MAX) } else { self.value };
@@ -80,7 +80,7 @@ impl Part {
         }
     }
 
-    /// Whether a driver takes it.
+    /// Whether a driver accepts it.
     pub(crate) fn check(&self) -> Res {
         let allowed = match self.operation {
             1 | 4 => self.flags & !(COMPARISON | FLUSH) == 0,

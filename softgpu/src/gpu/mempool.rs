@@ -1,5 +1,5 @@
-//! Pools of stream-ordered allocations, in the plainest way: memory is taken when the call is made and goes when the stream
-//! reaches the free. So whoever uses it later than that is found out.
+//! Pools of stream-ordered allocations, implemented in the simplest way: memory is allocated at the call and freed when
+//! the stream reaches the free. Later uses are therefore detected.
 
 use super::context::Live;
 use super::memory::{self, Kind};
@@ -13,21 +13,21 @@ use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// What a pool seems to take from the device at a time.
+/// Granularity in which a pool appears to reserve device memory.
 const GROWTH: u64 = 32 << 20;
 
 /// A pool.
 pub(crate) struct Pool {
     /// Ordinal of its device.
     pub device: usize,
-    /// Whether other processes may have its allocations.
+    /// Whether its allocations can be shared with other processes.
     pub is_exportable: bool,
-    /// Whose pool it is, if another process's: nothing is allocated from it.
+    /// The owner, if the pool was imported from another process: nothing is allocated from it.
     pub lender: Option<Lender>,
     pub state: Mutex<State>,
 }
 
-/// What changes of a pool.
+/// The mutable state of a pool.
 pub(crate) struct State {
     pub reuse: [i32; 3],
     pub threshold: u64,
@@ -39,11 +39,11 @@ pub(crate) struct State {
 
 /// Pools by handle.
 static POOLS: LazyLock<Table<Pool>> = LazyLock::new(|| Table::new(11));
-/// The pools that devices have from the start, and those that they allocate from.
+/// The default pools of devices, and those that they currently allocate from.
 static DEVICES: LazyLock<Mutex<Vec<[usize; 2]>>> =
     LazyLock::new(|| Mutex::new(device::all().iter().map(|d| [add(d.ordinal as usize, 0, false, None); 2]).collect()));
 
-/// Makes a pool; its handle.
+/// Creates a pool; returns its handle.
 pub(crate) fn add(device: usize, most: u64, is_exportable: bool, lender: Option<Lender>) -> usize {
     let state = State { reuse: [1; 3], threshold: 0, most, used: [0; 2], reserved: [0; 2], destroyed: false };
     let mut handle = 0;
@@ -59,17 +59,17 @@ pub(crate) fn resolve(handle: usize) -> Res<Arc<Pool>> {
     POOLS.get(handle).filter(|p| !lock(&p.state).destroyed).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The pool that a device has from the start.
+/// The default pool of a device.
 pub(crate) fn default_of(device: usize) -> usize {
     lock(&DEVICES)[device][0]
 }
 
-/// The pool that a device allocates from.
+/// The current pool of a device.
 pub(crate) fn current_of(device: usize) -> usize {
     lock(&DEVICES)[device][1]
 }
 
-/// Chooses it.
+/// Sets the current pool of a device.
 pub(crate) fn choose(device: usize, handle: usize) -> Res {
     let pool = resolve(handle)?;
     if pool.device != device || pool.lender.is_some() {
@@ -118,7 +118,7 @@ pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
     Ok(address)
 }
 
-/// An allocation of a pool is freed: it counts as unused from now on.
+/// Counts an allocation of a pool as unused, after it was freed.
 pub(crate) fn freed(handle: usize, size: u64) {
     if let Some(pool) = POOLS.get(handle) {
         lock(&pool.state).used[0] -= size;
@@ -136,7 +136,7 @@ pub(crate) fn free(target: &Target, address: u64) -> Res {
     Ok(())
 }
 
-/// What a synchronisation does: pools keep no more than their threshold.
+/// At a synchronization, pools keep no more than their threshold.
 pub(crate) fn trim() {
     POOLS.each(|pool| {
         let keep = lock(&pool.state).threshold;

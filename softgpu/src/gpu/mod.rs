@@ -1,10 +1,11 @@
 //! The device side, as plain Rust.
 //!
-//! * [`process`]: what there is once in a process: initialised or not, forked, exiting.
-//! * [`device`], [`context`]: devices with their identity, contexts with what belongs to them.
+//! * [`process`]: per-process state: initialized or not, forked, exiting.
+//! * [`device`], [`context`]: devices with their identity, contexts with what they own.
 //! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
-//!   [`place`] puts globals and code, [`heap`] is the device-side `malloc`, [`retire`] takes memory away under running kernels,
-//!   [`mempool`] allocates in stream order.
+//! [`place`] places globals and code, [`heap`] is the device-side `malloc`, [`retire`] unmaps memory under running
+//! kernels,
+//! [`mempool`] allocates in stream order.
 //! * [`mod@array`]: arrays and mipmapped arrays; [`texture`]: texture and surface objects; [`mod@reference`]: references.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
 //! * [`copy`]: copies and fills; [`memory_op`] writes words and waits for them, [`synchronous`] says which memory calls wait for.
@@ -44,7 +45,7 @@ pub(crate) mod vmm;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also when another thread panicked while it held the lock: every critical section here leaves valid data.
+/// Locks, even if another thread panicked while it held the lock: every critical section here leaves valid data.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

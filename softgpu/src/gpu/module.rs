@@ -1,7 +1,8 @@
 //! Modules, libraries, functions, kernels.
 //!
-//! A [`Library`] is code without a context. Its module in a context is made when it is loaded, if a context is current
-//! then, else at the first use there; so addresses follow the order of loading, lazy or eager, as measured on hardware.
+//! A [`Library`] is code without a context. Its module in a context is created when it is loaded, if a context is then
+//! current, otherwise on first use there; so addresses follow the order of loading, lazy or eager, as measured on
+//! hardware.
 
 use super::context::{self, Live};
 use super::launch::Attributes;
@@ -26,20 +27,20 @@ pub(crate) static LIBRARIES: LazyLock<Table<Library>> = LazyLock::new(|| Table::
 /// Kernels of libraries by handle.
 pub(crate) static KERNELS: LazyLock<Table<Kernel>> = LazyLock::new(|| Table::new(7));
 
-/// Code placed in a context.
+/// Code placed in a context: a module.
 pub(crate) struct Module {
     pub handle: usize,
     live: Weak<Live>,
-    /// Whether it is a library's, which alone may unload it.
+    /// Whether it belongs to a library, which alone may unload it.
     of_library: bool,
     pub program: Arc<Program>,
     room: Room,
-    /// Memory of its managed variables, unless that is its library's.
+    /// Memory of its managed variables, unless its library owns it.
     managed: Vec<u64>,
     attributes: Vec<Arc<Attributes>>,
-    /// Handles of functions that were asked for, by index.
+    /// Handles of functions that were requested, by index.
     functions: Mutex<HashMap<usize, Arc<Function>>>,
-    /// Texture and surface references that were asked for, by index of the variable.
+    /// Texture and surface references that were requested, by index of the variable.
     references: Mutex<HashMap<usize, Arc<Reference>>>,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Library {
     kernels: Mutex<HashMap<usize, Arc<Kernel>>>,
     /// Memory of its managed variables, which its modules share.
     managed: Vec<u64>,
-    /// What programs have set for the kernels, by device.
+    /// The attributes that programs have set for the kernels, by device.
     attributes: Mutex<HashMap<usize, Vec<Arc<Attributes>>>>,
 }
 
@@ -76,12 +77,12 @@ pub(crate) struct Kernel {
 }
 
 impl Function {
-    /// What the code says about it.
+    /// The code's description of it.
     pub fn info(&self) -> &FunctionInfo {
         &self.program.image.functions[self.index]
     }
 
-    /// Handle of the kernel that it is in this context, if somebody has asked for that.
+    /// Handle of the kernel in this context, if it was requested.
     pub fn kernel(&self) -> Option<usize> {
         let mut found = None;
         KERNELS.each(|kernel| {
@@ -109,12 +110,12 @@ fn kernel_named(image: &Image, name: &str) -> Res<usize> {
     image.functions.iter().position(|f| f.is_kernel && f.name == name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
 }
 
-/// Parses code; what is wrong with it goes to stderr.
+/// Parses code; errors are printed to stderr.
 pub(crate) fn parse(text: &str) -> Res<Image> {
     parse_with_log(text, |_| {})
 }
 
-/// Parses code; what is wrong with it goes to stderr and to `log`.
+/// Parses code; errors are printed to stderr and written to `log`.
 pub(crate) fn parse_with_log(text: &str, log: impl FnOnce(&str)) -> Res<Image> {
     let refused = |error, message: &str| {
         code::complain(message);
@@ -187,7 +188,7 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
     Ok(module)
 }
 
-/// Memory for the managed variables of an image. No compiler lets addresses be among their first values.
+/// Allocates memory for the managed variables of an image. No compiler uses addresses as their initial values.
 fn make_managed(live: Option<&Live>, image: &Image) -> Res<Vec<u64>> {
     let mut made = Vec::new();
     for global in image.globals.iter().filter(|global| global.managed) {
@@ -196,7 +197,7 @@ fn make_managed(live: Option<&Live>, image: &Image) -> Res<Vec<u64>> {
     Ok(made)
 }
 
-/// Makes the map of code addresses anew.
+/// Rebuilds the map of code addresses.
 fn renew_code(live: &Arc<Live>) {
     let mut programs = Vec::new();
     MODULES.each(|module| {
@@ -310,7 +311,7 @@ fn c_name(image: &Image, index: usize) -> CString {
     CString::new(image.functions[index].name.as_str()).unwrap_or_default()
 }
 
-/// Forgets what a context that has ended had.
+/// Removes the modules of a context that was destroyed.
 pub(crate) fn end_context(live: &Arc<Live>) {
     FUNCTIONS.remove_if(|function| function.belongs_to(live));
     reference::end_context(live);
@@ -403,7 +404,7 @@ impl Library {
         Ok(self.kernel(kernel_named(&self.image, name)?))
     }
 
-    /// What the code says about a kernel.
+    /// The code's description of a kernel.
     pub fn info(&self, index: usize) -> &FunctionInfo {
         &self.image.functions[index]
     }
@@ -417,7 +418,7 @@ pub(crate) fn resolve_kernel(handle: usize) -> Res<(Arc<Kernel>, Arc<Library>)> 
 }
 
 impl Kernel {
-    /// What programs have set for it on a device.
+    /// The attributes that programs have set for it on a device.
     pub fn attributes(&self, library: &Library, device: usize) -> Arc<Attributes> {
         library.attributes_on(device)[self.index].clone()
     }

@@ -1,14 +1,14 @@
-//! Memory of the operating system. All mappings of the driver go through these few calls.
+//! Memory of the operating system. All mappings of the driver are created by these few functions.
 //!
-//! They call libc's `mmap` by its symbol, on purpose: whoever wants to choose the addresses of what this driver places
-//! replaces that slot of this library, as can be done with the real one.
+//! They deliberately call libc's `mmap` by its symbol: the executor steers the addresses of what this driver places by
+//! replacing that slot of this library, as with the genuine driver.
 
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// What a page may be used for.
+/// Protection of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protection {
     /// Nothing: a reservation, or freed.
@@ -34,12 +34,12 @@ fn map(addr: u64, len: u64, protection: Protection, flags: i32, fd: i32) -> Res<
     if p == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(p as u64) }
 }
 
-/// Zeroed memory wherever the system likes.
+/// Allocates zeroed memory at any address.
 pub(crate) fn anywhere(len: u64) -> Res<u64> {
     map(0, len, Protection::ReadWrite, ANONYMOUS, -1)
 }
 
-/// Address space without memory, near `hint` or elsewhere, aligned to `align` (a power of two).
+/// Reserves address space without memory, preferably at `hint`, aligned to `align` (a power of two).
 pub(crate) fn reserve(hint: u64, len: u64, align: u64) -> Res<u64> {
     let at = map(hint, len, Protection::None, ANONYMOUS, -1)?;
     if at.is_multiple_of(align) {
@@ -58,7 +58,7 @@ pub(crate) fn reserve(hint: u64, len: u64, align: u64) -> Res<u64> {
     Ok(start)
 }
 
-/// Zeroed memory exactly at `addr`, if nothing is there.
+/// Allocates zeroed memory exactly at `addr`, if that range is free.
 pub(crate) fn exactly(addr: u64, len: u64) -> Res<u64> {
     let got = map(addr, len, Protection::ReadWrite, ANONYMOUS | libc::MAP_FIXED_NOREPLACE, -1)?;
     if got == addr {
@@ -69,24 +69,24 @@ pub(crate) fn exactly(addr: u64, len: u64) -> Res<u64> {
     Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-/// Puts fresh anonymous pages over a range that the driver owns.
+/// Maps new anonymous pages over a range that the driver owns.
 pub(crate) fn replace(addr: u64, len: u64, protection: Protection) -> Res {
     map(addr, len, protection, ANONYMOUS | libc::MAP_FIXED, -1).map(drop)
 }
 
-/// Puts pages of `fd` over a range that the driver has reserved.
+/// Maps pages of `fd` over a range that the driver has reserved.
 pub(crate) fn map_file(addr: u64, len: u64, fd: &OwnedFd) -> Res {
     map(addr, len, Protection::None, libc::MAP_SHARED | libc::MAP_FIXED, fd.as_raw_fd()).map(drop)
 }
 
-/// Changes what a mapped range may be used for.
+/// Changes the protection of a mapped range.
 pub(crate) fn protect(addr: u64, len: u64, protection: Protection) -> Res {
     // SAFETY: the range belongs to the driver's table; taking rights away makes bad accesses fail, which is intended.
     let rc = unsafe { libc::mprotect(addr as *mut libc::c_void, len as usize, protection.bits()) };
     if rc == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
-/// Gives a range back. The system cannot refuse for a range that was mapped.
+/// Unmaps a range. The system cannot refuse this for a mapped range.
 pub(crate) fn unmap(addr: u64, len: u64) {
     // SAFETY: only ranges that this driver mapped, and that no running kernel may use, are given here.
     unsafe { libc::munmap(addr as *mut libc::c_void, len as usize) };
@@ -101,7 +101,7 @@ pub(crate) fn touched(addr: u64, len: u64) -> bool {
     rc == 0 && seen.iter().any(|page| page & 1 != 0)
 }
 
-/// A file in memory of `len` zero bytes; `name` can be read back with [`memory_file_name`] by whoever gets the descriptor.
+/// Creates a memory file of `len` zero bytes; the receiver of the descriptor can read `name` with [`memory_file_name`].
 pub(crate) fn memory_file(name: &str, len: u64) -> Res<OwnedFd> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: a NUL-terminated name and valid flags.
@@ -138,7 +138,7 @@ pub(crate) fn file_identity(fd: &OwnedFd) -> Res<(u64, (u64, u64))> {
     Ok((u64::try_from(stat.st_size).unwrap_or(0), (stat.st_dev, stat.st_ino)))
 }
 
-/// A copy of a descriptor number that someone else owns; a number that is not open is `INVALID_VALUE`.
+/// A duplicate of a descriptor owned by other code; an invalid number is `INVALID_VALUE`.
 pub(crate) fn duplicate(fd: i32) -> Res<OwnedFd> {
     // SAFETY: fcntl checks the number itself.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };

@@ -1,8 +1,9 @@
-//! What kernels print, until a call shows it.
+//! Buffered output of kernels, until a call writes it.
 //!
-//! Shown by calls that wait, when code is loaded or unloaded and when the context ends: never by a query, and never by itself. Nor
-//! by a launch: CUDA's documentation ("Formatted Output") says so, an H200's driver does not (docs/measurements.md). The buffer is a
-//! ring of the size that `CU_LIMIT_PRINTF_FIFO_SIZE` says: what is new takes the place of what is oldest.
+//! It is written by calls that wait, when code is loaded or unloaded and when the context is destroyed, but neither by
+//! a query nor spontaneously. Not by a launch either: CUDA's documentation ("Formatted Output") says it is, but an
+//! H200's driver does not (docs/measurements.md). The buffer is a ring of `CU_LIMIT_PRINTF_FIFO_SIZE` bytes: new text
+//! overwrites the oldest.
 
 use super::{lock, os};
 use std::collections::VecDeque;
@@ -11,7 +12,7 @@ use std::sync::Mutex;
 /// Bytes of the buffer that a text takes beside itself. What the real one takes is not documented.
 const HEAD: usize = 16;
 
-/// Texts of one context that have not been shown.
+/// Texts of one context that have not been written.
 #[derive(Default)]
 pub(crate) struct Output(Mutex<Buffers>);
 
@@ -47,7 +48,7 @@ impl Output {
         b.failed.push('\n');
     }
 
-    /// Shows everything.
+    /// Writes all buffered text.
     pub fn show(&self) {
         let (ring, failed) = {
             let mut b = lock(&self.0);

@@ -1,4 +1,4 @@
-//! Where the driver puts what it places itself: variables and code of modules.
+//! Placement of the variables and code of modules.
 //!
 //! **The rule.** Each context has chunks of 2 MiB (more for a larger module), each from one `mmap(NULL, …)` of its own, which it keeps
 //! as long as it lives: some for code, others for variables. A module's variables lie together in the first gap that is large enough.
@@ -18,7 +18,7 @@ const ALIGN: u64 = 256;
 struct Chunk {
     base: u64,
     len: u64,
-    /// Where its first item may begin.
+    /// Minimum offset of its first item.
     from: u64,
     /// First byte and end of each module's items, by address.
     used: Vec<(u64, u64)>,
@@ -37,7 +37,7 @@ fn lay(from: u64, items: &[(u64, u64)]) -> Option<(Vec<u64>, u64)> {
 }
 
 impl Chunk {
-    /// Takes the first gap in which the items have room.
+    /// Takes the first gap that fits the items.
     fn take(&mut self, items: &[(u64, u64)]) -> Option<Vec<u64>> {
         let mut from = self.from;
         for i in 0..=self.used.len() {
@@ -89,22 +89,22 @@ impl Area {
     }
 }
 
-/// Where code and variables of one context lie.
+/// Placement of the code and variables of one context.
 #[derive(Default)]
 pub(crate) struct Place {
     code: Area,
     variables: Area,
 }
 
-/// Room for one module.
+/// The ranges of one module.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Address of the code, then those of the variables in the order of the sizes asked for.
+    /// Address of the code, then those of the variables, in the order of the requested sizes.
     pub addresses: Vec<u64>,
 }
 
 impl Place {
-    /// Room for code of some bytes and for variables of (size, alignment), in order.
+    /// Allocates ranges for code and for variables of (size, alignment), in order.
     pub fn take(&mut self, device: &Device, code: u64, variables: &[(u64, u64)]) -> Res<Room> {
         let mut addresses = self.code.take(device, &[(code, 1)])?;
         match self.variables.take(device, variables) {
@@ -117,7 +117,7 @@ impl Place {
         Ok(Room { addresses })
     }
 
-    /// A module is gone.
+    /// Releases the ranges of a module.
     pub fn leave(&mut self, room: &Room) {
         if let Some((code, variables)) = room.addresses.split_first() {
             self.code.leave(*code);
@@ -125,7 +125,7 @@ impl Place {
         }
     }
 
-    /// The context is gone.
+    /// Releases all ranges with the context.
     pub fn end(&mut self, device: &Device) {
         self.code.end(device);
         self.variables.end(device);

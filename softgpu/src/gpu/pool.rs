@@ -1,4 +1,5 @@
-//! Cutting `cuMemAlloc` allocations: small ones in units of 512 bytes out of blocks of 2 MiB, large ones whole blocks.
+//! The allocator of `cuMemAlloc`: small allocations are cut in units of 512 bytes from blocks of 2 MiB, large ones are
+//! whole blocks.
 
 use super::device::Device;
 use super::memory;
@@ -6,11 +7,11 @@ use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::collections::BTreeMap;
 
-/// Alignment and smallest distance of allocations.
+/// Alignment and granularity of allocations.
 pub(crate) const UNIT: u64 = 512;
-/// What device memory is taken in.
+/// Granularity in which device memory is taken.
 pub(crate) const BLOCK: u64 = 2 << 20;
-/// Allocations above this size get blocks of their own.
+/// Larger allocations get separate blocks.
 const SMALL: u64 = 1 << 20;
 
 /// The blocks of one device.
@@ -29,7 +30,7 @@ fn blocks(size: u64) -> Res<u64> {
 }
 
 impl Pool {
-    /// Address of `size` bytes.
+    /// Allocates `size` bytes.
     pub fn allocate(&mut self, device: &Device, size: u64) -> Res<u64> {
         if size > SMALL {
             return memory::block(device, blocks(size)?);
@@ -57,7 +58,7 @@ impl Pool {
         None
     }
 
-    /// Takes an allocation back; says which pages nothing lies in any more, for the caller to take away.
+    /// Frees an allocation; returns pages that are now unused, for the caller to unmap.
     pub fn free(&mut self, device: &Device, address: u64, size: u64) -> Option<(u64, u64)> {
         if size > SMALL {
             let len = blocks(size).ok()?;
@@ -77,7 +78,7 @@ impl Pool {
     }
 }
 
-/// Adds a free piece, joined with its neighbours.
+/// Adds a free piece and merges it with its neighbours.
 fn put_back(free: &mut BTreeMap<u64, u64>, mut offset: u64, mut len: u64) {
     if let Some(next) = free.remove(&(offset + len)) {
         len += next;

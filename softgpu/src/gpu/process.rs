@@ -1,5 +1,5 @@
-//! What there is once in a process: whether the driver is initialised, whether this is a forked child, whether the process
-//! is about to end.
+//! Per-process state: whether the driver is initialized, whether this is a forked child, whether the process is
+//! exiting.
 
 use super::{context, device};
 use crate::result::Res;
@@ -11,7 +11,7 @@ static INITIALISED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// `cuInit`. A fork made before leaves the child free to initialise itself.
+/// `cuInit`. A child forked before this can initialize the driver itself.
 pub(crate) fn initialise() -> Res {
     if FORKED.load(Ordering::Relaxed) {
         return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
@@ -31,12 +31,13 @@ pub(crate) fn initialise() -> Res {
     Ok(())
 }
 
-/// A child has no worker threads and shares device memory with no right to it: every call is refused.
+/// A child has no worker threads and must not use the device memory that it shares, so every call is refused.
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Kernels still running are abandoned: they stop soon, nothing waits for them, their memory stays until the process is gone.
+/// Running kernels are abandoned: they stop soon, nothing waits for them, and their memory stays until the process has
+/// ended.
 extern "C" fn at_exit() {
     if !FORKED.load(Ordering::Relaxed) {
         EXITING.store(true, Ordering::Release);

@@ -19,7 +19,7 @@ const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const MOST_BYTES: u64 = 1 << 32;
 /// Elements of a row, rows, and bytes from row to row, at most (`CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_…`).
 const MOST_IN_ROWS: [u64; 3] = [131_072, 65_000, 2_097_120];
-/// Rows are so far apart.
+/// Required alignment of the distance between rows.
 const PITCH: u64 = 32;
 
 /// References by handle.
@@ -30,12 +30,12 @@ pub(crate) struct Reference {
     pub handle: usize,
     live: Weak<Live>,
     kind: ptx::Reference,
-    /// Its module and its address; none of one that a program has made itself, which no kernel names.
+    /// Its module and its address; none for one created by the program, which no kernel names.
     of_module: Option<(usize, u64)>,
     kept: Mutex<Kept>,
 }
 
-/// Makes a reference.
+/// Creates a reference.
 pub(crate) fn make(live: &Arc<Live>, kind: ptx::Reference, of_module: Option<(usize, u64)>) -> Arc<Reference> {
     let live = Arc::downgrade(live);
     REFERENCES.insert_with(|handle| Reference { handle, live, kind, of_module, kept: Mutex::default() })
@@ -48,12 +48,12 @@ pub(crate) fn resolve(handle: usize, kind: ptx::Reference) -> Res<(Arc<Reference
     Ok((found.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?, live))
 }
 
-/// Whether a reference has not ended.
+/// Whether a reference still exists.
 pub(crate) fn is_alive(reference: &Reference) -> bool {
     REFERENCES.get(reference.handle).is_some()
 }
 
-/// An array has ended, or a mipmapped one: nobody sees it any more.
+/// Unbinds an array, or a mipmapped one, that was destroyed.
 pub(crate) fn array_ended(handle: usize) {
     REFERENCES.each(|reference| {
         let mut kept = lock(&reference.kept);
@@ -72,18 +72,18 @@ pub(crate) fn destroy(handle: usize) -> Res {
     Ok(())
 }
 
-/// A reference ends: with its module, or by itself.
+/// Destroys a reference, with its module or by itself.
 pub(crate) fn end(live: &Live, reference: &Reference) {
     REFERENCES.remove(reference.handle);
     reference.show(live, None);
 }
 
-/// Forgets what a context that has ended had.
+/// Removes the references of a context that was destroyed.
 pub(crate) fn end_context(live: &Arc<Live>) {
     REFERENCES.remove_if(|r| std::ptr::eq(r.live.as_ptr(), Arc::as_ptr(live)));
 }
 
-/// An array that a reference is to see.
+/// The array that a reference is bound to.
 pub(crate) fn of_array(handle: usize, kind: ptx::Reference) -> Res<Resource> {
     let array = array::resolve(handle)?;
     if kind == ptx::Reference::Surface && array.shape.flags & SURFACE == 0 {
@@ -92,7 +92,7 @@ pub(crate) fn of_array(handle: usize, kind: ptx::Reference) -> Res<Resource> {
     Ok(seen(OF_ARRAY, handle, &array.shape))
 }
 
-/// A mipmapped array that a reference is to see.
+/// The mipmapped array that a reference is bound to.
 pub(crate) fn of_mipmap(handle: usize) -> Res<Resource> {
     Ok(seen(OF_MIPMAP, handle, &array::resolve_mipmap(handle)?.levels[0].shape))
 }
@@ -101,7 +101,7 @@ fn seen(kind: u32, handle: usize, shape: &Shape) -> Resource {
     Resource { kind, array: handle as u64, format: shape.format, channels: shape.channels, ..Resource::default() }
 }
 
-/// Whether memory is such that hardware lets a reference see it; its format may be any.
+/// Whether hardware allows binding a reference to this memory, of any format.
 fn check_memory(r: &Resource) -> Res {
     let element = channel(r.format).map_or(0, |(bytes, _)| bytes * u64::from(r.channels));
     let fits = match r.kind {
@@ -115,14 +115,14 @@ fn check_memory(r: &Resource) -> Res {
     if fits { Ok(()) } else { Err(BAD) }
 }
 
-/// What is seen of memory: from an aligned address on.
+/// The bound range of memory, from an aligned address on.
 fn aligned(r: &Resource) -> Resource {
     let before = if r.kind == OF_MEMORY { r.address % ALIGNED } else { 0 };
     Resource { address: r.address - before, width: r.width.saturating_add(before), ..*r }
 }
 
 impl Reference {
-    /// Its settings now.
+    /// Its current settings.
     pub fn kept(&self) -> Kept {
         *lock(&self.kept)
     }
@@ -142,7 +142,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Lets it see memory. Gives the bytes before it that the texture begins with.
+    /// Binds it to memory. Returns the offset of the memory from the aligned start of the texture.
     pub fn see_memory(&self, live: &Live, address: u64, bytes: u64) -> Res<u64> {
         let [format, channels] = self.kept().format;
         let resource = Resource { kind: OF_MEMORY, address, format, channels, width: bytes, ..Resource::default() };
@@ -150,7 +150,7 @@ impl Reference {
         Ok(address % ALIGNED)
     }
 
-    /// Puts what it sees where launches look. What no object could be made of is nothing to a kernel.
+    /// Publishes its binding for launches. A binding of which no object could be created is ignored by kernels.
     fn show(&self, live: &Live, kept: Option<&Kept>) {
         let Some((_, address)) = self.of_module else { return };
         let surface = self.kind == ptx::Reference::Surface;

@@ -1,19 +1,20 @@
-//! Taking memory away while kernels may be running on it.
+//! Unmaps memory while kernels may be running on it.
 //!
-//! `cuMemUnmap` does not wait for kernels; one that goes on using the range faults on hardware. Kernels here read memory of
-//! this process, which must not crash: the range gets fresh empty pages until no kernel runs, and if those were touched the
-//! kernel has faulted. When kernels of several contexts could have done it nobody is blamed.
+//! `cuMemUnmap` does not wait for kernels; one that continues to use the range faults on hardware. Kernels here access
+//! memory of this process, which must not crash: the range gets fresh empty pages until no kernel runs, and if those
+//! were touched the kernel has faulted. If kernels of several contexts could have touched them, none is charged with
+//! the fault.
 
 use super::os::{self, Protection};
 use crate::ptx::Ranges;
 use std::sync::Arc;
 
-/// What becomes of a range in the end.
+/// The final state of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Then {
-    /// It is address space without memory again.
+    /// Reserved address space without memory.
     Reserve,
-    /// It is given back to the system.
+    /// Returned to the system.
     Unmap,
 }
 
@@ -21,7 +22,7 @@ struct Leaving {
     address: u64,
     len: u64,
     then: Then,
-    /// The one context whose kernels had it when it was taken away.
+    /// The only context whose kernels could access it when it was unmapped.
     suspect: Option<u64>,
 }
 
@@ -31,23 +32,23 @@ impl Leaving {
     }
 }
 
-/// Ranges that have been taken away but must stay harmless for a while.
+/// Unmapped ranges that must stay accessible for a while.
 #[derive(Default)]
 pub(crate) struct Retired {
-    /// Kernels that run, by number of their context, with what they may use.
+    /// Running kernels, by number of their context, with the ranges that they may use.
     running: Vec<(u64, Arc<Ranges>)>,
     leaving: Vec<Leaving>,
-    /// Contexts whose kernels have used a range that was mapped anew since.
+    /// Contexts whose kernels have used a range that has been mapped again since.
     guilty: Vec<u64>,
 }
 
 impl Retired {
-    /// A kernel of a context starts, which may use `ranges`.
+    /// Records the start of a context's kernel, which may use `ranges`.
     pub fn kernel_begins(&mut self, context: u64, ranges: Arc<Ranges>) {
         self.running.push((context, ranges));
     }
 
-    /// A kernel of a context has ended; true if one of this context used a range after it had been taken away.
+    /// Records the end of a context's kernel; true if one of this context used a range after it was unmapped.
     pub fn kernel_ends(&mut self, context: u64) -> bool {
         if let Some(index) = self.running.iter().position(|(running, _)| *running == context) {
             self.running.swap_remove(index);
@@ -64,7 +65,7 @@ impl Retired {
         used || guilty
     }
 
-    /// Takes a range away.
+    /// Unmaps a range.
     pub fn take_away(&mut self, address: u64, len: u64, then: Then) {
         if self.running.is_empty() {
             return finish(address, len, then);
@@ -76,7 +77,7 @@ impl Retired {
         self.leaving.push(Leaving { address, len, then, suspect: suspect.filter(|_| fresh) });
     }
 
-    /// Gives address space back that has no memory, once parts taken away before are no longer needed.
+    /// Releases address space without memory, once parts that were unmapped before are no longer needed.
     pub fn drop_space(&mut self, address: u64, len: u64) {
         if self.running.is_empty() {
             return finish(address, len, Then::Unmap);
@@ -84,7 +85,7 @@ impl Retired {
         self.leaving.push(Leaving { address, len, then: Then::Unmap, suspect: None });
     }
 
-    /// A range is about to be mapped anew: what was to become of it no longer matters.
+    /// Cancels the final state of a range that is about to be mapped again.
     pub fn reuse(&mut self, address: u64, len: u64) {
         let end = address + len;
         let mut kept = Vec::with_capacity(self.leaving.len());

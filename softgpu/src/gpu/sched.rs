@@ -1,13 +1,13 @@
 //! Queues of work and the threads that run them.
 //!
-//! Each stream is a queue. A piece of work may start when the one before it in its queue has ended, all its dependencies
-//! have ended, and its random delay is over; among those that may start a random one does. With seed 0 there are no delays
-//! and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]); everything else is limited by
-//! nothing, so host functions and kernels that wait for each other make progress.
+//! Each stream is a queue. A piece of work may start when its predecessor in the queue and all its dependencies have
+//! completed, and its random delay is over; among those that may start, one is selected at random. With seed 0 there
+//! are no delays and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]); other work is
+//! not limited, so host functions and kernels that wait for each other make progress.
 //!
-//! Of the threads that have nothing to do one keeps watch: it sleeps until the next delay is over, the others until they
-//! are called. Who takes work leaves somebody on watch. So there are as many threads as pieces of work that really run at
-//! the same time, and one more, however many streams have work.
+//! One of the idle threads is the watcher: it sleeps until the next delay is over, the others until they are woken. A
+//! thread that takes work makes sure that there is a watcher. So there are as many threads as pieces of work that
+//! really run concurrently, and one more, however many streams have work.
 
 use super::context::Live;
 use super::lock;
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 /// Kernels that one device runs at the same time.
 pub(crate) const KERNELS_AT_ONCE: usize = 16;
-/// Threads at most; a queue that is ready beyond that waits for a free one.
+/// Maximum number of threads; beyond it, ready queues wait for a free thread.
 const MAX_WORKERS: usize = 256;
-/// An idle thread ends after this time.
+/// Idle timeout of a thread.
 const IDLE: Duration = Duration::from_secs(2);
-/// How often a condition on memory is looked at.
+/// Poll interval for conditions on memory.
 const POLL: Duration = Duration::from_micros(50);
 
-/// The end of a piece of work, which others may wait for.
+/// The completion of a piece of work.
 #[derive(Debug, Default)]
 pub(crate) struct Mark {
     done: AtomicBool,
@@ -35,7 +35,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Whether the work has ended.
+    /// Whether the work has completed.
     pub fn done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
@@ -46,20 +46,20 @@ impl Mark {
     }
 }
 
-/// Something that becomes true in time, looked at again and again.
+/// A condition that becomes true over time and is polled.
 pub(crate) type Condition = Box<dyn Fn(&Live) -> Res<bool> + Send>;
 
-/// What is done.
+/// The action of a piece of work.
 pub(crate) enum Work {
-    /// Nothing: the mark is all that counts (events, waits for events).
+    /// Nothing: only the mark matters (events, waits for events).
     Nothing,
-    /// A copy, a host function: runs when its turn has come. It is skipped when the context has failed.
+    /// A copy or a host function. It is skipped if the context has failed.
     Run(Box<dyn FnOnce(&Live) -> Res + Send>),
     /// As `Run`, and counts as one of the device's running kernels.
     Kernel(Box<dyn FnOnce(&Live) -> Res + Send>),
-    /// As `Run`, also in a failed context: a callback is told of the failure.
+    /// As `Run`, but also in a failed context: a callback gets the error.
     Always(Box<dyn FnOnce(&Live) -> Res + Send>),
-    /// Ends when the condition is true or is in error.
+    /// Completes when the condition is true or fails.
     Until(Condition),
 }
 
@@ -78,25 +78,25 @@ struct Queue {
 }
 
 struct State {
-    /// Queues that have work or run some, by stream number (which grows, so the order is that of creation).
+    /// Queues with queued or running work, by stream number (in creation order).
     queues: BTreeMap<u64, Queue>,
     workers: usize,
-    /// Threads that have nothing to do, the one on watch not counted.
+    /// Number of idle threads, without the watcher.
     idle: usize,
-    /// Whether a thread keeps watch.
+    /// Whether a thread is the watcher.
     watched: bool,
-    /// A thread was called to the watch and is on its way.
+    /// A thread was woken to become the watcher.
     called: bool,
     random: u64,
 }
 
 struct Scheduler {
     state: Mutex<State>,
-    /// For the thread on watch: something may be ready earlier than it thought.
+    /// Wakes the watcher: work may be ready earlier than expected.
     watch: Condvar,
-    /// For the idle threads: one of them is to take the watch.
+    /// Wakes an idle thread to become the watcher.
     work: Condvar,
-    /// Something has ended.
+    /// Signals the completion of work.
     ended: Condvar,
     /// Threads that have done their work and wait for the lock to look for more.
     returning: AtomicUsize,
@@ -126,8 +126,8 @@ pub(crate) fn clock() -> u64 {
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Right to add work; while it is held no other submission comes between, so that dependencies on "all that was submitted
-/// before" are exact.
+/// Exclusive right to add work; while it is held there is no other submission, so that dependencies on "all that was
+/// submitted before" are exact.
 pub(crate) struct Submission<'a>(MutexGuard<'a, State>);
 
 /// Begins a submission.
@@ -136,7 +136,7 @@ pub(crate) fn submit<'a>() -> Submission<'a> {
 }
 
 impl Submission<'_> {
-    /// Adds work to the queue of stream number `queue`; it ends at the returned mark.
+    /// Adds work to the queue of stream number `queue`; returns the mark of its completion.
     pub fn push(&mut self, queue: u64, live: &Arc<Live>, work: Work, mut after: Vec<Arc<Mark>>) -> Arc<Mark> {
         after.retain(|mark| !mark.done());
         let mark = Arc::new(Mark::default());
@@ -173,7 +173,7 @@ impl State {
         if self.watched {
             scheduler().watch.notify_one();
         } else if self.called || scheduler().returning.load(Ordering::Relaxed) > 0 {
-            // Whoever arrives looks.
+            // A thread that is arriving will check the queues.
         } else if self.idle > 0 {
             scheduler().work.notify_one();
             self.called = true;
@@ -325,7 +325,7 @@ fn perform(work: Work, live: &Live) {
     }
 }
 
-/// Waits until every mark is done.
+/// Waits until every mark has completed.
 pub(crate) fn wait(marks: &[Arc<Mark>]) {
     if marks.iter().all(|mark| mark.done()) {
         return;

@@ -1,4 +1,5 @@
-//! Pools that processes share: each allocation of such a pool is a memory file of its own, which others find by process and descriptor.
+//! Pools shared by processes: each allocation of such a pool is a separate memory file, which other processes find by
+//! process and descriptor.
 
 use super::context::Live;
 use super::device::{self, Device};

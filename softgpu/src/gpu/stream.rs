@@ -17,7 +17,7 @@ pub(crate) const GREATEST_PRIORITY: i32 = -5;
 /// Streams by handle.
 pub(crate) static STREAMS: LazyLock<Table<Stream>> = LazyLock::new(|| Table::new(1));
 
-/// What the NULL stream means in the function that was called.
+/// The meaning of the NULL stream in a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Default {
     /// The legacy stream of the context.
@@ -44,16 +44,16 @@ pub(crate) enum Kind {
 pub(crate) struct Stream {
     /// Handle of a created stream, else 0.
     pub handle: usize,
-    /// Unique in the process; what `cuStreamGetId` says.
+    /// Unique in the process; returned by `cuStreamGetId`.
     pub number: u64,
     pub kind: Kind,
     pub flags: u32,
     priority: i32,
     /// The context that it was made in, for those that the program made.
     pub context: usize,
-    /// Its green context is gone.
+    /// Its green context has been destroyed.
     pub orphaned: AtomicBool,
-    /// Those that were set, by number.
+    /// The attributes that were set, by number.
     pub attributes: Mutex<Vec<(u32, Attribute)>>,
     live: Weak<Live>,
     /// Last work submitted; changed only during a submission.
@@ -81,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// What was set last, or else what it was made with.
+    /// The value that was set last, or the initial one.
     pub fn priority(&self) -> i32 {
         /// `CU_STREAM_ATTRIBUTE_PRIORITY`
         const PRIORITY: u32 = 8;
@@ -89,7 +89,7 @@ impl Stream {
         set.map_or(self.priority, i32::from_le_bytes)
     }
 
-    /// Whether it waits for the legacy stream, and that for it.
+    /// Whether it synchronizes with the legacy stream.
     pub fn blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
     }
@@ -99,17 +99,17 @@ impl Stream {
         lock(&self.last).clone().filter(|mark| !mark.done())
     }
 
-    /// Whether the stream belongs to this context.
+    /// Whether it is a stream of this context.
     pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
         std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
     }
 
-    /// Nobody gives it work any more.
+    /// Marks it as destroyed: it gets no more work.
     pub fn abandon(&self) {
         self.destroyed.store(true, Ordering::Release);
     }
 
-    /// Whether the handle is gone and the work too.
+    /// Whether it is destroyed and its work has completed.
     pub fn finished(&self) -> bool {
         self.destroyed.load(Ordering::Acquire) && self.pending().is_none()
     }
@@ -123,7 +123,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Adds work that starts after `after` and after what the stream rules demand.
+    /// Adds work that starts after `after` and after what the stream rules require.
     pub fn submit(&self, work: Work, mut after: Vec<Arc<Mark>>) -> Arc<Mark> {
         let mut submission = sched::submit();
         if self.stream.kind == Kind::Legacy {
@@ -155,7 +155,7 @@ impl Target {
         marks
     }
 
-    /// Waits for the stream and reports the context's failure, if any.
+    /// Waits for the stream and returns the context's failure, if any.
     pub fn synchronise(&self) -> Res {
         sched::wait(&self.outstanding());
         mempool::trim();
@@ -191,13 +191,13 @@ pub(crate) fn resolve(handle: CUstream, default: Default) -> Res<Target> {
     Ok(Target { stream, live })
 }
 
-/// Makes a stream of the current context.
+/// Creates a stream of the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> Res<Arc<Stream>> {
     context::current()?;
     create_in(&*context::top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?, flags, priority)
 }
 
-/// Makes a stream of a context.
+/// Creates a stream of a context.
 pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> Res<Arc<Stream>> {
     if flags & !NON_BLOCKING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -210,7 +210,7 @@ pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> Res<Arc
     Ok(stream)
 }
 
-/// Destroys a created stream; its work goes on. Default streams cannot be destroyed.
+/// Destroys a created stream; its work continues. Default streams cannot be destroyed.
 pub(crate) fn destroy(handle: CUstream) -> Res {
     let target = resolve(handle, Default::Legacy)?;
     if target.stream.kind != Kind::Created || STREAMS.remove(target.stream.handle).is_none() {

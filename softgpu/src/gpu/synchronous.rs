@@ -1,18 +1,18 @@
-//! Memory about which synchronous calls wait, though they need not (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+//! Memory whose synchronous calls always wait (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
 
 use super::lock;
 use super::memory::Alloc;
 use std::sync::Mutex;
 
-/// That memory, by its number.
+/// The number of each such allocation.
 static WAITING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Whether a synchronous call about this memory waits until it is done.
+/// Whether a synchronous call on this memory waits for completion.
 pub(crate) fn waits(alloc: &Alloc) -> bool {
     lock(&WAITING).contains(&alloc.buffer)
 }
 
-/// Lets such calls wait, or not.
+/// Enables or disables the waits.
 pub(crate) fn set_waits(alloc: &Alloc, on: bool) {
     let mut waiting = lock(&WAITING);
     waiting.retain(|buffer| *buffer != alloc.buffer);

@@ -1,4 +1,4 @@
-//! Handles: numbers that name objects and are never used twice, so that a destroyed handle stays wrong.
+//! Handles: numbers that identify objects and are never reused, so that a destroyed handle stays invalid.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,7 +22,7 @@ impl<T> Table<T> {
         Table { inner: RwLock::new(Inner { next: 0x5300_0000_0000 + (kind << 36), map: HashMap::new() }) }
     }
 
-    /// Makes an object that knows its handle.
+    /// Creates an object that knows its handle.
     pub fn insert_with(&self, make: impl FnOnce(usize) -> T) -> Arc<T> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.next += STEP;
@@ -32,19 +32,19 @@ impl<T> Table<T> {
         object
     }
 
-    /// The object of a handle, if it is alive.
+    /// The object of a handle, if it exists.
     pub fn get(&self, handle: usize) -> Option<Arc<T>> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).map.get(&handle).cloned()
     }
 
-    /// Whether there is no such object any more.
+    /// Whether the object no longer exists.
     pub fn is_past(&self, handle: usize) -> bool {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         // Handles of the kind differ in the lower bits only.
         handle <= inner.next && handle >> 36 == inner.next >> 36 && !inner.map.contains_key(&handle)
     }
 
-    /// Forgets a handle.
+    /// Removes a handle.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner).map.remove(&handle)
     }
@@ -54,7 +54,7 @@ impl<T> Table<T> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).map.values().for_each(|object| f(object));
     }
 
-    /// Forgets every object for which `gone` is true.
+    /// Removes every object for which `gone` is true.
     pub fn remove_if(&self, gone: impl Fn(&T) -> bool) {
         self.inner.write().unwrap_or_else(PoisonError::into_inner).map.retain(|_, object| !gone(object));
     }

@@ -28,7 +28,7 @@ const PITCH: u64 = 32;
 /// Elements of memory, at most.
 const MOST_ELEMENTS: u64 = 1 << 28;
 
-/// An object as it was described.
+/// An object with its description.
 #[derive(Clone, Copy)]
 pub(crate) struct Made {
     pub resource: Resource,
@@ -42,7 +42,7 @@ struct OfContext {
     made: BTreeMap<u64, Made>,
     /// What kernels are given.
     seen: Arc<Objects>,
-    /// What references see, by their address.
+    /// The bindings of references, by their address.
     bound: Arc<Objects>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn references(number: u64) -> Arc<Objects> {
     lock(&OBJECTS).get(&number).map_or_else(Arc::default, |o| o.bound.clone())
 }
 
-/// What a reference sees that sees nothing: it reads zeros, as on hardware.
+/// The binding of an unbound reference: it reads zeros, as on hardware.
 fn nothing() -> Object {
     Object {
         levels: Vec::new(),
@@ -74,7 +74,7 @@ fn nothing() -> Object {
     }
 }
 
-/// The reference at an address is gone.
+/// Removes the reference at an address.
 pub(crate) fn unbind(live: &Live, address: u64, surface: bool) {
     if let Some(all) = lock(&OBJECTS).get_mut(&live.number) {
         let bound = Arc::make_mut(&mut all.bound);
@@ -83,7 +83,7 @@ pub(crate) fn unbind(live: &Live, address: u64, surface: bool) {
     }
 }
 
-/// The reference at an address sees something else from now on, or nothing.
+/// Changes the binding of the reference at an address, or removes it.
 pub(crate) fn bind(live: &Live, address: u64, surface: bool, object: Option<Object>) {
     let mut all = lock(&OBJECTS);
     let bound = Arc::make_mut(&mut all.entry(live.number).or_default().bound);
@@ -91,7 +91,7 @@ pub(crate) fn bind(live: &Live, address: u64, surface: bool, object: Option<Obje
     group.insert(address, Arc::new(object.unwrap_or_else(nothing)));
 }
 
-/// A context has ended.
+/// Removes the objects of a context that was destroyed.
 pub(crate) fn end_context(number: u64) {
     lock(&OBJECTS).remove(&number);
 }
@@ -227,7 +227,7 @@ pub(crate) fn object(resource: &Resource, sampling: Option<&Sampling>) -> Res<Ob
     Ok(object)
 }
 
-/// Makes a texture object, or a surface object without sampling. Gives its number.
+/// Creates a texture object, or a surface object without sampling. Returns its number.
 pub(crate) fn create(live: &Live, made: Made) -> Res<u64> {
     let object = object(&made.resource, made.sampling.as_ref())?;
     if made.view.is_some() {
@@ -250,7 +250,7 @@ pub(crate) fn find(live: &Live, number: u64, surface: bool) -> Res<Made> {
     made.filter(|m| m.sampling.is_none() == surface).ok_or(BAD)
 }
 
-/// Ends an object; a number that stands for none is no error, as on hardware.
+/// Destroys an object; an unknown number is not an error, as on hardware.
 pub(crate) fn destroy(live: &Live, number: u64, surface: bool) {
     if find(live, number, surface).is_err() {
         return;

@@ -1,7 +1,7 @@
-//! Arrays without memory of their own: what their tiles are mapped to, in stream order.
-//!
-//! Tiles have 64 KiB and the shapes that graphics cards have in common; inside of one its rows lie side by side. What is not
-//! mapped of a sparse array reads zeros and takes nothing; an array that is mapped as a whole must be, before it is touched.
+//! Arrays without their own memory: the memory mapped to their tiles, in stream order.
+//! Tiles have 64 KiB and the standard block shapes of graphics APIs; within a tile the rows are contiguous. Unmapped
+//! parts of a sparse array read as zeros and ignore writes; an array that is mapped as a whole must be mapped before it
+//! is accessed.
 
 use super::array::{self, Array};
 use super::stream::Target;
@@ -18,13 +18,13 @@ const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const TILE: u64 = 64 << 10;
 /// Where levels begin in a tail.
 const TAIL_STEP: u64 = 256;
-/// No array has more tiles.
+/// Maximum number of tiles of an array.
 const MOST_TILES: u64 = 1 << 26;
 
 /// The memory of a tile: what keeps it, and where it is.
 type Backing = Option<(Arc<Physical>, u64)>;
 
-/// An array without memory of its own.
+/// An array without its own memory.
 #[derive(Debug)]
 pub(crate) struct Tiling {
     pub layout: Layout,
@@ -33,7 +33,7 @@ pub(crate) struct Tiling {
     levels: Vec<Part>,
     /// First tile and number of tiles of the tail of each layer, or of the whole.
     tail: (u64, u64),
-    /// What is not mapped must not be touched.
+    /// Unmapped parts must not be accessed.
     strict: bool,
 }
 
@@ -108,7 +108,7 @@ impl Tiling {
         }
     }
 
-    /// The tiles that stand for what was asked for, in the order of their memory.
+    /// The tiles of a request, in the order of their memory.
     fn named(&self, t: &Tiles, element: u64) -> Vec<u64> {
         match t.part {
             OF_LEVEL => {

@@ -1,7 +1,7 @@
 //! Virtual memory management: reservations, physical memory as memory files, mappings.
 //!
-//! Physical memory is a memory file whose name says machine and device, so that an imported descriptor is recognised and
-//! nothing else passes for one. Importing a file that this process already has gives the same memory, counted once.
+//! Physical memory is a memory file whose name contains machine and device, so that imported descriptors can be
+//! validated. Importing a file that this process already has returns the same memory, counted once.
 
 use super::device::{self, Device};
 use super::lock;
@@ -17,7 +17,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 /// Unit of physical memory, mappings and reservations.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
-/// Smaller reservations do not get the address they ask for, as on hardware.
+/// Smaller reservations do not get the requested address, as on hardware.
 const HONOURED: u64 = 128 << 20;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX: u32 = 1;
@@ -35,17 +35,17 @@ pub(crate) struct Mapping {
     pub access: Vec<usize>,
 }
 
-/// Physical memory. It lives as long as a handle or a mapping does.
+/// Physical memory. It exists as long as a handle or a mapping does.
 pub(crate) struct Physical {
     pub size: u64,
     pub device: Arc<Device>,
-    /// Types of handle that it may be exported as.
+    /// Handle types that it may be exported as.
     pub handle_types: u32,
-    /// Tiles of arrays can be mapped to it, and nothing else can be done with it.
+    /// It can only be mapped to tiles of arrays.
     pub is_for_tiles: bool,
     /// Where the driver sees it, if it has ever been asked.
     view: OnceLock<u64>,
-    /// Made here: memory of another process is counted there.
+    /// Created here: memory of another process is counted there.
     own: bool,
     fd: OwnedFd,
 }
@@ -83,7 +83,7 @@ impl Drop for Physical {
     }
 }
 
-/// Handles of physical memory: each with the number of times that it has been given out.
+/// Handles of physical memory, each with its reference count.
 struct Handles {
     next: u64,
     live: HashMap<u64, (Arc<Physical>, u32)>,
@@ -134,7 +134,7 @@ pub(crate) fn resolve(handle: u64) -> Res<Arc<Physical>> {
     lock(&HANDLES).live.get(&handle).map(|(physical, _)| physical.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// `cuMemRelease`: gives one count of the handle back.
+/// `cuMemRelease`: releases one reference of the handle.
 pub(crate) fn release(handle: u64) -> Res {
     let mut handles = lock(&HANDLES);
     let (_, count) = handles.live.get_mut(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -145,7 +145,7 @@ pub(crate) fn release(handle: u64) -> Res {
     Ok(())
 }
 
-/// `cuMemRetainAllocationHandle`: another count of the handle of what is mapped at `address`.
+/// `cuMemRetainAllocationHandle`: another reference to the handle of what is mapped at `address`.
 pub(crate) fn retain_at(address: u64) -> Res<u64> {
     let physical = match memory::read().find(address).map(|(_, alloc)| &alloc.kind) {
         Some(Kind::Mapped(mapping)) => mapping.physical.clone(),
@@ -219,7 +219,7 @@ pub(crate) fn unreserve(address: u64, size: u64) -> Res {
     Ok(())
 }
 
-/// `cuMemMap`: nobody may use it before [`set_access`].
+/// `cuMemMap`: not accessible before [`set_access`].
 pub(crate) fn map(address: u64, size: u64, offset: u64, handle: u64) -> Res {
     let physical = resolve(handle)?;
     if offset != 0

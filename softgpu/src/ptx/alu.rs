@@ -421,7 +421,7 @@ impl<W: Word> Exec for Carry<W> {
     }
 }
 
-/// `mad.cc` and `madc`: `imm` as in `Carry`, and 8 for the high half. `T` tells width and signedness.
+/// `mad.cc` and `madc`: `imm` as in `Carry`, and 8 for the high half. `T` determines width and signedness.
 pub(crate) struct MadCarry<T>(PhantomData<T>);
 impl<T: Lane> Exec for MadCarry<T>
 where

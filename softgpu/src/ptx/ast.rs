@@ -1,4 +1,4 @@
-//! The shape of PTX source after parsing: types, variables, statements with their names still unresolved.
+//! The syntax tree of PTX: types, variables, and statements with unresolved names.
 
 use std::collections::HashMap;
 
@@ -176,7 +176,7 @@ pub(crate) struct RawInstr {
     pub(crate) operands: Vec<Operand>,
 }
 
-/// What a name declared inside a function stands for.
+/// The kinds of names declared inside a function.
 #[derive(Clone, Debug)]
 pub(crate) enum Local {
     Reg(Ty),
@@ -209,7 +209,7 @@ pub(crate) struct RawFunction {
     pub(crate) scopes: Vec<Scope>,
     /// `None` for a declaration without a body.
     pub(crate) body: Option<Vec<RawInstr>>,
-    /// First directive that the parser does not know: the function loads but must not run.
+    /// First unknown directive: the function loads but must not run.
     pub(crate) unknown: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use super::mem::{MemError, read_text};
 use super::printf;
 use super::warp::Warp;
 
-/// Longest format or text that device code may pass (bytes).
+/// Maximum length of a format or text of device code (bytes).
 const MAX_TEXT: usize = 1 << 16;
 
 /// A function of the runtime.
@@ -36,7 +36,7 @@ pub(crate) fn named(name: &str) -> Option<Builtin> {
     })
 }
 
-/// Whether a call passes what the function takes.
+/// Whether the arguments of a call match the function.
 pub(crate) fn check(kind: Builtin, site: &CallSite) -> Result<(), String> {
     let sizes: Vec<u32> = site.args.iter().map(|s| s.size).collect();
     let fits = match kind {

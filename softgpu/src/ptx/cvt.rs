@@ -1,4 +1,4 @@
-//! Conversions. Frequent ones have loops of their own; `Convert` interprets every other combination.
+//! Conversions. Frequent ones have specialized loops; `Convert` interprets every other combination.
 
 use super::alu::{Cut8, Cut8Signed, Cut16, Cut16Signed, Extend32, Extend64, Low32};
 use super::ast::Ty;

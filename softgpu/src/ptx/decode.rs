@@ -11,17 +11,17 @@ use super::mem::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use super::warp::{Ret, Trap};
 use super::{float::Bf16, special};
 
-/// Local memory of one activation may not be larger (bytes).
+/// Maximum local memory of one activation (bytes).
 const MAX_FRAME: u64 = 512 << 10;
 
-/// A decoded function and what it refers to.
+/// A decoded function and its references.
 pub(crate) struct Decoded {
     pub(crate) function: Function,
     /// Shared variables by index.
     pub(crate) shared: Vec<usize>,
     /// Functions called or whose address is taken.
     pub(crate) callees: Vec<usize>,
-    /// It calls through pointers.
+    /// It contains indirect calls.
     pub(crate) indirect: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Reg {
     R64(u32),
 }
 
-/// Where a variable seen by a function lies.
+/// The location of a variable of a function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// Local frame.
@@ -274,7 +274,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A 32-bit destination; `_` is a register nobody reads.
+    /// A 32-bit destination; `_` is a register that is never read.
     pub(crate) fn dst32(&mut self, operand: &Operand) -> Result<u32, Problem> {
         match self.any_dst(operand, false)? {
             Reg::R32(r) => Ok(r),

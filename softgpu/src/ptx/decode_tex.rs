@@ -269,7 +269,7 @@ impl Fetch for Texels<'_, '_> {
     }
 }
 
-/// A number that stands for no object.
+/// A number that identifies no object.
 fn nothing(number: u64) -> Fault {
     Fault::IllegalInstruction(format!("{number:#x} is no texture or surface object, and no reference"))
 }

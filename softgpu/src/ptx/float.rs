@@ -20,7 +20,7 @@ pub(crate) const RZ: u8 = 1;
 pub(crate) const RM: u8 = 2;
 pub(crate) const RP: u8 = 3;
 
-/// The direction that the const generic argument stands for.
+/// The rounding direction of the const generic argument.
 pub(crate) const fn round(code: u8) -> Round {
     match code {
         RZ => Round::Zero,
@@ -98,7 +98,7 @@ pub(crate) trait Small: Copy {
     /// Canonical NaN.
     const NAN: Self;
     fn wide(self) -> f32;
-    /// Rounds `x`; an infinity stands for overflow only if `x` is one or the direction says so.
+    /// Rounds `x`; an infinity means overflow only if `x` is one or the direction says so.
     fn narrow(x: f64, mode: Round) -> Self;
     fn bits(self) -> u16;
     fn from_bits(bits: u16) -> Self;

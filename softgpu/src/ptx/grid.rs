@@ -1,7 +1,8 @@
 //! CTAs: their shared memory and barriers, and their scheduling over CPU threads.
 //!
-//! CTAs start in order. A CPU thread runs one to its end, unless it takes long: it may be waiting for others. Then the
-//! thread takes more, twice as many each round, and runs them in turn, so that grids that synchronise as a whole progress.
+//! CTAs start in order. A CPU thread runs one to its end, unless it takes long and may therefore be waiting for others.
+//! Then the thread takes more, twice as many each round, and runs them in turn, so that grids that synchronize as a
+//! whole progress.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

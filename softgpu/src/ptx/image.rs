@@ -51,7 +51,7 @@ pub struct GlobalVar {
     pub align: u64,
     /// Size (bytes).
     pub size: u64,
-    /// Of a texture or surface reference, which has an address to tell it from others and no bytes.
+    /// For a texture or surface reference, which has an identifying address but no bytes.
     pub reference: Option<Reference>,
     /// `size` bytes; addresses in it are 0.
     pub init: Vec<u8>,
@@ -128,7 +128,7 @@ pub(crate) struct SharedLayout {
     pub(crate) bytes: Option<u32>,
 }
 
-/// What a name of the module stands for.
+/// The meaning of a module-level name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
     Address(Target),

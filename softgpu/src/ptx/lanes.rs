@@ -1,7 +1,7 @@
 //! Registers as rows of 32 lanes, decoded instructions, and the generic loops that execute them.
 //!
-//! Every operation is a zero-sized type; `handler` makes a function pointer of it, compiled twice on x86-64: for the
-//! baseline and for AVX2 with FMA, picked once by what the processor has.
+//! Every operation is a zero-sized type; `handler` creates a function pointer for it, compiled twice on x86-64: for
+//! the baseline and for AVX2 with FMA, selected once by the processor's features.
 
 use std::marker::PhantomData;
 

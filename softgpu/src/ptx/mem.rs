@@ -19,7 +19,7 @@ pub(crate) const SHARED_WINDOW: u64 = 0x0100_0000_0000_0000;
 pub(crate) const LOCAL_WINDOW: u64 = 0x0200_0000_0000_0000;
 /// Generic address of byte 0 of the kernel's parameters.
 pub(crate) const PARAM_WINDOW: u64 = 0x0300_0000_0000_0000;
-/// Bits of a generic address that tell the window.
+/// Bits of a generic address that identify the window.
 const WINDOW_SHIFT: u32 = 56;
 
 /// Why an access failed, with its generic address.

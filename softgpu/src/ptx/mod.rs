@@ -4,7 +4,7 @@
 //! text --lex--> tokens --parse--> RawModule --decode--> Image --link--> Program --run--> effects on memory
 //! ```
 //!
-//! The module knows device memory only as ranges of addresses of this process. The driver places globals and code,
+//! This module sees device memory only as ranges of addresses of this process. The driver places globals and code,
 //! writes initial values, and passes an `Env` with each launch.
 //!
 //! Decoding turns each function into an array of instructions, each with a pointer to the loop that executes it for the
@@ -62,7 +62,7 @@ pub use texture::{Channel, Level, Object, Objects, Outside, Sampler, Spot, Tiled
 pub struct PtxError {
     /// Line of the text, from 1.
     pub line: usize,
-    /// What was expected and what was found.
+    /// The expected and the found text.
     pub message: String,
 }
 
@@ -90,50 +90,50 @@ pub struct Placement {
     pub code_base: u64,
 }
 
-/// What a launch may touch and use. Cheap to make for every launch.
+/// The memory and services of a launch. Cheap to create for every launch.
 pub struct Env {
     /// Accessible memory. Every byte must stay mapped until the launch ends.
     pub ranges: Arc<Ranges>,
-    /// Functions of all loaded modules, for calls through pointers.
+    /// Functions of all loaded modules, for indirect calls.
     pub code: Arc<CodeMap>,
     /// Texture and surface objects.
     pub objects: Arc<Objects>,
-    /// What texture and surface references saw when the kernel was launched, by their address.
+    /// What texture and surface references were bound to when the kernel was launched, by their address.
     pub references: Arc<Objects>,
     /// Device `malloc` and `free`; its memory must lie within `ranges` from the start.
     pub heap: Arc<dyn DeviceHeap>,
-    /// Takes the text of each device `printf` in one piece.
+    /// Receives the text of each device `printf` in one piece.
     pub output: Arc<Output>,
     /// Sets a condition of a graph; false: there is none with this handle.
     pub set_condition: fn(handle: u64, value: u32) -> bool,
     /// The launch ends with `Fault::Cancelled` soon after this turns true.
     pub cancel: Arc<AtomicBool>,
-    /// CPU threads to spread CTAs over, the calling one included.
+    /// Number of CPU threads for the CTAs, including the calling one.
     pub threads: usize,
     /// Frequency of `%clock` and `%clock64` (Hz).
     pub clock_hz: u64,
 }
 
 impl Env {
-    /// What a number of a texture stands for.
+    /// The texture of a number.
     pub(crate) fn texture(&self, number: u64) -> Option<&Arc<Object>> {
         self.objects.textures.get(&number).or_else(|| self.references.textures.get(&number))
     }
 
-    /// What a number of a surface stands for.
+    /// The surface of a number.
     pub(crate) fn surface(&self, number: u64) -> Option<&Arc<Object>> {
         self.objects.surfaces.get(&number).or_else(|| self.references.surfaces.get(&number))
     }
 }
 
-/// Takes the text of a device `printf`.
+/// Receives the text of a device `printf`.
 pub type Output = dyn Fn(&[u8]) + Send + Sync;
 
 /// Memory for device `malloc`.
 pub trait DeviceHeap: Send + Sync {
-    /// Address of `size` new bytes, aligned to 16; 0 if there is no room.
+    /// Allocates `size` bytes, aligned to 16; returns 0 if there is no room.
     fn malloc(&self, size: u64) -> u64;
-    /// Takes back what `malloc` gave; false if `addr` is not such an address.
+    /// Frees memory of `malloc`; false if `addr` is not such an address.
     fn free(&self, addr: u64) -> bool;
 }
 
@@ -150,16 +150,16 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Dynamic shared memory (bytes).
     pub dynamic_shared: u32,
-    /// Parameter buffer, laid out as `FunctionInfo::params` says.
+    /// Parameter buffer, with the layout of `FunctionInfo::params`.
     pub params: &'a [u8],
-    /// Whether grid-wide synchronisation is allowed (a cooperative launch).
+    /// Whether grid-wide synchronization is allowed (a cooperative launch).
     pub cooperative: bool,
 }
 
-/// Work done by a launch.
+/// Statistics of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
-    /// Instructions executed, counted for each thread.
+    /// Instructions executed, counted per thread.
     pub thread_instructions: u64,
     /// Instructions issued, each for up to 32 threads.
     pub warp_instructions: u64,
@@ -172,7 +172,7 @@ pub enum Fault {
     IllegalAddress(u64),
     /// An access to an address that is not a multiple of its size.
     MisalignedAddress(u64),
-    /// Something the interpreter cannot run; the text names it.
+    /// An instruction that the interpreter does not support, named by the text.
     IllegalInstruction(String),
     /// A failed device `assert`, with the text as CUDA prints it.
     Assert(String),
@@ -180,7 +180,7 @@ pub enum Fault {
     Trap,
     /// A call or branch to an address where no function begins.
     InvalidPc(u64),
-    /// All threads of a CTA wait for each other.
+    /// All threads of a CTA wait for each other (deadlock).
     Timeout,
     /// `Env::cancel` was set.
     Cancelled,

@@ -1,4 +1,4 @@
-//! Parser: tokens to a `RawModule`. Syntax errors are errors of the module; what is merely unknown is left to decoding.
+//! Parser: tokens to a `RawModule`. Syntax errors are errors of the module; unknown instructions are left to decoding.
 
 use super::PtxError;
 use super::ast::{InitItem, Local, Number, Operand, RawFunction, RawInstr, RawModule, Reference, Scope, Ty, VarDecl, VarSpace};

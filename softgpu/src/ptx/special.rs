@@ -18,7 +18,7 @@ pub(crate) struct Place {
     pub(crate) workspace: u64,
 }
 
-/// Streaming multiprocessors that `%smid` tells apart.
+/// Number of streaming multiprocessors that `%smid` distinguishes.
 const SMS: u32 = 132;
 
 const NAMES: [&str; 57] = [

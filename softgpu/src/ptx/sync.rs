@@ -1,7 +1,7 @@
 //! Operations across the lanes of a warp (shuffles, votes, matches, reductions) and barriers of the CTA.
 //!
-//! A `.sync` operation happens once all live lanes of its member mask have arrived, possibly at different instructions:
-//! lanes that arrive early are put aside with the state `Sync`.
+//! A `.sync` operation is executed once all live lanes of its member mask have arrived, possibly at different
+//! instructions: lanes that arrive early wait in the state `Sync`.
 
 use super::Fault;
 use super::code::Function;

@@ -1,4 +1,5 @@
-//! What texture and surface objects see, and how they sample it (CUDA C++ Programming Guide, "Texture Fetching").
+//! The resources of texture and surface objects, and how they are sampled (CUDA C++ Programming Guide, "Texture
+//! Fetching").
 //!
 //! Weights of linear filtering have 8 fractional bits along each dimension, as the hardware's. Products of them are exact here, while
 //! an H200 rounds the weight of each texel to 8 bits too, in an order that is not known: results are equal where the products
@@ -96,7 +97,7 @@ impl Level {
     }
 }
 
-/// What a number that a kernel was given stands for.
+/// The object of a number that was passed to a kernel.
 #[derive(Clone)]
 pub struct Object {
     /// Levels, the largest first; none of what a reference sees that sees nothing.

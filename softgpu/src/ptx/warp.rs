@@ -1,9 +1,9 @@
 //! A warp: registers, local memory, and groups of lanes that run in lockstep.
 //!
 //! Lanes of a warp that are at the same instruction of the same call form a group. The warp runs the group that is
-//! deepest in calls and, there, earliest in the code, until it reaches the next waiting group, which it then joins: lanes
-//! that diverged meet again where compilers put the join. A group that waits for another one by spinning would never
-//! let it run, so each time a slice ends with several groups the one that has waited longest gets the next slice.
+//! deepest in calls and, there, earliest in the code, until it reaches the next waiting group, which it then joins:
+//! lanes that diverged reconverge where compilers put the join. A group that spins on another one would never let it
+//! run, so each time a slice ends with several groups, the one that has waited longest gets the next slice.
 
 use super::Fault;
 use super::code::{CallSite, Function};
@@ -128,7 +128,7 @@ struct Files {
     local: Vec<u8>,
 }
 
-/// Files that nobody uses.
+/// Unused register files.
 static SPARE: Mutex<Vec<Files>> = Mutex::new(Vec::new());
 /// So many of them are kept,
 const SPARES: usize = 256;

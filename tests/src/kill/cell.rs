@@ -1,4 +1,4 @@
-//! The cells of the matrix: which there are, and what each may end in.
+//! The cells of the matrix, and the allowed outcome of each.
 
 use super::proxy::{Aim, Harm, Lane, Toward};
 use faults::Point;

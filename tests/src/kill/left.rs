@@ -1,4 +1,4 @@
-//! What a job leaves behind, which must be nothing.
+//! Checks that a job leaves nothing behind.
 
 use crate::scene::{Scene, wait_for};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a process may take to end once it has no reason to live.
+/// Time limit for a process to end once it has no more work.
 const ENDING: Duration = Duration::from_secs(20);
 
 fn numbers(folder: &str) -> impl Iterator<Item = u32> {

@@ -1,4 +1,4 @@
-//! A proxy in front of a server: it can cut a connection, hold a message back, or let only half of one through.
+//! A proxy in front of a server: it can cut a connection, delay a message, or forward only half of one.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -80,7 +80,7 @@ impl Proxy {
                     return;
                 }
                 let lane = if shared.connections.fetch_add(1, Ordering::SeqCst) == 0 { Lane::Calls } else { Lane::Bulk };
-                // A server that is gone: the client's connection closes at once.
+                // The server has ended: the client's connection closes at once.
                 let Ok(there) = TcpStream::connect(server) else { continue };
                 // What cannot be set up is closed, which the job must bear.
                 let _ = join(client, there, lane, &shared);
@@ -125,7 +125,7 @@ fn join(client: TcpStream, server: TcpStream, lane: Lane, state: &Arc<State>) ->
 fn pump(mut from: TcpStream, mut to: TcpStream, lane: Lane, toward: Toward, state: &State) {
     let mut bytes = vec![0; 64 << 10];
     let both = |a: &TcpStream, b: &TcpStream| {
-        // Whoever is gone needs no shutdown.
+        // A closed peer needs no shutdown.
         let _ = a.shutdown(Shutdown::Both);
         let _ = b.shutdown(Shutdown::Both);
     };

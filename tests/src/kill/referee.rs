@@ -1,4 +1,4 @@
-//! Whom the processes ask at the armed point, and who strikes then.
+//! The referee: processes ask it at the armed point, and it then applies the action.
 
 use super::cell::{Action, Cell, Door, Spot, Victim};
 use super::left;

@@ -1,4 +1,4 @@
-//! One cell: processes, the point, the blow, what came of it.
+//! Runs one cell: processes, the point, the action, the outcome.
 
 use super::cell::{Action, Cell, Spot, Way};
 use super::left;

@@ -1,5 +1,6 @@
-//! A folder of files, one for each compilation, shared by all processes of a user. A file's name is the hash of everything that its
-//! contents depend on; it begins with a hash of its contents, so what a crash or a full disk has cut off is not used.
+//! A directory of files, one for each compilation, shared by all processes of a user. A file's name is the hash of
+//! everything that its contents depend on; the file begins with a hash of its contents, so a file truncated by a crash
+//! or a full disk is not used.
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -16,23 +17,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Neither code nor what is made of it is larger.
+/// Maximum size of code and of the compiled result.
 pub(super) const MOST: usize = 256 << 20;
-/// Bytes in all that are kept where `CUDA_CACHE_MAXSIZE` does not say it, and the most that it may say.
+/// Maximum total size where `CUDA_CACHE_MAXSIZE` is not set, and the upper limit of that variable.
 const DEFAULT_LIMIT: u64 = 1 << 30;
 const HIGHEST_LIMIT: u64 = 4 << 30;
-/// First bytes of a file.
+/// Magic number of a file.
 const MAGIC: &[u8; 8] = b"MRCODE1\n";
 const HEADER: usize = MAGIC.len() + blake3::OUT_LEN;
-/// A file's room on a disk comes in such units.
+/// Disk usage of a file is counted in such units.
 const BLOCK: u64 = 4096;
 
-/// What a compilation depends on: its hash.
+/// The hash of everything that a compilation depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cudart) struct Key(blake3::Hash);
 
 impl Key {
-    /// The key of code, by its hash, and of what is said beside it, and before.
+    /// The key of code, given its hash, the texts, and an earlier key.
     pub(super) fn of(numbers: [u32; 3], code: blake3::Hash, texts: [&[u8]; 3], before: Option<Key>) -> Key {
         let mut h = blake3::Hasher::new();
         h.update(&before.map_or([0; 32], |key| *key.0.as_bytes()));
@@ -41,7 +42,7 @@ impl Key {
         }
         h.update(code.as_bytes());
         for part in texts {
-            // With their lengths: nothing can move from one text to the next.
+            // Lengths are included, so that no byte can move from one text to the next.
             h.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
         Key(h.finalize())
@@ -52,24 +53,24 @@ impl Key {
         self.0.to_hex().to_string()
     }
 
-    /// The hash of a file's contents, which are of this key alone.
+    /// The hash of a file's contents, bound to this key.
     fn of_contents(self, contents: &[u8]) -> blake3::Hash {
         blake3::Hasher::new_keyed(self.0.as_bytes()).update(contents).finalize()
     }
 }
 
-/// Where compiled code is kept.
+/// The store of compiled code.
 #[derive(Debug)]
 pub(super) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Bytes that this process has added since it last counted all of them.
+    /// Bytes that this process has added since it last counted the total.
     added: AtomicU64,
 }
 
 impl Store {
-    /// In `$CUDA_CACHE_PATH/mrcuda/compiled`, else in `$XDG_CACHE_HOME/mrcuda/compiled`, else in `~/.cache/mrcuda/compiled`; nowhere if
-    /// `CUDA_CACHE_DISABLE` says so.
+    /// In `$CUDA_CACHE_PATH/mrcuda/compiled`, else in `$XDG_CACHE_HOME/mrcuda/compiled`, else in
+    /// `~/.cache/mrcuda/compiled`; none if `CUDA_CACHE_DISABLE` is set.
     pub(super) fn of_environment() -> Option<Store> {
         let read = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         let absolute = |name| read(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -84,16 +85,16 @@ impl Store {
         Store::at(&folder, said.unwrap_or(DEFAULT_LIMIT).min(HIGHEST_LIMIT)).ok()
     }
 
-    /// In a folder, which is created if it does not exist. Refused if other users can write to it.
+    /// In a directory, which is created if it does not exist. Refused if other users can write to it.
     pub(super) fn at(folder: &Path, limit: u64) -> io::Result<Store> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        // The first addition counts what others have left.
+        // The first addition counts existing files.
         let store = Store { folder: folder.to_owned(), limit, added: AtomicU64::new(limit) };
         store.open().map(|_| store)
     }
 
-    /// The folder as it is now. Files are opened relative to what was checked, not by a path that may lead elsewhere meanwhile. It is
-    /// opened for each use: a program that closes descriptors which it does not know would make something else of one that is kept.
+    /// Opens and checks the directory. Files are opened relative to it, not by a path whose target may change. It is
+    /// opened for each use, because a program may close descriptors that it does not know and reuse their numbers.
     fn open(&self) -> io::Result<Folder> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let folder = File::from(openat(AT_FDCWD, &self.folder, flags, Mode::empty())?);
@@ -103,7 +104,7 @@ impl Store {
         Ok(Folder(OwnedFd::from(folder)))
     }
 
-    /// What is kept under a key.
+    /// The contents stored under a key.
     pub(super) fn find(&self, key: &Key) -> Option<Vec<u8>> {
         let (folder, name) = (self.open().ok()?, key.name());
         let mut file = folder.file(&name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).ok()?;
@@ -115,18 +116,18 @@ impl Store {
             Ok(contents) => contents,
             Err(e) => {
                 if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
-                    // Damaged: it is made anew.
+                    // Damaged: it is replaced.
                     folder.remove(&name);
                 }
                 return None;
             }
         };
-        // What was used last is forgotten last.
+        // The least recently used files are removed first.
         let _ = file.set_modified(SystemTime::now());
         Some(contents)
     }
 
-    /// Keeps contents under a key. What has not been used for longest is forgotten where there would be too much.
+    /// Stores contents under a key. The least recently used files are removed if the limit would be exceeded.
     pub(super) fn keep(&self, key: &Key, contents: &[u8]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let bytes = room((HEADER + contents.len()) as u64);
@@ -134,7 +135,7 @@ impl Store {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
         let folder = self.open()?;
-        // Counting takes time: what others add meanwhile may lead a little beyond the limit.
+        // Counting takes time: concurrent additions by others may slightly exceed the limit.
         if self.added.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit / 16 {
             self.make_room(&folder, bytes)?;
             self.added.store(bytes, Ordering::Relaxed);
@@ -150,7 +151,7 @@ impl Store {
         write().inspect_err(|_| folder.remove(&own))
     }
 
-    /// Removes files until there is room for so many bytes.
+    /// Removes files until there is room for this many bytes.
     fn make_room(&self, folder: &Folder, bytes: u64) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, OsString)> = Vec::new();
         for entry in Dir::from_fd(folder.0.try_clone()?)?.iter() {
@@ -159,7 +160,7 @@ impl Store {
             if !is_ours(name) {
                 continue;
             }
-            // What another process removes meanwhile is gone.
+            // Another process may have removed it meanwhile.
             let Ok(found) = folder.file(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) else {
                 continue;
             };
@@ -172,7 +173,7 @@ impl Store {
             return Ok(());
         }
         files.sort();
-        // Some more, so that the next addition need not do this again.
+        // Somewhat more, so that the next addition need not do this again.
         let goal = (self.limit - self.limit / 8).saturating_sub(bytes);
         for (_, bytes, name) in files {
             if all <= goal {
@@ -187,25 +188,25 @@ impl Store {
     }
 }
 
-/// The folder, open and checked.
+/// The directory, open and checked.
 #[derive(Debug)]
 struct Folder(OwnedFd);
 
 impl Folder {
-    /// Opens a file in it. Symbolic links are refused.
+    /// Opens a file in the directory. Symbolic links are refused.
     fn file(&self, name: impl AsRef<OsStr>, flags: OFlag) -> io::Result<File> {
         let file = openat(&self.0, name.as_ref(), flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::S_IRUSR | Mode::S_IWUSR)?;
         Ok(File::from(file))
     }
 
-    /// Removes a file that may be gone already.
+    /// Removes a file, which may already have been removed.
     fn remove(&self, name: &str) {
         let _ = unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir);
     }
 }
 
-/// The contents of a file of so many bytes, if they are whole and of a key. Memory is taken when the file's head is in order, and if
-/// there is enough.
+/// The contents of a file of `len` bytes, if they are complete and belong to the key. Memory is allocated only after
+/// the header has been checked.
 fn read(file: &mut impl Read, len: u64, key: &Key) -> io::Result<Vec<u8>> {
     let damaged = || io::Error::from(io::ErrorKind::InvalidData);
     let bytes = usize::try_from(len).ok().and_then(|len| len.checked_sub(HEADER)).ok_or_else(damaged)?;
@@ -221,19 +222,19 @@ fn read(file: &mut impl Read, len: u64, key: &Key) -> io::Result<Vec<u8>> {
     if is_whole { Ok(contents) } else { Err(damaged()) }
 }
 
-/// Whether a file in the folder has such a name as this gives: of a key, or of one that is being written.
+/// Whether a file's name is one that this store creates: of a key, or a temporary one.
 fn is_ours(name: &OsStr) -> bool {
     let is = |text: &str, of: fn(&u8) -> bool| !text.is_empty() && text.as_bytes().iter().all(of);
     let written = |n: &str| n.split_once('-').is_some_and(|(a, b)| is(a, u8::is_ascii_digit) && is(b, u8::is_ascii_digit));
     name.to_str().is_some_and(|n| n.len() == 64 && is(n, u8::is_ascii_hexdigit) || n.strip_prefix('.').is_some_and(written))
 }
 
-/// Room that a file takes.
+/// Disk usage of a file.
 fn room(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK)
 }
 
-/// Whether it belongs to the user of this process, and no other user can write to it.
+/// Whether it belongs to the user of this process, and other users cannot write to it.
 fn is_private(of: &Metadata) -> bool {
     // SAFETY: no preconditions.
     of.uid() == unsafe { libc::geteuid() } && of.mode() & 0o022 == 0
@@ -243,7 +244,7 @@ fn is_private(of: &Metadata) -> bool {
 mod tests {
     use super::*;
 
-    /// Bytes without end, counted.
+    /// An endless stream that counts its bytes.
     struct Endless(usize);
 
     impl Read for Endless {

@@ -1,4 +1,4 @@
-//! Building graphs and asking what is in them.
+//! Building and querying graphs.
 
 use super::condition::add_conditional;
 use super::memory::{add_alloc, add_free, sweep};
@@ -15,7 +15,7 @@ use cuda_api::sys::{
 use cuda_api::work::{Edge, Work};
 use std::ffi::{c_uint, c_void};
 
-/// Makes an empty graph.
+/// Creates an empty graph.
 pub fn cuGraphCreate<H: Host>(h: &mut H, to: *mut CUgraph, flags: c_uint) -> Done {
     if to.is_null() || flags != 0 {
         return Err(INVALID);
@@ -24,7 +24,7 @@ pub fn cuGraphCreate<H: Host>(h: &mut H, to: *mut CUgraph, flags: c_uint) -> Don
     give(to, graph as CUgraph)
 }
 
-/// Destroys a graph; instances of it live on.
+/// Destroys a graph; its instances are not affected.
 pub fn cuGraphDestroy<H: Host>(h: &mut H, graph: CUgraph) -> Done {
     h.shared().with(|g| {
         let graph = graph as u64;
@@ -100,7 +100,7 @@ adds! {
     cuGraphAddBatchMemOpNode(p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) |h| checked(h, Work::MemOps(raw::mem_ops(p)?))?;
 }
 
-/// Adds a graph as a node: a copy of it.
+/// Adds a copy of a graph as a node.
 pub fn cuGraphAddChildGraphNode<H: Host>(
     h: &mut H,
     to: *mut CUgraphNode,
@@ -219,7 +219,7 @@ pub fn cuGraphGetNodes<H: Host>(h: &mut H, graph: CUgraph, to: *mut CUgraphNode,
     give_nodes(all.into_iter().map(|n| (n, Edge::default())).collect(), to, std::ptr::null_mut(), count)
 }
 
-/// The nodes that wait for none.
+/// The nodes without predecessors.
 pub fn cuGraphGetRootNodes<H: Host>(h: &mut H, graph: CUgraph, to: *mut CUgraphNode, count: *mut usize) -> Done {
     let roots = h.shared().with(|g| {
         let all = g.store.graph(graph as u64)?.nodes.iter();
@@ -328,7 +328,7 @@ pub fn cuGraphAddDependencies_v2<H: Host>(
     h.shared().with(|g| g.store.connect(graph as u64, &edges))
 }
 
-/// Takes edges away.
+/// Removes edges.
 pub fn cuGraphRemoveDependencies<H: Host>(
     h: &mut H,
     graph: CUgraph,
@@ -339,7 +339,7 @@ pub fn cuGraphRemoveDependencies<H: Host>(
     cuGraphRemoveDependencies_v2(h, graph, from, to, std::ptr::null(), count)
 }
 
-/// Takes edges with this data away.
+/// Removes edges with this data.
 pub fn cuGraphRemoveDependencies_v2<H: Host>(
     h: &mut H,
     graph: CUgraph,

@@ -1,4 +1,4 @@
-//! Conditions, and the nodes that run one of their graphs, or none, or one again and again.
+//! Conditions, and the nodes that run one of their graphs, none, or one repeatedly.
 
 use super::{Done, Host, INVALID};
 use crate::graph::Graphs;
@@ -10,10 +10,10 @@ use cuda_api::sys::{CUcontext, CUgraph, CUgraphConditionalHandle, CUgraphNode};
 use cuda_api::work::{Conditional, Edge, Work};
 use std::ffi::c_uint;
 
-/// More graphs are in no node.
+/// Maximum number of graphs in a node.
 const MOST: u32 = 1 << 12;
 
-/// Makes a condition for a node of a graph.
+/// Creates a condition for a node of a graph.
 pub fn cuGraphConditionalHandleCreate<H: Host>(
     h: &mut H,
     to: *mut CUgraphConditionalHandle,
@@ -58,7 +58,7 @@ pub(super) fn add_conditional<H: Host>(
 }
 
 impl Graphs {
-    /// Adds the node with empty graphs inside; also a list of those that stays as long as the node.
+    /// Adds the node with empty embedded graphs; returns a list of these that is kept as long as the node.
     fn add_conditional(
         &mut self,
         graph: u64,

@@ -1,4 +1,4 @@
-//! Instances: making, changing, launching, ending.
+//! Instances: creation, changes, launches, destruction.
 
 use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
@@ -16,7 +16,7 @@ use cuda_api::sys::{
 use cuda_api::work::Work;
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 
-/// Makes an instance; on failure also `CUgraphInstantiateResult` and the node.
+/// Creates an instance; on failure returns `CUgraphInstantiateResult` and the node.
 fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64) -> Result<u64, Refusal> {
     let failed = |code| Refusal { code, result: 1, node: 0 };
     let current = h.context().map_err(failed)?;
@@ -41,7 +41,7 @@ fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64)
     }
 }
 
-/// Makes an instance, in the forms before CUDA 12.
+/// Creates an instance, in the forms before CUDA 12.
 fn instantiate_old<H: Host>(
     h: &mut H,
     to: *mut CUgraphExec,
@@ -59,7 +59,7 @@ fn instantiate_old<H: Host>(
     })
 }
 
-/// Makes an instance, in the form of CUDA 10.
+/// Creates an instance, in the form of CUDA 10.
 pub fn cuGraphInstantiate<H: Host>(
     h: &mut H,
     to: *mut CUgraphExec,
@@ -71,7 +71,7 @@ pub fn cuGraphInstantiate<H: Host>(
     instantiate_old(h, to, graph, node, log, size)
 }
 
-/// Makes an instance, in the form of CUDA 11.
+/// Creates an instance, in the form of CUDA 11.
 pub fn cuGraphInstantiate_v2<H: Host>(
     h: &mut H,
     to: *mut CUgraphExec,
@@ -83,7 +83,7 @@ pub fn cuGraphInstantiate_v2<H: Host>(
     instantiate_old(h, to, graph, node, log, size)
 }
 
-/// Makes an instance.
+/// Creates an instance.
 pub fn cuGraphInstantiateWithFlags<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> Done {
     // Uploading needs a stream, which only the next form has.
     if flags & UPLOAD != 0 {
@@ -104,7 +104,7 @@ struct Params {
 
 const _: () = assert!(size_of::<Params>() == size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>());
 
-/// Makes an instance, and says why if it cannot.
+/// Creates an instance, and returns the reason if it cannot.
 pub fn cuGraphInstantiateWithParams<H: Host>(
     h: &mut H,
     to: *mut CUgraphExec,
@@ -121,13 +121,13 @@ pub fn cuGraphInstantiateWithParams<H: Host>(
     outcome
 }
 
-/// Flags that an instance was made with.
+/// Flags that an instance was created with.
 pub fn cuGraphExecGetFlags<H: Host>(h: &mut H, instance: CUgraphExec, to: *mut u64) -> Done {
     let flags = h.shared().with(|g| g.instance(instance as u64).map(|i| i.flags))?;
     give(to, flags)
 }
 
-/// Makes changes one after another.
+/// Applies changes in order.
 fn change<H: Host>(h: &mut H, instance: u64, changes: Vec<Change>) -> Done {
     for change in changes {
         h.change(instance, change.at, &change.travels(), change.plain)?;
@@ -244,7 +244,7 @@ pub fn cuGraphExecNodeSetParams<H: Host>(h: &mut H, instance: CUgraphExec, node:
     }
 }
 
-/// Lets an instance skip a node, or not.
+/// Enables or disables a node of an instance.
 pub fn cuGraphNodeSetEnabled<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, on: c_uint) -> Done {
     let (instance, node, on) = (instance as u64, node as u64, on != 0);
     let (at, was_on) = h.shared().with(|g| g.switch(instance, node))?;
@@ -266,7 +266,7 @@ fn update<H: Host>(h: &mut H, instance: CUgraphExec, graph: CUgraph) -> Result<(
     change(h, instance as u64, changes).map_err(|code| Refusal { code, result: 1, node: 0 })
 }
 
-/// Makes an instance as a graph, in the form before CUDA 12.
+/// Updates an instance from a graph, in the form before CUDA 12.
 pub fn cuGraphExecUpdate<H: Host>(
     h: &mut H,
     instance: CUgraphExec,
@@ -291,7 +291,7 @@ struct ResultInfo {
 
 const _: () = assert!(size_of::<ResultInfo>() == size_of::<CUgraphExecUpdateResultInfo>());
 
-/// Makes an instance as a graph of the same shape.
+/// Updates an instance from a graph of the same shape.
 pub fn cuGraphExecUpdate_v2<H: Host>(
     h: &mut H,
     instance: CUgraphExec,
@@ -351,14 +351,14 @@ fn capture<H: Host>(h: &H, stream: &crate::graph::Stream, instance: u64) -> Done
     })
 }
 
-/// Destroys an instance; a launch that runs goes on.
+/// Destroys an instance; a running launch continues.
 pub fn cuGraphExecDestroy<H: Host>(h: &mut H, instance: CUgraphExec) -> Done {
     let instance = instance as u64;
     let (context, holds) = h.shared().with(|g| Ok::<_, Code>((g.instance(instance)?.context, g.holds_objects(instance))))?;
     h.end_instance(instance)?;
     let held = h.shared().with(|g| g.drop_instance(instance));
     if holds {
-        // What a running launch uses is released when that has ended.
+        // What a running launch uses is released when the launch has ended.
         let (shared, fence) = (h.shared(), h.fence(context));
         let later = move || {
             fence();
@@ -371,7 +371,7 @@ pub fn cuGraphExecDestroy<H: Host>(h: &mut H, instance: CUgraphExec) -> Done {
     Ok(())
 }
 
-/// The instances of a context that ends.
+/// The instances of a context that is destroyed.
 pub fn instances_in<H: Host>(h: &H, context: u64) -> Vec<u64> {
     h.shared().with(|g| g.instances_in(context))
 }

@@ -9,13 +9,13 @@ use cuda_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, 
 use cuda_api::work::{Edge, MemAlloc, Work};
 use std::ffi::c_void;
 
-/// Frees what nothing can use any more.
+/// Frees what can no longer be used.
 pub(super) fn sweep<H: Host>(h: &mut H) {
     if !h.shared().allocating() {
         return;
     }
     for address in h.shared().with(Graphs::unused) {
-        // Fails only when the context has ended or failed, and the memory is gone with it.
+        // Fails only if the context has been destroyed or has failed, and the memory with it.
         let _ = h.release(address);
     }
     for (home, conditions) in h.shared().with(Graphs::unused_conditions) {
@@ -24,7 +24,7 @@ pub(super) fn sweep<H: Host>(h: &mut H) {
     }
 }
 
-/// Allocates, and takes it back unless `used` succeeds.
+/// Allocates memory, and frees it again unless `used` succeeds.
 fn allocate<H: Host>(h: &mut H, device: i32, bytes: u64, used: impl FnOnce(&mut H, MemAlloc, u64) -> Done) -> Result<u64, Code> {
     let (address, context) = h.allocate(device, bytes)?;
     let alloc = MemAlloc { address, bytes, device };
@@ -46,7 +46,7 @@ pub(super) fn add_alloc<H: Host>(
 ) -> Done {
     let p: RawAlloc = read(params)?;
     h.shared().with(|g| g.store.graph(graph).map(drop))?;
-    // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; nobody else gets it.
+    // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; it is not exported.
     if p.kind != 1 || p.location != 1 || p.handle_types != 0 || p.win32 != 0 || p.bytes == 0 {
         return Err(INVALID);
     }
@@ -67,7 +67,7 @@ pub(super) fn add_free<H: Host>(h: &mut H, to: *mut CUgraphNode, graph: u64, aft
 }
 
 impl Graphs {
-    /// Whether a graph may get a free of an address: memory of graphs that it does not free already.
+    /// Checks whether a graph may free an address: one allocated by a graph that it does not free already.
     fn can_free(&self, graph: u64, address: u64) -> Result<(), Code> {
         let twice = |n: &super::Node| n.work == Work::MemFree(address);
         if !self.memories.knows(address) || self.store.any(graph, &twice) {
@@ -110,7 +110,7 @@ pub fn cuGraphAddMemFreeNode<H: Host>(
     add_free(h, to, graph as u64, after, address)
 }
 
-/// What a node frees.
+/// The address that a node frees.
 pub fn cuGraphMemFreeNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUdeviceptr) -> Done {
     give(to, work_of(h, node as u64, |w| if let Work::MemFree(a) = w { Some(*a) } else { None })?)
 }
@@ -119,7 +119,7 @@ fn check_device<H: Host>(h: &mut H, device: CUdevice) -> Done {
     if h.is_device(device) { Ok(()) } else { Err(code::ERROR_INVALID_DEVICE) }
 }
 
-/// Nothing is held that is not in use.
+/// Does nothing: unused memory is never reserved.
 pub fn cuDeviceGraphMemTrim<H: Host>(h: &mut H, device: CUdevice) -> Done {
     check_device(h, device)?;
     sweep(h);
@@ -133,7 +133,7 @@ pub fn cuDeviceGetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attrib
     give(to.cast::<u64>(), level)
 }
 
-/// Sets a high watermark back, by the value zero.
+/// Resets a high watermark, with the value zero.
 pub fn cuDeviceSetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, value: *mut c_void) -> Done {
     check_device(h, device)?;
     if read(value.cast::<u64>())? != 0 {
@@ -142,7 +142,7 @@ pub fn cuDeviceSetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attrib
     h.shared().with(|g| g.memories.reset(device, attribute))
 }
 
-/// An allocation in a stream; none: the stream does not capture.
+/// Captures an allocation in a stream; `None`: the stream is not being captured.
 pub fn capture_alloc<H: Host>(h: &mut H, stream: &Stream, bytes: u64) -> Result<Option<u64>, Code> {
     if !h.shared().in_capture(stream)? {
         return Ok(None);
@@ -154,7 +154,7 @@ pub fn capture_alloc<H: Host>(h: &mut H, stream: &Stream, bytes: u64) -> Result<
     allocate(h, device, bytes, |h, alloc, _| h.shared().captured(stream, Work::MemAlloc(alloc)).map(drop)).map(Some)
 }
 
-/// A free in a stream; false: the stream does not capture.
+/// Captures a free in a stream; false: the stream is not being captured.
 pub fn capture_free<H: Host>(h: &mut H, stream: &Stream, address: u64) -> Result<bool, Code> {
     h.shared().with(|g| {
         let Some(graph) = g.capture_graph(stream)? else { return Ok(false) };
@@ -163,7 +163,7 @@ pub fn capture_free<H: Host>(h: &mut H, stream: &Stream, address: u64) -> Result
     })
 }
 
-/// The program frees an address outside of graphs; false: it is none of theirs.
+/// Frees an address outside of graphs; false: it was not allocated by a graph.
 pub fn free_of_graph<H: Host>(h: &mut H, address: u64) -> Result<bool, Code> {
     if !h.shared().allocating() {
         return Ok(false);

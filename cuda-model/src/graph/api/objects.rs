@@ -1,4 +1,4 @@
-//! User objects, and the picture of a graph.
+//! User objects, and Graphviz output of graphs.
 
 use super::{Done, Host, INVALID};
 use crate::graph::object::Destructor;
@@ -9,7 +9,7 @@ use cuda_api::work::Work;
 use std::ffi::{c_char, c_uint, c_void};
 use std::fmt::Write;
 
-/// Makes a user object.
+/// Creates a user object.
 pub fn cuUserObjectCreate<H: Host>(
     h: &mut H,
     to: *mut CUuserObject,
@@ -28,17 +28,17 @@ pub fn cuUserObjectCreate<H: Host>(
     give(to, object as CUuserObject)
 }
 
-/// Takes references to a user object.
+/// Adds references to a user object.
 pub fn cuUserObjectRetain<H: Host>(h: &mut H, object: CUuserObject, count: c_uint) -> Done {
     h.shared().with(|g| g.retain_object(object as u64, count))
 }
 
-/// Gives references to a user object back.
+/// Releases references to a user object.
 pub fn cuUserObjectRelease<H: Host>(h: &mut H, object: CUuserObject, count: c_uint) -> Done {
     h.shared().with(|g| g.release_object(object as u64, count))
 }
 
-/// Lets a graph hold references to a user object.
+/// Makes a graph hold references to a user object.
 pub fn cuGraphRetainUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> Done {
     // `CU_GRAPH_USER_OBJECT_MOVE` is 1.
     if flags > 1 || count == 0 {
@@ -47,12 +47,13 @@ pub fn cuGraphRetainUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuse
     h.shared().with(|g| g.graph_retains(graph as u64, object as u64, count, flags == 1))
 }
 
-/// Lets a graph give references to a user object back.
+/// Makes a graph release references to a user object.
 pub fn cuGraphReleaseUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuserObject, count: c_uint) -> Done {
     h.shared().with(|g| g.graph_releases(graph as u64, object as u64, count))
 }
 
-/// Writes a graph to a file in the language of Graphviz. The text is ours: the driver's is documented nowhere.
+/// Writes a graph to a file in the language of Graphviz. The text differs from the driver's, whose format is
+/// not documented.
 pub fn cuGraphDebugDotPrint<H: Host>(h: &mut H, graph: CUgraph, path: *const c_char, _flags: c_uint) -> Done {
     let path = text(path)?;
     let spec = h.shared().with(|g| {

@@ -1,4 +1,4 @@
-//! What nodes do: asking and changing.
+//! Querying and changing the parameters of nodes.
 
 use super::{Done, Host, INVALID, any_work, attributes_of, checked, kernel, set_work, work_of};
 use crate::graph::raw::{self, RawKernel};
@@ -13,7 +13,7 @@ use cuda_api::sys::{
 use cuda_api::work::{Attribute, Kernel, Work, attribute_id};
 use std::ffi::c_void;
 
-/// The parameters of a kernel node; what they point at stays with the node.
+/// The parameters of a kernel node; the targets of their pointers are kept with the node.
 fn raw_kernel<H: Host>(h: &mut H, node: CUgraphNode) -> Result<(RawKernel, u64), Code> {
     let k = kernel_of(h, node)?;
     let layout = h.layout(k.function)?;
@@ -35,7 +35,7 @@ pub fn cuGraphKernelNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mu
 
 /// Parameters of a kernel node.
 pub fn cuGraphKernelNodeGetParams_v2<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_KERNEL_NODE_PARAMS) -> Done {
-    // The runtime tells its own functions by the kernel.
+    // The runtime identifies its functions by the kernel.
     let (raw, kernel) = raw_kernel(h, node)?;
     raw::give_kernel_2(to, raw, kernel)
 }
@@ -146,7 +146,7 @@ pub fn cuGraphKernelNodeGetAttribute<H: Host>(
     match known {
         Some(a) => value.copy_from_slice(&a[8..]),
         None if attribute == 0 || attribute > LAST_ATTRIBUTE => return Err(INVALID),
-        // What was never set is zero.
+        // An attribute that was never set is zero.
         None => {}
     }
     give(to.cast(), value)

@@ -22,7 +22,7 @@ pub fn cuStreamBeginCapture_v2<H: Host>(h: &mut H, stream: CUstream, mode: u32) 
     h.shared().with(|g| g.begin(&stream, mode, None))
 }
 
-/// Begins a capture into a graph that exists.
+/// Begins a capture into an existing graph.
 pub fn cuStreamBeginCaptureToGraph<H: Host>(
     h: &mut H,
     stream: CUstream,
@@ -38,11 +38,11 @@ pub fn cuStreamBeginCaptureToGraph<H: Host>(
     h.shared().with(|g| g.begin(&stream, mode, Some((graph as u64, after))))
 }
 
-/// Ends a capture. Who captured into a graph that exists need not be told which it is.
+/// Ends a capture. For a capture into an existing graph, the output may be null.
 pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgraph) -> Done {
     let stream = h.stream(stream as u64)?;
     if graph.is_null() {
-        // That there is no capture to end is said first.
+        // A missing capture is reported first.
         if !captures(h, &stream)? {
             return Err(code::ERROR_ILLEGAL_STATE);
         }
@@ -53,7 +53,7 @@ pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgr
     give(graph, done as CUgraph)
 }
 
-/// Whether a stream captures.
+/// Whether a stream is being captured.
 pub fn cuStreamIsCapturing<H: Host>(h: &mut H, stream: CUstream, status: *mut CUstreamCaptureStatus) -> Done {
     let stream = h.stream(stream as u64)?;
     if status.is_null() {
@@ -63,7 +63,7 @@ pub fn cuStreamIsCapturing<H: Host>(h: &mut H, stream: CUstream, status: *mut CU
     give(status.cast::<u32>(), number(&now))
 }
 
-/// Whether there is a capture, be it invalid.
+/// Whether there is a capture, even an invalid one.
 fn captures<H: Host>(h: &mut H, stream: &Stream) -> Result<bool, code::Code> {
     h.shared().with(|g| g.status(stream)).map(|now| !matches!(now, Status::None))
 }
@@ -95,7 +95,7 @@ pub fn cuStreamGetCaptureInfo_v2<H: Host>(
     cuStreamGetCaptureInfo_v3(h, stream, status, id, graph, dependencies, std::ptr::null_mut(), count)
 }
 
-/// State of a capture, with what is known of edges.
+/// State of a capture, with the data of edges.
 pub fn cuStreamGetCaptureInfo_v3<H: Host>(
     h: &mut H,
     stream: CUstream,
@@ -129,7 +129,7 @@ pub fn cuStreamGetCaptureInfo_v3<H: Host>(
     give(status.cast::<u32>(), number(&now))
 }
 
-/// Hands out pointers to a list that the capture keeps.
+/// Returns pointers to a list that the capture keeps.
 fn lend<H: Host>(
     h: &H,
     stream: &Stream,
@@ -146,7 +146,7 @@ fn lend<H: Host>(
     Ok(())
 }
 
-/// Changes what the next captured node comes after.
+/// Changes the predecessors of the next captured node.
 pub fn cuStreamUpdateCaptureDependencies<H: Host>(
     h: &mut H,
     stream: CUstream,
@@ -157,7 +157,7 @@ pub fn cuStreamUpdateCaptureDependencies<H: Host>(
     cuStreamUpdateCaptureDependencies_v2(h, stream, dependencies, std::ptr::null(), count, flags)
 }
 
-/// Changes what the next captured node comes after, and how.
+/// Changes the predecessors of the next captured node, and the data of the edges.
 pub fn cuStreamUpdateCaptureDependencies_v2<H: Host>(
     h: &mut H,
     stream: CUstream,
@@ -174,7 +174,7 @@ pub fn cuStreamUpdateCaptureDependencies_v2<H: Host>(
     if flags > 1 {
         return Err(INVALID);
     }
-    // Read before anything changes: the list may be the one that was handed out.
+    // Read before anything changes: the list may be the one that was returned.
     let after = nodes(dependencies, edge_data, count)?;
     if edge_data.is_null() { Ok(()) } else { edges(edge_data, count).map(drop) }?;
     h.shared().with(|g| g.set_after(&stream, after, flags == 1))

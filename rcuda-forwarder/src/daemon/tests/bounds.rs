@@ -1,8 +1,8 @@
-//! Strangers, clients that want too much, and places where a worker may not go.
+//! Tests of strangers, of clients that exceed limits, and of targets that are not allowed.
 
 use super::*;
 
-/// Ends those who look at it, also if the test fails.
+/// Ends the threads that poll it, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -19,7 +19,8 @@ fn strangers_lock_nobody_out() {
     thread::scope(|scope| {
         let _over = Over(&over);
         scope.spawn(|| {
-            // They greet nobody, and for each that has to go another one comes. All are of one address, which is the worst case.
+            // They never greet, and each dropped one is replaced by another. All have one address, which is the worst
+            // case.
             let mut silent = std::collections::VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 silent.extend(TcpStream::connect(at));
@@ -75,7 +76,7 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let warm = s.daemon.state.pool.warm(&profile).unwrap();
     warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
-    // The signal takes a moment to reach all of its threads.
+    // It takes a moment until the signal has reached all of its threads.
     let stopped =
         |thread: std::path::PathBuf| std::fs::read_to_string(thread.join("status")).is_ok_and(|s| s.contains("State:\tT"));
     let threads = || std::fs::read_dir(format!("/proc/{}/task", warm.pid())).unwrap();
@@ -135,7 +136,7 @@ fn a_worker_goes_where_its_server_allows_and_tells_nothing_of_other_places() {
     let shortest = answers.iter().map(|(_, took)| *took).min().unwrap();
     assert!(answers.iter().all(|(why, _)| *why == answers[0].0), "{answers:?}");
     assert!(shortest >= Duration::from_secs(5), "which of them it is cannot be seen by the time: {answers:?}");
-    // Who is this machine's own user could look for itself.
+    // A client of this machine's user could find out by itself.
     let own = Link::connect(&s.unix(0), None, &hello(), None).unwrap();
     let connect = Control::Connect { to: format!("{closed}/0"), ticket: [3; 32], stripes: 1 };
     assert!(own.control(&connect).unwrap_err().to_string().contains("refused"));
@@ -183,7 +184,7 @@ fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
     let why = wait_for_first_workers(&none.daemon.state, &none.daemon.first).unwrap_err();
     assert!(why.starts_with("GPU 0: ") && why.contains("fallen off the bus"), "{why}");
     let one = Scene::lending(vec![0, 7]);
-    // One that has failed is not forgotten once it is gone, and one that has served counts.
+    // A failed worker is still counted after its end, and one that has served counts.
     drop(one.link(0));
     let gone =
         |w: &Result<Arc<pool::Worker>, String>| !std::path::Path::new(&format!("/proc/{}", w.as_ref().unwrap().pid())).exists();

@@ -1,9 +1,9 @@
-//! All orders in which the steps of a receiver, of threads that look, and of a worker can follow each other: nobody sleeps while a
-//! message lies unread. Each step is one access to a shared word, as in [`super`]; all are SeqCst there.
+//! A model of a receiver, polling threads and a worker in all interleavings: no thread sleeps while a message is
+//! unread. Each step is one access to a shared word, as in [`super`]; all are SeqCst there.
 
 use std::collections::HashSet;
 
-/// The shared words, and where everybody is.
+/// The shared words, and the state of each thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct State {
     written: u8,
@@ -13,11 +13,11 @@ struct State {
     lookers: u8,
     napping: bool,
     receiver: u8,
-    /// What the receiver has seen of the bell, and whether it found itself alone.
+    /// The receiver's last value of the bell, and whether no other thread was polling.
     seen: u8,
     alone: bool,
     looking: [u8; 2],
-    /// A thread that looks was the last one.
+    /// A polling thread was the last one.
     last: [bool; 2],
     worker: u8,
 }
@@ -38,7 +38,8 @@ impl State {
         self.bell += 1;
     }
 
-    /// A step of the receiver. `looks_again`: after it has left the ringing to those who look, it looks whether any are left.
+    /// A step of the receiver. `looks_again`: after it has left the bell to polling threads, it checks whether any are
+    /// left.
     fn receive(mut self, looks_again: bool) -> Option<State> {
         match self.receiver {
             0 => self.read = self.written,
@@ -65,7 +66,7 @@ impl State {
         Some(self)
     }
 
-    /// A step of a thread that looks; `reads` says whether it finds what lies there.
+    /// A step of a polling thread; `reads`: whether it finds the unread message.
     fn look(mut self, who: usize, reads: bool) -> Option<State> {
         match self.looking[who] {
             0 => self.lookers += 1,
@@ -88,7 +89,7 @@ impl State {
         Some(self)
     }
 
-    /// A step of the worker: it writes, and rings for who sleeps.
+    /// A step of the worker: it writes, and wakes a sleeper.
     fn work(mut self) -> Option<State> {
         if self.worker / 2 == MESSAGES {
             return None;
@@ -103,7 +104,7 @@ impl State {
     }
 }
 
-/// Goes through all states; one in which nothing more happens although a message lies unread.
+/// Visits all states; returns one without a further step although a message is unread.
 fn stuck(looks_again: bool) -> Option<State> {
     let (mut seen, mut next) = (HashSet::new(), vec![State::default()]);
     while let Some(state) = next.pop() {

@@ -1,4 +1,4 @@
-//! Faults, errors of the text, and texts that must not be able to hurt.
+//! Faults, errors in the text, and malicious texts.
 
 use super::*;
 
