@@ -5,7 +5,7 @@
 //! equal the native ones, by these rules ([`output`]):
 //!
 //! * in lines with times, rates or free memory ([`output::MEASURE`]) all numbers are masked, and addresses (`0x…`)
-//! everywhere;
+//!   everywhere;
 //! * lines that only one of the two native runs has are not compared; all other lines must be present;
 //! * `order`: all lines are present in another order, as in programs whose threads or blocks print;
 //! * `numbers`: the native runs differ from each other, and this one differs from them only in numbers.

@@ -7,7 +7,7 @@
 //!
 //! * [`cuda_api::work`]: the work of nodes, and a whole graph in encoded form.
 //! * `model`: graphs, nodes, edges. `capture`: rules of captures. `instance`: instantiated graphs and changes to them.
-//! `object`: user objects. `memory`: allocations of graphs.
+//!   `object`: user objects. `memory`: allocations of graphs.
 //! * [`api`]: the functions of cuda.h on top of these.
 
 // These functions carry the names that CUDA gives them.

@@ -6,7 +6,7 @@
 //! * [`batch`], [`advice`]: batches of copies and prefetches; advice about managed memory.
 //! * [`parts`]: partitions of multiprocessors for green contexts.
 //! * [`external`], [`notify`], [`logs`], [`coredump`]: imports of external memory, callbacks, the error log, settings
-//! of core dumps.
+//!   of core dumps.
 //! * [`old_launch`]: launches in the style of CUDA 3.
 //! * [`cudart`]: the private tables that NVIDIA's runtime libraries request from a libcuda.
 

@@ -6,10 +6,8 @@
 //! [`live_of`].
 //!
 //! * [`Writer`] appends to a memory-mapped file, or to private memory if no other process needs to read the journal.
-//! The length word of
-//! a record is written last and publishes it, so a reader of the file sees only whole records, even after a crash. The
-//! file is
-//! rewritten without its dead records when these outweigh the live ones.
+//!   The length word of a record is written last and publishes it, so a reader of the file sees only whole records,
+//!   even after a crash. The file is rewritten without its dead records when these outweigh the live ones.
 //! * [`Reader`] accepts untrusted files: every length is checked before it is used, every record has a checksum.
 //! * [`print_line`] formats a record as a line of JSON.
 //!

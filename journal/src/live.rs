@@ -446,19 +446,17 @@ fn is_alive(alive: &[bool], group: u32) -> bool {
 /// * Of records with the same setting only the last one is kept.
 /// * What the record of a child creates is destroyed, at the latest, with the first handle that it uses.
 /// * The records of code that was loaded and unloaded are dropped if no kept event that affects the addresses of code
-/// happened in
-/// between: another load, a record that is always kept, or the creation of something that was live during a load.
+///   happened in between: another load, a record that is always kept, or the creation of something that was live during
+///   a load.
 /// * Records that create handles are dropped, together with those that changed or destroyed them, once all the handles
-/// are destroyed,
-/// unless a kept record needs one of them (a graph is destroyed, but its instance is not). Then all of these are kept.
+///   are destroyed, unless a kept record needs one of them (a graph is destroyed, but its instance is not). Then all of
+///   these are kept.
 /// * A record that neither creates nor destroys is part of the group of the first handle that it uses and is dropped
-/// with it. The other
-/// handles that it uses are dependencies.
+///   with it. The other handles that it uses are dependencies.
 /// * A record without edges, or with edges only to handles that are not open, is kept; so is one that destroys such a
-/// handle, and one
-/// that destroys (or creates once more) a handle that such a record created.
+///   handle, and one that destroys (or creates once more) a handle that such a record created.
 /// * A handle created twice is open until it has been destroyed twice. After that its number may be reused, in a new
-/// group.
+///   group.
 pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
     let mut live = Live::new();
     for record in records {

@@ -2,10 +2,10 @@
 //!
 //! * [`Link`] is the job's end: many threads put calls into a [`ring`]; the worker receives them in one order.
 //! * [`serve`] is the daemon: it authenticates clients ([`Token`]) and hands each to a worker process
-//! ([`worker_main`]).
+//!   ([`worker_main`]).
 //! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
 //! * [`Control`] requests concern a place as a whole; [`bulk_connect`] opens data connections, over which memory is
-//! copied.
+//!   copied.
 //!
 //! docs/formats.md describes the protocol. Both ends must be the same build ([`build_digest`]).
 

@@ -2,8 +2,7 @@
 //! processes.
 //!
 //! * [`install`]: locates `mrcuda` and its libraries; builds them if necessary.
-//! * [`scene`]: a scratch directory with a separate runtime directory and token, which isolates tests from each
-//! other.
+//! * [`scene`]: a scratch directory with a separate runtime directory and token, which isolates tests from each other.
 //! * [`server`], [`job`]: processes under test.
 //! * [`json`]: reads their JSON output.
 //! * [`report`]: the report of a move.

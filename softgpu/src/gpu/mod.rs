@@ -3,9 +3,8 @@
 //! * [`process`]: per-process state: initialized or not, forked, exiting.
 //! * [`device`], [`context`]: devices with their identity, contexts with what they own.
 //! * [`memory`]: the table of allocations; [`pool`] cuts `cuMemAlloc` blocks, [`vmm`] reserves and maps, [`host`] pins,
-//! [`place`] places globals and code, [`heap`] is the device-side `malloc`, [`retire`] unmaps memory under running
-//! kernels,
-//! [`mempool`] allocates in stream order.
+//!   [`place`] places globals and code, [`heap`] is the device-side `malloc`, [`retire`] unmaps memory under running
+//!   kernels, [`mempool`] allocates in stream order.
 //! * [`mod@array`]: arrays and mipmapped arrays; [`texture`]: texture and surface objects; [`mod@reference`]: references.
 //! * [`sched`]: queues of work and the threads that run them; [`stream`], [`event`]: what the program sees of them.
 //! * [`copy`]: copies and fills; [`memory_op`] writes words and waits for them, [`synchronous`] says which memory calls wait for.
