@@ -11,6 +11,7 @@ mod fatbin;
 mod fuzz;
 mod index;
 mod kind;
+mod known;
 mod load;
 pub mod managed;
 mod ptx;
@@ -21,11 +22,12 @@ mod tests;
 
 pub use index::Index;
 pub use kind::{Entry, EntryKind, ImageError, Kind, MAX_IMAGE, Param};
+pub use known::Known;
 pub use load::LoadForm;
 
 use kind::{Result, Room, trim_zeros};
 use source::{Memory, Source};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Maximum decompressed size of all entries of an image together; a larger one is treated as a decompression bomb.
 const MAX_ENTRIES: u64 = 4 << 30;
@@ -35,13 +37,23 @@ const SMALL: u64 = 256 << 20;
 const RATIO: u64 = 64;
 
 /// A self-contained, position-independent copy of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Image {
     /// Its kind.
     pub kind: Kind,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
+    /// See [`Image::hash`].
+    hash: Arc<OnceLock<[u8; 32]>>,
 }
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Image) -> bool {
+        (self.kind, &self.bytes) == (other.kind, &other.bytes)
+    }
+}
+
+impl Eq for Image {}
 
 /// Determines what is at `ptr` and copies it.
 ///
@@ -80,14 +92,16 @@ impl Image {
                 }
             }
         }
-        Ok(Image { kind, bytes })
+        Ok(Image { kind, bytes, hash: Arc::default() })
     }
 
-    /// BLAKE3 of kind and bytes: images with the same hash are interchangeable.
+    /// BLAKE3 of kind and bytes: images with the same hash are interchangeable. Copies of an image compute it once.
     pub fn hash(&self) -> [u8; 32] {
-        let mut h = blake3::Hasher::new();
-        h.update(&[self.kind.code()]).update(&self.bytes);
-        *h.finalize().as_bytes()
+        *self.hash.get_or_init(|| {
+            let mut h = blake3::Hasher::new();
+            h.update(&[self.kind.code()]).update(&self.bytes);
+            *h.finalize().as_bytes()
+        })
     }
 
     /// Whether it was reached through a wrapper. Drivers load libraries from wrappers, but refuse to load modules from

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// First word of the structure that compilers put into a program's data for each fat binary.
 pub(super) const WRAPPER_MAGIC: u32 = 0x4662_43B1;
-const WRAPPER: usize = 24;
+pub(super) const WRAPPER: usize = 24;
 
 /// Magic number of the container of several fat binaries.
 const CONTAINER_MAGIC: &[u8; 8] = b"MRFATV2\0";
@@ -85,7 +85,7 @@ unsafe fn fatbin_at(address: u64) -> Result<(Memory, u64)> {
     }
 }
 
-fn pointer(address: u64) -> *const c_void {
+pub(super) fn pointer(address: u64) -> *const c_void {
     std::ptr::with_exposed_provenance(address as usize)
 }
 

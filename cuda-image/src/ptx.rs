@@ -40,8 +40,68 @@ pub(super) enum Token<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
 
-fn is_word(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'%' | b'.')
+/// What a byte begins or continues.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Mark,
+    Brace,
+    Space,
+    Slash,
+    Quote,
+    Word,
+}
+
+/// The class of each byte: texts have megabytes.
+static CLASSES: [Class; 256] = {
+    let mut classes = [Class::Mark; 256];
+    let mut b = 0;
+    while b < 256 {
+        classes[b] = match b as u8 {
+            b'/' => Class::Slash,
+            b'"' => Class::Quote,
+            b'{' | b'}' => Class::Brace,
+            b'_' | b'$' | b'%' | b'.' => Class::Word,
+            b if b.is_ascii_alphanumeric() => Class::Word,
+            b if b.is_ascii_whitespace() => Class::Space,
+            _ => Class::Mark,
+        };
+        b += 1;
+    }
+    classes
+};
+
+fn class(b: u8) -> Class {
+    CLASSES[usize::from(b)]
+}
+
+/// Length of the word at the start.
+fn word_len(text: &[u8]) -> usize {
+    text.iter().position(|b| class(*b) != Class::Word).unwrap_or(text.len())
+}
+
+/// Words of a body that say something begin with one of these.
+const TELLING: [&[u8]; 6] = [b"malloc", b"free", b"vprintf", b"cuda", b"atom.", b"red."];
+
+impl Tokens<'_> {
+    /// Skips what says nothing in a body without named references or functions: everything but braces and words that begin as in
+    /// [`TELLING`]. Bodies are nearly all of a text.
+    fn skip_plain(&mut self) {
+        let text = self.0;
+        let mut at = 0;
+        while let Some(b) = text.get(at) {
+            match class(*b) {
+                Class::Word => {
+                    if matches!(b, b'm' | b'f' | b'v' | b'c' | b'a' | b'r') && TELLING.iter().any(|w| text[at..].starts_with(w)) {
+                        break;
+                    }
+                    at += word_len(&text[at..]);
+                }
+                Class::Slash | Class::Quote | Class::Brace => break,
+                Class::Space | Class::Mark => at += 1,
+            }
+        }
+        self.0 = &text[at..];
+    }
 }
 
 impl<'a> Iterator for Tokens<'a> {
@@ -49,21 +109,22 @@ impl<'a> Iterator for Tokens<'a> {
 
     fn next(&mut self) -> Option<Token<'a>> {
         loop {
-            let (first, rest) = self.0.split_first()?;
-            let skip = match (first, rest.first()) {
-                (b'/', Some(b'/')) => self.0.iter().position(|b| *b == b'\n').unwrap_or(self.0.len()),
-                (b'/', Some(b'*')) => self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4),
-                (b'"', _) => string_len(self.0),
-                (b, _) if is_word(*b) => {
-                    let len = self.0.iter().position(|b| !is_word(*b)).unwrap_or(self.0.len());
-                    let (word, after) = self.0.split_at(len);
+            let first = *self.0.first()?;
+            let skip = match (class(first), self.0.get(1)) {
+                (Class::Space, _) => 1,
+                (Class::Word, _) => {
+                    let (word, after) = self.0.split_at(word_len(self.0));
                     self.0 = after;
                     return Some(Token::Word(word));
                 }
-                (b, _) if b.is_ascii_whitespace() => 1,
-                (b, _) => {
-                    self.0 = rest;
-                    return Some(Token::Mark(*b));
+                (Class::Slash, Some(b'/')) => self.0.iter().position(|b| *b == b'\n').unwrap_or(self.0.len()),
+                (Class::Slash, Some(b'*')) => {
+                    self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4)
+                }
+                (Class::Quote, _) => string_len(self.0),
+                (Class::Mark | Class::Brace | Class::Slash, _) => {
+                    self.0 = &self.0[1..];
+                    return Some(Token::Mark(first));
                 }
             };
             self.0 = &self.0[skip..];
@@ -118,7 +179,11 @@ pub(super) fn module(text: &[u8]) -> Module {
     let (mut in_kernel, mut launches) = (false, false);
     // References and their users so far; and the function whose body is being read.
     let (mut references, mut body): (BTreeSet<Vec<u8>>, Option<&[u8]>) = (BTreeSet::new(), None);
-    while let Some(t) = tokens.next() {
+    loop {
+        if braces > 0 && references.is_empty() && m.system_atomics.is_empty() {
+            tokens.skip_plain();
+        }
+        let Some(t) = tokens.next() else { break };
         match t {
             Token::Word(b"malloc" | b"free") => m.device_heap = true,
             // A mere declaration, outside of braces, is not a call.

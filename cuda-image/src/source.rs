@@ -60,6 +60,8 @@ fn first_zero(bytes: &[u8]) -> Option<usize> {
 pub(super) struct Memory(usize);
 
 const PAGE: usize = 4096;
+/// Most pages of a text that are read in one call. Their buffer is small enough that the C library need not ask the kernel for its memory.
+const MOST_PAGES: usize = 16;
 
 impl Memory {
     /// A copy of the first `len` bytes that can be shared.
@@ -76,11 +78,52 @@ impl Memory {
         Ok(bytes)
     }
 
+    /// Whether the memory starts with these bytes. `piece` is a buffer for what is read.
+    pub(super) fn holds(&self, bytes: &[u8], piece: &mut Vec<u8>) -> bool {
+        piece.resize(MOST_PAGES * PAGE, 0);
+        // Most images differ within their first bytes, and all of a longer one are read only if the first ones are the same.
+        let (first, rest) = bytes.split_at(bytes.len().min(PAGE));
+        let pieces = std::iter::once(first).chain(rest.chunks(piece.len()));
+        let mut at = 0;
+        for want in pieces {
+            let found = &mut piece[..want.len()];
+            if self.read(at, found).is_err() || found != want {
+                return false;
+            }
+            at += want.len() as u64;
+        }
+        true
+    }
+
     /// # Safety
     /// What is read from it later must be memory that the caller of the driver handed over for reading.
     pub(super) unsafe fn new(ptr: *const u8) -> Result<Memory> {
         if ptr.is_null() { Err(ImageError::Null) } else { Ok(Memory(ptr.expose_provenance())) }
     }
+}
+
+/// Copies what is readable of `len` bytes at `start` to `to`, page by page, in one call of the kernel: a read that meets an unmapped page
+/// ends there. Returns the number of bytes copied.
+///
+/// # Errors
+/// Those of `process_vm_readv`; `EFAULT` if the first byte is not readable.
+fn read_pages(start: usize, to: &mut [u8]) -> io::Result<usize> {
+    let mut from = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_PAGES];
+    let (mut count, mut end) = (0, 0);
+    while count < MOST_PAGES && end < to.len() {
+        let Some(at) = start.checked_add(end) else { break };
+        let len = (PAGE - at % PAGE).min(to.len() - end);
+        from[count] = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(at), iov_len: len };
+        (count, end) = (count + 1, end + len);
+    }
+    let whole = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: end };
+    // SAFETY: `whole` is a live mutable slice; the kernel checks `from`.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &whole, 1, from.as_ptr(), count as libc::c_ulong, 0) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+fn is_forbidden(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }
 
 impl Source for Memory {
@@ -97,7 +140,7 @@ impl Source for Memory {
             let n = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
             match usize::try_from(n) {
                 Ok(n) if n > 0 => done += n,
-                _ if n < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                _ if n < 0 && is_forbidden(&io::Error::last_os_error()) => {
                     let from: *const u8 = std::ptr::with_exposed_provenance(start + done);
                     // SAFETY: sandboxes may forbid the call; the contract of `new` makes this memory readable then.
                     unsafe { std::ptr::copy_nonoverlapping(from, rest.as_mut_ptr(), rest.len()) };
@@ -111,16 +154,27 @@ impl Source for Memory {
 
     fn text_len(&self) -> Result<u64> {
         let mut at = 0u64;
-        let mut page = [0; PAGE];
+        let mut piece = vec![0; MOST_PAGES * PAGE];
         while at < MAX_IMAGE {
-            // Never beyond the end of a page: the next page may not be mapped.
-            let here = self.0.checked_add(at as usize).ok_or(ImageError::Unreadable { at })?;
-            let chunk = &mut page[..PAGE - here % PAGE];
-            self.read(at, chunk)?;
-            if let Some(zero) = first_zero(chunk) {
+            let gone = ImageError::Unreadable { at };
+            let here = self.0.checked_add(at as usize).ok_or(gone.clone())?;
+            let read = match read_pages(here, &mut piece) {
+                Ok(read) => read,
+                Err(e) if is_forbidden(&e) => {
+                    // Never beyond the end of a page: the next page may not be mapped.
+                    let len = PAGE - here % PAGE;
+                    self.read(at, &mut piece[..len])?;
+                    len
+                }
+                Err(_) => return Err(gone),
+            };
+            if read == 0 {
+                return Err(gone);
+            }
+            if let Some(zero) = first_zero(&piece[..read]) {
                 return Ok(at + zero as u64 + 1);
             }
-            at += chunk.len() as u64;
+            at += read as u64;
         }
         Err(ImageError::TooLarge { size: at })
     }

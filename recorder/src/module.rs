@@ -13,9 +13,10 @@ use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use cuda_image::Image;
+use cuda_image::{Image, Known};
 use journal::Role;
 use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// `CU_MODULE_LAZY_LOADING`
@@ -105,8 +106,14 @@ fn measure(code: *const c_void) -> Result<Image, Code> {
     if code.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
+    static KNOWN: Mutex<Known> = Mutex::new(Known::new());
     // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
-    unsafe { cuda_image::measure(code.cast()) }.map_err(|e| {
+    let image = match KNOWN.try_lock() {
+        Ok(mut known) => unsafe { known.measure(code.cast()) },
+        // Another thread loads at the same time, or was stopped by a fork while it did.
+        Err(_) => unsafe { cuda_image::measure(code.cast()) },
+    };
+    image.map_err(|e| {
         crate::log::trace(|| format!("module image refused: {e}"));
         code::ERROR_INVALID_IMAGE
     })

@@ -1,0 +1,154 @@
+//! Images that were measured lately: programs load the same code again and again, and comparing costs a fraction of copying and hashing.
+
+use super::kind::{Kind, Result};
+use super::load::{self, WRAPPER_MAGIC};
+use super::source::{Memory, Source, u32_at, u64_at};
+use super::{Image, measure};
+use std::collections::VecDeque;
+
+/// Maximum number of images, and of their bytes together.
+const MOST_IMAGES: usize = 64;
+const MOST_BYTES: usize = 32 << 20;
+/// Larger images are libraries, which are loaded once.
+const MOST_OF_ONE: usize = 4 << 20;
+
+/// Images that were measured lately, the newest first.
+#[derive(Debug, Default)]
+pub struct Known {
+    images: VecDeque<Image>,
+    bytes: usize,
+    /// A buffer for what is compared.
+    piece: Vec<u8>,
+}
+
+impl Known {
+    /// No image.
+    pub const fn new() -> Known {
+        Known { images: VecDeque::new(), bytes: 0, piece: Vec::new() }
+    }
+
+    /// As [`measure`]. An image that is known, whose every byte is compared, is returned without a copy, with its hash if that was
+    /// computed.
+    ///
+    /// # Errors
+    /// Those of [`measure`].
+    ///
+    /// # Safety
+    /// As for [`measure`].
+    pub unsafe fn measure(&mut self, ptr: *const u8) -> Result<Image> {
+        // SAFETY: the caller vouches for the memory at `ptr`.
+        if let Some(at) = unsafe { self.find(ptr) }
+            && let Some(image) = self.images.remove(at)
+        {
+            self.images.push_front(image.clone());
+            return Ok(image);
+        }
+        // SAFETY: as above.
+        let image = unsafe { measure(ptr) }?;
+        self.add(&image);
+        Ok(image)
+    }
+
+    /// The position of the image that is at `ptr`.
+    ///
+    /// # Safety
+    /// As for [`measure`].
+    unsafe fn find(&mut self, ptr: *const u8) -> Option<usize> {
+        // SAFETY: the caller vouches for the memory at `ptr`.
+        let mut memory = unsafe { Memory::new(ptr) }.ok()?;
+        let mut head = [0; load::WRAPPER];
+        let is_wrapper = memory.read(0, &mut head).is_ok() && u32_at(&head, 0) == WRAPPER_MAGIC;
+        if is_wrapper {
+            if u32_at(&head, 4) != 1 {
+                return None;
+            }
+            // SAFETY: the caller vouches for what the wrapper points to as well.
+            memory = unsafe { Memory::new(load::pointer(u64_at(&head, 8)).cast()) }.ok()?;
+        }
+        let Known { images, piece, .. } = self;
+        images.iter().position(|image| (image.kind == Kind::Wrapped) == is_wrapper && memory.holds(&image.bytes, piece))
+    }
+
+    /// Keeps an image whose end is known from its own bytes: what starts with all of them is this image, and no longer one.
+    fn add(&mut self, image: &Image) {
+        if image.bytes.len() > MOST_OF_ONE || !matches!(image.kind, Kind::Ptx | Kind::Cubin | Kind::Fatbin | Kind::Wrapped) {
+            return;
+        }
+        self.bytes += image.bytes.len();
+        self.images.push_front(image.clone());
+        while self.images.len() > MOST_IMAGES || self.bytes > MOST_BYTES {
+            let Some(oldest) = self.images.pop_back() else { break };
+            self.bytes -= oldest.bytes.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Longer than what is compared at once, and different from any other number's text near its end only.
+    fn text(number: usize, end: &str) -> Vec<u8> {
+        let mut text = format!(".version 7.0\n.target sm_70\n// {}\n// {number} {end}\n", "x".repeat(200_000)).into_bytes();
+        text.push(0);
+        text
+    }
+
+    fn measured(known: &mut Known, bytes: &[u8]) -> Image {
+        // SAFETY: the bytes are a whole text.
+        unsafe { known.measure(bytes.as_ptr()) }.expect("a text")
+    }
+
+    #[test]
+    fn the_same_bytes_at_another_address_are_the_same_image() {
+        let mut known = Known::new();
+        let first = measured(&mut known, &text(1, ""));
+        let hash = first.hash();
+        let again = measured(&mut known, &text(1, ""));
+        assert!(Arc::ptr_eq(&first.bytes, &again.bytes));
+        assert_eq!(again.hash(), hash);
+    }
+
+    #[test]
+    fn one_different_byte_is_another_image() {
+        let mut known = Known::new();
+        let one = text(1, "");
+        measured(&mut known, &one);
+        for at in [0, 63, 4095, 4096, 65_535, 65_536, 69_631, 69_632, one.len() / 2, one.len() - 2] {
+            let mut other = one.clone();
+            other[at] ^= 1;
+            let image = measured(&mut known, &other);
+            assert_eq!(*image.bytes, *other, "byte {at}");
+            assert_ne!(image.hash(), measured(&mut known, &one).hash(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn beginnings_and_continuations_are_other_images() {
+        let mut known = Known::new();
+        let (short, long) = (text(1, ""), text(1, "and more"));
+        measured(&mut known, &long);
+        assert_eq!(*measured(&mut known, &short).bytes, *short);
+        assert_eq!(*measured(&mut known, &long).bytes, *long);
+        assert_eq!(*measured(&mut known, &short).bytes, *short);
+        assert_eq!(known.images.len(), 2);
+    }
+
+    #[test]
+    fn the_images_not_used_for_longest_are_dropped() {
+        let mut known = Known::new();
+        let kept = measured(&mut known, &text(0, ""));
+        for number in 1..3 * MOST_IMAGES {
+            measured(&mut known, &text(number, ""));
+            assert!(Arc::ptr_eq(&kept.bytes, &measured(&mut known, &text(0, "")).bytes), "image {number}");
+        }
+        assert_eq!(known.images.len(), MOST_IMAGES);
+        assert_eq!(known.bytes, known.images.iter().map(|image| image.bytes.len()).sum::<usize>());
+        for size in 1..16 {
+            let long = [b"// ".repeat(size << 16), text(size, "")].concat();
+            measured(&mut known, &long);
+            assert!(known.bytes <= MOST_BYTES);
+        }
+    }
+}
