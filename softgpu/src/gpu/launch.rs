@@ -158,10 +158,10 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
     let heap: Arc<dyn DeviceHeap> = if live.has_heap() { live.heap()? } else { Arc::new(NoHeap) };
     let output = live.output.clone();
     let fifo = lock(&live.limits).printf;
+    let code = lock(&live.code).clone();
     let (running, ranges) = Running::begin(live);
     let env = Env {
         ranges,
-        code: lock(&live.code).clone(),
         objects: texture::of_context(live.number),
         references,
         heap,
@@ -173,6 +173,7 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
     };
     let launch = Launch {
         program: &function.program,
+        code: &code,
         function: function.index,
         grid: shape.grid,
         block: shape.block,

@@ -199,13 +199,13 @@ fn make_managed(live: Option<&Live>, image: &Image) -> Res<Vec<u64>> {
 
 /// Rebuilds the map of code addresses.
 fn renew_code(live: &Arc<Live>) {
-    let mut programs = Vec::new();
+    let mut modules = Vec::new();
     MODULES.each(|module| {
         if module.belongs_to(live) {
-            programs.push(module.program.clone());
+            modules.push(module.program.code.clone());
         }
     });
-    *lock(&live.code) = Arc::new(CodeMap::new(programs));
+    *lock(&live.code) = Arc::new(CodeMap::new(modules));
 }
 
 /// The module of a handle, in the current context.

@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 
 use super::ast::{Local, Number, Operand, RawFunction, RawInstr, Ty, VarSpace};
-use super::code::{Function, Slot, Target};
-use super::float::Half;
-use super::image::{Symbol, Symbols};
-use super::lanes::{Base, Handler, Instr, LANES, NEGATED, NONE, Row, Src, handler};
-use super::mem::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
-use super::warp::{Ret, Trap};
-use super::{float::Bf16, special};
+use super::control::{Ret, Trap};
+use super::float::{Bf16, Half, Round, Small};
+use super::lanes::handler;
+use super::machine::{Function, Handler, Instr};
+use super::mem::{FrameAddress, FrameAddress32};
+use super::operand::{Base, LANES, NEGATED, NONE, Row, Src};
+use super::spec::Slot;
+use super::special;
+use super::symbol::{Symbol, Symbols, Target};
+use super::window::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 /// Maximum local memory of one activation (bytes).
 const MAX_FRAME: u64 = 512 << 10;
@@ -75,7 +78,7 @@ pub(crate) fn function(number: usize, raw: &RawFunction, symbols: &Symbols) -> D
         number,
         raw,
         symbols,
-        out: Function { name: raw.name.clone(), n32: 1, n64: 1, npred: 1, ..Function::default() },
+        out: Function { name: raw.name.clone(), is_kernel: raw.is_kernel, n32: 1, n64: 1, npred: 1, ..Function::default() },
         regs: HashMap::new(),
         places: HashMap::new(),
         consts32: HashMap::new(),
@@ -398,11 +401,8 @@ impl Decoder<'_> {
 
     /// A register that holds the address of `offset` in the local frame; `window` as `mem::FrameAddress` has it.
     fn frame_address(&mut self, offset: i64, window: u32, wide: bool) -> Src {
-        let (exec, d) = if wide {
-            (handler::<super::mem::FrameAddress>(), self.new_reg64())
-        } else {
-            (handler::<super::mem::FrameAddress32>(), self.new_reg32())
-        };
+        let (exec, d) =
+            if wide { (handler::<FrameAddress>(), self.new_reg64()) } else { (handler::<FrameAddress32>(), self.new_reg32()) };
         let mut instr = self.instr(exec);
         instr.d = d;
         instr.imm = offset;
@@ -514,14 +514,8 @@ pub(crate) fn bits_of(number: Number, ty: Ty) -> u64 {
         (Number::Int(n), _) => n as u64,
         (Number::F32(x), Ty::F64) => f64::from(x).to_bits(),
         (Number::F64(x), Ty::F32) => u64::from((x as f32).to_bits()),
-        (Number::F32(x), Ty::F16) => u64::from(super::float::Small::bits(<Half as super::float::Small>::narrow(
-            f64::from(x),
-            super::float::Round::Nearest,
-        ))),
-        (Number::F32(x), Ty::Bf16) => u64::from(super::float::Small::bits(<Bf16 as super::float::Small>::narrow(
-            f64::from(x),
-            super::float::Round::Nearest,
-        ))),
+        (Number::F32(x), Ty::F16) => u64::from(Small::bits(<Half as Small>::narrow(f64::from(x), Round::Nearest))),
+        (Number::F32(x), Ty::Bf16) => u64::from(Small::bits(<Bf16 as Small>::narrow(f64::from(x), Round::Nearest))),
         (Number::F32(x), _) => u64::from(x.to_bits()),
         (Number::F64(x), _) => x.to_bits(),
     }

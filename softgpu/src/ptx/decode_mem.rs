@@ -1,18 +1,18 @@
 //! Decoding of memory accesses, atomics, control flow, calls and synchronisation.
 
 use super::ast::{Operand, Ty, VarSpace};
-use super::atomics::{self, Atom, AtomSpec};
+use super::atomics::{self, Atom};
 use super::builtin::{self, CallBuiltin};
-use super::code::{CallSite, Slot, Target};
+use super::control::{Bra, BraIndexed, Call, CallIndirect, Exit, Rest, Ret, Trap};
 use super::decode::{Decoder, Op, Place, Problem, Reg};
-use super::image::Symbol;
-use super::lanes::{Handler, Instr, NONE, Src, U1, handler};
-use super::mem::{
-    Fence, Generic, Global, IsSpace, LOCAL_WINDOW, Load, LoadParam, LoadVec, Local, PARAM_WINDOW, SHARED_WINDOW, Shared, Store,
-    StoreVec,
-};
-use super::sync::{Bar, BarKind, BarSpec, Collective, SyncKind, SyncSpec};
-use super::warp::{Bra, BraIndexed, Call, CallIndirect, Exit, Rest, Ret, Trap};
+use super::lanes::{U1, handler};
+use super::machine::{Handler, Instr};
+use super::mem::{Fence, Generic, Global, IsSpace, Load, LoadParam, LoadVec, Local, Shared, Store, StoreVec};
+use super::operand::{NONE, Src};
+use super::spec::{AtomSpec, BarKind, BarSpec, CallSite, Slot, SyncKind, SyncSpec};
+use super::symbol::{Symbol, Target};
+use super::sync::{Bar, Collective};
+use super::window::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 /// Picks the instance for an element type and register width.
 macro_rules! by_elem {

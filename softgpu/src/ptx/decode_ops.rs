@@ -7,11 +7,14 @@ use super::alu::{
 };
 use super::ast::{Number, Operand, Ty};
 use super::builtin::{Clock, ReadClock};
-use super::cvt::{self, Convert, CvtSpec, PackSmall};
+use super::cvt::{self, Convert, PackSmall};
 use super::decode::{Decoder, Op, Problem, Reg};
 use super::falu;
 use super::float::Round;
-use super::lanes::{B2, Handler, NONE, Src, T3, U1, handler};
+use super::lanes::{B2, T3, U1, handler};
+use super::machine::Handler;
+use super::operand::{NEGATED, NONE, Src};
+use super::spec::CvtSpec;
 
 /// Rounding direction among the modifiers, and whether it rounds to an integral value.
 fn rounding(o: &Op<'_>) -> (Option<Round>, bool) {
@@ -311,7 +314,7 @@ impl Decoder<'_> {
         let ty = o.ty()?;
         if ty == Ty::Pred && o.name == "not" {
             let d = self.pred(o.arg(0)?)?;
-            let a = self.pred(o.arg(1)?)? ^ super::lanes::NEGATED;
+            let a = self.pred(o.arg(1)?)? ^ NEGATED;
             self.emit_op(handler::<PredOp>(), d, &[Src(a), Src(a)]);
             return Ok(());
         }
