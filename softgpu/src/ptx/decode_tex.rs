@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ast::{Operand, Ty};
-use super::decode::{Decoder, Op, Problem};
+use super::decoder::{Decoder, Op, Problem};
 use super::error::Fault;
 use super::lanes::{Exec, handler, store};
 use super::machine::{Cta, Flow, Instr, Warp};
@@ -28,19 +28,19 @@ fn geometry(o: &Op<'_>) -> Result<(usize, bool), Problem> {
     found.map(|(_, g)| *g).ok_or_else(|| "textures of this geometry".into())
 }
 
-impl Decoder<'_> {
-    /// Decodes texture and surface instructions; false if it is none.
-    pub(crate) fn decode_texture(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
-        match o.name {
-            "tex" => self.tex(o)?,
-            "tld4" => self.tld4(o)?,
-            "txq" | "suq" => self.query(o)?,
-            "suld" | "sust" => self.surface(o)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
+/// Decodes texture and surface instructions; false if it is none.
+pub(crate) fn texture(decoder: &mut Decoder<'_>, o: &Op<'_>) -> Result<bool, Problem> {
+    match o.name {
+        "tex" => decoder.tex(o)?,
+        "tld4" => decoder.tld4(o)?,
+        "txq" | "suq" => decoder.query(o)?,
+        "suld" | "sust" => decoder.surface(o)?,
+        _ => return Ok(false),
     }
+    Ok(true)
+}
 
+impl Decoder<'_> {
     /// Object and coordinates of `[object, {x, y, …}]`.
     fn sampled(&mut self, operand: &Operand, o: &Op<'_>, ty: Ty) -> Result<(Src, Option<Src>, Vec<Src>), Problem> {
         let Operand::Sample { object, at } = operand else { return Err("no coordinates".into()) };

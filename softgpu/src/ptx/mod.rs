@@ -8,7 +8,8 @@
 //! writes initial values, and passes an `Env` with each launch.
 //!
 //! Decoding turns each function into an array of instructions, each with a pointer to the loop that executes it for the
-//! 32 lanes of a warp. `machine` has the state of warps and CTAs and the code that they run, `lanes` the loops, `warp`
+//! 32 lanes of a warp: `decode` a whole function, `decode_mem`, `decode_ops` and `decode_tex` its instructions, `decoder`
+//! their operands. `machine` has the state of warps and CTAs and the code that they run, `lanes` the loops, `warp`
 //! divergence, `control` branches and calls, `sync` what lanes and warps wait for, `grid` the scheduling of CTAs over CPU
 //! threads, `window` the windows of addresses, `mem` loads and stores with their checks.
 //!
@@ -28,6 +29,7 @@ mod decode;
 mod decode_mem;
 mod decode_ops;
 mod decode_tex;
+mod decoder;
 mod env;
 mod error;
 mod falu;
