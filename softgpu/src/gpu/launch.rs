@@ -127,8 +127,8 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
     let heap: Arc<dyn DeviceHeap> = if live.has_heap() { allocation::heap(live)? } else { Arc::new(NoHeap) };
     let output = live.output.clone();
     let fifo = lock(&live.limits).printf;
-    let code = lock(&live.code).clone();
     let (running, ranges) = Running::begin(live);
+    let code = lock(&live.code).clone();
     let env = Env {
         ranges,
         objects: texture::of_context(live.number),
